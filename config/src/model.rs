@@ -107,8 +107,13 @@ pub struct ApiConfig {
     /// Addresses of the operator's own proxies and monitors. Like 127.0.0.1 and ::1 they have no bound of their own, and strangers leave them
     /// connections, calls and room for answers. Default: none.
     pub trusted_addresses: Vec<IpAddr>,
-    /// Longest time that an `eth_call` or `eth_estimateGas` may run. Default: 5000, as in geth.
+    /// Longest time that an `eth_call`, or another method that runs calls, may take. Default: 5000, as in geth.
     pub call_time_max_ms: NonZeroU64,
+    /// Longest time that a `debug_trace…` or `trace_…` may take; it executes batches once more. Default: 10000, of the 25 s that a request has.
+    pub trace_time_max_ms: NonZeroU64,
+    /// Memory that one such request may fill with what it traces, its answer included, in MiB. Default: 64, of which an answer of 25 MB is made;
+    /// two are made at a time.
+    pub trace_mib_max: NonZeroU64,
     /// Whether web pages of any origin may call. Default: no.
     pub cors: bool,
     /// Names under which the node may be called beside IP addresses and `localhost`, without port; `*` for all. Default: none, so that
@@ -125,6 +130,8 @@ impl Default for ApiConfig {
             max_connections_per_address: NonZeroUsize::new(64).expect("64 is not zero"),
             trusted_addresses: Vec::new(),
             call_time_max_ms: NonZeroU64::new(5_000).expect("5,000 is not zero"),
+            trace_time_max_ms: NonZeroU64::new(10_000).expect("10,000 is not zero"),
+            trace_mib_max: NonZeroU64::new(64).expect("64 is not zero"),
             cors: false,
             allowed_hosts: Vec::new(),
         }

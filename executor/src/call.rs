@@ -7,9 +7,9 @@ use alloy_sol_types::decode_revert_reason;
 use crate::{
     env::BatchEnv,
     error::{ExecuteError, Rejection},
-    evm::{Executed, Machine, RunError, is_precompile},
+    evm::{Executed, Machine, RunError},
     interrupt::Interrupt,
-    overrides::{Overridden, Overrides},
+    overrides::{Overridden, Overrides, check_codes},
     reader::StateReader,
 };
 
@@ -17,7 +17,7 @@ use crate::{
 pub const CALL_GAS_MAX: u64 = 50_000_000;
 
 /// Gas of a plain transfer: less is no limit that an estimate could keep.
-const TRANSFER_GAS: u64 = 21_000;
+pub(crate) const TRANSFER_GAS: u64 = 21_000;
 
 /// A call as JSON-RPC describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -111,19 +111,24 @@ pub fn call(
     request: &CallRequest,
     interrupt: &Interrupt,
 ) -> Result<CallOutcome, ExecuteError> {
-    let state = overridden(state, env, request)?;
+    let state = overridden(state, env, &request.overrides)?;
     let env = request.overrides.block.env(env, &state)?;
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
     let executed = Machine::for_call(&state, &env, request, interrupt).call(request, gas_limit);
-    let executed = executed.map_err(error)?;
-    let reverted = !executed.success && executed.halt.is_none();
-    Ok(CallOutcome {
-        success: executed.success,
-        revert_reason: reverted.then(|| decode_revert_reason(&executed.output)).flatten(),
-        output: executed.output,
-        gas_used: executed.gas_used,
-        halt: executed.halt.map(|halt| halt.reason),
-    })
+    Ok(CallOutcome::of(&executed.map_err(error)?))
+}
+
+impl CallOutcome {
+    pub(crate) fn of(executed: &Executed) -> CallOutcome {
+        let reverted = !executed.success && executed.halt.is_none();
+        CallOutcome {
+            success: executed.success,
+            output: executed.output.clone(),
+            gas_used: executed.gas_used,
+            revert_reason: reverted.then(|| decode_revert_reason(&executed.output)).flatten(),
+            halt: executed.halt.as_ref().map(|halt| halt.reason.clone()),
+        }
+    }
 }
 
 /// A gas limit with which the call succeeds, at most 1.5 % above the lowest one.
@@ -139,7 +144,7 @@ pub fn estimate_gas(
     request: &CallRequest,
     interrupt: &Interrupt,
 ) -> Result<u64, EstimateError> {
-    let state = overridden(state, env, request)?;
+    let state = overridden(state, env, &request.overrides)?;
     let env = request.overrides.block.env(env, &state).map_err(ExecuteError::State)?;
     let mut high = env.gas_limit.min(env.transaction_gas_max).min(CALL_GAS_MAX);
     if let Some(gas) = request.gas.filter(|gas| *gas >= TRANSFER_GAS) {
@@ -178,18 +183,13 @@ pub fn estimate_gas(
 }
 
 /// The state that the call finds.
-fn overridden<'a>(
+pub(crate) fn overridden<'a>(
     state: &'a dyn StateReader,
     env: &BatchEnv,
-    request: &'a CallRequest,
+    overrides: &'a Overrides,
 ) -> Result<Overridden<'a>, ExecuteError> {
-    let mut codes = request.overrides.accounts.iter().filter(|(_, account)| account.code.is_some());
-    if let Some((address, _)) = codes.find(|(address, _)| is_precompile(address, env)) {
-        // The EVM runs a precompile without looking at its account, so the answer would be a wrong one.
-        let text = format!("account {address} is a precompile, whose code cannot be overridden");
-        return Err(ExecuteError::InvalidCall(Rejection::Other(text)));
-    }
-    Ok(Overridden::new(state, &request.overrides))
+    check_codes(&overrides.accounts, env)?;
+    Ok(Overridden::new(state, overrides))
 }
 
 fn succeeds(machine: &mut Machine<'_>, request: &CallRequest, gas_limit: u64) -> Result<bool, ExecuteError> {
@@ -211,7 +211,7 @@ fn estimate_error(executed: Executed, gas_limit: u64) -> EstimateError {
     }
 }
 
-fn error(error: RunError) -> ExecuteError {
+pub(crate) fn error(error: RunError) -> ExecuteError {
     match error {
         RunError::Rejected(reason) => ExecuteError::InvalidCall(reason),
         RunError::Failed(error) => error,

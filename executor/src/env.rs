@@ -50,7 +50,7 @@ impl BatchEnv {
 
     /// As [`BatchEnv::new`], with the digest of the parent's header. Zero may stand for one that is not known yet where the environment
     /// only serves to foretell: the digest decides no keys.
-    pub(crate) fn behind(
+    pub fn behind(
         parent_hash: B256,
         chain: &ChainConfig,
         number: BatchNumber,

@@ -16,7 +16,8 @@
 //! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
 //! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
 //!   [`seal`](mod@seal): its header. [`hinting`]: its hints. [`validators`]: who validates after it.
-//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]. [`prefetch`]: reading ahead by hints.
+//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]; [`access_list`] and [`simulate`] are further such
+//!   calls. [`prefetch`]: reading ahead by hints.
 //! * [`predict`]: what a transaction will read, foretold from its contracts' bytecode, for batches without hints.
 //! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
 //! * [`hot`]: what the last batches touched, kept for the next. [`overlay`]: batches that are executed and not committed.
@@ -40,6 +41,7 @@
 //! ```
 
 pub mod access;
+pub mod access_list;
 pub mod assemble;
 pub mod body;
 pub mod call;
@@ -61,10 +63,13 @@ pub mod reader;
 pub mod seal;
 pub mod senders;
 pub mod session;
+pub mod simulate;
+pub mod trace;
 pub mod transaction;
 pub mod validators;
 
 pub use access::{AccessSet, announced_conflicts, conflicts};
+pub use access_list::{AccessListOutcome, create_access_list};
 pub use assemble::{BuildLimits, Built, Candidates, Room, build};
 pub use body::{BodyError, decode_body};
 pub use call::{CALL_GAS_MAX, CallOutcome, CallRequest, EstimateError, call, estimate_gas};
@@ -89,5 +94,6 @@ pub use reader::{MemoryState, StateReader};
 pub use seal::{Sealed, seal};
 pub use senders::Senders;
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};
+pub use simulate::{SimulateError, SimulatedBatch, SimulatedCall, Simulation, SimulationRules};
 pub use transaction::{Envelope, Transaction, TransactionError};
 pub use validators::{ValidatorsStorage, next_validators};

@@ -301,7 +301,7 @@ pub(crate) const GAS_PER_DELTA_BYTE: u64 = 25;
 pub(crate) const FREE_DELTA_BYTES: usize = 4096;
 
 /// A transaction's receipt, if it fits its format.
-fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
+pub(crate) fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
     let log = |log: &alloy_primitives::Log| {
         let topics = log.data.topics().iter().map(|topic| (*topic).into()).collect();
         let data = BoundedBytes::new(log.data.data.to_vec())?;

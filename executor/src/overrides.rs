@@ -6,7 +6,12 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use slipstream_storage::StorageError;
 use slipstream_types::{AccountValue, BatchNumber, Digest};
 
-use crate::{env::BatchEnv, evm::AnalysedCode, reader::StateReader};
+use crate::{
+    env::BatchEnv,
+    error::{ExecuteError, Rejection},
+    evm::{AnalysedCode, is_precompile},
+    reader::StateReader,
+};
 
 /// What one call finds changed. Whoever takes it from outside bounds accounts, slots and code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -82,16 +87,51 @@ impl BlockOverrides {
             env.parent_hash = hash.map_or(B256::ZERO, B256::from);
         }
         let parent = env.number.checked_sub(1).and_then(|number| self.hashes.get(&number));
-        Ok(BatchEnv {
+        env.parent_hash = parent.copied().unwrap_or(env.parent_hash);
+        Ok(self.replace(env))
+    }
+
+    /// The environment with what is changed of the batch itself: neither its number nor the hashes before it.
+    pub(crate) fn replace(&self, env: BatchEnv) -> BatchEnv {
+        BatchEnv {
             timestamp_s: self.timestamp_s.unwrap_or(env.timestamp_s),
             beneficiary: self.beneficiary.unwrap_or(env.beneficiary),
             gas_limit: self.gas_limit.unwrap_or(env.gas_limit),
             base_fee_wei: self.base_fee_wei.unwrap_or(env.base_fee_wei),
             difficulty: self.difficulty.unwrap_or(env.difficulty),
             prev_randao: self.prev_randao.or(env.prev_randao),
-            parent_hash: parent.copied().unwrap_or(env.parent_hash),
             ..env
-        })
+        }
+    }
+}
+
+/// Refuses code for a precompile: the EVM runs it without looking at its account, so the answer would be a wrong one.
+pub(crate) fn check_codes(
+    accounts: &BTreeMap<Address, AccountOverride>,
+    env: &BatchEnv,
+) -> Result<(), ExecuteError> {
+    let mut codes = accounts.iter().filter(|(_, account)| account.code.is_some());
+    match codes.find(|(address, _)| is_precompile(address, env)) {
+        Some((address, _)) => {
+            let text = format!("account {address} is a precompile, whose code cannot be overridden");
+            Err(ExecuteError::InvalidCall(Rejection::Other(text)))
+        }
+        None => Ok(()),
+    }
+}
+
+impl AccountOverride {
+    /// The account with what is changed of it.
+    pub(crate) fn replace(&self, below: AccountValue) -> AccountValue {
+        let code_hash = match &self.code {
+            Some(code) => (!code.is_empty()).then(|| Digest::from(keccak256(code))),
+            None => below.code_hash,
+        };
+        AccountValue {
+            nonce: self.nonce.unwrap_or(below.nonce),
+            balance: self.balance.unwrap_or(below.balance),
+            code_hash,
+        }
     }
 }
 
@@ -114,16 +154,7 @@ impl StateReader for Overridden<'_> {
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         let below = self.below.account(address)?;
         let Some(account) = self.overrides.accounts.get(address) else { return Ok(below) };
-        let below = below.unwrap_or_default();
-        let code_hash = match &account.code {
-            Some(code) => (!code.is_empty()).then(|| Digest::from(keccak256(code))),
-            None => below.code_hash,
-        };
-        let value = AccountValue {
-            nonce: account.nonce.unwrap_or(below.nonce),
-            balance: account.balance.unwrap_or(below.balance),
-            code_hash,
-        };
+        let value = account.replace(below.unwrap_or_default());
         Ok(Some(value).filter(|value| *value != AccountValue::default()))
     }
 

@@ -30,7 +30,7 @@ use crate::{
     mesh::{self, NodeLedger},
     repair,
     router::{Router, Services},
-    rpc::{Batches, LogIndex, RpcContext},
+    rpc::{Batches, LogIndex, RpcContext, TraceLimits},
     schedule_file, scrub,
     seat::{Parts, Seat},
     status::{self, Places, Resources, StatusSource},
@@ -220,6 +220,11 @@ impl Node {
             log_index: log_index.clone(),
             filters: Arc::default(),
             call_time_max: Duration::from_millis(config.api.call_time_max_ms.get()),
+            trace_limits: TraceLimits {
+                time_max: Duration::from_millis(config.api.trace_time_max_ms.get()),
+                // At most 4 GiB.
+                bytes_max: (config.api.trace_mib_max.get() as usize) << 20,
+            },
             store: store.clone(),
             chain,
             pool: pool.clone(),

@@ -125,6 +125,9 @@ struct Up {
     /// Funded accounts.
     #[arg(long, default_value_t = 1_000)]
     accounts: u32,
+    /// Begin without the contracts that Ethereum's tools expect: a CREATE2 deployer, Multicall3, and that of EIP-4788.
+    #[arg(long)]
+    no_predeploys: bool,
     /// All keys come from this text.
     #[arg(long, default_value = DEFAULT_SEED)]
     seed: String,
@@ -230,6 +233,7 @@ async fn up(arguments: Up) -> Result<()> {
         validators: arguments.validators,
         fullnodes: arguments.fullnodes,
         accounts: arguments.accounts,
+        predeploys: !arguments.no_predeploys,
         seed: arguments.seed,
         base_port: arguments.base_port,
         dir: arguments.dir,

@@ -29,22 +29,18 @@ use slipnet::{
 };
 
 /// Methods of the specification that a node does not have. One that is added leaves this list, and is called below.
-const MISSING: [&str; 26] = [
+const MISSING: [&str; 21] = [
     "debug_getBadBlocks",
     "debug_getRawBlock",
     "debug_getRawBlockAccessList",
     "debug_getRawHeader",
     "debug_getRawReceipts",
     "debug_getRawTransaction",
-    "debug_traceBlockByHash",
-    "debug_traceBlockByNumber",
-    "debug_traceTransaction",
     "eth_baseFee",
     "eth_blobBaseFee",
     "eth_capabilities",
     "eth_coinbase",
     "eth_config",
-    "eth_createAccessList",
     "eth_fillTransaction",
     "eth_getBlockAccessList",
     "eth_getProof",
@@ -52,7 +48,6 @@ const MISSING: [&str; 26] = [
     "eth_sendTransaction",
     "eth_sign",
     "eth_signTransaction",
-    "eth_simulateV1",
     "txpool_content",
     "txpool_contentFrom",
     "txpool_status",
@@ -240,6 +235,54 @@ impl Checked<'_> {
         self.refused("eth_getBalance", json!(["0x12", "latest"]), -32602).await;
     }
 
+    /// Calls that are made again and again, or one after the other.
+    async fn simulations(&mut self, token: Address, sender: Address) {
+        let none = Address::repeat_byte(0xaa);
+        let transfer =
+            json!({ "from": sender, "to": token, "data": contracts::transfer(none, U256::from(1)) });
+        let reverting = json!({ "from": none, "to": token, "input": contracts::transfer(none, U256::MAX) });
+        let pays = json!({ "from": sender, "to": none, "value": "0x5" });
+        for block in ["latest", "pending"] {
+            self.call("eth_createAccessList", json!([transfer, block])).await;
+        }
+        self.call("eth_createAccessList", json!([reverting])).await;
+        let state = json!({ (none.to_string()): { "balance": "0x7", "stateDiff": {} } });
+        let blocks = json!([
+            { "calls": [transfer, reverting, pays] },
+            { "blockOverrides": { "time": "0xffffffff" }, "stateOverrides": state, "calls": [{ "data": "0xfe" }] },
+            {},
+        ]);
+        for full in [false, true] {
+            let payload =
+                json!({ "blockStateCalls": blocks, "traceTransfers": full, "returnFullTransactions": full });
+            let simulated = self.call("eth_simulateV1", json!([payload, "latest"])).await;
+            let moved = &simulated[0]["calls"][0]["logs"][0];
+            assert_eq!(
+                (&moved["address"], &simulated[0]["calls"][1]["error"]["code"]),
+                (&json!(token), &json!(3))
+            );
+            assert_eq!(simulated[1]["calls"][0]["error"]["code"], -32015);
+        }
+        let backwards = json!([{ "blockStateCalls": [{ "blockOverrides": { "number": "0x0" } }] }]);
+        self.refused("eth_simulateV1", backwards, -38020).await;
+    }
+
+    /// With the struct logger, in its forms, and with another tracer.
+    async fn traces(&mut self, receipt: &Value) {
+        let (hash, number, block) =
+            (&receipt["transactionHash"], &receipt["blockNumber"], &receipt["blockHash"]);
+        let much = json!({ "enableMemory": true, "enableReturnData": true });
+        let little = json!({ "disableStack": true, "disableStorage": true });
+        for options in [json!({}), much, little, json!({ "tracer": "callTracer" })] {
+            self.call("debug_traceBlockByNumber", json!([number, options])).await;
+            self.call("debug_traceBlockByHash", json!([block, options])).await;
+            self.call("debug_traceTransaction", json!([hash, options])).await;
+        }
+        self.refused("debug_traceBlockByNumber", json!(["0x0"]), -32000).await;
+        self.refused("debug_traceBlockByHash", json!([B256::ZERO]), -32000).await;
+        self.refused("debug_traceTransaction", json!([B256::ZERO]), -32000).await;
+    }
+
     async fn blocks(&mut self, receipt: &Value) {
         let (number, hash) = (receipt["blockNumber"].clone(), receipt["blockHash"].clone());
         for block in [number.clone(), json!("latest"), json!("earliest"), json!("pending"), json!("0xffffff")]
@@ -394,8 +437,10 @@ async fn answers_have_the_form_of_the_specification() {
 
     let token = account.address.create(0);
     checked.state(token, account.address).await;
+    checked.simulations(token, account.address).await;
     for receipt in &receipts[..4] {
         checked.blocks(receipt).await;
+        checked.traces(receipt).await;
     }
     checked.logs(token, &receipts[1]).await;
     checked.filters(token, account).await;

@@ -11,7 +11,7 @@ use slipnet::{
 };
 
 /// Goal: viem, as it comes from npm, sends a thousand calls at once, overrides state and block, estimates with authorizations,
-/// and recognises errors by what they say.
+/// simulates blocks, asks for access lists, and recognises errors by what they say.
 #[tokio::test(flavor = "multi_thread")]
 async fn viem_works_against_a_fullnode() {
     let Some(dir) = npm::install("clients/viem", "viem.mjs") else { return };
@@ -31,6 +31,11 @@ async fn viem_works_against_a_fullnode() {
             "baseFee": "7",
             "latest": true,
             "authorization": true,
+            "simulated": ["1", "1", "0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee"],
+            "simulatedCalls": ["success", "-7"],
+            "accessList": [1, 1],
+            "multicall": true,
+            "create2": "0x5f355f5500",
             "unfunded": true,
             "unfundedCall": true,
             "missing": true,

@@ -42,6 +42,7 @@ pub mod genesis;
 pub mod hints;
 pub mod keys;
 pub mod limits;
+pub mod predeploys;
 pub mod receipt;
 pub mod schedule;
 pub mod state;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use alloy_primitives::{Bytes, Log as EvmLog};
+use alloy_primitives::{Address, Bytes, Log as EvmLog};
 use revm::{
-    DatabaseCommit, ExecuteEvm,
+    Database as _, DatabaseCommit, ExecuteEvm, InspectEvm, Inspector,
     context::{
         TxEnv,
         result::{EVMError, ExecutionResult, HaltReason, ResultAndState},
@@ -19,7 +19,7 @@ use super::{
     adapter,
     changes::{Changes, changes, delta_bytes_max},
     interrupting::{self, Pace},
-    observe::{self, Observed, ObservedEvm},
+    observe::{self, Observed, ObservedContext, ObservedEvm},
     recorder::{ReadError, Recorder},
     system_calls,
     working_set::WorkingSet,
@@ -30,18 +30,22 @@ use crate::{
     error::{ExecuteError, Rejection},
     hot::Touched,
     interrupt::Interrupt,
+    overrides::BlockOverrides,
     predict::JumpWatch,
     reader::StateReader,
     transaction::Transaction,
 };
 
-pub(super) type Database<'a> = State<Recorder<'a>>;
-pub(super) type Evm<'a> = ObservedEvm<Database<'a>>;
+pub(crate) type Database<'a> = State<Recorder<'a>>;
+pub(super) type Evm<'a, I = ()> = ObservedEvm<Database<'a>, I>;
+/// What an inspector sees.
+pub(crate) type Seen<'a> = ObservedContext<Database<'a>>;
 type EvmError = EVMError<EvmDatabaseError<ReadError>>;
 
-/// One batch in execution. What a transaction did counts only once it is committed.
-pub(crate) struct Machine<'a> {
-    pub(super) evm: Evm<'a>,
+/// One batch in execution. What a transaction did counts only once it is committed. An inspector, if there is one, looks at what is run by
+/// [`Machine::inspect`] and its like, and at nothing else.
+pub(crate) struct Machine<'a, I = ()> {
+    pub(super) evm: Evm<'a, I>,
     pub(super) env: &'a BatchEnv,
     interrupt: Interrupt,
     /// Whether transactions leave notes.
@@ -111,26 +115,78 @@ impl<'a> Machine<'a> {
         request: &CallRequest,
         interrupt: &Interrupt,
     ) -> Self {
+        let mut machine = Self::for_calls(state, env, &request.overrides.block, interrupt);
+        machine.prepare_call(request, &request.overrides.block);
+        machine
+    }
+
+    /// The same for several calls, each of which has to be [prepared](Machine::prepare_call).
+    pub(crate) fn for_calls(
+        state: &'a dyn StateReader,
+        env: &'a BatchEnv,
+        block: &BlockOverrides,
+        interrupt: &Interrupt,
+    ) -> Self {
+        let mut machine = Self::interruptible(state, env, interrupt);
+        let context = &mut machine.evm.ctx;
+        context.cfg.disable_nonce_check = true;
+        context.cfg.disable_eip3607 = true;
+        context.cfg.disable_block_gas_limit = true;
+        context.cfg.tx_gas_limit_cap = Some(u64::MAX);
+        if let Some(price) = block.blob_base_fee_wei {
+            context.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
+        }
+        machine
+    }
+
+    /// A machine for the batch's transactions once more. It ends when `interrupt` says so; makes the system calls first.
+    pub(crate) fn for_rerun(
+        state: &'a dyn StateReader,
+        env: &'a BatchEnv,
+        interrupt: &Interrupt,
+    ) -> Result<Self, ExecuteError> {
+        Self::interruptible(state, env, interrupt).with_system_calls()
+    }
+
+    /// A machine for calls that follow each other in one batch, of which the caller bounds the gas: without a look at who sends them and, unless
+    /// they are validated, at nonces and fees. Makes the system calls first.
+    pub(crate) fn for_simulation(
+        state: &'a dyn StateReader,
+        env: &'a BatchEnv,
+        block: &BlockOverrides,
+        is_validated: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Self, ExecuteError> {
+        let mut machine = Self::interruptible(state, env, interrupt);
+        let context = &mut machine.evm.ctx;
+        context.cfg.disable_nonce_check = !is_validated;
+        context.cfg.disable_base_fee = !is_validated;
+        context.cfg.disable_eip3607 = true;
+        context.cfg.disable_block_gas_limit = true;
+        if !is_validated {
+            context.cfg.tx_gas_limit_cap = Some(u64::MAX);
+        }
+        if let Some(price) = block.blob_base_fee_wei {
+            context.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
+        }
+        machine.with_system_calls()
+    }
+
+    /// A machine whose transactions leave no notes, and end when `interrupt` says so.
+    fn interruptible(state: &'a dyn StateReader, env: &'a BatchEnv, interrupt: &Interrupt) -> Self {
         let mut machine = Self::silent(state, env);
         if !interrupt.is_never() {
             machine.interrupt = interrupt.clone();
             machine.evm.ctx.journaled_state.database.database.interrupt = interrupt.clone();
             interrupting::install(&mut machine.evm);
         }
-        let context = &mut machine.evm.ctx;
-        context.cfg.disable_nonce_check = true;
-        context.cfg.disable_eip3607 = true;
-        context.cfg.disable_block_gas_limit = true;
-        context.cfg.tx_gas_limit_cap = Some(u64::MAX);
-        let block = &request.overrides.block;
-        if request.max_fee_wei == 0 {
-            context.cfg.disable_base_fee = true;
-            context.block.basefee = block.base_fee_wei.unwrap_or(0);
-        }
-        if let Some(price) = block.blob_base_fee_wei {
-            context.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
-        }
         machine
+    }
+
+    /// The same machine with somebody who looks on.
+    pub(crate) fn inspected_by<I>(self, inspector: I) -> Machine<'a, I> {
+        let Machine { evm, env, interrupt, is_observed } = self;
+        Machine { evm: evm.with_inspector(inspector), env, interrupt, is_observed }
     }
 
     /// A machine whose transactions tell what they did and nothing of what they looked at.
@@ -148,6 +204,16 @@ impl<'a> Machine<'a> {
         let evm = observe::build(database, env, watch);
         Self { evm, env, interrupt: Interrupt::never(), is_observed: true }
     }
+}
+
+impl<'a, I> Machine<'a, I> {
+    /// The machine without whoever looks on.
+    pub(super) fn alone(self) -> (Machine<'a>, I) {
+        let Machine { evm, env, interrupt, is_observed } = self;
+        let Evm { ctx, inspector, instruction, precompiles, frame_stack } = evm;
+        let evm = Evm { ctx, inspector: (), instruction, precompiles, frame_stack };
+        (Machine { evm, env, interrupt, is_observed }, inspector)
+    }
 
     /// Runs a transaction on what was committed so far.
     pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Executed, RunError> {
@@ -159,12 +225,32 @@ impl<'a> Machine<'a> {
         self.transact(adapter::call_env(request, self.env, gas_limit))
     }
 
+    /// Sets the fee of the call that comes next: one that offers none has none, and BASEFEE is zero for it unless it is overridden.
+    pub(crate) fn prepare_call(&mut self, request: &CallRequest, block: &BlockOverrides) {
+        let context = &mut self.evm.ctx;
+        let is_free = request.max_fee_wei == 0;
+        context.cfg.disable_base_fee = is_free;
+        context.block.basefee = match is_free {
+            true => block.base_fee_wei.unwrap_or(0),
+            false => self.env.base_fee_wei,
+        };
+    }
+
     fn transact(&mut self, tx: TxEnv) -> Result<Executed, RunError> {
+        let (done, observed) = self.run_by(tx, |evm, tx| evm.transact(tx))?;
+        Ok(Executed::new(done, observed))
+    }
+
+    fn run_by(
+        &mut self,
+        tx: TxEnv,
+        run: impl FnOnce(&mut Evm<'a, I>, TxEnv) -> Result<ResultAndState, EvmError>,
+    ) -> Result<(ResultAndState, Observed), RunError> {
         let gas_limit = tx.gas_limit;
         let watch = self.evm.ctx.chain.watch.take();
         self.evm.ctx.chain =
             Observed { pace: Pace::new(self.interrupt.clone()), watch, ..Observed::default() };
-        let done = self.evm.transact(tx).map_err(|error| match error {
+        let done = run(&mut self.evm, tx).map_err(|error| match error {
             EVMError::Transaction(invalid) => {
                 RunError::Rejected(adapter::rejection(invalid, gas_limit, self.env.gas_limit))
             }
@@ -172,7 +258,14 @@ impl<'a> Machine<'a> {
         })?;
         let watch = self.evm.ctx.chain.watch.take();
         let observed = std::mem::replace(&mut self.evm.ctx.chain, Observed { watch, ..Observed::default() });
-        Ok(Executed::new(done, observed))
+        Ok((done, observed))
+    }
+
+    /// The nonce of an account as it is now.
+    pub(crate) fn nonce(&mut self, address: Address) -> Result<u64, ExecuteError> {
+        let account = self.evm.ctx.journaled_state.database.basic(address);
+        let account = account.map_err(|error| failure(EVMError::Database(error)))?;
+        Ok(account.map_or(0, |account| account.nonce))
     }
 
     /// Whether transactions leave notes of what they looked at.
@@ -203,6 +296,24 @@ impl<'a> Machine<'a> {
         let State { cache, database, .. } = self.evm.ctx.journaled_state.database;
         let reads = database.into_reads();
         Ok((changes(&cache, &reads, self.env.spec)?, reads))
+    }
+}
+
+impl<'a, I: Inspector<Seen<'a>>> Machine<'a, I> {
+    /// Runs a transaction while the inspector looks on; all of what revm says about it.
+    pub(super) fn inspect(&mut self, tx: TxEnv) -> Result<ResultAndState, RunError> {
+        Ok(self.run_by(tx, |evm, tx| evm.inspect_tx(tx))?.0)
+    }
+
+    /// As [`Machine::call`], while the inspector looks on.
+    pub(crate) fn inspect_call(
+        &mut self,
+        request: &CallRequest,
+        gas_limit: u64,
+    ) -> Result<Executed, RunError> {
+        let tx = adapter::call_env(request, self.env, gas_limit);
+        let (done, observed) = self.run_by(tx, |evm, tx| evm.inspect_tx(tx))?;
+        Ok(Executed::new(done, observed))
     }
 }
 

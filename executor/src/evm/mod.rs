@@ -18,6 +18,7 @@ mod changes;
 mod code;
 mod footprint;
 mod interrupting;
+mod listing;
 mod machine;
 mod observe;
 mod preimages;
@@ -27,6 +28,8 @@ mod spoil;
 mod system_calls;
 #[cfg(test)]
 mod tests;
+mod tracing;
+mod transfers;
 mod versions;
 mod working_set;
 
@@ -35,7 +38,10 @@ pub(crate) use adapter::is_precompile;
 pub(crate) use changes::Changes;
 pub use code::AnalysedCode;
 pub(crate) use footprint::Spends;
+pub(crate) use listing::Listing;
 pub(crate) use machine::{Executed, Finished, Machine, RunError};
 pub(crate) use speculate::{Reads, Speculator, Verdict};
+pub(crate) use tracing::{Calls, Geth, Look, Replay, Tracing};
+pub(crate) use transfers::Transfers;
 pub(crate) use versions::Versions;
 pub(crate) use working_set::WorkingSet;

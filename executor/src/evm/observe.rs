@@ -27,7 +27,7 @@ use super::{adapter, interrupting::Pace, preimages};
 use crate::{env::BatchEnv, predict::JumpWatch};
 
 pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
-pub(super) type ObservedEvm<DB> = MainnetEvm<ObservedContext<DB>>;
+pub(super) type ObservedEvm<DB, I = ()> = MainnetEvm<ObservedContext<DB>, I>;
 type Ictx<'a, DB> = InstructionContext<'a, ObservedContext<DB>, EthInterpreter>;
 
 /// Notes of one kind that a transaction may leave; with more it counts as having looked at everything. Keeps a loop over

@@ -2,7 +2,7 @@
 
 use alloy_primitives::{Address, B256, U256};
 use revm::{
-    Database, bytecode::Bytecode, database_interface::DBErrorMarker, primitives::KECCAK_EMPTY,
+    Database, DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, primitives::KECCAK_EMPTY,
     state::AccountInfo,
 };
 use slipstream_storage::StorageError;
@@ -14,7 +14,7 @@ use crate::{env::BatchEnv, error::ExecuteError, interrupt::Interrupt, reader::St
 /// A failed read on its way through revm.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub(super) struct ReadError(pub(super) ExecuteError);
+pub(crate) struct ReadError(pub(super) ExecuteError);
 
 impl DBErrorMarker for ReadError {}
 
@@ -25,7 +25,7 @@ impl From<StorageError> for ReadError {
 }
 
 /// Reads through to the state; see the module.
-pub(super) struct Recorder<'a> {
+pub(crate) struct Recorder<'a> {
     state: &'a dyn StateReader,
     /// Where code comes from that other threads may have analysed already; none: from the state.
     shared: Option<&'a Versions<'a>>,
@@ -105,6 +105,33 @@ impl Database for Recorder<'_> {
     }
 
     fn block_hash(&mut self, number: u64) -> Result<B256, ReadError> {
+        Ok(read_block_hash(self.state, self.env, number)?)
+    }
+}
+
+/// What tracers look up is not what the batch read.
+impl DatabaseRef for Recorder<'_> {
+    type Error = ReadError;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ReadError> {
+        self.check()?;
+        Ok(self.state.account(&address)?.as_ref().map(account_info))
+    }
+
+    fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, ReadError> {
+        if hash == KECCAK_EMPTY {
+            return Ok(Bytecode::default());
+        }
+        self.check()?;
+        Ok(read_code(self.state, hash)?.0)
+    }
+
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, ReadError> {
+        self.check()?;
+        Ok(self.state.slot(&address, &B256::from(index))?)
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, ReadError> {
         Ok(read_block_hash(self.state, self.env, number)?)
     }
 }

@@ -1,6 +1,7 @@
 //! Execution from outside: what is admitted, how batches are built and run, and the mainnet blocks.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod access_list;
 mod admission;
 mod assemble;
 mod call;
@@ -13,10 +14,13 @@ mod mainnet;
 mod overlay;
 mod overrides;
 mod parallel;
+mod predeploys;
 mod predict;
 mod session;
+mod simulate;
 mod store;
 mod support;
+mod trace;
 mod unpaid;
 mod validators;
 mod values;

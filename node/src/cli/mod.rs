@@ -7,6 +7,7 @@ mod config_check;
 mod db;
 mod events;
 mod exit;
+mod genesis;
 mod init;
 mod output;
 mod read;
@@ -55,6 +56,9 @@ enum Command {
     /// Work with the snapshots of a node that is stopped, and with exports
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
+    /// Prepare the genesis file of a chain that has not begun
+    #[command(subcommand)]
+    Genesis(genesis::GenesisCommand),
     /// Work with configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -94,6 +98,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Validators(command) => validators::validators(command),
         Command::Db(command) => db::db(command),
         Command::Snapshot(command) => snapshot::snapshot(command),
+        Command::Genesis(command) => genesis::genesis(command),
         Command::Config(ConfigCommand::Check(args)) => config_check::check(args),
     }
 }

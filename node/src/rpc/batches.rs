@@ -166,6 +166,13 @@ impl Batches {
         Ok(Some(batch))
     }
 
+    /// Another batch in the place of one that is open.
+    #[cfg(test)]
+    pub(crate) fn replace(&self, batch: Batch) {
+        self.recent.lock().retain(|kept| kept.number() != batch.number());
+        self.keep(Arc::new(batch));
+    }
+
     fn keep(&self, batch: Arc<Batch>) {
         let mut recent = self.recent.lock();
         if recent.iter().any(|kept| kept.number() == batch.number()) {

@@ -35,7 +35,8 @@ impl RpcContext {
         Ok((number <= head).then_some(number))
     }
 
-    fn batch(&self, id: BlockId) -> Result<Option<std::sync::Arc<Batch>>, RpcError> {
+    /// The batch itself.
+    pub(super) fn batch(&self, id: BlockId) -> Result<Option<std::sync::Arc<Batch>>, RpcError> {
         self.batch_number(id)?.map_or(Ok(None), |number| self.batches.get(number))
     }
 }

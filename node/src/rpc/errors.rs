@@ -56,18 +56,22 @@ pub(crate) enum RpcError {
     #[error("nobody waits for the answer any more")]
     NobodyWaits,
     // The first words are geth's.
-    #[error(
-        "execution aborted (timeout = {limit:?}): the call takes too long; ask for less, or set `api.call_time_max_ms`"
-    )]
-    CallTimedOut { limit: Duration },
+    #[error("execution aborted (timeout = {limit:?}): the call takes too long; ask for less, or set `{key}`")]
+    CallTimedOut { limit: Duration, key: &'static str },
     #[error("execution reverted{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Reverted { reason: Option<String>, output: Bytes },
     #[error("{0}")]
     Rejected(String),
     #[error("{0}")]
     TooMuch(String),
+    // What cannot be simulated has codes of its own.
+    #[error("{text}")]
+    Simulation { code: i32, text: String },
     #[error("{method} failed: {reason}; this is a bug in slipstream, please report it with the node's log")]
     Internal { method: &'static str, reason: String },
+    /// What this node stores contradicts itself.
+    #[error("{0}")]
+    Damaged(String),
     #[error(transparent)]
     Storage(#[from] StorageError),
     #[error(transparent)]
@@ -116,10 +120,11 @@ impl From<RpcError> for ErrorObjectOwned {
                 return ErrorObjectOwned::owned(REVERTED_CODE, message, Some(output));
             }
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
+            RpcError::Simulation { code, .. } => code,
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
             RpcError::Storage(StorageError::StateNotKept { .. }) => SERVER_ERROR_CODE,
-            RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Internal { .. } => {
+            RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Damaged(_) | RpcError::Internal { .. } => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(Instant::now()) {
                     tracing::error!(%message, more, "a JSON-RPC call failed");

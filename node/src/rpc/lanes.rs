@@ -18,6 +18,9 @@ const LONG_CALLS_MAX: usize = 28;
 const SEARCHES_MAX: usize = 16;
 const SEARCHES_MIN: usize = 4;
 const LONG_SEARCHES_MAX: usize = 8;
+/// Threads of traces, each of which holds as much as `api.trace_mib_max` says, and executes whole batches.
+const TRACES_MAX: usize = 1;
+const LONG_TRACES_MAX: usize = 1;
 /// The same of transactions that come in: recovering one takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
@@ -30,6 +33,8 @@ pub(crate) enum Lane {
     Calls,
     /// Goes through the ledger, up to the budget of one search.
     Searches,
+    /// Executes batches once more, up to the time and the memory of one trace.
+    Traces,
     /// Recovers the sender of a transaction, mostly for nothing if the sender means ill.
     Transactions,
 }
@@ -38,9 +43,11 @@ impl Lane {
     /// The lane of a method; one that nobody knows is cheap to refuse.
     pub(super) fn of(method: &str) -> Lane {
         match method {
-            "eth_call" | "eth_estimateGas" | "eth_feeHistory" | "eth_getBlockReceipts" => Lane::Calls,
+            "eth_call" | "eth_estimateGas" | "eth_createAccessList" | "eth_simulateV1" => Lane::Calls,
+            "eth_feeHistory" | "eth_getBlockReceipts" => Lane::Calls,
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
             "eth_sendRawTransaction" => Lane::Transactions,
+            traced if traced.starts_with("debug_trace") || traced.starts_with("trace_") => Lane::Traces,
             _ => Lane::Reads,
         }
     }
@@ -60,6 +67,7 @@ impl Lane {
             Lane::Reads => "reads",
             Lane::Calls => "calls",
             Lane::Searches => "searches",
+            Lane::Traces => "traces",
             Lane::Transactions => "transactions",
         }
     }
@@ -88,6 +96,7 @@ impl Lanes {
             (Lane::Reads, "rpc reads", ((2 * cores + 8).min(READS_MAX), 0)),
             (Lane::Calls, "rpc calls", ((cores + CALLS_BESIDE).min(CALLS_MAX), LONG_CALLS_MAX)),
             (Lane::Searches, "rpc searches", (cores.clamp(SEARCHES_MIN, SEARCHES_MAX), LONG_SEARCHES_MAX)),
+            (Lane::Traces, "rpc traces", (TRACES_MAX, LONG_TRACES_MAX)),
             (Lane::Transactions, "rpc transactions", (cores.div_ceil(2).clamp(2, TRANSACTIONS_MAX), 0)),
         ];
         Lanes(

@@ -3,6 +3,7 @@
 //! A batch is shown as a block. Every committed batch is certified and final, so `latest`, `safe` and `finalized` are the
 //! same; states of the past are answered for as far back as the store keeps them, and others by an error that says so.
 
+mod access_list;
 mod batches;
 mod blocks;
 mod call;
@@ -12,10 +13,12 @@ mod lanes;
 mod logs;
 mod params;
 mod senders;
+mod simulate;
 mod state;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod trace;
 mod transactions;
 
 use std::{sync::Arc, time::Duration};
@@ -33,6 +36,7 @@ pub(crate) use self::{
     lanes::Lane,
     logs::{Filters, LogIndex, Poll},
     table::{Reply, Table},
+    trace::TraceLimits,
 };
 use self::{
     errors::{RpcError, RpcResult},
@@ -58,6 +62,7 @@ pub(crate) struct RpcContext {
     pub(crate) filters: Arc<Filters>,
     /// How long an `eth_call` or `eth_estimateGas` may run.
     pub(crate) call_time_max: Duration,
+    pub(crate) trace_limits: TraceLimits,
 }
 
 /// `slipstream/v0.1.0/linux-x86_64`, as `web3_clientVersion` and `/v1/status` give it.
@@ -87,6 +92,8 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_getStorageAt", state::storage);
     table.add_long("eth_call", call::call);
     table.add_long("eth_estimateGas", call::estimate);
+    table.add_long("eth_createAccessList", access_list::create);
+    table.add_long("eth_simulateV1", simulate::simulate);
 
     table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)?));
     table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)?));
@@ -114,6 +121,7 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_uninstallFilter", logs::filters::uninstall);
     table.add_poll("eth_getFilterChanges", logs::filters::changes);
     table.add_long("eth_getFilterLogs", logs::filters::filter_logs);
+    trace::add(&mut table);
     table
 }
 

@@ -3,6 +3,8 @@
 mod calls;
 mod methods;
 mod shown;
+mod simulate;
+mod trace;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -25,7 +27,7 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Batches, LogIndex, RpcContext, Table,
+    Batches, LogIndex, RpcContext, Table, TraceLimits,
     batches::Batch,
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
@@ -203,6 +205,7 @@ pub(crate) fn context() -> RpcContext {
         log_index: Arc::new(LogIndex::new(store.clone())),
         filters: Arc::default(),
         call_time_max: Duration::from_secs(5),
+        trace_limits: TraceLimits { time_max: Duration::from_secs(5), bytes_max: 64 << 20 },
         store,
     }
 }

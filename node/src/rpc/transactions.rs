@@ -54,7 +54,11 @@ pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Op
     }
 }
 
-fn find(context: &RpcContext, hash: &B256) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
+/// Where a committed transaction is; none if it is nowhere.
+pub(super) fn find(
+    context: &RpcContext,
+    hash: &B256,
+) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
     for (number, index) in context.store.transaction_places(hash)? {
         let index = index as usize;
         if let Some(batch) = context.batches.get(number)?

@@ -291,3 +291,23 @@ fn snapshot_commands_refuse_with_a_reason() {
         printed(&["snapshot", "verify", dir, "--waypoint", &format!("1:0x{}", "00".repeat(32))], false);
     assert!(missing.contains("MANIFEST"), "{missing}");
 }
+
+/// Goal: a genesis file gets the contracts that tools expect, once, and keeps what it has.
+#[test]
+fn predeploys_are_added_to_a_genesis() {
+    let chain = Chain::new();
+    let (plain, whole, again) =
+        (chain.path("genesis.json"), chain.path("whole.json"), chain.path("again.json"));
+    let add = |from: &Path, to: &Path| {
+        printed(&["genesis", "predeploys", from.to_str().unwrap(), "--out", to.to_str().unwrap()], true)
+    };
+    let said = add(&plain, &whole);
+    assert!(said.contains("another chain than that of") && !said.contains("stays as it was"), "{said}");
+    let accounts = |path: &Path| {
+        let genesis: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        genesis["accounts"].as_object().unwrap().len()
+    };
+    assert_eq!(accounts(&whole), accounts(&plain) + 4);
+    assert_eq!(add(&whole, &again).matches("stays as it was").count(), 4);
+    assert_eq!(fs::read(&whole).unwrap(), fs::read(&again).unwrap());
+}

@@ -1,6 +1,16 @@
 // An unmodified viem client against one node: node viem.mjs API_URL SECRET_KEY
 // Prints what it saw as one JSON object; the test compares it.
-import { createPublicClient, createWalletClient, defineChain, http, numberToHex, pad } from "viem";
+import {
+  concat,
+  createPublicClient,
+  createWalletClient,
+  defineChain,
+  getContractAddress,
+  http,
+  numberToHex,
+  pad,
+  parseAbi,
+} from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 
 const [url, key] = process.argv.slice(2);
@@ -43,6 +53,54 @@ const contract = "0x00000000000000000000000000000000000000aa";
 const authorization = await account.signAuthorization({ chainId: chain.id, nonce: 0, contractAddress: contract });
 const gas = await client.estimateGas({ account: address(0x20000), to: account.address, authorizationList: [authorization] });
 seen.authorization = gas >= 46000n;
+
+// Calls that build on each other, each in a block behind the head, and what a call touches.
+const simulated = await client.simulateBlocks({
+  traceTransfers: true,
+  blocks: [
+    { stateOverrides: [{ address: somebody, code: "0x5f546001015f5500" }], calls: [{ account: account.address, to: somebody }] },
+    {
+      stateOverrides: [{ address: somebody, code: returning("5f54") }],
+      calls: [{ account: account.address, to: somebody }, { account: account.address, to: contract, value: 5n }],
+    },
+  ],
+});
+seen.simulated = [
+  simulated[1].number - simulated[0].number,
+  BigInt(simulated[1].calls[0].data),
+  simulated[1].calls[1].logs[0].address,
+];
+const { results, assetChanges } = await client.simulateCalls({
+  account: account.address,
+  traceAssetChanges: true,
+  calls: [{ to: contract, value: 7n }],
+});
+seen.simulatedCalls = [results[0].status, assetChanges[0].value.diff];
+const listed = await client.createAccessList({ account: account.address, data: "0x5f5460025f55" });
+seen.accessList = [listed.accessList.length, listed.accessList[0].storageKeys.length];
+
+// The contracts that a devnet begins with: many calls in one, and a deployment at an address that is known before.
+const multicall3 = "0xcA11bde05977b3631167028862bE2a173976CA11";
+const deployer = "0x4e59b44847b379578588920cA78FbF26c0B4956C";
+const balanceOf = {
+  address: multicall3,
+  abi: parseAbi(["function getEthBalance(address) view returns (uint256)"]),
+  functionName: "getEthBalance",
+  args: [account.address],
+};
+const [first, second] = await client.multicall({
+  contracts: [balanceOf, balanceOf],
+  multicallAddress: multicall3,
+  allowFailure: false,
+});
+seen.multicall = first === second && first > 0n;
+const wallet = createWalletClient({ chain, transport: http(url), account });
+const salt = pad("0x5a");
+const initCode = "0x645f355f55005f526005601bf3";
+const hash = await wallet.sendTransaction({ to: deployer, data: concat([salt, initCode]) });
+await client.waitForTransactionReceipt({ hash, pollingInterval: 50 });
+const there = getContractAddress({ opcode: "CREATE2", from: deployer, salt, bytecode: initCode });
+seen.create2 = await client.getCode({ address: there });
 
 // Errors by the classes that viem makes of them.
 const causes = (error) => {

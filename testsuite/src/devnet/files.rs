@@ -12,7 +12,7 @@ use std::{
 
 use alloy_eips::eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE};
 use alloy_primitives::{Address, U256, utils::parse_ether};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::Deserialize;
 use slipstream_types::{
@@ -103,20 +103,27 @@ fn funded(balance: U256) -> GenesisAccount {
     GenesisAccount { balance, ..GenesisAccount::default() }
 }
 
-/// Writes the genesis. A directory that already has one keeps it, and must mean the same chain.
-pub(super) fn write_genesis(genesis: &Genesis, dir: &Path) -> Result<()> {
-    genesis.check().context("such a devnet has no valid genesis")?;
+/// Writes the genesis, with the contracts that tools expect if they are wanted, and gives it. A directory that already has one keeps it, with
+/// or without these contracts, and must mean the same chain otherwise.
+pub(super) fn write_genesis(plain: Genesis, has_predeploys: bool, dir: &Path) -> Result<Genesis> {
+    plain.check().context("such a devnet has no valid genesis")?;
+    let text = |genesis: &Genesis| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(genesis)? + "\n");
     let path = dir.join(GENESIS);
-    let text = serde_json::to_string_pretty(genesis)? + "\n";
+    let whole = plain.clone().with_predeploys();
     if let Ok(stored) = fs::read_to_string(&path) {
-        ensure!(
-            stored == text,
+        for genesis in [plain, whole] {
+            if stored == text(&genesis)? {
+                return Ok(genesis);
+            }
+        }
+        bail!(
             "{} belongs to another devnet (other validators, accounts or seed): use its options, or another --dir",
             path.display()
         );
-        return Ok(());
     }
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    let genesis = if has_predeploys { whole } else { plain };
+    fs::write(&path, text(&genesis)?).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(genesis)
 }
 
 pub(super) fn write_node(
@@ -213,15 +220,25 @@ mod tests {
     fn the_seed_decides_the_chain_and_a_directory_belongs_to_one() {
         let dir = tempfile::tempdir().unwrap();
         let accounts = Account::derive_many("a", 3);
-        let first = genesis("a", 4, &accounts);
-        write_genesis(&first, dir.path()).unwrap();
-        write_genesis(&genesis("a", 4, &accounts), dir.path()).unwrap();
-        let error = write_genesis(&genesis("a", 3, &accounts), dir.path()).unwrap_err().to_string();
+        let plain = |validators| genesis("a", validators, &accounts);
+        let first = write_genesis(plain(4), true, dir.path()).unwrap();
+        assert_eq!(write_genesis(plain(4), true, dir.path()).unwrap(), first);
+        // Who asks for less, as an earlier slipnet did, gets the chain that is there; and the other way round.
+        assert_eq!(write_genesis(plain(4), false, dir.path()).unwrap(), first);
+        let error = write_genesis(plain(3), true, dir.path()).unwrap_err().to_string();
         assert!(error.contains("another --dir"), "{error}");
         let stored: Genesis =
             serde_json::from_str(&fs::read_to_string(dir.path().join(GENESIS)).unwrap()).unwrap();
         assert_eq!(stored.header().unwrap().digest(), first.header().unwrap().digest());
-        assert_eq!(stored.accounts.len(), 3 + 1 + 2, "accounts, the owner, and two system contracts");
+        assert_eq!(
+            stored.accounts.len(),
+            3 + 1 + 5,
+            "accounts, the owner, the validators contract and four more"
+        );
+        let old = tempfile::tempdir().unwrap();
+        write_genesis(plain(4), false, old.path()).unwrap();
+        let kept = write_genesis(plain(4), true, old.path()).unwrap();
+        assert_eq!(kept.accounts.len(), 3 + 1 + 2, "accounts, the owner, and two system contracts");
         stored.check().unwrap();
     }
 
@@ -256,7 +273,7 @@ mod tests {
     #[test]
     fn a_devnet_of_too_many_validators_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(write_genesis(&genesis("a", 1_000, &[]), dir.path()).is_err());
+        assert!(write_genesis(genesis("a", 1_000, &[]), true, dir.path()).is_err());
         assert!(!dir.path().join(GENESIS).exists());
     }
 }

@@ -45,6 +45,8 @@ pub struct DevnetOptions {
     pub fullnodes: u32,
     /// Funded accounts.
     pub accounts: u32,
+    /// Whether the chain begins with the contracts that Ethereum's tools expect (`slipstream_types::predeploys`).
+    pub predeploys: bool,
     /// All keys come from it.
     pub seed: String,
     /// The first port; when it is not given, nodes keep the ports that a directory says they had, and new ones get free ones.
@@ -76,6 +78,7 @@ impl Default for DevnetOptions {
             validators: 4,
             fullnodes: 0,
             accounts: 200,
+            predeploys: true,
             seed: crate::accounts::DEFAULT_SEED.to_owned(),
             base_port: None,
             dir: None,
@@ -124,7 +127,7 @@ impl Devnet {
         let directory = Directory::open(&options)?;
         let accounts = Account::derive_many(&options.seed, options.accounts);
         let genesis = files::genesis(&options.seed, options.validators, &accounts);
-        files::write_genesis(&genesis, &directory.path)?;
+        let genesis = files::write_genesis(genesis, options.predeploys, &directory.path)?;
 
         let mut ports = ports::Ports::new(options.base_port);
         let mut nodes = Vec::new();

@@ -1,9 +1,9 @@
 //! `eth_call` and `eth_estimateGas`, on the state at the head, with what the caller wants to find otherwise.
 
-mod overrides;
-mod request;
+pub(super) mod overrides;
+pub(super) mod request;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use alloy_primitives::{Bytes, U64};
 use alloy_rpc_types_eth::BlockId;
@@ -54,15 +54,15 @@ pub(super) fn estimate(context: &RpcContext, params: &Params<'_>, asker: &Asker<
     }
 }
 
-/// What both methods are asked.
-struct Asked {
-    view: View,
-    env: BatchEnv,
-    request: CallRequest,
+/// What is asked of one call.
+pub(super) struct Asked {
+    pub(super) view: View,
+    pub(super) env: BatchEnv,
+    pub(super) request: CallRequest,
 }
 
 impl Asked {
-    fn read(context: &RpcContext, params: &Params<'_>) -> Result<Asked, RpcError> {
+    pub(super) fn read(context: &RpcContext, params: &Params<'_>) -> Result<Asked, RpcError> {
         let (object, id, accounts, block): (
             CallObject,
             Option<BlockParam>,
@@ -81,23 +81,47 @@ impl Asked {
     }
 }
 
-impl RpcContext {
-    /// Ends a call when it has had its time, or when nobody waits for it any more.
-    fn interrupt(&self, asker: &Asker<'_>) -> Interrupt {
-        let (leash, end) = (asker.leash.clone(), Instant::now() + self.call_time_max);
+/// How long something may run that executes calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallLimit {
+    pub(super) time_max: Duration,
+    /// Where that is configured.
+    pub(super) key: &'static str,
+}
+
+impl CallLimit {
+    /// Ends a call when it has had its time, counted from now, or when nobody waits for it any more.
+    pub(super) fn interrupt(self, asker: &Asker<'_>) -> Interrupt {
+        let (leash, end) = (asker.leash.clone(), Instant::now() + self.time_max);
         Interrupt::when(move || leash.is_cut_or(|| Instant::now() >= end))
     }
 
-    fn execute_error(&self, error: ExecuteError, asker: &Asker<'_>) -> RpcError {
+    /// Why a call has no outcome.
+    pub(super) fn refusal(self, error: ExecuteError, asker: &Asker<'_>) -> RpcError {
         match error {
             ExecuteError::Interrupted if asker.leash.is_cut() => RpcError::NobodyWaits,
-            ExecuteError::Interrupted => RpcError::CallTimedOut { limit: self.call_time_max },
+            ExecuteError::Interrupted => RpcError::CallTimedOut { limit: self.time_max, key: self.key },
             error => error.into(),
         }
     }
+}
+
+impl RpcContext {
+    fn call_limit(&self) -> CallLimit {
+        CallLimit { time_max: self.call_time_max, key: "api.call_time_max_ms" }
+    }
+
+    /// Ends a call when it has had its time, or when nobody waits for it any more.
+    pub(super) fn interrupt(&self, asker: &Asker<'_>) -> Interrupt {
+        self.call_limit().interrupt(asker)
+    }
+
+    pub(super) fn execute_error(&self, error: ExecuteError, asker: &Asker<'_>) -> RpcError {
+        self.call_limit().refusal(error, asker)
+    }
 
     /// What a call at the head sees of its batch: the head's, or for `pending` that of the batch that would be made now.
-    fn env(&self, view: &View, id: BlockId) -> BatchEnv {
+    pub(super) fn env(&self, view: &View, id: BlockId) -> BatchEnv {
         let head = view.head();
         if id.is_pending() {
             return BatchEnv::new(

@@ -21,7 +21,7 @@ const HASHES_MAX: usize = 256;
 /// `{address: {balance, …}}`
 #[derive(Deserialize, Default)]
 #[serde(transparent)]
-pub(super) struct AccountsObject(BTreeMap<Strict<Address>, AccountObject>);
+pub(in crate::rpc) struct AccountsObject(BTreeMap<Strict<Address>, AccountObject>);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -37,17 +37,39 @@ struct AccountObject {
 /// Slots and what they are to hold, both as 32 bytes.
 type Slots = BTreeMap<Strict<B256>, Strict<B256>>;
 
+/// What a request overrides so far.
+#[derive(Default)]
+pub(in crate::rpc) struct Overridden {
+    accounts: usize,
+    slots: usize,
+    code_bytes: usize,
+}
+
 impl AccountsObject {
     /// # Errors
     /// If there are too many, or one cannot be honoured.
-    pub(super) fn into_overrides(self) -> Result<BTreeMap<Address, AccountOverride>, RpcError> {
+    pub(in crate::rpc) fn into_overrides(self) -> Result<BTreeMap<Address, AccountOverride>, RpcError> {
+        self.into_overrides_beside(&mut Overridden::default())
+    }
+
+    /// The same for one of several such objects in a request, which have to share the limits.
+    ///
+    /// # Errors
+    /// As [`AccountsObject::into_overrides`].
+    pub(in crate::rpc) fn into_overrides_beside(
+        self,
+        before: &mut Overridden,
+    ) -> Result<BTreeMap<Address, AccountOverride>, RpcError> {
         let slots = |account: &AccountObject| {
             [&account.state, &account.state_diff].into_iter().flatten().map(BTreeMap::len).sum::<usize>()
         };
         let code = |account: &AccountObject| account.code.as_ref().map_or(0, |code| code.0.len());
-        within("accounts", self.0.len(), ACCOUNTS_MAX)?;
-        within("slots", self.0.values().map(slots).sum(), SLOTS_MAX)?;
-        within("bytes of code", self.0.values().map(code).sum(), CODE_BYTES_MAX)?;
+        before.accounts += self.0.len();
+        before.slots += self.0.values().map(slots).sum::<usize>();
+        before.code_bytes += self.0.values().map(code).sum::<usize>();
+        within("accounts", before.accounts, ACCOUNTS_MAX)?;
+        within("slots", before.slots, SLOTS_MAX)?;
+        within("bytes of code", before.code_bytes, CODE_BYTES_MAX)?;
         self.0
             .into_iter()
             .map(|(Strict(address), account)| Ok((address, account.into_override(address)?)))
@@ -86,13 +108,15 @@ fn within(what: &str, found: usize, max: usize) -> Result<(), RpcError> {
     if found <= max {
         return Ok(());
     }
-    Err(RpcError::InvalidParams(format!("{found} {what} are overridden, at most {max} can be in one call")))
+    Err(RpcError::InvalidParams(format!(
+        "{found} {what} are overridden, at most {max} can be in one request"
+    )))
 }
 
 /// `{number, time, …}`. The second names are those of older clients.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct BlockObject {
+pub(in crate::rpc) struct BlockObject {
     number: Option<Strict<u64>>,
     time: Option<Strict<u64>>,
     gas_limit: Option<Strict<u64>>,
@@ -111,7 +135,7 @@ pub(super) struct BlockObject {
 impl BlockObject {
     /// # Errors
     /// If there are too many block hashes.
-    pub(super) fn into_overrides(self) -> Result<BlockOverrides, RpcError> {
+    pub(in crate::rpc) fn into_overrides(self) -> Result<BlockOverrides, RpcError> {
         within("block hashes", self.block_hash.0.len(), HASHES_MAX)?;
         Ok(BlockOverrides {
             number: self.number.map(|number| number.0),

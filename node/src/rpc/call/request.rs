@@ -2,9 +2,7 @@
 
 use alloy_eips::{
     eip2930::{AccessList, AccessListItem},
-    eip7702::{
-        Authorization, RecoveredAuthorization, SignedAuthorization, constants::PER_EMPTY_ACCOUNT_COST,
-    },
+    eip7702::{Authorization, SignedAuthorization, constants::PER_EMPTY_ACCOUNT_COST},
 };
 use alloy_primitives::{Address, B256, Bytes, U256};
 use serde::{Deserialize, de::IgnoredAny};
@@ -18,7 +16,7 @@ const AUTHORIZATIONS_MAX: usize = (CALL_GAS_MAX / PER_EMPTY_ACCOUNT_COST) as usi
 /// A call as clients describe it. Fields that no call has are passed over, as geth does: libraries add some.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct CallObject {
+pub(in crate::rpc) struct CallObject {
     from: Option<Strict<Address>>,
     to: Option<Strict<Address>>,
     gas: Option<Strict<u64>>,
@@ -26,9 +24,7 @@ pub(super) struct CallObject {
     max_fee_per_gas: Option<Strict<u128>>,
     max_priority_fee_per_gas: Option<Strict<u128>>,
     value: Option<Strict<U256>>,
-    // Only its form is looked at: a call is not a transaction, and whatever a client fills in says nothing about it.
-    #[serde(rename = "nonce")]
-    _nonce: Option<Strict<u64>>,
+    nonce: Option<Strict<u64>>,
     data: Option<Strict<Bytes>>,
     input: Option<Strict<Bytes>>,
     access_list: Option<Vec<AccessObject>>,
@@ -62,7 +58,19 @@ struct AuthorizationObject {
 impl CallObject {
     /// # Errors
     /// In geth's words, if fields contradict each other or the chain, or ask for what the chain does not have.
-    pub(super) fn into_request(self, chain_id: u64) -> Result<CallRequest, RpcError> {
+    pub(in crate::rpc) fn into_request(self, chain_id: u64) -> Result<CallRequest, RpcError> {
+        // Only the nonce's form is looked at: a call is not a transaction, and whatever a client fills in says nothing about it.
+        Ok(CallRequest { nonce: None, ..self.into_ordered(chain_id)?.0 })
+    }
+
+    /// The same for a call whose place among others counts: with its nonce, and its authorizations as they were signed.
+    ///
+    /// # Errors
+    /// As [`CallObject::into_request`].
+    pub(in crate::rpc) fn into_ordered(
+        self,
+        chain_id: u64,
+    ) -> Result<(CallRequest, Vec<SignedAuthorization>), RpcError> {
         let (max_fee_wei, max_tip_wei) = self.fees()?;
         if let Some(Strict(asked)) = self.chain_id
             && asked != U256::from(chain_id)
@@ -86,7 +94,11 @@ impl CallObject {
             let text = "EIP-7702 transaction cannot be used to create contract";
             return Err(RpcError::Rejected(text.into()));
         }
-        Ok(CallRequest {
+        let signed = self.authorization_list.map(signed).transpose()?;
+        let recovered = |signed: &Vec<SignedAuthorization>| {
+            signed.iter().cloned().map(SignedAuthorization::into_recovered).collect()
+        };
+        let request = CallRequest {
             from: self.from.unwrap_or_default().0,
             to: self.to.map(|to| to.0),
             gas: self.gas.map(|gas| gas.0),
@@ -94,11 +106,12 @@ impl CallObject {
             max_tip_wei,
             value: self.value.unwrap_or_default().0,
             data,
-            nonce: None,
+            nonce: self.nonce.map(|nonce| nonce.0),
             access_list: access_list(self.access_list.unwrap_or_default()),
-            authorizations: self.authorization_list.map(recovered).transpose()?,
+            authorizations: signed.as_ref().map(recovered),
             ..CallRequest::default()
-        })
+        };
+        Ok((request, signed.unwrap_or_default()))
     }
 
     /// The caps on the whole fee and on the tip.
@@ -122,7 +135,7 @@ fn access_list(objects: Vec<AccessObject>) -> AccessList {
     AccessList(objects.into_iter().map(item).collect())
 }
 
-fn recovered(objects: Vec<AuthorizationObject>) -> Result<Vec<RecoveredAuthorization>, RpcError> {
+fn signed(objects: Vec<AuthorizationObject>) -> Result<Vec<SignedAuthorization>, RpcError> {
     if objects.len() > AUTHORIZATIONS_MAX {
         let text = format!("{} authorizations, a call has gas for {AUTHORIZATIONS_MAX}", objects.len());
         return Err(RpcError::InvalidParams(text));
@@ -134,8 +147,7 @@ fn recovered(objects: Vec<AuthorizationObject>) -> Result<Vec<RecoveredAuthoriza
                 .map_err(|_| RpcError::InvalidParams("an authorization's yParity is above 255".into()))?;
             let (chain_id, address) = (object.chain_id.0, object.address.0);
             let authorization = Authorization { chain_id, address, nonce: object.nonce.0 };
-            let signed = SignedAuthorization::new_unchecked(authorization, parity, object.r.0, object.s.0);
-            Ok(signed.into_recovered())
+            Ok(SignedAuthorization::new_unchecked(authorization, parity, object.r.0, object.s.0))
         })
         .collect()
 }

@@ -1,6 +1,7 @@
 //! The parameters of a call, read as strictly as geth reads them: what a method does not know is refused, and never ignored.
 
 mod block;
+mod bounded;
 mod strict;
 
 use alloy_primitives::B256;
@@ -11,6 +12,7 @@ use serde_json::value::RawValue;
 
 pub(super) use self::{
     block::BlockParam,
+    bounded::AtMost,
     strict::{Slot, Strict},
 };
 use super::errors::RpcError;
@@ -62,15 +64,28 @@ positional!(1, A 0);
 positional!(2, A 0, B 1);
 positional!(3, A 0, B 1, C 2);
 positional!(4, A 0, B 1, C 2, D 3);
+positional!(5, A 0, B 1, C 2, D 3, E 4);
 
 fn argument<T: DeserializeOwned>(values: &[&RawValue], position: usize) -> Result<T, RpcError> {
     let text = values.get(position).map_or("null", |value| value.get());
+    part(text, "", position).map_err(|error| match text {
+        "null" => RpcError::InvalidParams(format!("missing value for required argument {position}")),
+        _ => error,
+    })
+}
+
+/// Reads a part of an argument, which lies at `place` in it.
+///
+/// # Errors
+/// [`RpcError::InvalidParams`] that names the position, and where in the argument something is wrong.
+pub(super) fn part<T: DeserializeOwned>(text: &str, place: &str, position: usize) -> Result<T, RpcError> {
     let mut json = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        if text == "null" {
-            return RpcError::InvalidParams(format!("missing value for required argument {position}"));
-        }
-        let path = error.path().to_string();
+        let path = match (place, &*error.path().to_string()) {
+            ("", path) => path.to_owned(),
+            (place, ".") => place.to_owned(),
+            (place, path) => format!("{place}.{path}"),
+        };
         let cause = error.into_inner().to_string();
         // The line and column are those of a part that the caller never sees by itself.
         let cause = cause.rsplit_once(" at line ").map_or(&*cause, |(cause, _)| cause);

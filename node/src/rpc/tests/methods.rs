@@ -146,6 +146,8 @@ fn every_method_has_its_row_in_the_security_document() {
         let count = rows.iter().filter(|line| line.starts_with(&row)).count();
         assert_eq!(count, 1, "docs/security.md lacks one row that begins {row}");
     }
-    let is_method = |row: &&&str| ["eth_", "net_", "web3_"].iter().any(|space| row[3..].starts_with(space));
+    let is_method = |row: &&&str| {
+        ["eth_", "net_", "web3_", "debug_", "trace_"].iter().any(|space| row[3..].starts_with(space))
+    };
     assert_eq!(rows.iter().filter(is_method).count(), rpc.0.names().count());
 }

@@ -1,0 +1,93 @@
+//! [`create_access_list`]: JSON-RPC's `eth_createAccessList`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use alloy_eips::{
+    eip2930::{AccessList, AccessListItem},
+    eip7702::RecoveredAuthorization,
+};
+use alloy_primitives::{Address, B256, U256};
+
+use crate::{
+    call::{CALL_GAS_MAX, CallRequest, error, overridden},
+    env::BatchEnv,
+    error::ExecuteError,
+    evm::{Listing, Machine, is_precompile},
+    interrupt::Interrupt,
+    reader::StateReader,
+};
+
+/// What a call touches, and what it costs when its access list says so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessListOutcome {
+    /// Sorted by address, and by slot.
+    pub access_list: AccessList,
+    /// Gas used with that list.
+    pub gas_used: u64,
+    /// Why the call did not return, if it did not.
+    pub error: Option<String>,
+}
+
+/// The access list of a call, for which the call itself is made again and again: with each list it may take another way, and once it touches
+/// nothing that the list does not name, that is the list. The sender, who is called or created, precompiles, and who authorizes are in a
+/// transaction's price already: they are listed only with slots.
+///
+/// # Errors
+/// If the call cannot be tried, or was interrupted.
+pub fn create_access_list(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    request: &CallRequest,
+    interrupt: &Interrupt,
+) -> Result<AccessListOutcome, ExecuteError> {
+    let state = overridden(state, env, &request.overrides)?;
+    let env = request.overrides.block.env(env, &state)?;
+    let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
+    let paid = paid_anyway(&state, env.chain_id, request)?;
+    let is_paid = |address: &Address| paid.contains(address) || is_precompile(address, &env);
+    let mut request = request.clone();
+    request.access_list = needed(std::mem::take(&mut request.access_list), is_paid);
+    let mut machine = Listing::new(Machine::for_call(&state, &env, &request, interrupt));
+    loop {
+        let (executed, touched) = machine.call(&request, gas_limit).map_err(error)?;
+        // What an earlier run touched stays, too, so that the list only grows and there is a last run.
+        let both = request.access_list.0.iter().cloned().chain(touched.0);
+        let touched = needed(AccessList(both.collect()), is_paid);
+        if touched == request.access_list {
+            let reverted = || "execution reverted".to_owned();
+            let error = (!executed.success).then(|| executed.halt.map_or_else(reverted, |halt| halt.reason));
+            return Ok(AccessListOutcome { access_list: touched, gas_used: executed.gas_used, error });
+        }
+        request.access_list = touched;
+    }
+}
+
+/// Accounts that every transaction has loaded before its first instruction.
+fn paid_anyway(
+    state: &dyn StateReader,
+    chain_id: u64,
+    request: &CallRequest,
+) -> Result<BTreeSet<Address>, ExecuteError> {
+    let called = match request.to {
+        Some(to) => to,
+        None => request.from.create(state.account(&request.from)?.unwrap_or_default().nonce),
+    };
+    let here = |one: &&RecoveredAuthorization| one.chain_id.is_zero() || one.chain_id == U256::from(chain_id);
+    let authorizations = request.authorizations.iter().flatten().filter(here);
+    let authorities = authorizations.filter_map(|one| one.authority());
+    Ok(authorities.chain([request.from, called]).collect())
+}
+
+/// The list in its one order, each account and slot once, without accounts that it would be paid twice for.
+fn needed(list: AccessList, is_paid: impl Fn(&Address) -> bool) -> AccessList {
+    let mut accounts: BTreeMap<Address, BTreeSet<B256>> = BTreeMap::new();
+    for item in list.0 {
+        accounts.entry(item.address).or_default().extend(item.storage_keys);
+    }
+    let item = |(address, slots): (Address, BTreeSet<B256>)| AccessListItem {
+        address,
+        storage_keys: slots.into_iter().collect(),
+    };
+    let needed = accounts.into_iter().filter(|(address, slots)| !slots.is_empty() || !is_paid(address));
+    AccessList(needed.map(item).collect())
+}

@@ -1,0 +1,28 @@
+//! [`Listing`]: which accounts and slots a call touches.
+
+use alloy_eips::eip2930::AccessList;
+use revm_inspectors::access_list::AccessListInspector;
+
+use super::machine::{Executed, Machine, RunError};
+use crate::call::CallRequest;
+
+/// A machine for calls that are looked at for what they touch.
+pub(crate) struct Listing<'a>(Machine<'a, AccessListInspector>);
+
+impl<'a> Listing<'a> {
+    pub(crate) fn new(machine: Machine<'a>) -> Listing<'a> {
+        Listing(machine.inspected_by(AccessListInspector::default()))
+    }
+
+    /// Runs a call; what its access list names, and what it touched beside that. Who calls, who is called and precompiles are among
+    /// it only with slots.
+    pub(crate) fn call(
+        &mut self,
+        request: &CallRequest,
+        gas_limit: u64,
+    ) -> Result<(Executed, AccessList), RunError> {
+        self.0.evm.inspector = AccessListInspector::from(request.access_list.clone());
+        let executed = self.0.inspect_call(request, gas_limit)?;
+        Ok((executed, std::mem::take(&mut self.0.evm.inspector).into_access_list()))
+    }
+}

@@ -1,0 +1,175 @@
+//! The ways to look at a transaction, and what each keeps of it.
+
+use std::fmt::Display;
+
+use alloy_rpc_types_trace::{
+    geth::{
+        GethDebugBuiltInTracerType, GethDebugTracerType, GethDebugTracingOptions, GethDefaultTracingOptions,
+        GethTrace,
+    },
+    parity::{LocalizedTransactionTrace, TraceResults, TraceType},
+};
+use revm::DatabaseRef;
+use revm_inspectors::tracing::{
+    DebugInspector, TracingInspector, TracingInspectorConfig, TransactionContext,
+};
+
+use super::{Done, Look, meter::Weights};
+use crate::trace::{TraceError, TraceTypes};
+
+/// Tracers in one `muxTracer`: each keeps its own.
+const MUX_MAX: usize = 8;
+
+/// With one of geth's tracers.
+pub(crate) struct Geth<'a>(pub(crate) &'a GethDebugTracingOptions);
+
+/// For parity's flat list of calls.
+pub(crate) struct Calls;
+
+/// For what parity's replays show.
+pub(crate) struct Replay<'a>(pub(crate) &'a TraceTypes);
+
+/// Of what keeps calls alone. Data is kept once, and is two digits a byte in the text.
+const CALLS: Weights = Weights { call: 4_096, depth: 24, data_byte: 4, ..Weights::NONE };
+
+/// Of a `vmTrace`: what an instruction pushed and wrote to memory, and for each call its code.
+const VM_STEPS: Weights = Weights { step: 1_536, written_byte: 4, code_byte: 4, ..Weights::NONE };
+
+fn tracer_error(error: impl Display) -> TraceError {
+    TraceError::Tracer(error.to_string())
+}
+
+impl Geth<'_> {
+    /// None is the struct logger, which an empty name means, too.
+    fn tracer(&self) -> Option<&GethDebugTracerType> {
+        self.0.tracer.as_ref().filter(|tracer| !tracer.as_str().is_empty())
+    }
+}
+
+impl Look for Geth<'_> {
+    type Inspector = DebugInspector;
+    type Trace = GethTrace;
+
+    fn inspector(&self) -> Result<DebugInspector, TraceError> {
+        DebugInspector::new(self.0.clone()).map_err(tracer_error)
+    }
+
+    fn weights(&self) -> Result<Weights, TraceError> {
+        use GethDebugBuiltInTracerType as BuiltIn;
+        let tracer = match self.tracer() {
+            None => return Ok(CALLS + step_weights(&self.0.config)),
+            Some(GethDebugTracerType::BuiltInTracer(tracer)) => tracer,
+            Some(_) => return Err(TraceError::JavaScript),
+        };
+        match tracer {
+            BuiltIn::NoopTracer => Ok(Weights::NONE),
+            BuiltIn::FourByteTracer => Ok(Weights { call: 256, ..Weights::NONE }),
+            BuiltIn::CallTracer | BuiltIn::FlatCallTracer | BuiltIn::PreStateTracer => Ok(CALLS),
+            BuiltIn::MuxTracer => {
+                let config = self.0.tracer_config.clone().into_mux_config().map_err(tracer_error)?;
+                let tracers = config.0.len();
+                if tracers > MUX_MAX {
+                    let text = format!("a muxTracer has at most {MUX_MAX} tracers, not {tracers}");
+                    return Err(TraceError::Tracer(text));
+                }
+                Ok((0..tracers).fold(Weights::NONE, |sum, _| sum + CALLS))
+            }
+            _ => Err(TraceError::UnknownTracer),
+        }
+    }
+
+    fn shows_state(&self) -> bool {
+        use GethDebugBuiltInTracerType as BuiltIn;
+        self.tracer().is_some_and(|tracer| match tracer {
+            GethDebugTracerType::BuiltInTracer(tracer) => {
+                matches!(tracer, BuiltIn::PreStateTracer | BuiltIn::MuxTracer)
+            }
+            _ => false,
+        })
+    }
+
+    fn finish<DB: DatabaseRef<Error: Display>>(
+        &self,
+        mut inspector: DebugInspector,
+        done: &Done<'_>,
+        database: &mut DB,
+    ) -> Result<GethTrace, TraceError> {
+        let context = TransactionContext {
+            block_hash: done.info.block_hash,
+            tx_index: done.info.index.map(|index| index as usize),
+            tx_hash: done.info.hash,
+        };
+        let trace = inspector.get_result(Some(context), done.tx, done.block, done.result, database);
+        trace.map_err(tracer_error)
+    }
+}
+
+impl Look for Calls {
+    type Inspector = TracingInspector;
+    type Trace = Vec<LocalizedTransactionTrace>;
+
+    fn inspector(&self) -> Result<TracingInspector, TraceError> {
+        Ok(TracingInspector::new(TracingInspectorConfig::default_parity()))
+    }
+
+    fn weights(&self) -> Result<Weights, TraceError> {
+        Ok(CALLS)
+    }
+
+    fn shows_state(&self) -> bool {
+        false
+    }
+
+    fn finish<DB: DatabaseRef<Error: Display>>(
+        &self,
+        mut inspector: TracingInspector,
+        done: &Done<'_>,
+        _: &mut DB,
+    ) -> Result<Vec<LocalizedTransactionTrace>, TraceError> {
+        inspector.set_transaction_gas_limit(done.tx.gas_limit);
+        Ok(inspector.into_parity_builder().into_localized_transaction_traces(done.info))
+    }
+}
+
+impl Look for Replay<'_> {
+    type Inspector = TracingInspector;
+    type Trace = TraceResults;
+
+    fn inspector(&self) -> Result<TracingInspector, TraceError> {
+        Ok(TracingInspector::new(TracingInspectorConfig::from_parity_config(self.0)))
+    }
+
+    fn weights(&self) -> Result<Weights, TraceError> {
+        Ok(if self.0.contains(&TraceType::VmTrace) { CALLS + VM_STEPS } else { CALLS })
+    }
+
+    fn shows_state(&self) -> bool {
+        // A `vmTrace` shows the code of what it ran.
+        self.0.contains(&TraceType::StateDiff) || self.0.contains(&TraceType::VmTrace)
+    }
+
+    fn finish<DB: DatabaseRef<Error: Display>>(
+        &self,
+        mut inspector: TracingInspector,
+        done: &Done<'_>,
+        database: &mut DB,
+    ) -> Result<TraceResults, TraceError> {
+        inspector.set_transaction_gas_limit(done.tx.gas_limit);
+        let builder = inspector.into_parity_builder();
+        builder.into_trace_results_with_state(done.result, self.0, &*database).map_err(tracer_error)
+    }
+}
+
+/// Of the struct logger. A word is kept, copied into the answer, and there 66 characters with quotes and comma; a slot is two of them.
+fn step_weights(config: &GethDefaultTracingOptions) -> Weights {
+    let if_shown = |is_shown: bool, bytes: usize| if is_shown { bytes } else { 0 };
+    Weights {
+        step: 1_024,
+        stack_word: if_shown(config.is_stack_enabled(), 134),
+        memory_byte: if_shown(config.is_memory_enabled(), 7),
+        returned_byte: if_shown(config.is_return_data_enabled(), 4),
+        slot: if_shown(config.is_storage_enabled(), 276),
+        steps_max: config.limit.filter(|limit| *limit > 0),
+        ..Weights::NONE
+    }
+}

@@ -1,0 +1,258 @@
+//! [`Meter`]: an inspector around another one, which counts what that one keeps and ends the execution when it is too much.
+//!
+//! What a tracer keeps has little to do with gas: an instruction for 3 gas leaves a copy of the stack, and of the memory if that is asked for,
+//! and a call for 100 gas leaves its input, which may be a megabyte. So each piece is weighed before the tracer sees it, with all that
+//! becomes of it: the tracer's copy, the answer's and its text.
+
+use alloy_primitives::{Address, Log, U256, map::HashMap};
+use revm::{
+    Inspector,
+    bytecode::opcode,
+    context::{ContextTr, JournalTr},
+    context_interface::context::ContextError,
+    database_interface::bal::EvmDatabaseError,
+    handler::FrameResult,
+    interpreter::{
+        CallInputs, CallOutcome, CreateInputs, CreateOutcome, FrameInput, Interpreter,
+        interpreter::EthInterpreter,
+        interpreter_types::{InputsTr as _, Jumps as _, LegacyBytecode as _, MemoryTr as _},
+    },
+};
+
+use super::super::recorder::ReadError;
+use crate::error::ExecuteError;
+
+/// Bytes that each piece of a trace takes in the end; 0 for what a tracer does not keep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Weights {
+    /// Of an instruction.
+    pub(super) step: usize,
+    /// Of a word on the stack, at each instruction.
+    pub(super) stack_word: usize,
+    /// Of a byte of memory, at each instruction.
+    pub(super) memory_byte: usize,
+    /// Of a byte of what the last call returned, at each instruction.
+    pub(super) returned_byte: usize,
+    /// Of a slot, at each access to one: it shows all that the contract accessed before.
+    pub(super) slot: usize,
+    /// Of a call.
+    pub(super) call: usize,
+    /// Of each call that a call is in.
+    pub(super) depth: usize,
+    /// Of a byte of input, output, created code or a log's data.
+    pub(super) data_byte: usize,
+    /// Of a byte that an instruction writes to memory.
+    pub(super) written_byte: usize,
+    /// Of a byte of the code that a call runs.
+    pub(super) code_byte: usize,
+    /// Instructions after which no more are kept; none keeps all.
+    pub(super) steps_max: Option<u64>,
+}
+
+impl Weights {
+    /// Of a tracer that keeps nothing.
+    pub(super) const NONE: Weights = Weights {
+        step: 0,
+        stack_word: 0,
+        memory_byte: 0,
+        returned_byte: 0,
+        slot: 0,
+        call: 0,
+        depth: 0,
+        data_byte: 0,
+        written_byte: 0,
+        code_byte: 0,
+        steps_max: None,
+    };
+}
+
+impl std::ops::Add for Weights {
+    type Output = Weights;
+
+    fn add(self, other: Weights) -> Weights {
+        Weights {
+            step: self.step + other.step,
+            stack_word: self.stack_word + other.stack_word,
+            memory_byte: self.memory_byte + other.memory_byte,
+            returned_byte: self.returned_byte + other.returned_byte,
+            slot: self.slot + other.slot,
+            call: self.call + other.call,
+            depth: self.depth + other.depth,
+            data_byte: self.data_byte + other.data_byte,
+            written_byte: self.written_byte + other.written_byte,
+            code_byte: self.code_byte + other.code_byte,
+            steps_max: self.steps_max.or(other.steps_max),
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Meter<I> {
+    pub(super) inner: I,
+    weights: Weights,
+    /// None is left once it was too much: then the tracer sees nothing more, not even the end of what it saw begin.
+    left: Option<usize>,
+    /// Accesses to slots so far, by contract.
+    accessed: HashMap<Address, usize>,
+    /// Instructions so far.
+    steps: u64,
+}
+
+impl<I> Meter<I> {
+    pub(super) fn new(inner: I, weights: Weights, bytes_max: usize) -> Meter<I> {
+        Meter { inner, weights, left: Some(bytes_max), accessed: HashMap::default(), steps: 0 }
+    }
+
+    /// Bytes that are left; none if it was too much.
+    pub(super) fn left(&self) -> Option<usize> {
+        self.left
+    }
+
+    /// Whether so much more may be kept.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        self.left = self.left.and_then(|left| left.checked_sub(bytes));
+        self.left.is_some()
+    }
+
+    fn take_data(&mut self, len: usize) -> bool {
+        self.take(len.saturating_mul(self.weights.data_byte))
+    }
+
+    fn take_call(&mut self, depth: usize, len: usize) -> bool {
+        let call = self.weights.call + depth.saturating_mul(self.weights.depth);
+        self.take(call) && self.take_data(len)
+    }
+
+    fn take_step(&mut self, interpreter: &Interpreter<EthInterpreter>) -> bool {
+        let weights = self.weights;
+        if weights.step == 0 || weights.steps_max.is_some_and(|max| self.steps >= max) {
+            return self.left.is_some();
+        }
+        self.steps += 1;
+        let opcode = interpreter.bytecode.opcode();
+        let mut bytes = weights.step
+            + interpreter.stack.len() * weights.stack_word
+            + interpreter.memory.size() * weights.memory_byte
+            + interpreter.return_data.0.len() * weights.returned_byte;
+        if weights.written_byte > 0 {
+            bytes += written(interpreter, opcode) * weights.written_byte;
+        }
+        if weights.slot > 0 && matches!(opcode, opcode::SLOAD | opcode::SSTORE) {
+            let accessed = self.accessed.entry(interpreter.input.target_address()).or_default();
+            *accessed += 1;
+            bytes += *accessed * weights.slot;
+        }
+        self.take(bytes)
+    }
+}
+
+/// Most bytes of memory that an instruction writes.
+fn written(interpreter: &Interpreter<EthInterpreter>, opcode: u8) -> usize {
+    let stack = interpreter.stack.data();
+    let word = |from_top: usize| stack.iter().rev().nth(from_top).map_or(0, |word| word.saturating_to());
+    let len: usize = match opcode {
+        opcode::MSTORE | opcode::MSTORE8 => 32,
+        opcode::MCOPY | opcode::CALLDATACOPY | opcode::CODECOPY | opcode::RETURNDATACOPY => word(2),
+        opcode::EXTCODECOPY => word(3),
+        opcode::CALL | opcode::CALLCODE => word(6),
+        opcode::DELEGATECALL | opcode::STATICCALL => word(5),
+        _ => 0,
+    };
+    // A word of memory costs 3 gas: for more there is none, and nothing is written.
+    let affordable = interpreter.gas.remaining() as usize / 3 * 32;
+    len.min(interpreter.memory.size() + affordable)
+}
+
+/// Makes the execution fail as a state does that cannot be read: nothing that it did counts.
+fn fail<C: ContextTr<Db: revm::Database<Error = EvmDatabaseError<ReadError>>>>(context: &mut C) {
+    let interrupted = EvmDatabaseError::Database(ReadError(ExecuteError::Interrupted));
+    *context.error() = Err(ContextError::Db(interrupted));
+}
+
+impl<C, I> Inspector<C> for Meter<I>
+where
+    C: ContextTr<Db: revm::Database<Error = EvmDatabaseError<ReadError>>>,
+    I: Inspector<C>,
+{
+    fn initialize_interp(&mut self, interpreter: &mut Interpreter, context: &mut C) {
+        let code = interpreter.bytecode.bytecode_len().saturating_mul(self.weights.code_byte);
+        if self.take(code) {
+            self.inner.initialize_interp(interpreter, context);
+        } else {
+            fail(context);
+        }
+    }
+
+    fn step(&mut self, interpreter: &mut Interpreter, context: &mut C) {
+        if self.take_step(interpreter) {
+            self.inner.step(interpreter, context);
+        } else {
+            fail(context);
+            interpreter.halt_fatal();
+        }
+    }
+
+    fn step_end(&mut self, interpreter: &mut Interpreter, context: &mut C) {
+        if self.left.is_some() {
+            self.inner.step_end(interpreter, context);
+        }
+    }
+
+    fn log(&mut self, context: &mut C, log: Log) {
+        if self.take_data(log.data.data.len()) {
+            self.inner.log(context, log);
+        }
+    }
+
+    fn log_full(&mut self, interpreter: &mut Interpreter, context: &mut C, log: Log) {
+        if self.take_data(log.data.data.len()) {
+            self.inner.log_full(interpreter, context, log);
+        }
+    }
+
+    fn call(&mut self, context: &mut C, inputs: &mut CallInputs) -> Option<CallOutcome> {
+        let depth = context.journal().depth();
+        if self.take_call(depth, inputs.input.len()) {
+            return self.inner.call(context, inputs);
+        }
+        fail(context);
+        None
+    }
+
+    fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
+        if self.take_data(outcome.result.output.len()) {
+            self.inner.call_end(context, inputs, outcome);
+        }
+    }
+
+    fn create(&mut self, context: &mut C, inputs: &mut CreateInputs) -> Option<CreateOutcome> {
+        let depth = context.journal().depth();
+        if self.take_call(depth, inputs.init_code().len()) {
+            return self.inner.create(context, inputs);
+        }
+        fail(context);
+        None
+    }
+
+    fn create_end(&mut self, context: &mut C, inputs: &CreateInputs, outcome: &mut CreateOutcome) {
+        if self.take_data(outcome.result.output.len()) {
+            self.inner.create_end(context, inputs, outcome);
+        }
+    }
+
+    fn frame_start(&mut self, context: &mut C, input: &mut FrameInput) -> Option<FrameResult> {
+        if self.left.is_some() { self.inner.frame_start(context, input) } else { None }
+    }
+
+    fn frame_end(&mut self, context: &mut C, input: &FrameInput, result: &mut FrameResult) {
+        if self.left.is_some() {
+            self.inner.frame_end(context, input, result);
+        }
+    }
+
+    fn selfdestruct(&mut self, contract: Address, target: Address, value: U256) {
+        if self.left.is_some() {
+            self.inner.selfdestruct(contract, target, value);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! [`Tracing`]: a machine whose transactions and calls can be looked at by the tracers of geth and of parity.
+
+mod looks;
+mod meter;
+
+use std::fmt::Display;
+
+use alloy_rpc_types_eth::TransactionInfo;
+use revm::{
+    DatabaseRef, Inspector,
+    context::{BlockEnv, TxEnv, result::ResultAndState},
+    state::EvmState,
+};
+
+pub(crate) use self::looks::{Calls, Geth, Replay};
+use self::meter::{Meter, Weights};
+use super::{
+    adapter,
+    machine::{Executed, Machine, RunError, Seen},
+    observe::Observed,
+};
+use crate::{
+    call::{self, CallRequest},
+    overrides::BlockOverrides,
+    trace::TraceError,
+    transaction::Transaction,
+};
+
+/// What an account and a slot take in a trace of the state, before and after, as text too.
+const ACCOUNT_BYTES: usize = 1_024;
+const SLOT_BYTES: usize = 512;
+/// A byte of code: in the tracer's hands, in the answer, and two digits of its text.
+const CODE_BYTE: usize = 4;
+/// Code that a tracer has yet to load is as long as code may be.
+const CODE_BYTES_MAX: usize = 0x6000;
+
+/// A way to look at a transaction.
+pub(crate) trait Look {
+    /// What sees it.
+    type Inspector: for<'a> Inspector<Seen<'a>>;
+    /// What comes of it.
+    type Trace;
+
+    /// # Errors
+    /// If there is no such tracer.
+    fn inspector(&self) -> Result<Self::Inspector, TraceError>;
+
+    /// What the inspector keeps.
+    ///
+    /// # Errors
+    /// If there is no such tracer.
+    fn weights(&self) -> Result<Weights, TraceError>;
+
+    /// Whether it shows accounts and slots, so that these count, too.
+    fn shows_state(&self) -> bool;
+
+    /// # Errors
+    /// If the state cannot be read.
+    fn finish<DB: DatabaseRef<Error: Display>>(
+        &self,
+        inspector: Self::Inspector,
+        done: &Done<'_>,
+        database: &mut DB,
+    ) -> Result<Self::Trace, TraceError>;
+}
+
+/// A transaction that is done and not committed yet.
+pub(crate) struct Done<'a> {
+    tx: &'a TxEnv,
+    block: &'a BlockEnv,
+    info: TransactionInfo,
+    result: &'a ResultAndState,
+}
+
+/// See the module. Whoever fails is over.
+pub(crate) struct Tracing<'a> {
+    machine: Machine<'a>,
+    bytes_max: usize,
+    bytes_left: usize,
+}
+
+impl<'a> Tracing<'a> {
+    /// All traces together may take so many bytes.
+    pub(crate) fn new(machine: Machine<'a>, bytes_max: usize) -> Tracing<'a> {
+        Tracing { machine, bytes_max, bytes_left: bytes_max }
+    }
+
+    /// Bytes that further traces may take.
+    pub(crate) fn bytes_left(&self) -> usize {
+        self.bytes_left
+    }
+
+    /// Runs a transaction that nobody looks at.
+    pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Executed, RunError> {
+        self.machine.run(transaction)
+    }
+
+    /// Runs a transaction that is looked at.
+    pub(crate) fn trace<L: Look>(
+        self,
+        transaction: &Transaction,
+        info: TransactionInfo,
+        look: &L,
+    ) -> Result<(Tracing<'a>, Executed, L::Trace), TraceError> {
+        self.look(adapter::tx_env(transaction), info, look)
+    }
+
+    /// Runs a call that is looked at. Its fee is its own: of one that offers none BASEFEE is zero.
+    pub(crate) fn call<L: Look>(
+        mut self,
+        request: &CallRequest,
+        block: &BlockOverrides,
+        gas_limit: u64,
+        look: &L,
+    ) -> Result<(Tracing<'a>, Executed, L::Trace), TraceError> {
+        self.machine.prepare_call(request, block);
+        let env = self.machine.env;
+        let info = TransactionInfo { block_number: Some(env.number), ..TransactionInfo::default() };
+        self.look(adapter::call_env(request, env, gas_limit), info, look)
+    }
+
+    /// Makes what it did part of the state.
+    pub(crate) fn commit(&mut self, executed: Executed) {
+        self.machine.commit(executed);
+    }
+
+    fn look<L: Look>(
+        self,
+        tx: TxEnv,
+        info: TransactionInfo,
+        look: &L,
+    ) -> Result<(Tracing<'a>, Executed, L::Trace), TraceError> {
+        let Tracing { machine, bytes_max, bytes_left } = self;
+        let too_long = TraceError::TooLong { max: bytes_max };
+        // The weights first: they say best what is no tracer.
+        let weights = look.weights()?;
+        let mut machine = machine.inspected_by(Meter::new(look.inspector()?, weights, bytes_left));
+        let result = machine.inspect(tx.clone());
+        let (mut machine, mut meter) = machine.alone();
+        if meter.left().is_none() {
+            return Err(too_long);
+        }
+        let result = result.map_err(|error| TraceError::Execute(call::error(error)))?;
+        if look.shows_state() {
+            meter.take(state_bytes(&result.state));
+        }
+        let bytes_left = meter.left().ok_or(too_long)?;
+        let context = &mut machine.evm.ctx;
+        let done = Done { tx: &tx, block: &context.block, info, result: &result };
+        let trace = look.finish(meter.inner, &done, &mut context.journaled_state.database)?;
+        let executed = Executed::new(result, Observed::default());
+        Ok((Tracing { machine, bytes_max, bytes_left }, executed, trace))
+    }
+}
+
+/// Most bytes that a trace of what a transaction loaded and changed takes.
+fn state_bytes(state: &EvmState) -> usize {
+    let account = |account: &revm::state::Account| {
+        let code = match &account.info.code {
+            Some(code) => code.len(),
+            None if account.info.is_empty_code_hash() => 0,
+            None => CODE_BYTES_MAX,
+        };
+        ACCOUNT_BYTES + account.storage.len() * SLOT_BYTES + code * CODE_BYTE
+    };
+    state.values().map(account).sum()
+}

@@ -1,0 +1,100 @@
+//! [`Transfers`]: an inspector that makes a log of every transfer of ether, as `eth_simulateV1` wants it.
+
+use alloy_primitives::{Address, B256, Log, LogData, U256, address, b256};
+use revm::{
+    Inspector,
+    bytecode::opcode,
+    context::{ContextTr, JournalTr},
+    inspector::JournalExt,
+    interpreter::{
+        CallInputs, CallOutcome, CreateInputs, CreateOutcome, InstructionResult, Interpreter,
+        interpreter::EthInterpreter,
+        interpreter_types::{InputsTr as _, Jumps as _, LoopControl as _},
+    },
+};
+
+/// Who seems to emit the logs, and their topic: an ERC-20 token's `Transfer(address,address,uint256)`.
+const EMITTER: Address = address!("0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
+const TOPIC: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
+
+/// Puts its logs between those that contracts emit, in the order in which things happen. What reverts takes its logs with it, these too.
+#[derive(Default)]
+pub(crate) struct Transfers {
+    /// Of the call that is about to begin. Only once it has begun are its logs undone with it.
+    announced: Option<Transfer>,
+    /// Of the SELFDESTRUCT that is about to be executed.
+    destroyed: Option<Transfer>,
+}
+
+struct Transfer {
+    from: Address,
+    /// None of a contract whose address is not known yet.
+    to: Option<Address>,
+    value: U256,
+}
+
+impl Transfer {
+    fn log<J: JournalTr>(self, to: Address, journal: &mut J) {
+        if self.value.is_zero() {
+            return;
+        }
+        let topics = vec![TOPIC, self.from.into_word(), self.to.unwrap_or(to).into_word()];
+        let data = B256::from(self.value).to_vec().into();
+        journal.log(Log { address: EMITTER, data: LogData::new_unchecked(topics, data) });
+    }
+}
+
+impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
+    fn call(&mut self, _: &mut C, inputs: &mut CallInputs) -> Option<CallOutcome> {
+        let (from, to) = (inputs.transfer_from(), Some(inputs.transfer_to()));
+        self.announced = inputs.transfer_value().map(|value| Transfer { from, to, value });
+        None
+    }
+
+    fn create(&mut self, _: &mut C, inputs: &mut CreateInputs) -> Option<CreateOutcome> {
+        self.announced = Some(Transfer { from: inputs.caller(), to: None, value: inputs.value() });
+        None
+    }
+
+    fn initialize_interp(&mut self, interpreter: &mut Interpreter, context: &mut C) {
+        if let Some(transfer) = self.announced.take() {
+            transfer.log(interpreter.input.target_address(), context.journal_mut());
+        }
+    }
+
+    /// Of an account without code, or a precompile: nothing was run.
+    fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
+        if let Some(transfer) = self.announced.take()
+            && outcome.result.is_ok()
+        {
+            transfer.log(inputs.transfer_to(), context.journal_mut());
+        }
+    }
+
+    fn create_end(&mut self, context: &mut C, _: &CreateInputs, outcome: &mut CreateOutcome) {
+        if let Some(transfer) = self.announced.take()
+            && let Some(address) = outcome.address
+        {
+            transfer.log(address, context.journal_mut());
+        }
+    }
+
+    fn step(&mut self, interpreter: &mut Interpreter<EthInterpreter>, context: &mut C) {
+        self.destroyed = None;
+        if interpreter.bytecode.opcode() != opcode::SELFDESTRUCT {
+            return;
+        }
+        let from = interpreter.input.target_address();
+        let to = interpreter.stack.data().last().map(|word| Address::from_word((*word).into()));
+        let account = context.journal_mut().evm_state().get(&from);
+        let value = account.map(|account| account.info.balance).unwrap_or_default();
+        self.destroyed = Some(Transfer { from, to, value });
+    }
+
+    fn step_end(&mut self, interpreter: &mut Interpreter<EthInterpreter>, context: &mut C) {
+        let Some(transfer) = self.destroyed.take() else { return };
+        if interpreter.bytecode.instruction_result() == Some(InstructionResult::SelfDestruct) {
+            transfer.log(Address::ZERO, context.journal_mut());
+        }
+    }
+}

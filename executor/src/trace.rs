@@ -1,0 +1,227 @@
+//! [`Rerun`]: a batch that is executed once more, so that tracers can look at its transactions; and calls that they look at.
+
+use alloy_primitives::B256;
+pub use alloy_rpc_types_eth::TransactionInfo;
+pub use alloy_rpc_types_trace::{
+    geth::{GethDebugTracingOptions, GethTrace},
+    parity::{Action, LocalizedTransactionTrace, TraceOutput, TraceResults, TraceType},
+};
+use slipstream_types::{CodecError, Receipt};
+
+use crate::{
+    call::{CALL_GAS_MAX, CallRequest, error, overridden},
+    env::BatchEnv,
+    error::ExecuteError,
+    evm::{Calls, Executed, Geth, Look, Machine, Replay, Tracing},
+    interrupt::Interrupt,
+    outcome,
+    overrides::Overrides,
+    reader::StateReader,
+    transaction::Transaction,
+};
+
+/// What parity's replays are to show.
+pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
+
+/// A transaction that is executed once more.
+#[derive(Clone, Copy, Debug)]
+pub struct Past<'a> {
+    /// The transaction.
+    pub transaction: &'a Transaction,
+    /// What it did the first time.
+    pub receipt: &'a Receipt,
+    /// Where it stands.
+    pub info: TransactionInfo,
+}
+
+/// Why there is no trace.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The transaction does not do again what it did: whatever was traced, it was not what happened.
+    #[error(
+        "transaction {hash} did not do again what its receipt says ({found} in place of {expected}), so its trace would be wrong: the state or the \
+         batch in this store is damaged; `slipstream db check` looks for it"
+    )]
+    Differs {
+        /// The transaction.
+        hash: B256,
+        /// What its receipt says.
+        expected: String,
+        /// What it did now.
+        found: String,
+    },
+    /// The trace is longer than one request may make it.
+    #[error("the trace takes more than {} MiB", max >> 20)]
+    TooLong {
+        /// Bytes.
+        max: usize,
+    },
+    /// A tracer of the caller's own.
+    #[error(
+        "tracers in JavaScript are not run here; there are callTracer, prestateTracer, 4byteTracer, flatCallTracer, muxTracer, noopTracer, and the \
+         struct logger where no tracer is named"
+    )]
+    JavaScript,
+    /// One that geth may have.
+    #[error(
+        "there is no such tracer here; there are callTracer, prestateTracer, 4byteTracer, flatCallTracer, muxTracer, noopTracer, and the struct logger \
+         where no tracer is named"
+    )]
+    UnknownTracer,
+    /// The tracer cannot be had as it is asked for.
+    #[error("{0}")]
+    Tracer(String),
+    /// The transaction cannot be executed at all.
+    #[error(transparent)]
+    Execute(#[from] ExecuteError),
+}
+
+impl From<CodecError> for TraceError {
+    fn from(error: CodecError) -> Self {
+        TraceError::Execute(error.into())
+    }
+}
+
+/// A batch in execution once more. All that its traces keep together has a limit. Whoever fails is over.
+pub struct Rerun<'a>(Tracing<'a>);
+
+impl<'a> Rerun<'a> {
+    /// On the state behind the batch before it; makes the system calls.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn new(
+        state: &'a dyn StateReader,
+        env: &'a BatchEnv,
+        bytes_max: usize,
+        interrupt: &Interrupt,
+    ) -> Result<Rerun<'a>, TraceError> {
+        Ok(Rerun(Tracing::new(Machine::for_rerun(state, env, interrupt)?, bytes_max)))
+    }
+
+    /// Bytes that further traces may keep.
+    pub fn bytes_left(&self) -> usize {
+        self.0.bytes_left()
+    }
+
+    /// Executes the next transaction without looking.
+    ///
+    /// # Errors
+    /// If it does not do what its receipt says.
+    pub fn pass(&mut self, past: &Past<'_>) -> Result<(), TraceError> {
+        let executed = self.0.run(past.transaction).map_err(error)?;
+        self.keep(executed, past)
+    }
+
+    /// Executes the next transaction under one of geth's tracers.
+    ///
+    /// # Errors
+    /// If it does not do what its receipt says, or there is too much to look at.
+    pub fn geth(
+        self,
+        past: &Past<'_>,
+        options: &GethDebugTracingOptions,
+    ) -> Result<(Rerun<'a>, GethTrace), TraceError> {
+        self.look(past, &Geth(options))
+    }
+
+    /// Executes the next transaction and lists its calls, as parity's `trace_block` does.
+    ///
+    /// # Errors
+    /// As [`Rerun::geth`].
+    pub fn calls(self, past: &Past<'_>) -> Result<(Rerun<'a>, Vec<LocalizedTransactionTrace>), TraceError> {
+        self.look(past, &Calls)
+    }
+
+    /// Executes the next transaction as parity's `trace_replayTransaction` does.
+    ///
+    /// # Errors
+    /// As [`Rerun::geth`].
+    pub fn replay(
+        self,
+        past: &Past<'_>,
+        types: &TraceTypes,
+    ) -> Result<(Rerun<'a>, TraceResults), TraceError> {
+        self.look(past, &Replay(types))
+    }
+
+    /// Looks at a transaction that is in no batch, as if it were the next one.
+    ///
+    /// # Errors
+    /// If it cannot be executed here, or there is too much to look at.
+    pub fn attempt(self, transaction: &Transaction, types: &TraceTypes) -> Result<TraceResults, TraceError> {
+        let info = TransactionInfo { hash: Some(transaction.hash), ..TransactionInfo::default() };
+        Ok(self.0.trace(transaction, info, &Replay(types))?.2)
+    }
+
+    fn look<L: Look>(self, past: &Past<'_>, look: &L) -> Result<(Rerun<'a>, L::Trace), TraceError> {
+        let (tracing, executed, trace) = self.0.trace(past.transaction, past.info, look)?;
+        let mut rerun = Rerun(tracing);
+        rerun.keep(executed, past)?;
+        Ok((rerun, trace))
+    }
+
+    fn keep(&mut self, executed: Executed, past: &Past<'_>) -> Result<(), TraceError> {
+        let found = outcome::receipt(past.transaction.tx_type(), &executed)?;
+        if found != *past.receipt {
+            let show = |receipt: &Receipt| {
+                let Receipt { success, gas_used, logs, .. } = receipt;
+                format!("status {}, {gas_used} gas, {} logs", u8::from(*success), logs.len())
+            };
+            let (expected, found) = (show(past.receipt), show(&found));
+            return Err(TraceError::Differs { hash: past.transaction.hash, expected, found });
+        }
+        self.0.commit(executed);
+        Ok(())
+    }
+}
+
+/// Looks at a call under one of geth's tracers.
+///
+/// # Errors
+/// If it cannot be executed, or there is too much to look at.
+pub fn trace_call(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    request: &CallRequest,
+    options: &GethDebugTracingOptions,
+    bytes_max: usize,
+    interrupt: &Interrupt,
+) -> Result<GethTrace, TraceError> {
+    let state = overridden(state, env, &request.overrides)?;
+    let block = &request.overrides.block;
+    let env = block.env(env, &state).map_err(ExecuteError::State)?;
+    let tracing = Tracing::new(Machine::for_calls(&state, &env, block, interrupt), bytes_max);
+    let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
+    Ok(tracing.call(request, block, gas_limit, &Geth(options))?.2)
+}
+
+/// Looks at calls as parity's `trace_callMany` does, each on what those before it did. They share the gas of one call, and find changed what
+/// `overrides` says.
+///
+/// # Errors
+/// If one cannot be executed, or there is too much to look at.
+pub fn replay_calls(
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    overrides: &Overrides,
+    calls: &[(CallRequest, TraceTypes)],
+    bytes_max: usize,
+    interrupt: &Interrupt,
+) -> Result<Vec<TraceResults>, TraceError> {
+    let state = overridden(state, env, overrides)?;
+    let env = overrides.block.env(env, &state).map_err(ExecuteError::State)?;
+    let machine = Machine::for_calls(&state, &env, &overrides.block, interrupt);
+    let (mut tracing, mut gas_left) = (Tracing::new(machine, bytes_max), CALL_GAS_MAX);
+    let mut traces = Vec::new();
+    for (request, types) in calls {
+        let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(gas_left);
+        let (mut next, executed, trace) =
+            tracing.call(request, &overrides.block, gas_limit, &Replay(types))?;
+        gas_left = gas_left.saturating_sub(executed.gas_used);
+        next.commit(executed);
+        tracing = next;
+        traces.push(trace);
+    }
+    Ok(traces)
+}

@@ -1,0 +1,37 @@
+//! `slipstream genesis`: what is done to a genesis file before its chain begins.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use miette::Result;
+use slipstream_types::predeploys::predeploys;
+
+use super::{exit::OrFail as _, output::print};
+use crate::genesis_file;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum GenesisCommand {
+    /// Add contracts that Ethereum's tools expect on every chain: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935
+    Predeploys(PredeploysArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PredeploysArgs {
+    /// The genesis file to read
+    genesis: PathBuf,
+    /// The genesis file to write, which must not exist
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+pub(super) fn genesis(command: &GenesisCommand) -> Result<()> {
+    let GenesisCommand::Predeploys(PredeploysArgs { genesis: path, out }) = command;
+    let before = genesis_file::load(path).or_fail()?;
+    let there = predeploys().into_keys().filter(|address| before.accounts.contains_key(address));
+    let kept = there.map(|address| format!("; account {address} stays as it was")).collect::<String>();
+    genesis_file::save(out, &before.with_predeploys()).or_fail()?;
+    let (out, path) = (out.display(), path.display());
+    print(&format!(
+        "wrote {out}: another chain than that of {path}, with the contracts that tools expect{kept}"
+    ))
+}

@@ -1,0 +1,110 @@
+//! What a simulation is asked, in the form of the execution APIs.
+
+use alloy_eips::eip7702::SignedAuthorization;
+use alloy_rpc_types_eth::BlockId;
+use jsonrpsee::types::Params;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use slipstream_executor::{CALL_GAS_MAX, CallRequest, Overrides, SimulationRules};
+
+use super::{BLOCKS_MAX, code};
+use crate::rpc::{
+    call::{
+        overrides::{AccountsObject, BlockObject, Overridden},
+        request::CallObject,
+    },
+    errors::RpcError,
+    params::{AtMost, BlockParam, args, part},
+};
+
+/// Calls in one request: the gas that they share pays for no more.
+const CALLS_MAX: usize = (CALL_GAS_MAX / 21_000) as usize;
+
+/// Blocks are read one after the other, so that a request of many small calls is refused before it takes memory.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Payload {
+    block_state_calls: AtMost<Box<RawValue>, { BLOCKS_MAX as usize }>,
+    trace_transfers: Option<bool>,
+    validation: Option<bool>,
+    return_full_transactions: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct BlockStateCalls {
+    block_overrides: Option<BlockObject>,
+    state_overrides: Option<AccountsObject>,
+    calls: Option<AtMost<CallObject, CALLS_MAX>>,
+}
+
+/// A whole request.
+pub(super) struct Asked {
+    pub(super) id: BlockId,
+    pub(super) blocks: Vec<BlockAsked>,
+    pub(super) rules: SimulationRules,
+    /// Whether the answer has whole transactions.
+    pub(super) is_full: bool,
+}
+
+/// One block of it.
+#[derive(Default)]
+pub(super) struct BlockAsked {
+    /// None follows the block before.
+    pub(super) number: Option<u64>,
+    pub(super) time_s: Option<u64>,
+    /// All others.
+    pub(super) overrides: Overrides,
+    pub(super) calls: Vec<CallRequest>,
+    /// As they were signed, of each call.
+    pub(super) authorizations: Vec<Vec<SignedAuthorization>>,
+}
+
+impl Asked {
+    pub(super) fn read(params: &Params<'_>, chain_id: u64) -> Result<Asked, RpcError> {
+        let (payload, id): (Payload, Option<BlockParam>) = args(params)?;
+        let list = payload.block_state_calls;
+        if list.len == 0 {
+            return Err(RpcError::InvalidParams("empty input: blockStateCalls has no block".into()));
+        }
+        if list.len > list.first.len() {
+            let text = format!("too many blocks: {} > {BLOCKS_MAX}", list.len);
+            return Err(RpcError::Simulation { code: code::LIMIT, text });
+        }
+        let (mut calls, mut overridden) = (0, Overridden::default());
+        let mut blocks = Vec::with_capacity(list.first.len());
+        for (index, text) in list.first.iter().enumerate() {
+            let block = part::<BlockStateCalls>(text.get(), &format!("blockStateCalls[{index}]"), 0)?;
+            calls += block.calls.as_ref().map_or(0, |calls| calls.len);
+            if calls > CALLS_MAX {
+                let text = format!(
+                    "too many calls: {calls} in the first {} blocks, all calls share gas for {CALLS_MAX}",
+                    index + 1
+                );
+                return Err(RpcError::Simulation { code: code::LIMIT, text });
+            }
+            blocks.push(block.read(chain_id, &mut overridden)?);
+        }
+        let is = |flag: Option<bool>| flag.unwrap_or(false);
+        let rules = SimulationRules {
+            is_validated: is(payload.validation),
+            has_transfer_logs: is(payload.trace_transfers),
+            output_bytes_max: 0,
+        };
+        let is_full = is(payload.return_full_transactions);
+        Ok(Asked { id: id.unwrap_or_default().0, blocks, rules, is_full })
+    }
+}
+
+impl BlockStateCalls {
+    fn read(self, chain_id: u64, overridden: &mut Overridden) -> Result<BlockAsked, RpcError> {
+        let accounts = self.state_overrides.unwrap_or_default().into_overrides_beside(overridden)?;
+        let mut block = self.block_overrides.unwrap_or_default().into_overrides()?;
+        let (number, time_s) = (block.number.take(), block.timestamp_s.take());
+        let calls = self.calls.unwrap_or_default().first;
+        let read = calls.into_iter().map(|call| call.into_ordered(chain_id));
+        let read = read.collect::<Result<Vec<_>, _>>()?;
+        let (calls, authorizations) = read.into_iter().unzip();
+        Ok(BlockAsked { number, time_s, overrides: Overrides { accounts, block }, calls, authorizations })
+    }
+}

@@ -1,0 +1,173 @@
+//! Traces: batches that are executed once more while geth's or parity's tracers look on, and calls that they look at.
+//!
+//! A trace counts only if each transaction does again what its receipt says ([`Rerun`]). It takes the state behind the batch before, so it can be
+//! had for as far back as states are kept. Time and memory of one request have limits of their own, and traces have threads of their own.
+
+mod debug;
+mod filter;
+mod parity;
+
+use std::{sync::Arc, time::Duration};
+
+use alloy_rpc_types_eth::BlockId;
+use slipstream_executor::{
+    BatchEnv, Interrupt,
+    trace::{Past, Rerun, TraceError, TransactionInfo},
+};
+use slipstream_storage::View;
+use slipstream_types::BatchNumber;
+
+use super::{
+    RpcContext,
+    batches::Batch,
+    call::CallLimit,
+    errors::RpcError,
+    params::{Hash, Number},
+    table::{Asker, Table},
+};
+
+/// How much the traces of one request may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TraceLimits {
+    /// `api.trace_time_max_ms`
+    pub(crate) time_max: Duration,
+    /// `api.trace_mib_max`
+    pub(crate) bytes_max: usize,
+}
+
+/// Adds the methods.
+pub(super) fn add(table: &mut Table) {
+    table.add_long("debug_traceTransaction", debug::transaction);
+    table.add_long("debug_traceCall", debug::call);
+    table.add_long("debug_traceBlockByNumber", debug::block::<Number>);
+    table.add_long("debug_traceBlockByHash", debug::block::<Hash>);
+    table.add_long("trace_block", parity::block);
+    table.add_long("trace_transaction", parity::transaction);
+    table.add_long("trace_get", parity::get);
+    table.add_long("trace_filter", filter::filter);
+    table.add_long("trace_call", parity::call);
+    table.add_long("trace_callMany", parity::call_many);
+    table.add_long("trace_rawTransaction", parity::raw);
+    table.add_long("trace_replayTransaction", parity::replay);
+    table.add_long("trace_replayBlockTransactions", parity::replay_block);
+}
+
+/// One request's time and memory.
+struct Request<'a> {
+    context: &'a RpcContext,
+    asker: &'a Asker<'a>,
+    limit: CallLimit,
+    interrupt: Interrupt,
+}
+
+impl<'a> Request<'a> {
+    fn begin(context: &'a RpcContext, asker: &'a Asker<'a>) -> Request<'a> {
+        let limit = CallLimit { time_max: context.trace_limits.time_max, key: "api.trace_time_max_ms" };
+        Request { context, asker, limit, interrupt: limit.interrupt(asker) }
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.context.trace_limits.bytes_max
+    }
+
+    fn refusal(&self, error: TraceError) -> RpcError {
+        let text = error.to_string();
+        match error {
+            TraceError::Execute(error) => self.limit.refusal(error, self.asker),
+            TraceError::TooLong { .. } => RpcError::TooMuch(format!(
+                "{text}: ask for less at once, or with fewer details, or set `api.trace_mib_max`"
+            )),
+            TraceError::Differs { .. } => RpcError::Damaged(text),
+            TraceError::JavaScript | TraceError::UnknownTracer | TraceError::Tracer(_) => {
+                RpcError::InvalidParams(text)
+            }
+        }
+    }
+}
+
+/// A batch that can be executed again.
+struct Executable {
+    batch: Arc<Batch>,
+    view: View,
+    env: BatchEnv,
+}
+
+impl Executable {
+    /// # Errors
+    /// If a part of the batch, or the state before it, is not stored.
+    fn open(context: &RpcContext, batch: Arc<Batch>) -> Result<Executable, RpcError> {
+        let number = batch.number();
+        if number == BatchNumber::GENESIS {
+            return Err(RpcError::Rejected("genesis is not traceable".into()));
+        }
+        batch.body()?;
+        batch.receipts()?;
+        let view = context.state_at(BlockId::number(number.before(1).get()))?;
+        let env = BatchEnv::within(&context.chain, &batch.header);
+        Ok(Executable { batch, view, env })
+    }
+
+    fn transactions(&self) -> usize {
+        self.batch.header.tx_count as usize
+    }
+
+    /// Begins to execute the batch, for traces that take at most so many bytes together.
+    fn rerun<'a>(&'a self, request: &Request<'_>, bytes_max: usize) -> Result<Rerun<'a>, RpcError> {
+        let rerun = Rerun::new(&self.view, &self.env, bytes_max, &request.interrupt);
+        rerun.map_err(|error| request.refusal(error))
+    }
+
+    /// Does something with a transaction of the batch, and its receipt.
+    fn with<T>(
+        &self,
+        request: &Request<'_>,
+        index: usize,
+        look: impl FnOnce(&Past<'_>) -> Result<T, TraceError>,
+    ) -> Result<T, RpcError> {
+        let transaction = self.batch.transaction(index, request.context.chain.chain_id)?;
+        let receipt = self.batch.receipts()?.receipts.get(index);
+        let (Some(transaction), Some(receipt)) = (transaction, receipt) else {
+            return Err(RpcError::Rejected("transaction not found".into()));
+        };
+        let info = TransactionInfo {
+            hash: Some(transaction.hash),
+            index: Some(index as u64),
+            block_hash: Some(self.batch.hash),
+            block_number: Some(self.env.number),
+            base_fee: Some(self.env.base_fee_wei),
+            ..TransactionInfo::default()
+        };
+        look(&Past { transaction: &transaction, receipt, info }).map_err(|error| request.refusal(error))
+    }
+
+    /// The trace of one transaction, behind those before it.
+    fn one<'a, T>(
+        &'a self,
+        request: &Request<'_>,
+        index: usize,
+        look: impl FnOnce(Rerun<'a>, &Past<'_>) -> Result<(Rerun<'a>, T), TraceError>,
+    ) -> Result<T, RpcError> {
+        let mut rerun = self.rerun(request, request.bytes_max())?;
+        for before in 0..index.min(self.transactions()) {
+            self.with(request, before, |past| rerun.pass(past))?;
+        }
+        self.with(request, index, |past| Ok(look(rerun, past)?.1))
+    }
+
+    /// The traces of all transactions, in order, which take at most so many bytes; and how many of these are left.
+    fn all<'a, T>(
+        &'a self,
+        request: &Request<'_>,
+        bytes_max: usize,
+        look: impl Fn(Rerun<'a>, &Past<'_>) -> Result<(Rerun<'a>, T), TraceError>,
+    ) -> Result<(Vec<T>, usize), RpcError> {
+        let mut rerun = self.rerun(request, bytes_max)?;
+        let mut traces = Vec::new();
+        for index in 0..self.transactions() {
+            let (next, trace) = self.with(request, index, |past| look(rerun, past))?;
+            rerun = next;
+            traces.push(trace);
+        }
+        Ok((traces, rerun.bytes_left()))
+    }
+}

@@ -1,0 +1,120 @@
+//! Contracts that Ethereum's tools expect at the same address on every chain, for a genesis to begin with.
+//!
+//! On Ethereum each was deployed by a transaction that was signed once for all chains, so that its address is the same everywhere. Such
+//! transactions name no chain, and no chain here admits them (EIP-155): a chain has these contracts from its genesis, or never. The two that are
+//! public were published as such transactions, which stand beside this file; their signers say at which addresses they deploy.
+
+use std::collections::BTreeMap;
+
+use alloy_consensus::{Transaction as _, TxEnvelope};
+use alloy_eips::{eip2718::Decodable2718, eip2935, eip4788};
+use alloy_primitives::{Address, address, hex};
+
+use crate::{
+    delta::Code,
+    genesis::{Genesis, GenesisAccount},
+};
+
+/// Deploys contracts at addresses that depend on their code and a salt alone (CREATE2). Foundry and others use it.
+pub const CREATE2_DEPLOYER: Address = address!("0x4e59b44847b379578588920cA78FbF26c0B4956C");
+/// Makes many calls in one. ethers, viem and others use it.
+pub const MULTICALL3: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
+/// Keeps the parent of a batch by the batch's time in seconds (EIP-4788): see [`predeploys`].
+pub const BEACON_ROOTS: Address = eip4788::BEACON_ROOTS_ADDRESS;
+/// Keeps the digests of the last 8,191 batches (EIP-2935).
+pub const HISTORY_STORAGE: Address = eip2935::HISTORY_STORAGE_ADDRESS;
+
+/// A contract by the transaction that deploys it.
+struct Published {
+    transaction: &'static str,
+    /// Bytes of its init code before the code that this returns.
+    constructor_bytes: usize,
+}
+
+/// Of Arachnid's deterministic-deployment-proxy.
+const CREATE2_DEPLOYER_PUBLISHED: Published =
+    Published { transaction: include_str!("create2_deployer.transaction.hex"), constructor_bytes: 14 };
+/// Of mds1's multicall (MIT licence).
+const MULTICALL3_PUBLISHED: Published =
+    Published { transaction: include_str!("multicall3.transaction.hex"), constructor_bytes: 32 };
+
+impl Published {
+    fn envelope(&self) -> TxEnvelope {
+        let raw = hex::decode(self.transaction.trim()).expect("a test decodes it");
+        TxEnvelope::decode_2718_exact(&raw).expect("a test decodes it")
+    }
+
+    fn code(&self) -> Vec<u8> {
+        self.envelope().input()[self.constructor_bytes..].to_vec()
+    }
+}
+
+/// The four contracts: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935, which the protocol itself calls before each batch.
+///
+/// The chain has no beacon. What EIP-4788's contract gives for a time is the digest of the parent of the last batch of that second, so
+/// nothing can be proved against it that is proved against a beacon root. EIP-2935's contract gives the digests that BLOCKHASH gives.
+pub fn predeploys() -> BTreeMap<Address, GenesisAccount> {
+    let codes = [
+        (CREATE2_DEPLOYER, CREATE2_DEPLOYER_PUBLISHED.code()),
+        (MULTICALL3, MULTICALL3_PUBLISHED.code()),
+        (BEACON_ROOTS, eip4788::BEACON_ROOTS_CODE.to_vec()),
+        (HISTORY_STORAGE, eip2935::HISTORY_STORAGE_CODE.to_vec()),
+    ];
+    let account = |(address, code)| {
+        let code = Code::new(code).expect("a few kilobytes");
+        (address, GenesisAccount { nonce: 1, code, ..GenesisAccount::default() })
+    };
+    codes.into_iter().map(account).collect()
+}
+
+impl Genesis {
+    /// Adds the [`predeploys`]. What is at an address already stays.
+    pub fn with_predeploys(mut self) -> Genesis {
+        for (address, account) in predeploys() {
+            self.accounts.entry(address).or_insert(account);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_consensus::transaction::SignerRecoverable;
+    use alloy_primitives::{b256, keccak256};
+
+    use super::*;
+
+    /// Goal: the transactions deploy at these addresses, and the code is what Ethereum's mainnet has there, by its hash.
+    #[test]
+    fn the_code_is_the_known_one() {
+        let all = predeploys();
+        for (published, address, hash) in [
+            (
+                CREATE2_DEPLOYER_PUBLISHED,
+                CREATE2_DEPLOYER,
+                b256!("0x2fa86add0aed31f33a762c9d88e807c475bd51d0f52bd0955754b2608f7e4989"),
+            ),
+            (
+                MULTICALL3_PUBLISHED,
+                MULTICALL3,
+                b256!("0xd5c15df687b16f2ff992fc8d767b4216323184a2bbc6ee2f9c398c318e770891"),
+            ),
+        ] {
+            let transaction = published.envelope();
+            let signer = transaction.recover_signer().unwrap();
+            assert_eq!(signer.create(transaction.nonce()), address);
+            assert_eq!(transaction.chain_id(), None);
+            assert_eq!(keccak256(&all[&address].code[..]), hash, "{address}");
+        }
+        assert_eq!(all.len(), 4);
+    }
+
+    #[test]
+    fn what_is_there_stays() {
+        let mine = GenesisAccount { nonce: 7, ..GenesisAccount::default() };
+        let accounts = BTreeMap::from([(MULTICALL3, mine.clone())]);
+        let genesis = Genesis { accounts, ..Genesis::default() }.with_predeploys();
+        assert_eq!(genesis.accounts.len(), 4);
+        assert_eq!(genesis.accounts[&MULTICALL3], mine);
+    }
+}
