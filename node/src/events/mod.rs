@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// What changed.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// There is a new head. Of batches that are committed at once, only the last.
@@ -75,7 +75,7 @@ pub enum Event {
 }
 
 /// What happened with a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerChange {
     /// A connection was made.
