@@ -55,6 +55,6 @@ pub use pool::{
     maintain,
 };
 pub use validator::{
-    ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Proof, VOTE_RECORD, Validator,
-    Voting, voted_up_to,
+    ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Position, Proof, VOTE_RECORD,
+    Validator, Voting, voted_up_to,
 };

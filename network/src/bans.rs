@@ -18,7 +18,9 @@ pub(crate) const BANS_MAX: usize = 4_096;
 const REASON_BYTES_MAX: usize = 256;
 
 /// Who banned a peer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum BannedBy {
     /// This node, for what the peer sent.

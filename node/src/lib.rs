@@ -13,7 +13,8 @@
 //! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
 //! * [`cli`]: `slipstream init | run | status | snapshot … | peers … | log … | debug … | config check | config show`.
 //! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: what it writes to standard error and a file.
-//! * [`health`]: whether a node is as it should be, and why not, for everybody who asks and for the log.
+//! * [`health`]: whether a node is as it should be, and why not. [`status`]: everything that it is and does, for everybody who asks and for the log.
+//! * [`events`]: what changes at a node, for whoever listens.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
 //! Invariants: nothing is written before configuration, key, genesis and ports have been checked; one process at a time uses
@@ -28,6 +29,7 @@ mod blocking;
 pub mod cli;
 pub mod clock;
 mod error;
+pub mod events;
 mod failure_notes;
 mod fair;
 pub mod genesis_file;
@@ -49,6 +51,7 @@ pub mod schedule_file;
 mod scrub;
 mod seat;
 mod sparse;
+pub mod status;
 pub mod tasks;
 mod turns;
 mod workers;

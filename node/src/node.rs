@@ -11,7 +11,7 @@ use slipstream_config::{NodeConfig, Role};
 use slipstream_consensus::{Decided, Forwarder, Journal, Pool, maintain};
 use slipstream_executor::Session;
 use slipstream_network::{Network, PeerAddress, Transport};
-use slipstream_storage::Store;
+use slipstream_storage::{SNAPSHOTS_DIR, Store};
 use slipstream_sync::{Follower, Patience, SyncError, SyncServer, fetch_genesis};
 use slipstream_types::{BatchNumber, ChainConfig, Clock, Genesis, SecretKey, Waypoint};
 use tokio::{net::TcpListener, sync::mpsc};
@@ -19,13 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Log, addresses,
-    api::{
-        self, Api, listener, metrics::Metrics, operator::Operator, starting::Starting, status::StatusSource,
-    },
+    api::{self, Api, listener, metrics::Metrics, operator::Operator, starting::Starting},
     clock::SystemClock,
     error::NodeError,
+    events::{Ring, tell_heads},
     genesis_file,
-    health::{self, HealthSource, Rules},
+    health::{HealthSource, Rules},
     keys,
     lock::{self, DataLock},
     mesh::{self, NodeLedger},
@@ -35,6 +34,7 @@ use crate::{
     rpc::{Batches, Feed, LogIndex, RpcContext, TraceLimits},
     schedule_file, scrub,
     seat::{Parts, Seat},
+    status::{self, Places, Resources, StatusSource},
     tasks::{TaskError, TaskFailure, Tasks},
 };
 
@@ -53,9 +53,11 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 13] = [
+const STOP_ORDER: [&str; 15] = [
     "api",
-    "health",
+    "status",
+    "events",
+    "resources",
     "consensus",
     "announcer",
     "forwarder",
@@ -193,7 +195,9 @@ impl Node {
         ));
         let known = config.network.peers.iter().map(|peer| peer.id);
         let server = Arc::new(SyncServer::with_known(store.clone(), &config.sync, known));
-        let status = StatusSource {
+        let clock_ms = clock.now_ms();
+        let resources = Resources::new(places(config), store.clone(), &*clock);
+        let status = Arc::new(StatusSource {
             role: config.role,
             address: peer_address,
             chain_id: chain.chain_id,
@@ -209,8 +213,9 @@ impl Node {
             transport: transport.clone(),
             broadcaster: broadcaster.clone(),
             health: health.clone(),
+            resources: resources.clone(),
             log: log.clone(),
-        };
+        });
         let log_index = Arc::new(LogIndex::new(store.clone()));
         let feed = Feed::new(&store, pool.clone())?;
         let context = RpcContext {
@@ -235,7 +240,8 @@ impl Node {
         };
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
         let operator = Operator { token, network: network.clone(), follower: follower.clone(), log };
-        let api = Api::new(context, Arc::new(metrics), status, operator, &config.api);
+        let events = Ring::new(clock_ms);
+        let api = Api::new(context, Arc::new(metrics), status.clone(), operator, events.clone(), &config.api);
 
         let services =
             Services { server, broadcaster: broadcaster.clone(), forwarder: forwarder.clone(), seat };
@@ -245,7 +251,11 @@ impl Node {
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
         tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));
-        tasks.spawn("health", |shutdown| health::watch(health, shutdown));
+        let told = events.clone();
+        tasks.spawn("status", |shutdown| status::watch(status, told, shutdown));
+        let heads = store.clone();
+        tasks.spawn("events", |shutdown| tell_heads(heads, events, shutdown));
+        tasks.spawn("resources", |shutdown| status::sample_resources(resources, shutdown));
         let pruned = store.clone();
         tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
         let scrubbed = store.clone();
@@ -454,6 +464,17 @@ fn agree(
         return Err(NodeError::GenesisNotOfWaypoint { waypoint, expected, genesis: path.clone() });
     }
     Ok(given.or(proved))
+}
+
+/// Where the parts of the data directory lie.
+fn places(config: &NodeConfig) -> Places {
+    let database = config.data_dir.join(DATABASE);
+    Places {
+        snapshots: database.join(SNAPSHOTS_DIR),
+        journal: config.data_dir.join(JOURNAL),
+        data: config.data_dir.clone(),
+        database,
+    }
 }
 
 /// The journal of users' transactions, if it is configured. The data directory's lock is held.

@@ -128,6 +128,7 @@ pub use schema::Retargeted;
 pub use scrub::Scrubbed;
 pub use shared::Head;
 pub use snapshot::{Snapshot, SnapshotInfo};
+pub use snapshots::SNAPSHOTS_DIR;
 pub use spans::Span;
 pub use store::Store;
 pub use takeover::{Ancestry, RestoreTarget, Takeover};

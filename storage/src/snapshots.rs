@@ -13,6 +13,9 @@ use crate::{
     writer::Writer,
 };
 
+/// Where a store's directory has its snapshots: directories of hard links to files of the database.
+pub const SNAPSHOTS_DIR: &str = "snapshots";
+
 impl Store {
     /// The snapshots that can be served, newest first.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {

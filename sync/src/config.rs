@@ -21,6 +21,19 @@ pub enum Mode {
     RangeDelta,
 }
 
+impl Mode {
+    /// As it is serialized.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Auto => "auto",
+            Mode::Replay => "replay",
+            Mode::Delta => "delta",
+            Mode::Snapshot => "snapshot",
+            Mode::RangeDelta => "range_delta",
+        }
+    }
+}
+
 /// What a node does whose state is found to be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -2,23 +2,48 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-use crate::{config::Mode, engine::StageStatus, plan::price::Bound, repair::RepairReport, work::HintUse};
+use crate::{
+    config::Mode,
+    engine::StageStatus,
+    plan::{
+        part::{PeerMode, PeerModeReason},
+        price::Bound,
+    },
+    repair::RepairReport,
+    work::HintUse,
+};
 
 /// What a follower does. Its text is part of the status, of metrics and of docs/operations.md.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// It is at the head, or leaves the next batch to others in this process.
     Idle,
     /// Nobody is connected.
     #[default]
+    #[serde(rename = "waiting for peers")]
     WaitingForPeers,
     /// It restores a snapshot.
     Snapshot,
     /// It applies a range delta.
+    #[serde(rename = "range delta")]
     RangeDelta,
     /// It executes batches.
     Replay,
@@ -29,6 +54,17 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All of them.
+    pub const ALL: [Phase; 7] = [
+        Phase::Idle,
+        Phase::WaitingForPeers,
+        Phase::Snapshot,
+        Phase::RangeDelta,
+        Phase::Replay,
+        Phase::Delta,
+        Phase::Stuck,
+    ];
+
     /// As it stands in the status and in metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -43,12 +79,6 @@ impl Phase {
     }
 }
 
-impl Serialize for Phase {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -56,7 +86,7 @@ impl fmt::Display for Phase {
 }
 
 /// What the follower is doing and did since it started.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SyncStatus {
     /// The configured mode.
     pub mode: Mode,
@@ -121,7 +151,7 @@ pub struct SyncStatus {
 }
 
 /// Why nothing happens.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Waiting {
     /// What is missing.
     pub reason: String,
@@ -130,7 +160,7 @@ pub struct Waiting {
 }
 
 /// Progress of a restore.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SnapshotStatus {
     /// The batch.
     pub number: BatchNumber,
@@ -151,7 +181,7 @@ pub struct SnapshotStatus {
 }
 
 /// One peer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerStatus {
     /// Who.
     pub id: PeerId,
@@ -161,6 +191,10 @@ pub struct PeerStatus {
     pub heard_ms_ago: Option<u64>,
     /// From which batch on it serves what each mode needs, as it says.
     pub serves: Serves,
+    /// What it is asked for next.
+    pub mode: PeerMode,
+    /// Why that.
+    pub mode_reason: PeerModeReason,
     /// Batches that it sent to be executed here, since it connected.
     pub batches_replayed: u64,
     /// Batches that it sent to be applied here by their deltas, since it connected.
@@ -188,7 +222,7 @@ pub struct PeerStatus {
 }
 
 /// What a peer keeps of what this node's modes need.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Serves {
     /// First batch that can be replayed from it; none if it keeps no bodies.
     pub replay_from: Option<BatchNumber>,
@@ -197,7 +231,7 @@ pub struct Serves {
 }
 
 /// Changes of a score of the same cause.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScoreReason {
     /// What happened last.
     pub what: String,
@@ -207,4 +241,19 @@ pub struct ScoreReason {
     pub change: i64,
     /// Since the last of them.
     pub seconds_ago: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what programs match on is one word list, in JSON as in metrics.
+    #[test]
+    fn phases_are_named_as_they_are_serialized() {
+        for phase in Phase::ALL {
+            let text = serde_json::to_string(&phase).unwrap();
+            assert_eq!(text, format!("\"{}\"", phase.name()));
+            assert_eq!(serde_json::from_str::<Phase>(&text).unwrap(), phase);
+        }
+    }
 }

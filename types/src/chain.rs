@@ -8,7 +8,7 @@ use crate::{limits, schedule::Schedule};
 ///
 /// Older forks are left to tests on mainnet blocks: before Cancun, SELFDESTRUCT deletes all slots of an account, which a
 /// state without per-account enumeration cannot express as a delta.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fork {
     /// March 2024: transient storage, MCOPY.
@@ -18,6 +18,17 @@ pub enum Fork {
     Prague,
     /// December 2025: CLZ, P-256. Its gas cap per transaction (EIP-7825) is that of every fork here.
     Osaka,
+}
+
+impl Fork {
+    /// As it is serialized.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fork::Cancun => "cancun",
+            Fork::Prague => "prague",
+            Fork::Osaka => "osaka",
+        }
+    }
 }
 
 /// The rules that the batches of a chain are executed under: those of the genesis, and how they change. [`ChainConfig::rules_at`] has those of

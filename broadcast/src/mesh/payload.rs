@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use rand::RngCore;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_coding::{Codec, CodecKind, Held};
 use slipstream_network::PeerId;
 use slipstream_types::{BatchNumber, PublicKey};
@@ -63,7 +63,7 @@ pub(super) struct Side {
 }
 
 /// Bytes of chunks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Moved {
     /// Sent.
     pub sent: u64,

@@ -20,7 +20,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use alloy_primitives::{Address, B256};
 use parking_lot::{Mutex, RwLock};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_executor::{Senders, Transaction, check_static};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{AccountValue, BatchHeader, BatchNumber, ChainConfig, Rules};
@@ -98,7 +98,7 @@ struct State {
 }
 
 /// What the pool holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PoolStatus {
     /// Transactions that can execute now.
     pub pending: usize,

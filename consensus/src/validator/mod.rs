@@ -55,7 +55,7 @@ pub use self::{
     driver::Driver,
     message::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, encode},
     records::{VOTE_RECORD, voted_up_to},
-    status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Proof, Voting},
+    status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Position, Proof, Voting},
 };
 use self::{
     driver::{Answer, Parts},

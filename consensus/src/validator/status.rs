@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use alloy_primitives::hex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_eve::{Core, Evidence, Status};
-use slipstream_types::{BatchNumber, ValidatorSet, codec};
+use slipstream_types::{BatchNumber, PublicKey, Validator, ValidatorSet, codec};
 use tokio::time::Instant;
 
 /// What a validator is doing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConsensusStatus {
     /// Position in the set.
     pub index: u16,
@@ -42,12 +42,20 @@ pub struct ConsensusStatus {
     pub refused: u64,
     /// Who was proved to have given two statements where it may give one.
     pub evidence: Vec<Conviction>,
-    /// What the other validators said of themselves last.
+    /// The other validators, and what each said of itself last.
     pub peers: Vec<PeerStanding>,
 }
 
+impl ConsensusStatus {
+    /// Validators of the set that were heard within so many milliseconds, this one among them.
+    pub fn heard_within(&self, ms: u64) -> usize {
+        let heard = self.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(|ago| ago <= ms));
+        1 + heard.count()
+    }
+}
+
 /// How far agreement on a batch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Voting {
     /// The batch.
     pub number: BatchNumber,
@@ -58,7 +66,7 @@ pub struct Voting {
 }
 
 /// A proven lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Conviction {
     /// Position of the validator that it convicts.
     pub author: u16,
@@ -71,7 +79,7 @@ pub struct Conviction {
 }
 
 /// A proven lie with its proof.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Proof {
     /// Who lied, and where.
     #[serde(flatten)]
@@ -81,7 +89,7 @@ pub struct Proof {
 }
 
 /// What a validator said twice, differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceKind {
     /// It ordered two batches.
@@ -92,11 +100,25 @@ pub enum EvidenceKind {
     Commits,
 }
 
-/// How far another validator said that it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Another validator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerStanding {
     /// Its position in the set.
     pub index: u16,
+    /// Its key, which is its identity as a peer.
+    pub key: PublicKey,
+    /// Milliseconds since anything came from it; none if nothing did since this validator began. Votes count, but there are none while
+    /// nothing is to be decided: whoever asks it other things may know better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_ms_ago: Option<u64>,
+    /// How far it said that it is, last; it does so when things do not go on by themselves.
+    #[serde(flatten)]
+    pub said: Option<Position>,
+}
+
+/// How far another validator said that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Position {
     /// Its view.
     pub view: u64,
     /// Whether it waits for that view to begin.
@@ -108,20 +130,35 @@ pub struct PeerStanding {
     /// The last order of its view that it has.
     pub ordered: BatchNumber,
     /// How long ago it said so, in milliseconds.
-    pub heard_ms_ago: u64,
+    pub said_ms_ago: u64,
 }
 
 /// What the actor shows, with moments in place of ages.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) status: ConsensusStatus,
-    /// When each of the peers spoke, in their order.
-    heard_at: Vec<Instant>,
+    heard: BTreeMap<u16, Heard>,
+}
+
+/// When a validator was heard last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    /// With anything.
+    pub(super) at: Instant,
+    /// With how far it is.
+    pub(super) said_at: Option<Instant>,
 }
 
 impl Shown {
     /// Of a validator that knows nothing yet.
     pub(super) fn new(index: u16, set: &ValidatorSet) -> Shown {
+        let members = (0..).zip(set.validators.iter()).filter(|(member, _)| *member != index);
+        let peer = |(index, it): (u16, &Validator)| PeerStanding {
+            index,
+            key: it.public_key,
+            heard_ms_ago: None,
+            said: None,
+        };
         let status = ConsensusStatus {
             index,
             validators: set.validators.len(),
@@ -138,23 +175,22 @@ impl Shown {
             divergences: 0,
             refused: 0,
             evidence: Vec::new(),
-            peers: Vec::new(),
+            peers: members.map(peer).collect(),
         };
-        Shown { status, heard_at: Vec::new() }
+        Shown { status, heard: BTreeMap::new() }
     }
 
     /// Takes over how far the protocol is.
-    pub(super) fn update(&mut self, core: &Core, heard_at: &BTreeMap<u16, Instant>) {
+    pub(super) fn update(&mut self, core: &Core, heard: &BTreeMap<u16, Heard>) {
         let (prepares, commits) = core.votes();
         let voting = Voting { number: core.decided().next(), prepares, commits };
-        let standing = |(index, status): (&u16, &Status)| PeerStanding {
-            index: *index,
+        let said = |status: &Status| Position {
             view: status.view,
             changing: status.changing,
             complains: status.complains,
             decided: status.decided,
             ordered: status.ordered,
-            heard_ms_ago: 0,
+            said_ms_ago: 0,
         };
         let status = &mut self.status;
         status.view = core.view();
@@ -167,16 +203,22 @@ impl Shown {
         status.voted = core.voted();
         status.voting = (prepares + commits > 0).then_some(voting);
         status.divergences = core.divergences();
-        status.peers = core.heard().iter().map(standing).collect();
-        let moment = |peer: &PeerStanding| heard_at.get(&peer.index).copied();
-        self.heard_at = status.peers.iter().map(|peer| moment(peer).unwrap_or_else(Instant::now)).collect();
+        for peer in &mut status.peers {
+            peer.said = core.heard().get(&peer.index).map(said);
+        }
+        self.heard.clone_from(heard);
     }
 
     /// As of now.
     pub(super) fn status(&self) -> ConsensusStatus {
         let mut status = self.status.clone();
-        for (peer, heard_at) in status.peers.iter_mut().zip(&self.heard_at) {
-            peer.heard_ms_ago = heard_at.elapsed().as_millis() as u64;
+        let ms_ago = |at: Instant| at.elapsed().as_millis() as u64;
+        for peer in &mut status.peers {
+            let Some(heard) = self.heard.get(&peer.index) else { continue };
+            peer.heard_ms_ago = Some(ms_ago(heard.at));
+            if let (Some(said), Some(said_at)) = (&mut peer.said, heard.said_at) {
+                said.said_ms_ago = ms_ago(said_at);
+            }
         }
         status
     }

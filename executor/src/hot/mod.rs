@@ -21,7 +21,7 @@ use alloy_primitives::{
     B256,
     map::{B256Map, HashMap},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_types::{AccountValue, Delta, Digest, Hints, StateKey, StateValue};
 
 use crate::{
@@ -70,7 +70,7 @@ enum Key {
 }
 
 /// Figures of a cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HotStats {
     /// Rows that it holds.
     pub rows: usize,

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::PeerId;
 
 /// How a node stands with peers that its configuration does not name.
@@ -22,7 +24,10 @@ pub struct ExchangeStatus {
 }
 
 /// What happens in peer exchange.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum ExchangeEvent {
     /// A peer of the book was dialled for a place.
     Dialled,
@@ -67,7 +72,7 @@ impl ExchangeEvent {
         ExchangeEvent::TooOften,
     ];
 
-    /// Its name in metrics.
+    /// As it is serialized.
     pub fn name(self) -> &'static str {
         match self {
             ExchangeEvent::Dialled => "dialled",

@@ -49,6 +49,10 @@ macro_rules! metrics {
         }
 
         impl Metrics {
+            /// What they are called.
+            #[cfg(test)]
+            pub(crate) const NAMES: &'static [&'static str] = &[$($name),*];
+
             /// Registers everything in a registry of its own.
             pub(crate) fn new() -> prometheus::Result<Metrics> {
                 let registry = Registry::new();
@@ -63,6 +67,22 @@ macro_rules! metrics {
 }
 
 metrics! {
+    /// 1, with the program's version.
+    "slipstream_build_info" build_info: IntGaugeVec ["version"];
+    /// Bytes of memory that the process holds.
+    "process_resident_memory_bytes" process_memory_bytes: IntGauge;
+    /// Bytes of address space that the process has taken.
+    "process_virtual_memory_bytes" process_virtual_bytes: IntGauge;
+    /// Seconds of CPU time since the process started, on all cores together.
+    "process_cpu_seconds_total" process_cpu_seconds: Counter;
+    /// Open files of the process, sockets among them.
+    "process_open_fds" process_open_files: IntGauge;
+    /// Open files that the system allows the process.
+    "process_max_fds" process_open_files_max: IntGauge;
+    /// Threads of the process.
+    "process_threads" process_threads: IntGauge;
+    /// When the node started, in seconds since 1970.
+    "process_start_time_seconds" process_start_seconds: Gauge;
     /// Number of the last committed batch.
     "slipstream_head_number" head_number: IntGauge;
     /// Forks that peers' schedules have and this node's lacks.
@@ -137,6 +157,8 @@ metrics! {
     "slipstream_sync_repair_bytes" sync_repair_bytes: IntGauge;
     /// Rows and codes that the last repair of the state changed.
     "slipstream_sync_repair_rows" sync_repair_rows: IntGauge;
+    /// Share that is done of what the node does, 0 to 1: the head over the newest certified batch, or the rows of a restore.
+    "slipstream_progress_ratio" progress_ratio: Gauge;
     /// Share of the running or last restore that is done, 0 to 1; 0 if there was none.
     "slipstream_sync_restore_ratio" sync_restore_ratio: Gauge;
     /// Seconds to the target at the present rate; 0 at the head of a chain that goes on, NaN while nobody can tell.
@@ -159,6 +181,14 @@ metrics! {
     "slipstream_storage_blocks_read_total" storage_blocks_read: IntCounter;
     /// Bytes free on the file system of the database.
     "slipstream_storage_disk_free_bytes" storage_disk_free_bytes: IntGauge;
+    /// Below so many free bytes the node stops; 0 is no limit.
+    "slipstream_storage_disk_free_min_bytes" storage_disk_free_min_bytes: IntGauge;
+    /// Bytes that the data directory takes on its disk, by part.
+    "slipstream_storage_disk_used_bytes" storage_disk_used_bytes: IntGaugeVec ["part"];
+    /// Snapshots that are kept and served.
+    "slipstream_storage_snapshots" storage_snapshots: IntGauge;
+    /// Batch of the newest of them; 0 if there is none.
+    "slipstream_storage_snapshot_number" storage_snapshot_number: IntGauge;
     /// Lines of the log that could not be written, or that nobody read in time, since start.
     "slipstream_log_lines_lost_total" log_lines_lost: IntCounter;
     /// Connected peers.
@@ -211,6 +241,12 @@ metrics! {
     "slipstream_consensus_primary" consensus_primary: IntGauge;
     /// 1 while this validator wants another primary, or waits for the next view to begin.
     "slipstream_consensus_unsettled" consensus_unsettled: IntGauge;
+    /// Validators that prepare the next batch, or commit to it, as this validator knows.
+    "slipstream_consensus_votes" consensus_votes: IntGaugeVec ["kind"];
+    /// Votes that decide a batch.
+    "slipstream_consensus_quorum" consensus_quorum: IntGauge;
+    /// Validators that this one heard within the last 10 seconds, itself among them.
+    "slipstream_consensus_validators_heard" consensus_validators_heard: IntGauge;
     /// Batches that the other validators agreed on with another outcome than this one's, in this epoch since start.
     "slipstream_consensus_divergences_total" consensus_divergences: IntCounter;
     /// Messages and orders of other validators that this one refused, in this epoch since start.
@@ -237,8 +273,7 @@ metrics! {
     "slipstream_ws_subscriptions" ws_subscriptions: IntGaugeVec ["kind"];
     /// Notifications that were made for them, by kind, since start.
     "slipstream_ws_notifications_total" ws_notifications: IntCounterVec ["kind"];
-    /// Callers that the API refused, by what was missing: a connection, a call, a socket, room for a request or an answer, or the operator
-    /// token.
+    /// Callers that the API refused, by what was missing: connection, call, socket, room for a request or an answer, operator token.
     "slipstream_api_refused_total" api_refused: IntCounterVec ["missing"];
     /// JSON-RPC calls by method and outcome (ok or error); methods that do not exist count as "unknown".
     "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];
@@ -268,6 +303,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, path::Path};
+
     use super::*;
 
     #[test]
@@ -290,5 +327,40 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    /// The names of metrics in a text.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let words =
+            text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != ':');
+        words.filter(|word| word.starts_with("slipstream_") || word.starts_with("process_")).collect()
+    }
+
+    /// Goal: no rule, panel or line of the documentation is about a metric that does not exist, and each metric is documented.
+    #[test]
+    fn rules_dashboard_and_documentation_name_metrics_that_exist() {
+        let read = |file: &str| {
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap()
+        };
+        let known: BTreeSet<&str> = Metrics::NAMES.iter().copied().collect();
+        let exists = |name: &str| {
+            let parts = ["_bucket", "_count", "_sum"].into_iter().filter_map(|part| name.strip_suffix(part));
+            known.contains(name) || parts.into_iter().any(|histogram| known.contains(histogram))
+        };
+        for file in ["packaging/prometheus/rules.yml", "packaging/grafana/slipstream.json", "docs/metrics.md"]
+        {
+            let text = read(file);
+            let names = named(&text);
+            assert!(names.len() > 10, "{file}: {names:?}");
+            let unknown: Vec<_> = names.into_iter().filter(|name| !exists(name)).collect();
+            assert!(unknown.is_empty(), "{file} names metrics that do not exist: {unknown:?}");
+        }
+        let text = read("docs/metrics.md");
+        let shortened: Vec<&str> =
+            text.split("`…").skip(1).filter_map(|rest| rest.split('`').next()).collect();
+        let documented =
+            |name: &str| named(&text).contains(name) || shortened.iter().any(|end| name.ends_with(end));
+        let missing: Vec<_> = known.iter().filter(|name| !documented(name)).collect();
+        assert!(missing.is_empty(), "docs/metrics.md does not name {missing:?}");
     }
 }

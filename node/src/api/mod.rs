@@ -1,23 +1,23 @@
 //! The HTTP side: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
-//! `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port, and `/v1/operator/…` for whoever has the operator's token.
+//! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics`, `GET /health`, on one port, and `/v1/operator/…` for
+//! whoever has the operator's token.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
 
+mod events;
 mod hosts;
 mod incoming;
 pub(crate) mod inspect;
 mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
+mod openapi;
 pub(crate) mod operator;
 mod outgoing;
-pub mod peers;
 pub(crate) mod room;
 pub(crate) mod settled;
-mod spread;
 pub(crate) mod starting;
-pub mod status;
 mod ws;
 
 use std::{
@@ -50,14 +50,16 @@ use self::{
     listener::{Limited, Limits, Seat},
     metrics::Metrics,
     operator::Operator,
-    status::StatusSource,
+    room::Room,
     ws::Sockets,
 };
 use crate::{
     blocking::Blocking,
+    events::Ring,
     origin::{Origin, Vouched},
     rpc::RpcContext,
     sparse::Sparse,
+    status::StatusSource,
     tasks::TaskError,
     workers::Rank,
 };
@@ -81,8 +83,10 @@ pub(crate) struct Api {
     jsonrpc: JsonRpc,
     incoming: Incoming,
     metrics: Arc<Metrics>,
-    status: StatusSource,
+    status: Arc<StatusSource>,
     operator: Operator,
+    events: Arc<Ring>,
+    listeners: Room,
     blocking: Blocking,
     /// The last scrape, and when it was made. Held from sampling to encoding, or what one scrape has reset another would show.
     scrape: Arc<Mutex<Option<(Instant, Bytes)>>>,
@@ -94,8 +98,9 @@ impl Api {
     pub(crate) fn new(
         context: RpcContext,
         metrics: Arc<Metrics>,
-        status: StatusSource,
+        status: Arc<StatusSource>,
         operator: Operator,
+        events: Arc<Ring>,
         config: &ApiConfig,
     ) -> Api {
         Api {
@@ -105,6 +110,8 @@ impl Api {
             metrics,
             status,
             operator,
+            events,
+            listeners: Room::new(events::LISTENERS_MAX, events::LISTENERS_RESERVED),
             blocking: Blocking::new("api", OPERATORS_MAX, Rank::Own),
             scrape: Arc::default(),
             stats: Mutex::default(),
@@ -122,10 +129,13 @@ pub(crate) async fn serve(
     let refused = api.metrics.api_refused.with_label_values(&["connection"]);
     let listener = Limited::new(listener, limits(&config), vouched(&config.trusted_addresses), Some(refused));
     let (following, sockets) = (api.jsonrpc.table().follow(shutdown.clone()), api.sockets.clone());
+    let events = api.events.clone();
     let router = router(&config, api).into_make_service_with_connect_info::<Seat>();
     let serving = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     let closing = async {
         shutdown.cancelled().await;
+        // The requests of those who listen would never be finished.
+        events.close();
         sockets.close().await;
     };
     let (served, (), ()) = tokio::join!(async { serving.await }, following, closing);
@@ -154,8 +164,10 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/consensus/evidence", get(evidence))
         .route("/v1/consensus/settled", get(settled::settled))
+        .route("/v1/events", get(events::events))
         .route("/v1/db", get(inspect::db))
         .route("/v1/snapshots", get(inspect::snapshots))
+        .route("/v1/openapi.json", get(openapi::openapi))
         .route("/metrics", get(metrics))
         .route("/health", get(ready))
         .route("/health/ready", get(ready))
@@ -177,6 +189,10 @@ async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Ne
         seat.working()
     }
     let response = next.run(request).await;
+    if response.extensions().get::<events::Streams>().is_some() {
+        seat.follows();
+        return response;
+    }
     let len = response.body().size_hint().exact().unwrap_or_default();
     seat.answered(usize::try_from(len).unwrap_or(usize::MAX));
     response

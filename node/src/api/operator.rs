@@ -32,8 +32,8 @@ use slipstream_network::{
 use slipstream_sync::{Follower, protocol::Request as SyncRequest};
 use slipstream_types::codec;
 
-use super::{Api, listener::Seat, peers::BanStatus};
-use crate::{FilterError, Log, operator_token::OperatorToken, sparse::Sparse};
+use super::{Api, listener::Seat};
+use crate::{FilterError, Log, operator_token::OperatorToken, sparse::Sparse, status::peers::BanStatus};
 
 /// Bytes of a body: a filter of the greatest length, each character of it escaped.
 const BODY_BYTES_MAX: usize = 32 << 10;

@@ -1,7 +1,7 @@
 //! Questions to a running node: one HTTP request each.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs},
     time::Duration,
 };
@@ -15,6 +15,8 @@ use crate::operator_token::OperatorToken;
 
 /// A node that is alive answers at once.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest head of an answer that goes on.
+const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Longest answer that is read: a status with thousands of peers fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -34,15 +36,20 @@ pub(super) fn authority_of(url: &str) -> Result<String> {
 
 /// Asks the node at HOST:PORT for a page.
 pub(super) fn ask(authority: &str, path: &str) -> Result<String> {
-    open(authority, path, request(authority, &format!("GET {path} HTTP/1.0"), ""))
+    ask_within(authority, path, TIMEOUT)
+}
+
+/// As [`ask`], with so much patience for each step.
+pub(super) fn ask_within(authority: &str, path: &str, patience: Duration) -> Result<String> {
+    open(authority, path, patience, request(authority, &format!("GET {path} HTTP/1.0"), "", patience))
 }
 
 /// Asks the node at HOST:PORT for a page, and takes whatever it says, with any status.
 pub(super) fn page(authority: &str, path: &str) -> Result<String> {
-    let answer = request(authority, &format!("GET {path} HTTP/1.0"), "");
+    let answer = request(authority, &format!("GET {path} HTTP/1.0"), "", TIMEOUT);
     match answer.as_ref().ok().and_then(|answer| parts(answer)) {
         Some((_, body)) => Ok(body.to_owned()),
-        None => open(authority, path, answer),
+        None => open(authority, path, TIMEOUT, answer),
     }
 }
 
@@ -50,7 +57,7 @@ pub(super) fn page(authority: &str, path: &str) -> Result<String> {
 pub(super) fn post(authority: &str, path: &str, json: &str) -> Result<String> {
     let head =
         format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}", json.len());
-    open(authority, path, request(authority, &head, json))
+    open(authority, path, TIMEOUT, request(authority, &head, json, TIMEOUT))
 }
 
 #[derive(Deserialize)]
@@ -92,18 +99,50 @@ pub(super) fn order(
         "{method} {path} HTTP/1.0\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {length}",
         token.reveal()
     );
-    let answer = request(authority, &head, json);
+    let answer = request(authority, &head, json, TIMEOUT);
     if let Ok(answer) = &answer
         && let Some((line, body)) = parts(answer)
         && line.split_whitespace().nth(1).is_some_and(|code| code.starts_with('4') || code == "502")
     {
         return Err(Failed::new(Exit::Failure, body.trim()).into());
     }
-    open(authority, path, answer)
+    open(authority, path, TIMEOUT, answer)
 }
 
-fn open(authority: &str, path: &str, answer: io::Result<String>) -> Result<String> {
-    let answer = answer.map_err(|error| unanswered(authority, &error))?;
+/// Follows what the node at HOST:PORT tells at a path for as long as it tells, with further lines of the request's head. A read fails when
+/// nothing came for so long.
+pub(super) fn follow(
+    authority: &str,
+    path: &str,
+    headers: &str,
+    silence_max: Duration,
+) -> Result<BufReader<TcpStream>> {
+    let opened = || -> io::Result<(String, BufReader<TcpStream>)> {
+        let mut stream = connect(authority, TIMEOUT)?;
+        stream.set_read_timeout(Some(silence_max))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {authority}\r\n{headers}\r\n").as_bytes())?;
+        let (mut reader, mut head) = (BufReader::new(stream), String::new());
+        while !head.ends_with("\r\n\r\n") && head.len() < HEAD_BYTES_MAX {
+            if reader.by_ref().take(HEAD_BYTES_MAX as u64).read_line(&mut head)? == 0 {
+                break;
+            }
+        }
+        if !parts(&head).is_some_and(|(line, _)| is_ok(line)) {
+            reader.by_ref().take(ANSWER_BYTES_MAX).read_to_string(&mut head)?;
+        }
+        Ok((head, reader))
+    };
+    let (head, reader) = opened().map_err(|error| unanswered(authority, &error, silence_max))?;
+    open(authority, path, TIMEOUT, Ok(head)).map(|_| reader)
+}
+
+fn is_ok(line: &str) -> bool {
+    line.split_whitespace().nth(1) == Some("200")
+}
+
+fn open(authority: &str, path: &str, patience: Duration, answer: io::Result<String>) -> Result<String> {
+    let answer = answer.map_err(|error| unanswered(authority, &error, patience))?;
     let (line, body) = parts(&answer).ok_or_else(|| {
         Failed::new(
             Exit::Failure,
@@ -131,21 +170,22 @@ fn parts(answer: &str) -> Option<(&str, &str)> {
 }
 
 /// HTTP/1.0, so that the answer ends where the connection does.
-fn request(authority: &str, head: &str, body: &str) -> io::Result<String> {
-    let mut stream = connect(authority)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(stream, "{head}\r\nHost: {authority}\r\n\r\n{body}")?;
+fn request(authority: &str, head: &str, body: &str, patience: Duration) -> io::Result<String> {
+    let mut stream = connect(authority, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    // In one piece: who refuses a request by its first bytes and closes would break off what is still being written.
+    stream.write_all(format!("{head}\r\nHost: {authority}\r\n\r\n{body}").as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     Ok(answer)
 }
 
 /// To the first address that answers: a name such as `localhost` has several.
-fn connect(authority: &str) -> io::Result<TcpStream> {
+fn connect(authority: &str, patience: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, TIMEOUT) {
+        match TcpStream::connect_timeout(&address, patience) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -153,13 +193,16 @@ fn connect(authority: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn unanswered(authority: &str, error: &io::Error) -> Failed {
+fn unanswered(authority: &str, error: &io::Error, patience: Duration) -> Failed {
     let text = match error.kind() {
         // The first is what the kernel calls a timeout of a read.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
             "no answer in {} s from http://{authority}: the node is overloaded or halted, or another program listens there; \
              look at the node's log, and try again",
-            TIMEOUT.as_secs()
+            patience.as_secs_f64()
+        ),
+        io::ErrorKind::ConnectionRefused => format!(
+            "nobody listens at http://{authority}: the node does not run, or its api.listen is another address"
         ),
         _ => format!(
             "cannot ask the node at http://{authority} ({error}); is it running, and is this its api.listen?"
@@ -218,8 +261,14 @@ mod tests {
 
     #[test]
     fn silence_is_not_told_in_the_words_of_the_kernel() {
-        let text = unanswered("here:1", &io::ErrorKind::WouldBlock.into()).to_string();
+        let text = unanswered("here:1", &io::ErrorKind::WouldBlock.into(), TIMEOUT).to_string();
         assert!(text.starts_with("no answer in 5 s from http://here:1"), "{text}");
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let text = ask(&closed, "/v1/status").unwrap_err().to_string();
+        assert!(
+            text.starts_with(&format!("nobody listens at http://{closed}: the node does not run")),
+            "{text}"
+        );
         assert_eq!(authority("0.0.0.0:7".parse().unwrap()), "127.0.0.1:7");
         assert_eq!(authority("192.0.2.1:7".parse().unwrap()), "192.0.2.1:7");
     }

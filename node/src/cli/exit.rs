@@ -278,6 +278,11 @@ impl Failed {
     }
 }
 
+/// Whether the same question may be answered later.
+pub(super) fn is_temporary(error: &Report) -> bool {
+    error.downcast_ref::<Failed>().is_some_and(|failed| failed.exit == Exit::TryAgain)
+}
+
 /// The text of an error and of its causes, each said once: most of our texts quote their cause in the place where it makes a
 /// sentence.
 fn once(error: &(dyn Error + 'static)) -> String {

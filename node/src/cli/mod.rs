@@ -6,6 +6,7 @@ mod ask;
 mod config;
 mod db;
 mod debug;
+mod events;
 mod exit;
 mod genesis;
 mod health;
@@ -14,7 +15,6 @@ mod log;
 mod operator;
 mod output;
 mod peers;
-mod peers_status;
 mod read;
 mod rows;
 mod run;
@@ -22,9 +22,9 @@ mod shell;
 mod snapshot;
 mod source;
 mod status;
-mod sync_status;
 mod validators;
 mod verify_account;
+mod wait;
 
 use std::{io, panic, process::ExitCode};
 
@@ -51,6 +51,10 @@ enum Command {
     Status(status::StatusArgs),
     /// Ask a running node whether it is ready, or alive, and tell by the exit code
     Health(health::HealthArgs),
+    /// Show what changes at a node as it happens: heads, phases, blockers, peers, snapshots
+    Events(events::EventsArgs),
+    /// Wait until a node is synced, ready or healthy, or has a batch
+    Wait(wait::WaitArgs),
     /// Ask a quorum of the validators, and believe nothing that fewer of them say
     Read(read::ReadArgs),
     /// Ask any node for an account, and believe only what the chain's validators signed
@@ -108,6 +112,8 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
         Command::Health(args) => health::health(args),
+        Command::Events(args) => events::events(args),
+        Command::Wait(args) => wait::wait(args),
         Command::Read(args) => read::read(args),
         Command::VerifyAccount(args) => verify_account::verify_account(args),
         Command::Validators(command) => validators::validators(command),

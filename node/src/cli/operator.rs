@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use slipstream_config::NodeConfig;
 
 use super::{
-    ask::{authority, order, parse},
+    ask::{authority, authority_of, order, parse},
     exit::{Exit, Failed, OrFail as _},
     source::OverrideArgs,
 };
@@ -50,7 +50,7 @@ impl OperatorArgs {
                 Ok(Operator { authority, token })
             }
             (None, Some(api), Some(token)) => {
-                Ok(Operator { authority: url_authority(api)?, token: OperatorToken::load(token).or_fail()? })
+                Ok(Operator { authority: authority_of(api)?, token: OperatorToken::load(token).or_fail()? })
             }
             // The arguments' own rules leave nothing else.
             _ => Err(miette!("name a node by --config FILE, or by --api URL and --token-file FILE")),
@@ -74,13 +74,6 @@ impl Operator {
     pub(super) fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         parse(&order(&self.authority, "GET", path, &self.token, "")?)
     }
-}
-
-/// HOST:PORT of a URL.
-pub(super) fn url_authority(url: &str) -> Result<String> {
-    let rest = url.strip_prefix("http://");
-    let rest = rest.ok_or_else(|| miette!("{url} is not a URL http://HOST:PORT"))?;
-    Ok(rest.trim_end_matches('/').to_owned())
 }
 
 /// Where the node answers that runs on a configuration: the process that holds the data directory says so, and has this port. So nobody

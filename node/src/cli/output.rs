@@ -1,7 +1,10 @@
 //! What commands print. The macros of the standard library panic where standard output is closed or full, so nothing here uses
 //! them, and a lint keeps them out of the rest of the program.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
 
 use miette::Result;
 
@@ -45,4 +48,10 @@ pub(super) fn offer(line: String) {
 /// Writes a line to standard error, for whoever looks: if nobody can, the command goes on.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Waits between two looks at a node.
+#[allow(clippy::disallowed_methods, reason = "a command has no runtime whose worker it could block")]
+pub(super) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }

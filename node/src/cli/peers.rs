@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use slipstream_network::{PeerId, PeerTarget};
 
 use super::{
-    ask::{ask, parse},
-    operator::{OperatorArgs, running, url_authority},
+    ask::{ask, authority_of, parse},
+    operator::{OperatorArgs, running},
     output::print,
-    peers_status,
     rows::Rows,
     source::OverrideArgs,
+    status::peers as text,
 };
-use crate::api::{
-    operator::{AddBody, BAN_SECONDS, BanBody, Pong, WHY_BYTES_MAX},
-    peers::BanStatus,
+use crate::{
+    api::operator::{AddBody, BAN_SECONDS, BanBody, Pong, WHY_BYTES_MAX},
+    status::{NodeStatus, peers::BanStatus},
 };
 
 /// What holds of all that is told to a running node.
@@ -119,17 +119,19 @@ pub(super) fn peers(command: &PeersCommand) -> Result<()> {
 fn list(args: &ListArgs) -> Result<()> {
     let authority = match args.overrides.load_if_named(args.config.as_deref())? {
         Some(config) => running(&config)?,
-        None => url_authority(args.api.as_deref().unwrap_or_default())?,
+        None => authority_of(args.api.as_deref().unwrap_or_default())?,
     };
-    let status: Value = parse(&ask(&authority, "/v1/status")?)?;
+    let status: NodeStatus = parse(&ask(&authority, "/v1/status")?)?;
     if args.json {
-        let names = ["peers", "configured_peers", "bans", "bans_count", "exchange", "shared_keys"];
-        let kept: serde_json::Map<String, Value> =
-            names.into_iter().filter_map(|name| Some((name.to_owned(), status.get(name)?.clone()))).collect();
-        return print(&Value::Object(kept).to_string());
+        let NodeStatus { peers, configured_peers, bans, bans_count, exchange, shared_keys, .. } = status;
+        let list = json!({
+            "peers": peers, "configured_peers": configured_peers, "bans": bans, "bans_count": bans_count, "exchange": exchange,
+            "shared_keys": shared_keys,
+        });
+        return print(&list.to_string());
     }
     let mut rows = Rows::default();
-    peers_status::describe(&mut rows, &status);
+    text::describe(&mut rows, &status);
     print(rows.0.trim_end())
 }
 
@@ -143,7 +145,7 @@ fn ban(args: &BanArgs) -> Result<()> {
     }
     let body = BanBody { seconds, why: args.why.clone() };
     let standing: BanStatus = node.find()?.order("PUT", &format!("/v1/operator/bans/{peer}"), &body)?;
-    print(&format!("banned {}; all bans end when the node stops", peers_status::ban(&standing)))
+    print(&format!("banned {}; all bans end when the node stops", text::ban(&standing)))
 }
 
 fn ping(args: &PingArgs) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
     panic,
+    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };

@@ -49,6 +49,10 @@ pub(super) struct Signs {
     pub(super) configured: usize,
     /// Why peers are missing: one of the configured ones with its reason, or what keeps all away.
     pub(super) missing: Option<String>,
+    /// When sync tries again by itself what it waits for.
+    pub(super) retry: Option<Duration>,
+    /// When the next configured peer is dialled.
+    pub(super) redial: Option<Duration>,
     /// How far the batch is that this validator proposes.
     pub(super) votes: Option<String>,
     pub(super) batches_per_second: f64,
@@ -69,6 +73,9 @@ pub(super) struct Judge {
     busy_at: Instant,
     last: Option<(BatchNumber, (u64, u64))>,
     state: State,
+    /// Whether it lags so far that callers should go elsewhere. That ends nearer to the head than it begins: readiness must not come and go
+    /// with every batch.
+    lags: bool,
 }
 
 impl Judge {
@@ -81,6 +88,7 @@ impl Judge {
             busy_at: now,
             last: None,
             state: State::WaitingForPeers,
+            lags: false,
         }
     }
 
@@ -89,6 +97,7 @@ impl Judge {
         self.remember(signs, now);
         let behind = signs.target.since(signs.head);
         self.state = self.state(signs, behind);
+        self.lags = behind >= if self.lags { AT_HEAD_BATCHES + 1 } else { BEHIND_BATCHES };
         let blocker = self.blocker(signs, behind, now);
         let reason = blocker.as_ref().map(|blocker| blocker.reason);
         Health {
@@ -158,18 +167,15 @@ impl Judge {
         let unheard = since(self.heard_at.unwrap_or(self.started));
         let is_unheard = self.heard_at.is_none() || unheard >= NO_PEERS_AFTER;
         if signs.needs_peers && signs.heard == 0 && is_unheard {
-            return Some(Blocker {
-                reason: Reason::NoPeers,
-                text: no_peers(signs),
-                alert: unheard >= NO_PEERS_AFTER,
-            });
+            let alert = unheard >= NO_PEERS_AFTER;
+            return Some(blocker(Reason::NoPeers, no_peers(signs), alert, signs.redial));
         }
         let idle = since(self.busy_at);
         if behind > 0 && idle >= STALLED_AFTER {
             let why = signs.waiting.as_deref().unwrap_or("nothing comes");
             let text =
                 format!("{}, and has got nothing for {} s: {why}", is_behind(signs, behind), idle.as_secs());
-            return Some(Blocker { reason: Reason::Stalled, text, alert: true });
+            return Some(blocker(Reason::Stalled, text, true, signs.retry));
         }
         let is_old = self.is_old(signs, now);
         if let Some(waypoint) = signs.waypoint {
@@ -177,12 +183,12 @@ impl Judge {
                 "the ledger has not passed the waypoint at batch {waypoint} yet: {}",
                 is_behind(signs, behind)
             );
-            return Some(Blocker { reason: Reason::Behind, text, alert: false });
+            return Some(blocker(Reason::Behind, text, false, signs.retry));
         }
-        if behind >= BEHIND_BATCHES || (behind > 0 && is_old) {
+        if self.lags || (behind > 0 && is_old) {
             let why = signs.waiting.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             let text = format!("{}{why}", is_behind(signs, behind));
-            return Some(Blocker { reason: Reason::Behind, text, alert: false });
+            return Some(blocker(Reason::Behind, text, false, signs.retry));
         }
         let up = since(self.started);
         let is_late = self.rules.head_age_max.is_some_and(|most| up > most);
@@ -193,14 +199,17 @@ impl Judge {
                     up.as_secs(),
                     votes(signs)
                 );
-                Some(Blocker { reason: Reason::NoBatch, text, alert: true })
+                Some(blocker(Reason::NoBatch, text, true, None))
             }
-            Some(age) if is_old => {
-                Some(Blocker { reason: Reason::Halted, text: halted(signs, age), alert: true })
-            }
+            Some(age) if is_old => Some(blocker(Reason::Halted, halted(signs, age), true, None)),
             _ => None,
         }
     }
+}
+
+fn blocker(reason: Reason, text: String, alert: bool, retry: Option<Duration>) -> Blocker {
+    let retry_ms = retry.map(|retry| u64::try_from(retry.as_millis()).unwrap_or(u64::MAX));
+    Blocker { reason, text, alert, retry_ms }
 }
 
 fn is_behind(signs: &Signs, behind: u64) -> String {

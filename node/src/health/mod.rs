@@ -9,32 +9,26 @@
 mod judge;
 mod teller;
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_consensus::ConsensusStatus;
-use slipstream_network::{Contacts, Transport};
+use slipstream_network::{ContactState, Contacts, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::{Follower, SyncStatus};
 use slipstream_types::{BatchHeader, BatchNumber, Clock};
-use tokio::time::{Instant, MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
-pub(crate) use self::judge::Rules;
-use self::{
-    judge::{Judge, Signs},
-    teller::Teller,
-};
-use crate::{seat::Seat, tasks::TaskError};
+use self::judge::{Judge, Signs};
+pub(crate) use self::{judge::Rules, teller::Teller};
+use crate::seat::Seat;
 
-/// How often the watch looks. What changes and changes back in between is not told.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A peer that told of its head longer ago than this is not heard: it is asked twice a second while all is well.
 const HEARD_WITHIN: Duration = Duration::from_secs(15);
 
 /// A node's health at one moment.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Health {
     /// Whether it has the chain's newest state, so that callers should be sent to it.
     pub ready: bool,
@@ -63,7 +57,7 @@ pub struct Health {
 }
 
 /// What a node does. At the head, one batch after the other is one state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Follows batch after batch as they are made.
@@ -78,20 +72,20 @@ pub enum State {
     Stuck,
 }
 
-impl State {
-    fn describe(self) -> &'static str {
-        match self {
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             State::AtHead => "at the head",
             State::CatchingUp => "catching up",
             State::Restoring => "restoring",
             State::WaitingForPeers => "waiting for peers",
             State::Stuck => "stuck",
-        }
+        })
     }
 }
 
 /// Why a node is not ready.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Blocker {
     /// Its kind, for programs.
     pub reason: Reason,
@@ -99,10 +93,12 @@ pub struct Blocker {
     pub text: String,
     /// Whether somebody should look. Catching up ends by itself.
     pub alert: bool,
+    /// Milliseconds until this node tries again by itself: dials a peer, asks another one; 0 while it does. None where it waits for others.
+    pub retry_ms: Option<u64>,
 }
 
 /// The kinds of [`Blocker`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// No peer tells of its head, and this node needs peers.
@@ -180,6 +176,17 @@ impl HealthSource {
     }
 }
 
+/// How long until a configured peer is dialled again.
+fn redial(state: &ContactState, now: Instant) -> Option<Duration> {
+    match state {
+        ContactState::Connecting => Some(Duration::ZERO),
+        ContactState::Failing { next_attempt: at, .. } | ContactState::Banned { until: at, .. } => {
+            Some(at.saturating_duration_since(now))
+        }
+        ContactState::Connected { .. } => None,
+    }
+}
+
 fn signs(
     head: &BatchHeader,
     now_ms: u64,
@@ -213,6 +220,8 @@ fn signs(
         needs_peers: false,
         configured: contacts.configured.len(),
         missing,
+        retry: sync.waiting.as_ref().and_then(|waiting| waiting.retry_ms).map(Duration::from_millis),
+        redial: contacts.configured.iter().filter_map(|peer| redial(&peer.state, Instant::now())).min(),
         votes: consensus.and_then(|status| {
             let (votes, quorum) = (status.voting?, status.quorum);
             let (number, most) = (votes.number, votes.prepares.max(votes.commits));
@@ -224,24 +233,5 @@ fn signs(
         batches_per_second: sync.batches_per_second,
         transactions_per_second: sync.transactions_per_second,
         eta_seconds: sync.eta_seconds,
-    }
-}
-
-/// Writes what operators should read of the node's health, until it is told to stop.
-pub(crate) async fn watch(source: Arc<HealthSource>, shutdown: CancellationToken) -> Result<(), TaskError> {
-    let mut teller = Teller::default();
-    let mut looks = interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let now = tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            now = looks.tick() => now,
-        };
-        let reading = source.clone();
-        match tokio::task::spawn_blocking(move || reading.read()).await? {
-            Ok(health) => teller.tell(&health, now),
-            // Whoever writes to the store meets the same, and stops the node with a better place to name.
-            Err(error) => tracing::debug!(%error, "the node's health cannot be read"),
-        }
     }
 }

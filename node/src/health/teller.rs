@@ -5,6 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
 use super::{Health, Reason, State};
+use crate::status::NodeStatus;
 
 /// The calm line comes so often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -30,7 +31,7 @@ enum Line {
 
 /// Decides what is told. It remembers what it told last.
 #[derive(Debug, Default)]
-pub(super) struct Teller {
+pub(crate) struct Teller {
     next_line: Option<Instant>,
     told: Option<State>,
     changed: Option<(State, Instant)>,
@@ -42,9 +43,9 @@ pub(super) struct Teller {
 
 impl Teller {
     /// Writes the lines that are due.
-    pub(super) fn tell(&mut self, health: &Health, now: Instant) {
-        for line in self.lines(health, now) {
-            write(line, health);
+    pub(crate) fn tell(&mut self, status: &NodeStatus, now: Instant) {
+        for line in self.lines(&status.health, now) {
+            write(line, status);
         }
     }
 
@@ -107,30 +108,35 @@ impl Teller {
 
 /// One event: whoever collects logs finds the same fields in each.
 macro_rules! event {
-    ($level:ident, $health:ident, $message:expr $(, $field:ident = $value:expr)*) => {
+    ($level:ident, $status:ident, $message:expr $(, $field:ident = $value:expr)*) => {{
+        let NodeStatus { health, progress, process, disk, .. } = $status;
         tracing::$level!(
             $($field = $value,)*
-            head = $health.head.get(),
-            age_s = $health.head_age_seconds.map(rounded),
-            behind = $health.behind_batches,
-            peers = $health.peers_connected,
-            configured = $health.peers_configured,
-            batches_per_s = rounded($health.batches_per_second),
+            head = health.head.get(),
+            age_s = health.head_age_seconds.map(rounded),
+            behind = health.behind_batches,
+            peers = health.peers_connected,
+            configured = health.peers_configured,
+            batches_per_s = rounded(health.batches_per_second),
             // A validator's batches come from consensus, which counts no transactions here.
-            transactions_per_s = Some($health.transactions_per_second).filter(|rate| *rate > 0.0).map(rounded),
-            eta_s = $health.eta_seconds.map(rounded),
-            blocker = $health.blocker.as_ref().map(|blocker| blocker.text.as_str()),
+            transactions_per_s = Some(health.transactions_per_second).filter(|rate| *rate > 0.0).map(rounded),
+            eta_s = health.eta_seconds.map(rounded),
+            // At the head all is done with every batch.
+            percent = Some(progress.percent).filter(|_| health.state != State::AtHead).map(rounded),
+            memory_mib = process.memory_bytes >> 20,
+            disk_free_mib = disk.as_ref().map(|disk| disk.free_bytes >> 20),
+            blocker = health.blocker.as_ref().map(|blocker| blocker.text.as_str()),
             "{}",
             $message
         )
-    };
+    }};
 }
 
-fn write(line: Line, health: &Health) {
+fn write(line: Line, status: &NodeStatus) {
     match line {
-        Line::Calm => event!(info, health, health.state.describe()),
-        Line::Begins(reason) => event!(warn, health, "not ready", reason = reason.name()),
-        Line::Ends(reason) => event!(warn, health, over(reason), over = reason.name()),
+        Line::Calm => event!(info, status, status.health.state),
+        Line::Begins(reason) => event!(warn, status, "not ready", reason = reason.name()),
+        Line::Ends(reason) => event!(warn, status, over(reason), over = reason.name()),
     }
 }
 
@@ -158,7 +164,7 @@ mod tests {
         Health {
             ready: alert.is_none(),
             state,
-            blocker: alert.map(|reason| Blocker { reason, text: String::new(), alert: true }),
+            blocker: alert.map(|reason| Blocker { reason, text: String::new(), alert: true, retry_ms: None }),
             syncing: false,
             head: BatchNumber::new(7),
             head_age_seconds: Some(0.5),

@@ -21,6 +21,7 @@ use crate::{
     config::{StateHistory, StorageConfig},
     disk::DiskGuard,
     error::StorageError,
+    snapshots::SNAPSHOTS_DIR,
 };
 
 mod checkpoints;
@@ -189,7 +190,7 @@ impl RocksBackend {
                 db.set_options_cf(family(&db, column), &[BOTTOM_DELAY])?;
             }
         }
-        let checkpoints_dir = dir.join("snapshots");
+        let checkpoints_dir = dir.join(SNAPSHOTS_DIR);
         fs::create_dir_all(&checkpoints_dir).map_err(|e| StorageError::io("create", &checkpoints_dir, e))?;
         let sorted_files_dir = dir.join("runs");
         remove_dir(&sorted_files_dir);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, stages::IDLE_AFTER};
 use crate::{
-    plan::{Plan, RangeMode, Step},
+    plan::{Plan, RangeMode, Step, part::part},
     repair::RepairReport,
     status::{Phase, SnapshotStatus, SyncStatus, Waiting},
     work::{Alarm, Committed, HintUse},
@@ -188,7 +188,9 @@ impl Engine {
             audits_skipped: counters.audits_skipped,
             alarm: counters.alarm.clone(),
             repair: counters.repair.clone(),
-            peers: self.book.statuses(now, self.config.history),
+            peers: self
+                .book
+                .statuses(now, self.config.history, |peer| part(self.plan.as_ref(), self.head.next(), peer)),
         }
     }
 

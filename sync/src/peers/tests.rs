@@ -51,7 +51,7 @@ fn order(book: &PeerBook, now: Instant) -> Vec<PeerId> {
 }
 
 fn status(book: &PeerBook, now: Instant, id: PeerId) -> PeerStatus {
-    book.statuses(now, false).into_iter().find(|status| status.id == id).unwrap()
+    book.statuses(now, false, |_| Default::default()).into_iter().find(|status| status.id == id).unwrap()
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn modelled(start: Instant) -> (PeerBook, Instant) {
 fn peers_rank_by_what_they_proved() {
     let (book, now) = modelled(Instant::now());
     let order = order(&book, now);
-    assert_eq!(order[0], id(1), "{:#?}", book.statuses(now, false));
+    assert_eq!(order[0], id(1), "{:#?}", book.statuses(now, false, |_| Default::default()));
     assert_eq!(order[1], id(3), "a third of failures is better than 75 times slower");
     assert_eq!(order[4], id(4), "9,000 batches behind");
     assert_eq!(status(&book, now, id(5)).score, 200);
@@ -296,8 +296,8 @@ fn bans_are_remembered_by_name_and_bounded() {
         book.retain(now, &[PublicKey(id)]);
         book.ban(PublicKey(id), now + HOUR, "lied".into());
     }
-    assert_eq!(book.statuses(now, false).len(), BANNED_MAX);
-    assert!(book.statuses(now, false).iter().all(|peer| peer.banned));
+    assert_eq!(book.statuses(now, false, |_| Default::default()).len(), BANNED_MAX);
+    assert!(book.statuses(now, false, |_| Default::default()).iter().all(|peer| peer.banned));
 }
 
 /// Goal: who offers and is always busy is left alone longer each time and comes last, without a failure or a ban; when it answers it is back.

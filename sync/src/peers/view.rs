@@ -8,7 +8,10 @@ use tokio::time::Instant;
 
 use super::{KNOWN_WEIGHT, Peer, PeerBook, score::Score};
 use crate::{
-    plan::Candidate,
+    plan::{
+        Candidate,
+        part::{PeerMode, PeerModeReason},
+    },
     protocol::Summary,
     status::{PeerStatus, Serves},
 };
@@ -154,40 +157,22 @@ impl PeerBook {
         Some(draw.map_or(best, |draw| unknown[draw % unknown.len()]).clone())
     }
 
-    /// For operators.
-    /// `history` is whether this node keeps it, which decides who serves deltas as they are needed.
-    pub(crate) fn statuses(&self, now: Instant, history: bool) -> Vec<PeerStatus> {
-        let current = self.peers.iter().map(|(id, peer)| PeerStatus {
-            id: *id,
-            head: peer.head(),
-            heard_ms_ago: peer.heard_at.map(|at| now.saturating_duration_since(at).as_millis() as u64),
-            serves: peer.summary.as_ref().map_or(Serves::default(), |summary| {
-                let Candidate { replay_from, delta_from, .. } = candidate(*id, summary, history, &peer.score);
-                Serves { replay_from, delta_from }
-            }),
-            batches_replayed: peer.batches[0],
-            batches_applied: peer.batches[1],
-            verified_bytes: peer.verified_bytes,
-            bytes_per_second: peer.score.bytes_per_second() as u64,
-            tail_ms: (peer.score.tail_seconds() * 1_000.0) as u64,
-            score: peer.score.points(now).round() as u32,
-            reasons: peer.reasons.list(now),
-            failures: peer.failures,
-            pause_ms: peer
-                .benched_until
-                .map_or(0, |until| until.saturating_duration_since(now).as_millis() as u64),
-            banned: false,
-            last_reason: peer.last_reason.as_ref().map(|(reason, _)| reason.clone()),
-            last_reason_seconds_ago: peer
-                .last_reason
-                .as_ref()
-                .map(|(_, at)| now.saturating_duration_since(*at).as_secs()),
-        });
+    /// For operators. `history` is whether this node keeps it, which decides who serves deltas as they are needed; `part` tells what a
+    /// peer that may be asked is asked for.
+    pub(crate) fn statuses(
+        &self,
+        now: Instant,
+        history: bool,
+        part: impl Fn(&Candidate) -> (PeerMode, PeerModeReason),
+    ) -> Vec<PeerStatus> {
+        let current = self.peers.iter().map(|(id, peer)| peer.status(*id, now, history, &part));
         let banned = self.banned.iter().map(|ban| PeerStatus {
             id: ban.peer,
             head: None,
             heard_ms_ago: None,
             serves: Serves::default(),
+            mode: PeerMode::Nothing,
+            mode_reason: PeerModeReason::Banned,
             batches_replayed: 0,
             batches_applied: 0,
             verified_bytes: 0,
@@ -202,6 +187,49 @@ impl PeerBook {
             last_reason_seconds_ago: None,
         });
         current.chain(banned).collect()
+    }
+}
+
+impl Peer {
+    fn status(
+        &self,
+        id: PeerId,
+        now: Instant,
+        history: bool,
+        part: impl Fn(&Candidate) -> (PeerMode, PeerModeReason),
+    ) -> PeerStatus {
+        let offer = self.summary.as_ref().map(|summary| candidate(id, summary, history, &self.score));
+        let (mode, mode_reason) = match &offer {
+            _ if !self.asked(now) => (PeerMode::Nothing, PeerModeReason::Paused),
+            Some(offer) => part(offer),
+            None => (PeerMode::Nothing, PeerModeReason::Unheard),
+        };
+        let passed = |at: Instant| now.saturating_duration_since(at);
+        PeerStatus {
+            id,
+            head: self.head(),
+            heard_ms_ago: self.heard_at.map(|at| passed(at).as_millis() as u64),
+            serves: offer.map_or(Serves::default(), |offer| Serves {
+                replay_from: offer.replay_from,
+                delta_from: offer.delta_from,
+            }),
+            mode,
+            mode_reason,
+            batches_replayed: self.batches[0],
+            batches_applied: self.batches[1],
+            verified_bytes: self.verified_bytes,
+            bytes_per_second: self.score.bytes_per_second() as u64,
+            tail_ms: (self.score.tail_seconds() * 1_000.0) as u64,
+            score: self.score.points(now).round() as u32,
+            reasons: self.reasons.list(now),
+            failures: self.failures,
+            pause_ms: self
+                .benched_until
+                .map_or(0, |until| until.saturating_duration_since(now).as_millis() as u64),
+            banned: false,
+            last_reason: self.last_reason.as_ref().map(|(reason, _)| reason.clone()),
+            last_reason_seconds_ago: self.last_reason.as_ref().map(|(_, at)| passed(*at).as_secs()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What to do next, as a pure function of the local head, the policy, what peers offer and what everything costs here.
 
+pub mod part;
 pub mod price;
 
 use std::{collections::BTreeSet, fmt};

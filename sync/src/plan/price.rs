@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::RangeMode;
 use crate::protocol::SnapshotOffer;
@@ -56,7 +56,7 @@ impl Default for Costs {
 }
 
 /// What bounds the pipeline.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
     /// Bytes from peers.

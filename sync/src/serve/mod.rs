@@ -36,7 +36,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_network::{Payload, PeerId, Refusal};
 use slipstream_storage::Store;
 use slipstream_types::codec;
@@ -107,7 +107,7 @@ impl Asker {
 }
 
 /// What was served since start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ServeStatus {
     /// Answers.
     pub answers: u64,

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipstream_executor::{AheadUse, Layer};
 use slipstream_network::PeerId;
 use slipstream_storage::{CommitBatch, StorageError};
@@ -64,7 +64,7 @@ pub struct Committed {
 }
 
 /// What hints, or what was foretold in their place, were worth, in keys and codes. What the hot cache had anyway counts nowhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HintUse {
     /// Read ahead because they were named.
     pub named: u64,

@@ -77,6 +77,8 @@ enum Doing {
     Answer,
     /// It is a WebSocket, which has a place of its own among these: see `api::ws`.
     Socket,
+    /// It follows a stream of events, which is no answer that ends.
+    Follow,
 }
 
 /// A connection's place among the others. Cheap to clone: its stream and its requests share it.
@@ -115,7 +117,7 @@ impl State {
             Doing::Body => Some((1, self.since)),
             Doing::Answer if self.call.is_none() => Some((1, self.since)),
             Doing::Wait => Some((WAITS, self.since)),
-            Doing::Work | Doing::Answer | Doing::Socket => None,
+            Doing::Work | Doing::Answer | Doing::Socket | Doing::Follow => None,
         }
     }
 }
@@ -407,9 +409,14 @@ impl Seat {
     /// Bytes of the answer were taken.
     pub(super) fn read_on(&self) {
         let mut state = self.0.state.lock();
-        if state.doing == Doing::Answer {
+        if matches!(state.doing, Doing::Answer | Doing::Follow) {
             state.since = Instant::now();
         }
+    }
+
+    /// A stream of events begins. Whoever takes nothing of it for as long as a connection may be silent is gone.
+    pub(crate) fn follows(&self) {
+        self.turn(Doing::Follow);
     }
 
     /// When an answer that is being read is to be read whole; none while there is none.
@@ -434,7 +441,9 @@ impl Seat {
             + match state.doing {
                 Doing::Head => HEAD_MAX,
                 Doing::Body => BODY_GRACE + at_rate(state.bytes, BODY_BYTES_PER_SECOND_MIN),
-                Doing::Idle | Doing::Wait | Doing::Work | Doing::Answer | Doing::Socket => IDLE_MAX,
+                Doing::Idle | Doing::Wait | Doing::Work | Doing::Answer | Doing::Socket | Doing::Follow => {
+                    IDLE_MAX
+                }
             }
     }
 

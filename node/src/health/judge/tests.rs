@@ -237,3 +237,15 @@ fn following_at_the_head_is_one_state() {
     }
     assert_eq!(states, [true, true, true, true, true, true, false, false, false]);
 }
+
+/// Goal: a node that hovers about the bound is not ready once, and ready once it is there: a load balancer must not see it come and go.
+#[test]
+fn readiness_does_not_flap_about_the_bound() {
+    let mut rig = Rig::at_head(RULES, 100);
+    let mut ready = Vec::new();
+    for behind in [1, 15, 16, 15, 17, 14, 3, 2, 15, 0] {
+        rig.signs.target = rig.signs.head.after(behind);
+        ready.push(rig.look().ready);
+    }
+    assert_eq!(ready, [true, true, false, false, false, false, false, true, true, true]);
+}

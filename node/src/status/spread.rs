@@ -2,7 +2,7 @@
 
 use slipstream_broadcast::{DECODED_MS, MeshStatus, Moved};
 
-use super::metrics::{Metrics, raise};
+use crate::api::metrics::{Metrics, raise};
 
 pub(super) fn sample_mesh(status: &MeshStatus, metrics: &Metrics) {
     raise(&metrics.mesh_sent_bytes, status.bytes_sent);

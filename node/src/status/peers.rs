@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use slipstream_network::{
-    Ban, BannedBy, ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerId, PeerStats,
-    PeerTarget, SharedKey,
+    Ban, BannedBy, ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeEvent, ExchangeStatus,
+    PeerId, PeerStats, PeerTarget, SharedKey,
 };
 use slipstream_types::Clock as _;
 use tokio::time::Instant;
 
-use super::{
-    metrics::{Metrics, raise},
-    status::gauge,
+use super::sample::gauge;
+use crate::{
+    api::metrics::{Metrics, raise},
+    clock::SystemClock,
 };
-use crate::clock::SystemClock;
 
 /// Bans that the status lists; it says how many there are.
 const BANS_SHOWN_MAX: usize = 256;
 
 /// One open connection.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConnectedPeer {
     /// Who.
     pub id: PeerId,
@@ -50,7 +50,7 @@ impl From<PeerStats> for ConnectedPeer {
 }
 
 /// A peer of `network.peers`, or one that the operator added, connected or not.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConfiguredPeerStatus {
     /// As it stands in the configuration.
     pub peer: PeerTarget,
@@ -91,7 +91,7 @@ impl ConfiguredPeerStatus {
 }
 
 /// A ban that stands. All of them end with the process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BanStatus {
     /// Who is not let in.
     pub id: PeerId,
@@ -106,7 +106,7 @@ pub struct BanStatus {
 }
 
 impl BanStatus {
-    pub(super) fn of(ban: &Ban, now: Instant) -> BanStatus {
+    pub(crate) fn of(ban: &Ban, now: Instant) -> BanStatus {
         let left = ban.until.saturating_duration_since(now);
         BanStatus {
             id: ban.peer,
@@ -124,7 +124,7 @@ impl BanStatus {
 }
 
 /// A key that more than one node used within the last minute.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SharedKeyStatus {
     /// The key.
     pub id: PeerId,
@@ -144,7 +144,7 @@ impl From<&SharedKey> for SharedKeyStatus {
 }
 
 /// Peer exchange: whom the node chose by itself, and how many it could choose.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerExchangeStatus {
     /// Where the node tells others that it is reached.
     pub advertised: Vec<String>,
@@ -157,7 +157,7 @@ pub struct PeerExchangeStatus {
     /// Peers in the address book that the node has dialled.
     pub reached: usize,
     /// How often each thing happened since the start.
-    pub events: BTreeMap<&'static str, u64>,
+    pub events: BTreeMap<ExchangeEvent, u64>,
 }
 
 impl From<ExchangeStatus> for PeerExchangeStatus {
@@ -168,7 +168,7 @@ impl From<ExchangeStatus> for PeerExchangeStatus {
             chosen: status.chosen,
             heard: status.heard,
             reached: status.reached,
-            events: status.events.into_iter().map(|(event, count)| (event.name(), count)).collect(),
+            events: status.events.into_iter().collect(),
         }
     }
 }
@@ -180,7 +180,7 @@ pub(super) fn sample_exchange(status: &PeerExchangeStatus, metrics: &Metrics) {
         metrics.network_addresses.with_label_values(&[part]).set(gauge(count as u64));
     }
     for (event, count) in &status.events {
-        raise(&metrics.network_exchange.with_label_values(&[event]), *count);
+        raise(&metrics.network_exchange.with_label_values(&[event.name()]), *count);
     }
 }
 

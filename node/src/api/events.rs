@@ -1,0 +1,116 @@
+//! `GET /v1/events`: what changes at this node, as server-sent events, for as long as somebody listens.
+//!
+//! A listener keeps its connection, so that there are few places for them, shared by address; and a web page of another site gets none.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    extract::{ConnectInfo, State},
+    http::{
+        HeaderMap, StatusCode,
+        header::{CONNECTION, HOST, ORIGIN},
+    },
+    response::{
+        IntoResponse, Response,
+        sse::{Event as Sent, KeepAlive, Sse},
+    },
+};
+use futures::stream;
+use serde_json::json;
+
+use super::{Api, listener::Seat, room::Share};
+use crate::events::{Heard, Listener};
+
+/// Who may listen at a time; each holds one of the API's connections. Half of the connections that are beside those for calls.
+pub(super) const LISTENERS_MAX: usize = 8;
+/// Of these, those that strangers leave to this machine and to `api.trusted_addresses`.
+pub(super) const LISTENERS_RESERVED: usize = 2;
+/// A comment comes so often if nothing else does: who does not take it is gone, and proxies see that the stream lives. Well below the time
+/// for which a connection may be silent.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// What a browser, and `slipstream events`, waits before it comes back.
+const RETRY: Duration = Duration::from_secs(2);
+/// The header of the last event that a listener had.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// The response goes on: its seat is kept while it is read.
+#[derive(Clone, Copy)]
+pub(super) struct Streams;
+
+pub(super) async fn events(
+    State(api): State<Arc<Api>>,
+    ConnectInfo(seat): ConnectInfo<Seat>,
+    headers: HeaderMap,
+) -> Response {
+    if !is_same_site(&headers) {
+        let text = "events are for pages of this node's own address: a page of another site could take every place for listeners\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    }
+    let mut place = api.listeners.share(seat.origin());
+    if !place.grow_to(1) {
+        return api
+            .busy("listener", "all places for listeners of events are taken, or this address has its share");
+    }
+    let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
+    let listener = api.events.listen(last);
+    let stream = stream::unfold((listener, place), next);
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("still here");
+    let sse = Sse::new(stream).keep_alive(keep_alive);
+    ([(CONNECTION, "close")], Extension(Streams), sse).into_response()
+}
+
+/// The next event, with the place that its listener holds.
+async fn next(
+    (mut listener, place): (Listener, Share),
+) -> Option<(Result<Sent, Infallible>, (Listener, Share))> {
+    let sent = match listener.next().await? {
+        Heard::Event(told) => Sent::default().id(told.id.to_string()).event(told.name).data(&*told.json),
+        // Without an id: who comes back goes on where it was.
+        Heard::Lost(lost) => {
+            Sent::default().event("lost").data(json!({ "event": "lost", "lost": lost }).to_string())
+        }
+    };
+    Some((Ok(sent.retry(RETRY)), (listener, place)))
+}
+
+/// Whether no page asks, or one that this node served.
+fn is_same_site(headers: &HeaderMap) -> bool {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let Some(origin) = origins.next() else { return true };
+    let site =
+        origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    origins.next().is_none() && site.is_some() && site == host
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    /// Goal: no page but this node's own can hold a listener's place.
+    #[test]
+    fn pages_of_other_sites_are_told_apart() {
+        let allowed = |origins: &[&'static str], host: &'static str| {
+            let mut headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);
+            for origin in origins {
+                headers.append(ORIGIN, HeaderValue::from_static(origin));
+            }
+            is_same_site(&headers)
+        };
+        assert!(allowed(&[], "127.0.0.1:8545"), "no browser");
+        assert!(allowed(&["http://127.0.0.1:8545"], "127.0.0.1:8545"));
+        for origins in [
+            &["https://evil.example"][..],
+            &["http://127.0.0.1:9000"],
+            &["http://127.0.0.1"],
+            &["null"],
+            &[""],
+            &["http://127.0.0.1:8545", "https://evil.example"],
+        ] {
+            assert!(!allowed(origins, "127.0.0.1:8545"), "{origins:?}");
+        }
+    }
+}

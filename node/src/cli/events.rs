@@ -1,0 +1,126 @@
+//! `slipstream events`: what changes at a node, a line for each, until interrupted.
+
+use std::{
+    io::{self, BufRead, Read},
+    time::Duration,
+};
+
+use clap::Args;
+use miette::Result;
+
+use super::{
+    ask::follow,
+    exit::is_temporary,
+    output::{note, pause, print},
+    status::NodeArgs,
+};
+
+/// A node says something every 15 s: one that does not has gone.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
+/// Time before it is asked again after the stream has ended.
+const RETRY: Duration = Duration::from_secs(2);
+/// Longest line of the stream that is read: a reason of a few KiB fits.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+#[derive(Debug, Args)]
+pub(super) struct EventsArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Go on behind the event with this id, as far as the node still has what came after it
+    #[arg(long, value_name = "ID", value_parser = id)]
+    after: Option<String>,
+}
+
+/// Prints `ID EVENT JSON` for each event. A stream that ends is asked for again from where it was: restarts are among what one follows.
+pub(super) fn events(args: &EventsArgs) -> Result<()> {
+    let authority = args.node.authority()?;
+    let mut last = args.after.clone();
+    loop {
+        let headers = last.as_ref().map_or_else(String::new, |last| format!("Last-Event-ID: {last}\r\n"));
+        match follow(&authority, "/v1/events", &headers, SILENCE_MAX) {
+            Ok(mut stream) => loop {
+                match next(&mut stream) {
+                    Ok(Some(told)) => {
+                        print(&format!("{} {} {}", told.id.as_deref().unwrap_or("-"), told.name, told.json))?;
+                        last = told.id.or(last);
+                    }
+                    Ok(None) => break note("the node ended the stream; asking it again"),
+                    Err(error) => {
+                        break note(&format!("the stream broke off ({error}); asking the node again"));
+                    }
+                }
+            },
+            Err(error) if is_temporary(&error) => note(&error.to_string()),
+            Err(error) => return Err(error),
+        }
+        pause(RETRY);
+    }
+}
+
+/// One event of the stream.
+#[derive(PartialEq, Eq, Debug, Default)]
+struct Told {
+    id: Option<String>,
+    name: String,
+    json: String,
+}
+
+/// The next event of a stream of them; none at its end. Comments and fields that mean nothing here are passed over.
+fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
+    let mut told = Told::default();
+    loop {
+        let mut line = String::new();
+        if stream.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        if !line.ends_with('\n') {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long, or was cut off"));
+        }
+        let line = line.trim_end_matches(['\r', '\n']);
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => told.name = value.to_owned(),
+            "data" => told.json = value.to_owned(),
+            "id" => told.id = Some(value.to_owned()),
+            _ if line.is_empty() && !told.json.is_empty() => return Ok(Some(told)),
+            _ => {}
+        }
+    }
+}
+
+/// An event's id: whatever goes into a header as it is.
+fn id(text: &str) -> std::result::Result<String, String> {
+    match text.is_empty() || text.len() > 64 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Err("it is what stands first in a line of `slipstream events`".into()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_between_comments() {
+        let text = ": still here\n\nretry: 2000\nid: 7-1\nevent: head\ndata: {\"number\":1}\n\nevent:lost\r\ndata:{\"lost\":null}\r\n\r\nid: 7";
+        let mut stream = text.as_bytes();
+        let told = next(&mut stream).unwrap().unwrap();
+        let expected = Told { id: Some("7-1".into()), name: "head".into(), json: "{\"number\":1}".into() };
+        assert_eq!(told, expected);
+        let told = next(&mut stream).unwrap().unwrap();
+        assert_eq!((told.id, &*told.name, &*told.json), (None, "lost", "{\"lost\":null}"));
+        assert!(next(&mut stream).is_err(), "cut off");
+        assert_eq!(next(&mut stream).unwrap(), None);
+    }
+
+    /// Goal: whatever listens there cannot make this program take more and more memory.
+    #[test]
+    fn a_line_without_end_is_refused() {
+        let mut stream = io::BufReader::new(io::repeat(b'x'));
+        assert!(next(&mut stream).is_err());
+        assert!(
+            id("7-1").is_ok() && id("7\r\nX: y").is_err() && id("").is_err() && id(&"1".repeat(65)).is_err()
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! `slipstream status`: a node's [`NodeStatus`] for people, as JSON, once or again and again.
+
+pub(super) mod peers;
+mod sync;
+mod table;
+mod units;
+mod watch;
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use miette::Result;
+
+pub(super) use self::watch::line;
+use super::{
+    ask::{ask, ask_within, authority, authority_of, parse},
+    output::print,
+    source::OverrideArgs,
+};
+use crate::status::NodeStatus;
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Print the JSON document as it is
+    #[arg(long)]
+    json: bool,
+    /// Show it anew every so many seconds until interrupted: in place on a terminal, as lines elsewhere
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    watch: Option<u32>,
+}
+
+/// Which node is asked.
+#[derive(Debug, Args)]
+pub(super) struct NodeArgs {
+    /// The node's API
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8545", conflicts_with = "config")]
+    api: String,
+    /// The node's configuration file, to take the API's address from
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+}
+
+impl NodeArgs {
+    /// HOST:PORT of the node's API.
+    pub(super) fn authority(&self) -> Result<String> {
+        match self.overrides.load_if_named(self.config.as_deref())? {
+            Some(config) => Ok(authority(config.api.listen)),
+            None => authority_of(&self.api),
+        }
+    }
+}
+
+pub(super) fn status(args: &StatusArgs) -> Result<()> {
+    let authority = args.node.authority()?;
+    if let Some(seconds) = args.watch {
+        return watch::watch(&authority, seconds, args.json);
+    }
+    let body = ask(&authority, "/v1/status")?;
+    match args.json {
+        true => print(body.trim_end()),
+        false => print(table::table(&parse(&body)?).trim_end()),
+    }
+}
+
+/// Asks a node for its status, with so much patience.
+pub(super) fn read_within(authority: &str, patience: Duration) -> Result<NodeStatus> {
+    parse(&ask_within(authority, "/v1/status", patience)?)
+}

@@ -1,0 +1,137 @@
+//! What `slipstream status` and `slipstream peers list` say of peers: those that are connected, those that should be, those that the node
+//! finds by itself, and those that it does not let in.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use slipstream_sync::{
+    PeerStatus, ScoreReason,
+    plan::part::{PeerMode, PeerModeReason},
+};
+
+use super::units::duration;
+use crate::{
+    cli::rows::Rows,
+    status::{
+        NodeStatus,
+        peers::{BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus},
+    },
+};
+
+/// Milliseconds from 1970 to the last year that has four digits.
+const YEAR_9999_MS: u64 = 253_370_764_800_000;
+
+/// Of the reasons of a score only the newest: the rest is in the JSON.
+const REASONS_SHOWN: usize = 5;
+
+/// Who is connected, who should be, and why somebody is not.
+pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
+    rows.add("peers", Some(status.peers.len().to_string()));
+    for peer in &status.peers {
+        rows.add("", Some(connected(peer, status.exchange.as_ref())));
+    }
+    rows.add("  exchange", status.exchange.as_ref().map(exchange));
+    for (index, peer) in status.configured_peers.iter().enumerate() {
+        rows.add(if index == 0 { "configured" } else { "" }, Some(configured(peer)));
+    }
+    for (index, standing) in status.bans.iter().enumerate() {
+        rows.add(if index == 0 { "banned" } else { "" }, Some(ban(standing)));
+    }
+    let more = status.bans_count.saturating_sub(status.bans.len());
+    rows.add("", (more > 0).then(|| format!("and {more} more")));
+    for key in &status.shared_keys {
+        rows.add("SHARED KEY", Some(key.problem.clone()));
+    }
+    // Peers that do what they should stand above; here they only have their score.
+    for peer in &status.sync.peers {
+        rows.add("", judgement(peer));
+        if peer.banned {
+            continue;
+        }
+        rows.add("", part(peer));
+        rows.add("", Some(score(peer)));
+        for reason in peer.reasons.iter().take(REASONS_SHOWN) {
+            rows.add("", Some(score_reason(reason)));
+        }
+    }
+}
+
+/// A ban: who, by whom, until when and why.
+pub(in crate::cli) fn ban(ban: &BanStatus) -> String {
+    let BanStatus { id, by, reason, seconds_left, until_ms } = ban;
+    let left = humantime::format_duration(Duration::from_secs(*seconds_left));
+    // A clock beyond the year 9999 has no such text.
+    let until = UNIX_EPOCH.checked_add(Duration::from_millis(*until_ms)).filter(|_| *until_ms < YEAR_9999_MS);
+    let until = until
+        .map_or_else(String::new, |until| format!(", until {}", humantime::format_rfc3339_seconds(until)));
+    format!("{id} for {left}{until}, by {by}: {reason}")
+}
+
+fn connected(peer: &ConnectedPeer, exchange: Option<&PeerExchangeStatus>) -> String {
+    let is_chosen = exchange.is_some_and(|exchange| exchange.chosen.contains(&peer.id));
+    let by_choice = if is_chosen { ", chosen" } else { "" };
+    let address = peer.address.as_deref().unwrap_or("?");
+    format!("{}@{address} {:.1} ms{by_choice}", peer.id, peer.rtt_ms)
+}
+
+/// Whom the node chose by itself, and among how many it chooses.
+fn exchange(exchange: &PeerExchangeStatus) -> String {
+    let told = match exchange.advertised.is_empty() {
+        true => "not told to others".to_owned(),
+        false => format!("told to others as {}", exchange.advertised.join(" and ")),
+    };
+    let PeerExchangeStatus { chosen, outbound_max, reached, heard, .. } = exchange;
+    format!("{} of {outbound_max} chosen, {reached} reached and {heard} heard of; {told}", chosen.len())
+}
+
+/// A peer of the configuration with its state; one without a connection with the reason.
+fn configured(peer: &ConfiguredPeerStatus) -> String {
+    let added = if peer.added { " (added)" } else { "" };
+    let mut text = format!("{} {}{added}", peer.peer, peer.state.name());
+    if let Some(seconds) = peer.seconds {
+        text += &format!(" for {}", duration(seconds as f64));
+    }
+    let Some(problem) = &peer.problem else { return text };
+    let next = match peer.next_attempt_ms {
+        Some(ms) if ms > 0 => format!("next in {}", duration(ms as f64 / 1e3)),
+        _ => "trying now".to_owned(),
+    };
+    let attempts = match peer.attempts {
+        1 => "1 attempt".to_owned(),
+        attempts => format!("{attempts} attempts"),
+    };
+    format!("{text}, {attempts}, {next}: {problem}")
+}
+
+/// What sync holds against a peer, if anything.
+fn judgement(peer: &PeerStatus) -> Option<String> {
+    let reason = peer.last_reason.as_deref();
+    let state = match peer.pause_ms {
+        _ if peer.banned => "banned".to_owned(),
+        0 if reason.is_none() => return None,
+        0 => "not paused any more".to_owned(),
+        pause => format!("paused for {pause} ms"),
+    };
+    // What is over must not look as if it stood.
+    let ago = peer.last_reason_seconds_ago.map_or_else(String::new, |ago| format!(", the last {ago} s ago"));
+    let reason = reason.unwrap_or("no reason is known");
+    Some(format!("{}: {state}, {} failures{ago}: {reason}", peer.id, peer.failures))
+}
+
+/// What a peer is asked for; at the head nobody is asked for anything.
+fn part(peer: &PeerStatus) -> Option<String> {
+    match (peer.mode, peer.mode_reason) {
+        (PeerMode::Nothing, PeerModeReason::NothingNew) => None,
+        (mode, reason) => Some(format!("{}: asked for {}, as {reason}", peer.id, mode.name())),
+    }
+}
+
+/// By what a peer is ranked.
+fn score(peer: &PeerStatus) -> String {
+    let PeerStatus { id, score, bytes_per_second, tail_ms, .. } = peer;
+    format!("{id}: score {score}, {bytes_per_second} bytes/s, tail {tail_ms} ms")
+}
+
+/// One change of a score.
+fn score_reason(ScoreReason { what, times, change, seconds_ago }: &ScoreReason) -> String {
+    format!("  {change:+} {what} ({times} times, {seconds_ago} s ago)")
+}

@@ -1,0 +1,180 @@
+//! A [`NodeStatus`] as a table: what is wrong stands on top, and each line says what it is.
+
+use std::net::SocketAddr;
+
+use slipstream_consensus::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding};
+
+use super::{
+    peers, sync,
+    units::{bytes, duration},
+};
+use crate::{
+    cli::rows::Rows,
+    health::{Blocker, Health},
+    status::{DiskStatus, DiskUse, EpochStatus, NodeStatus, ProcessStatus},
+};
+
+/// The status for people.
+pub(super) fn table(status: &NodeStatus) -> String {
+    let mut rows = Rows::default();
+    sync::alarm(&mut rows, &status.sync);
+    rows.add("client", Some(status.client.clone()));
+    rows.add("chain", Some(status.chain_id.to_string()));
+    rows.add("genesis", Some(status.genesis.to_string()));
+    rows.add("role", Some(status.role.name().to_owned()));
+    rows.add("peer", Some(status.peer_address.clone()));
+    rows.add("", reach_hint(&status.peer_address));
+    rows.add("health", Some(health(&status.health)));
+    let age = status.health.head_age_seconds;
+    let age = age.map_or_else(String::new, |age| format!(", {} old", duration(age)));
+    rows.add("head", Some(format!("{}{age}", status.head.number)));
+    rows.add("  digest", Some(status.head.digest.to_string()));
+    rows.add("  state root", Some(status.head.state_root.to_string()));
+    rows.add("waypoint", Some(status.waypoint.to_string()));
+    rows.add("epoch", Some(epoch(&status.epoch)));
+    rows.add("rules", Some(status.rules.fork.name().to_owned()));
+    rows.add("  next", status.rules.next.clone());
+    for fork in &status.rules.unknown {
+        rows.add(
+            "  unknown",
+            Some(format!("{fork}, by peers' schedules: this node stops there; extend its `schedule`")),
+        );
+    }
+    sync::describe(&mut rows, status);
+    if let Some(status) = &status.consensus {
+        consensus(&mut rows, status);
+    }
+    let pool = &status.pool;
+    rows.add("pool", Some(format!("{} executable, {} waiting", pool.pending, pool.queued)));
+    rows.add("process", Some(process(&status.process)));
+    rows.add("disk", status.disk.as_ref().map(disk));
+    rows.add("  used", status.disk.as_ref().and_then(|disk| disk.used.as_ref()).map(disk_use));
+    rows.add("snapshots", Some(snapshots(status)));
+    peers::describe(&mut rows, status);
+    rows.0
+}
+
+/// Whose turn it is to order batches, how far the next one is, and who of the validators is heard.
+fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
+    let ConsensusStatus { index, validators, quorum, view, primary, .. } = status;
+    let mut said = format!("validator {index} of {validators}, counted from 0");
+    for (is, text) in [
+        (status.is_primary, ", the primary"),
+        (status.observing, ", listens before it votes"),
+        (status.complains, ", wants another primary"),
+    ] {
+        said.push_str(if is { text } else { "" });
+    }
+    rows.add("consensus", Some(said));
+    let begins = if status.changing { ", which has not begun" } else { "" };
+    rows.add("  view", Some(format!("{view} of primary {primary}{begins}")));
+    rows.add(
+        "  voting",
+        status.voting.map(|votes| {
+            let (number, prepares, commits) = (votes.number, votes.prepares, votes.commits);
+            format!("batch {number}: {prepares} prepare it, {commits} commit to it, {quorum} decide")
+        }),
+    );
+    for (index, peer) in status.peers.iter().enumerate() {
+        rows.add(if index == 0 { "  others" } else { "" }, Some(standing(peer)));
+    }
+    let divergences = Some(status.divergences).filter(|times| *times > 0);
+    rows.add("  diverged", divergences.map(|times| format!("{times} times from what the others agreed on")));
+    rows.add("  refused", Some(format!("{} messages and orders", status.refused)));
+    for lie in &status.evidence {
+        rows.add("  evidence", Some(conviction(lie)));
+    }
+}
+
+/// Another validator, and when it was last heard.
+fn standing(PeerStanding { index, key, heard_ms_ago, said }: &PeerStanding) -> String {
+    let ago = |ms: u64| format!("{} ago", duration(ms as f64 / 1e3));
+    let Some(heard) = heard_ms_ago else {
+        return format!("{index} {key}: NOT HEARD since this node validates");
+    };
+    let said = said.as_ref().map_or_else(String::new, |said| {
+        let wants = if said.complains { ", wants another primary" } else { "" };
+        format!("; said {}: in view {}, decided {}{wants}", ago(said.said_ms_ago), said.view, said.decided)
+    });
+    format!("{index} {key}: heard {}{said}", ago(*heard))
+}
+
+fn conviction(Conviction { author, kind, number, view }: &Conviction) -> String {
+    let kind = match kind {
+        EvidenceKind::Orders => "orders",
+        EvidenceKind::Prepares => "prepares",
+        EvidenceKind::Commits => "commits",
+    };
+    format!("validator {author} gave two {kind} of batch {number} in view {view}: /v1/consensus/evidence")
+}
+
+/// Who certifies: as many as there are, and how many of them it takes.
+fn epoch(EpochStatus { number, validators, quorum, .. }: &EpochStatus) -> String {
+    format!("{number}, {quorum} of {} validators certify a batch", validators.len())
+}
+
+/// Whether the node is ready, and why not.
+fn health(health: &Health) -> String {
+    let Some(Blocker { text, retry_ms, .. }) = &health.blocker else { return "ready".into() };
+    let retry = match retry_ms {
+        None => String::new(),
+        Some(0) => "; it is trying now".into(),
+        Some(ms) => format!("; it tries again in {}", duration(*ms as f64 / 1e3)),
+    };
+    format!("NOT READY: {text}{retry}")
+}
+
+fn process(process: &ProcessStatus) -> String {
+    let ProcessStatus { pid, threads, open_files, .. } = process;
+    let files = match process.open_files_max {
+        Some(most) => format!("{open_files} of {most} open files"),
+        None => format!("{open_files} open files"),
+    };
+    format!(
+        "{pid}, up {}, {} of memory, {} of CPU time, {threads} threads, {files}",
+        duration(process.uptime_seconds as f64),
+        bytes(process.memory_bytes as f64),
+        duration(process.cpu_seconds),
+    )
+}
+
+/// The room on the database's file system, and where it ends.
+fn disk(DiskStatus { free_bytes, min_bytes, .. }: &DiskStatus) -> String {
+    match min_bytes >> 20 {
+        0 => format!("{} MiB free", free_bytes >> 20),
+        min => format!("{} MiB free, stops below {min} MiB", free_bytes >> 20),
+    }
+}
+
+/// What of the room is the node's.
+fn disk_use(used: &DiskUse) -> String {
+    let part = |bytes_used: u64| bytes(bytes_used as f64);
+    format!(
+        "{}: database {}, snapshots {} beside it, journal {}, other {}",
+        part(used.total_bytes),
+        part(used.database_bytes),
+        part(used.snapshots_bytes),
+        part(used.journal_bytes),
+        part(used.other_bytes)
+    )
+}
+
+fn snapshots(status: &NodeStatus) -> String {
+    let numbers: Vec<_> = status.snapshots.iter().map(ToString::to_string).collect();
+    match numbers.len() {
+        0 => "none is kept".into(),
+        1 => format!("1 is kept, of batch {}", numbers[0]),
+        kept => format!("{kept} are kept, of batches {}", numbers.join(", ")),
+    }
+}
+
+/// What to do about an address that means all addresses of the machine.
+fn reach_hint(peer: &str) -> Option<String> {
+    let address: SocketAddr = peer.split_once('@')?.1.parse().ok()?;
+    let ip = address.ip();
+    ip.is_unspecified()
+        .then(|| format!("for network.peers of others, replace {ip} by this machine's reachable IP"))
+}
+
+#[cfg(test)]
+mod tests;

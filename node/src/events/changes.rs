@@ -1,0 +1,152 @@
+//! [`Changes`]: what is new in a status, against the one before. Pure: whoever looks calls it with what was seen.
+
+use std::collections::BTreeSet;
+
+use slipstream_network::PeerId;
+use slipstream_sync::Phase;
+use slipstream_types::BatchNumber;
+
+use super::{Event, PeerChange};
+use crate::{
+    health::{Reason, State},
+    status::NodeStatus,
+};
+
+/// Most peers that one look tells of: more come and go only in an attack, and the ring is for other things too.
+const PEERS_TOLD_MAX: usize = 64;
+
+/// What was seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    seen: Option<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    doing: (State, Phase),
+    /// What was told of it.
+    told: (State, Phase),
+    blocker: Option<Reason>,
+    peers: BTreeSet<PeerId>,
+    banned: BTreeSet<PeerId>,
+    snapshot: Option<BatchNumber>,
+}
+
+impl Changes {
+    /// What is new. The first look only remembers.
+    pub(crate) fn look(&mut self, status: &NodeStatus) -> Vec<Event> {
+        let doing = (status.health.state, status.sync.phase);
+        let banned = status.sync.peers.iter().filter(|peer| peer.banned);
+        let now = Seen {
+            doing,
+            told: doing,
+            blocker: status.health.blocker.as_ref().map(|blocker| blocker.reason),
+            peers: status.peers.iter().map(|peer| peer.id).collect(),
+            banned: banned.map(|peer| peer.id).collect(),
+            snapshot: status.snapshots.first().copied(),
+        };
+        let Some(before) = &mut self.seen else {
+            self.seen = Some(now);
+            return Vec::new();
+        };
+        let mut events = Vec::new();
+        // At the head a batch at a time is another phase for a moment: only what is seen twice is told.
+        let is_new = doing != before.told && doing == before.doing;
+        let told = if is_new { doing } else { before.told };
+        if is_new {
+            let (state, phase) = doing;
+            events.push(Event::Phase { state, phase, progress: status.progress });
+        }
+        if now.blocker != before.blocker {
+            events.push(Event::Blocker { blocker: status.health.blocker.clone() });
+        }
+        events.extend(peers(before, &now, status));
+        if let Some(number) = now.snapshot.filter(|number| Some(*number) != before.snapshot) {
+            events.push(Event::Snapshot { number });
+        }
+        self.seen = Some(Seen { told, ..now });
+        events
+    }
+}
+
+/// Who came, went or was banned.
+fn peers(before: &Seen, now: &Seen, status: &NodeStatus) -> Vec<Event> {
+    let event = |peer: &PeerId, change, reason| Event::Peer { peer: *peer, change, reason };
+    let banned = now.banned.difference(&before.banned).map(|id| {
+        let why = status.sync.peers.iter().find(|peer| peer.id == *id && peer.banned);
+        event(id, PeerChange::Banned, why.and_then(|peer| peer.last_reason.clone()))
+    });
+    let came = now.peers.difference(&before.peers).map(|id| event(id, PeerChange::Connected, None));
+    let went = before.peers.difference(&now.peers).map(|id| event(id, PeerChange::Ended, None));
+    banned.chain(went).chain(came).take(PEERS_TOLD_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::status::fixture::{self, key};
+
+    fn peer(seed: u8) -> Value {
+        json!({ "id": key(seed), "address": null, "bytes_sent": 0, "bytes_received": 0, "rtt_ms": 0.0, "connected_seconds": 0 })
+    }
+
+    /// The names of the events at each look.
+    fn told(looks: &[Value]) -> Vec<Vec<String>> {
+        let mut changes = Changes::default();
+        let text = |event: Event| match event {
+            Event::Peer { change, reason, .. } => format!("{change:?} {reason:?}"),
+            event => event.name().to_owned(),
+        };
+        looks
+            .iter()
+            .map(|look| changes.look(&fixture::status(look.clone())).into_iter().map(text).collect())
+            .collect()
+    }
+
+    /// Goal: what changes is told once; what is as before is not.
+    #[test]
+    fn each_change_is_told_once() {
+        let halted =
+            json!({ "blocker": { "reason": "halted", "text": "30 s", "alert": true, "retry_ms": null } });
+        let longer =
+            json!({ "blocker": { "reason": "halted", "text": "31 s", "alert": true, "retry_ms": null } });
+        let looks = [
+            json!({}),
+            json!({}),
+            json!({ "health": halted }),
+            json!({ "health": longer }),
+            json!({ "peers": [peer(2), peer(3)], "snapshots": [300, 200] }),
+            json!({ "peers": [peer(3)], "snapshots": [300, 200] }),
+        ];
+        let expected: [&[&str]; 6] =
+            [&[], &[], &["blocker"], &[], &["blocker", "Connected None", "snapshot"], &["Ended None"]];
+        assert_eq!(told(&looks), expected);
+    }
+
+    /// Goal: what flickers with every batch is not told, what lasts is.
+    #[test]
+    fn a_phase_is_told_when_it_lasts() {
+        let phase = |name: &str| json!({ "sync": { "phase": name } });
+        let names = ["idle", "replay", "idle", "replay", "replay", "replay", "idle", "idle"];
+        let looks: Vec<_> = names.map(phase).into();
+        let expected: [&[&str]; 8] = [&[], &[], &[], &[], &["phase"], &[], &[], &["phase"]];
+        assert_eq!(told(&looks), expected);
+    }
+
+    /// Goal: a ban is told with its reason, and a flood of peers does not fill the stream.
+    #[test]
+    fn bans_have_reasons_and_floods_are_cut() {
+        let banned = json!({
+            "id": key(9), "head": null, "heard_ms_ago": null, "serves": { "replay_from": null, "delta_from": null }, "mode": "nothing",
+            "mode_reason": "banned", "batches_replayed": 0, "batches_applied": 0, "verified_bytes": 0, "bytes_per_second": 0, "tail_ms": 0,
+            "score": 0, "reasons": [], "failures": 0, "pause_ms": 0, "banned": true, "last_reason": "a wrong proof",
+            "last_reason_seconds_ago": null,
+        });
+        let many: Vec<_> = (0..=200).map(peer).collect();
+        let told = told(&[json!({}), json!({ "sync": { "peers": [banned] }, "peers": many })]);
+        assert_eq!(told[1].len(), PEERS_TOLD_MAX);
+        assert_eq!(told[1][0], "Banned Some(\"a wrong proof\")");
+    }
+}

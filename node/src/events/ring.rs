@@ -1,0 +1,235 @@
+//! [`Ring`]: the last events, once for all who listen.
+
+use std::{collections::VecDeque, fmt, str::FromStr, sync::Arc};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::Event;
+
+/// Bytes of the events that are kept: at ten batches a second those of some minutes, more than a listener is away that comes back.
+const RING_BYTES_MAX: usize = 1 << 20;
+/// What an event takes beside its text.
+const ENTRY_BYTES: usize = 64;
+
+/// An event in the stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    pub(crate) id: Id,
+    pub(crate) name: &'static str,
+    /// As JSON in one line.
+    pub(crate) json: Arc<str>,
+}
+
+/// The place of an event: in which run of the node, and the how manieth there, from 1 on. Text: `RUN-NUMBER`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Id {
+    run: u64,
+    number: u64,
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.run, self.number)
+    }
+}
+
+impl FromStr for Id {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Id, ()> {
+        let (run, number) = text.split_once('-').ok_or(())?;
+        Ok(Id { run: run.parse().map_err(|_| ())?, number: number.parse().map_err(|_| ())? })
+    }
+}
+
+/// See the module.
+pub(crate) struct Ring {
+    run: u64,
+    kept: Mutex<Kept>,
+    /// The number of the newest event; none once nothing more comes.
+    newest: watch::Sender<Option<u64>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Consecutive numbers, oldest first.
+    events: VecDeque<Told>,
+    bytes: usize,
+    newest: u64,
+}
+
+impl Ring {
+    /// An empty ring of a run of the node, which its start in milliseconds names.
+    pub(crate) fn new(run: u64) -> Arc<Ring> {
+        Arc::new(Ring { run, kept: Mutex::default(), newest: watch::Sender::new(Some(0)) })
+    }
+
+    /// Adds an event, and wakes who waits.
+    pub(crate) fn tell(&self, event: &Event) {
+        let json = match serde_json::to_string(event) {
+            Ok(json) => Arc::from(json),
+            Err(error) => return tracing::error!(%error, "an event cannot be written as JSON"),
+        };
+        let mut kept = self.kept.lock();
+        kept.newest += 1;
+        let told = Told { id: Id { run: self.run, number: kept.newest }, name: event.name(), json };
+        kept.bytes += size(&told);
+        kept.events.push_back(told);
+        while kept.bytes > RING_BYTES_MAX {
+            let Some(first) = kept.events.pop_front() else { break };
+            kept.bytes -= size(&first);
+        }
+        let newest = kept.newest;
+        self.newest.send_if_modified(|sent| {
+            sent.as_mut().is_some_and(|sent| std::mem::replace(sent, newest) != newest)
+        });
+    }
+
+    /// Nothing more comes: every listener ends.
+    pub(crate) fn close(&self) {
+        self.newest.send_replace(None);
+    }
+
+    /// A listener to what comes from now on, or behind the last event that it had.
+    pub(crate) fn listen(self: &Arc<Self>, last: Option<Id>) -> Listener {
+        let newest = self.kept.lock().newest;
+        let (next, is_lost) = match last {
+            None => (newest + 1, false),
+            Some(last) if last.run == self.run && last.number <= newest => (last.number + 1, false),
+            // Of an earlier run nobody knows how many there were.
+            Some(_) => (1, true),
+        };
+        Listener { ring: self.clone(), newest: self.newest.subscribe(), next, is_lost }
+    }
+}
+
+fn size(told: &Told) -> usize {
+    told.json.len() + ENTRY_BYTES
+}
+
+/// What a listener hears.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// The next event.
+    Event(Told),
+    /// So many were missed; none if nobody knows how many, because the node has started anew.
+    Lost(Option<u64>),
+}
+
+/// Somebody who listens, and where it is.
+pub(crate) struct Listener {
+    ring: Arc<Ring>,
+    newest: watch::Receiver<Option<u64>>,
+    next: u64,
+    /// The last event that it had is of an earlier run.
+    is_lost: bool,
+}
+
+impl Listener {
+    /// Waits for the next event; none once nothing more comes.
+    pub(crate) async fn next(&mut self) -> Option<Heard> {
+        if std::mem::take(&mut self.is_lost) {
+            return Some(Heard::Lost(None));
+        }
+        loop {
+            (*self.newest.borrow_and_update())?;
+            if let Some(heard) = self.poll() {
+                return Some(heard);
+            }
+            self.newest.changed().await.ok()?;
+        }
+    }
+
+    /// The next event, if it is here.
+    fn poll(&mut self) -> Option<Heard> {
+        let kept = self.ring.kept.lock();
+        let oldest = kept.events.front()?.id.number;
+        if self.next < oldest {
+            let lost = oldest - self.next;
+            self.next = oldest;
+            return Some(Heard::Lost(Some(lost)));
+        }
+        let told = kept.events.get((self.next - oldest) as usize)?.clone();
+        self.next += 1;
+        Some(Heard::Event(told))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::BatchNumber;
+
+    use super::*;
+
+    fn snapshot(number: u64) -> Event {
+        Event::Snapshot { number: BatchNumber::new(number) }
+    }
+
+    /// What is heard without waiting.
+    fn all(listener: &mut Listener) -> Vec<Heard> {
+        std::iter::from_fn(|| listener.poll()).collect()
+    }
+
+    fn numbers(heard: &[Heard]) -> Vec<u64> {
+        let number = |heard: &Heard| match heard {
+            Heard::Event(told) => told.id.number,
+            Heard::Lost(lost) => panic!("lost {lost:?}"),
+        };
+        heard.iter().map(number).collect()
+    }
+
+    /// Goal: a listener hears what comes from then on, one that was away goes on behind what it had, and both hear the same bytes.
+    #[test]
+    fn who_comes_back_goes_on() {
+        let ring = Ring::new(7);
+        ring.tell(&snapshot(100));
+        let mut first = ring.listen(None);
+        (200..203).for_each(|number| ring.tell(&snapshot(number)));
+        let heard = all(&mut first);
+        assert_eq!(numbers(&heard), [2, 3, 4]);
+        let Heard::Event(told) = &heard[0] else { panic!("{heard:?}") };
+        assert_eq!(
+            (&*told.json, told.id.to_string()),
+            (r#"{"event":"snapshot","number":200}"#, "7-2".into())
+        );
+        assert_eq!(all(&mut ring.listen("7-2".parse().ok())), heard[1..]);
+        assert_eq!(all(&mut ring.listen("7-4".parse().ok())), []);
+        assert_eq!(numbers(&all(&mut ring.listen("7-0".parse().ok()))), [1, 2, 3, 4]);
+        for text in ["", "7", "7-", "-1", "x-1", "7-99999999999999999999"] {
+            assert!(text.parse::<Id>().is_err(), "{text}");
+        }
+    }
+
+    /// Goal: whoever is too slow hears how many it missed, and the ring's memory is bounded however many listen.
+    #[test]
+    fn who_is_too_slow_hears_how_many_it_missed() {
+        let ring = Ring::new(7);
+        let mut slow = ring.listen(None);
+        (1..=50_000).for_each(|number| ring.tell(&snapshot(number)));
+        let kept = ring.kept.lock();
+        assert!(kept.bytes <= RING_BYTES_MAX && kept.bytes == kept.events.iter().map(size).sum::<usize>());
+        let len = kept.events.len() as u64;
+        drop(kept);
+        let heard = all(&mut slow);
+        assert_eq!(heard[0], Heard::Lost(Some(50_000 - len)));
+        assert_eq!(numbers(&heard[1..]).len() as u64, len);
+    }
+
+    #[tokio::test]
+    async fn another_run_is_told_and_an_end_ends() {
+        let ring = Ring::new(7);
+        ring.tell(&snapshot(1));
+        for last in ["6-5", "7-9"] {
+            let mut listener = ring.listen(last.parse().ok());
+            assert_eq!(listener.next().await, Some(Heard::Lost(None)), "{last}");
+            assert!(matches!(listener.next().await, Some(Heard::Event(told)) if told.id.number == 1));
+        }
+        let mut waiting = ring.listen(None);
+        let waits = tokio::spawn(async move { waiting.next().await });
+        tokio::task::yield_now().await;
+        ring.close();
+        assert_eq!(waits.await.unwrap(), None);
+        assert_eq!(ring.listen("7-0".parse().ok()).next().await, None, "also with something to tell");
+    }
+}

@@ -1,0 +1,168 @@
+//! [`NodeStatus`]: what a node is and does, as one typed document. `/v1/status` serves it; `slipstream status` reads it back and shows it
+//! as text, as JSON or again and again; `slipstream wait` looks for one thing in it; the log's periodic line and the metrics are made of
+//! the same struct. So none of them can say what another one does not.
+//!
+//! ```text
+//!  store, follower, seat, network, pool ─┐
+//!  Health (judged)  ─────────────────────┼─▶ StatusSource::read ─▶ NodeStatus ─┬─▶ /v1/status ─▶ slipstream status, wait
+//!  Resources (sampled beside) ───────────┘                                      ├─▶ sample ─▶ /metrics
+//!                                                                               └─▶ watch ─▶ the log, /v1/events
+//! ```
+//!
+//! Nothing in it costs more than numbers that are kept anyway: whoever can reach the API may ask. What takes longer is sampled beside
+//! (`Resources`). Programs match on enums, whose names do not change; texts are for people.
+
+#[cfg(test)]
+pub(crate) mod fixture;
+pub mod peers;
+mod progress;
+mod resources;
+mod sample;
+mod source;
+mod spread;
+
+use serde::{Deserialize, Serialize};
+use slipstream_broadcast::MeshStatus;
+use slipstream_config::Role;
+use slipstream_consensus::{ConsensusStatus, PoolStatus};
+use slipstream_executor::{HotStats, StallStats};
+use slipstream_network::PeerId;
+use slipstream_storage::{Head, StorageError, Store};
+use slipstream_sync::{ServeStatus, SyncStatus};
+use slipstream_types::{
+    Address, BatchNumber, Digest, Epoch, Failures, PublicKey, RulesId, Waypoint, chain::Fork,
+};
+
+use self::peers::{BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, SharedKeyStatus};
+pub use self::{
+    progress::{Eta, Progress, Unit},
+    resources::{DiskStatus, DiskUse, ProcessStatus},
+};
+pub(crate) use self::{
+    resources::{Places, Resources, sample as sample_resources},
+    source::{StatusSource, watch},
+};
+use crate::health::Health;
+
+/// The document.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct NodeStatus {
+    /// Program and version.
+    pub client: String,
+    /// EIP-155 chain id.
+    pub chain_id: u64,
+    /// Digest of the genesis header: the chain's identity.
+    pub genesis: Digest,
+    /// Validator or fullnode.
+    pub role: Role,
+    /// The node's public key.
+    pub peer_id: PeerId,
+    /// Where it listens for peers.
+    pub network_address: String,
+    /// The same as an entry for another node's `network.peers`.
+    pub peer_address: String,
+    /// Whether the node is as it should be, and why not.
+    pub health: Health,
+    /// How far it is, and when it is done.
+    pub progress: Progress,
+    /// The last committed batch.
+    pub head: HeadStatus,
+    /// The newest certified position, as another node's `waypoint`.
+    pub waypoint: Waypoint,
+    /// Who certifies the batch after the head.
+    pub epoch: EpochStatus,
+    /// Under which rules the chain goes on, and the forks to come.
+    pub rules: RulesStatus,
+    /// Following the chain.
+    pub sync: SyncStatus,
+    /// How new batches came and went.
+    pub mesh: MeshStatus,
+    /// Serving it to peers.
+    pub serve: ServeStatus,
+    /// Certifying it; validators only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consensus: Option<ConsensusStatus>,
+    /// What the last batches touched, kept for the next, whether sync or consensus committed them.
+    pub hot_cache: HotStats,
+    /// What execution waited for, whether sync or consensus executed.
+    pub stalls: StallStats,
+    /// The transaction pool.
+    pub pool: PoolStatus,
+    /// The process.
+    pub process: ProcessStatus,
+    /// The room that the database has, and what it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskStatus>,
+    /// The batches of the snapshots that it keeps and serves, newest first.
+    pub snapshots: Vec<BatchNumber>,
+    /// Connected peers.
+    pub peers: Vec<ConnectedPeer>,
+    /// The peers of `network.peers`, and those that the operator added.
+    pub configured_peers: Vec<ConfiguredPeerStatus>,
+    /// Who is not let in: at most 256 of them, the operator's bans first.
+    pub bans: Vec<BanStatus>,
+    /// How many bans stand.
+    pub bans_count: usize,
+    /// Peer exchange.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<PeerExchangeStatus>,
+    /// Keys that more than one node uses.
+    pub shared_keys: Vec<SharedKeyStatus>,
+}
+
+/// The epoch of the batch after the head.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct EpochStatus {
+    /// Its number.
+    pub number: Epoch,
+    /// Its validators, in the order in which they are primary.
+    pub validators: Vec<PublicKey>,
+    /// How many of them may fail.
+    pub failures: Failures,
+    /// Signatures that make a certificate.
+    pub quorum: usize,
+    /// The contract that says who validates the next one; none on a chain that keeps its validators.
+    #[schemars(with = "Option<String>")]
+    pub contract: Option<Address>,
+}
+
+/// Under which rules the chain goes on.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RulesStatus {
+    /// Of the batch after the head; zeros are those of the genesis.
+    pub id: RulesId,
+    /// EVM rules.
+    pub fork: Fork,
+    /// The fork of this node's schedule that comes next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Forks that peers' schedules have and this node's lacks: it stops there if the validators have them.
+    pub unknown: Vec<String>,
+}
+
+impl RulesStatus {
+    pub(crate) fn of(store: &Store) -> Result<RulesStatus, StorageError> {
+        let Head { header, .. } = store.head()?;
+        let (number, timestamp_ms, chain) = (header.number.next(), header.timestamp_ms, store.chain()?);
+        let rules = chain.rules_at(number, timestamp_ms);
+        Ok(RulesStatus {
+            id: rules.id,
+            fork: rules.fork,
+            next: chain.next_fork(number, timestamp_ms).map(|(fork, _)| fork.to_string()),
+            unknown: store.unknown_forks().iter().map(ToString::to_string).collect(),
+        })
+    }
+}
+
+/// The last committed batch.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct HeadStatus {
+    /// Its number.
+    pub number: BatchNumber,
+    /// Its header's digest: the block hash of JSON-RPC.
+    pub digest: Digest,
+    /// Root of the state after it.
+    pub state_root: Digest,
+    /// Milliseconds since 1970.
+    pub timestamp_ms: u64,
+}

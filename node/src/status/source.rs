@@ -1,0 +1,190 @@
+//! [`StatusSource`]: everything that a status is read from, and the watch that looks at it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use slipstream_broadcast::Broadcaster;
+use slipstream_config::Role;
+use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, Proof, Validator};
+use slipstream_network::{PeerAddress, Transport};
+use slipstream_storage::{StorageError, Store};
+use slipstream_sync::{Follower, SyncServer, SyncStatus};
+use slipstream_types::{Address, Digest, Waypoint};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    EpochStatus, HeadStatus, NodeStatus, Progress, Resources, RulesStatus,
+    peers::{BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, SharedKeyStatus},
+};
+use crate::{
+    Log,
+    events::{Changes, Ring},
+    health::{HealthSource, Teller},
+    rpc::client_version,
+    seat::Seat,
+    tasks::TaskError,
+};
+
+/// How often the watch looks. What changes and changes back in between is not told.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Everything that a status is read from.
+pub(crate) struct StatusSource {
+    pub(crate) role: Role,
+    pub(crate) address: PeerAddress,
+    pub(crate) chain_id: u64,
+    pub(crate) genesis: Digest,
+    /// The genesis as a waypoint, for as long as nothing else is certified here.
+    pub(crate) origin: Waypoint,
+    pub(crate) store: Store,
+    pub(crate) pool: Pool,
+    pub(crate) forwarder: Arc<Forwarder>,
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) server: Arc<SyncServer>,
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) validators_contract: Option<Address>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) broadcaster: Arc<Broadcaster>,
+    pub(crate) health: Arc<HealthSource>,
+    pub(crate) resources: Arc<Resources>,
+    pub(crate) log: Log,
+}
+
+impl StatusSource {
+    /// Reads the status. Blocks on the store for a moment.
+    pub(crate) fn read(&self) -> Result<NodeStatus, StorageError> {
+        let head = self.store.head()?;
+        let certificate = self.store.latest_certificate()?;
+        let sync = self.follower.status();
+        let (contacts, bans) = (self.transport.contacts(), self.transport.bans());
+        let validator = self.seat.validator();
+        let mut consensus = validator.as_ref().map(|validator| validator.status());
+        if let Some(consensus) = &mut consensus {
+            hear(consensus, &sync);
+        }
+        let health = self.health.judge(&head.header, &sync, consensus.as_ref(), &contacts);
+        let now = Instant::now();
+        Ok(NodeStatus {
+            client: client_version(),
+            chain_id: self.chain_id,
+            genesis: self.genesis,
+            role: self.role,
+            peer_id: self.address.id,
+            network_address: self.address.address.to_string(),
+            peer_address: self.address.to_string(),
+            progress: Progress::of(&sync, &health),
+            health,
+            head: HeadStatus {
+                number: head.header.number,
+                digest: head.digest,
+                state_root: head.header.state_root,
+                timestamp_ms: head.header.timestamp_ms,
+            },
+            waypoint: certificate.map_or(self.origin, |certificate| Waypoint::of(&certificate.info)),
+            epoch: self.epoch(),
+            rules: RulesStatus::of(&self.store)?,
+            sync,
+            mesh: self.broadcaster.status(),
+            serve: self.server.status(),
+            consensus,
+            hot_cache: self.follower.hot_stats(),
+            stalls: self.follower.stall_stats(),
+            pool: self.pool.status(),
+            process: self.resources.process(),
+            disk: self.resources.disk(),
+            snapshots: self.store.snapshots().iter().map(|snapshot| snapshot.number).collect(),
+            peers: self.transport.peer_stats().into_iter().map(ConnectedPeer::from).collect(),
+            configured_peers: ConfiguredPeerStatus::all(&contacts, now),
+            bans: BanStatus::first(&bans, now),
+            bans_count: bans.len(),
+            exchange: self.transport.exchange().map(PeerExchangeStatus::from),
+            shared_keys: contacts.shared_keys.iter().map(SharedKeyStatus::from).collect(),
+        })
+    }
+
+    /// What proves that validators lied, if this node is one.
+    pub(crate) fn evidence(&self) -> Vec<Proof> {
+        self.seat.validator().map(|validator| validator.evidence()).unwrap_or_default()
+    }
+
+    /// The validator that this node is now.
+    pub(crate) fn validator(&self) -> Option<Validator> {
+        self.seat.validator()
+    }
+
+    fn epoch(&self) -> EpochStatus {
+        let set = self.seat.set();
+        EpochStatus {
+            number: set.epoch,
+            validators: set.validators.iter().map(|validator| validator.public_key).collect(),
+            failures: set.failures,
+            quorum: set.quorum(),
+            contract: self.validators_contract,
+        }
+    }
+}
+
+/// Who answers sync is heard, too: while nothing is to be decided validators send each other nothing.
+fn hear(consensus: &mut ConsensusStatus, sync: &SyncStatus) {
+    let told: BTreeMap<_, _> =
+        sync.peers.iter().filter_map(|peer| Some((peer.id, peer.heard_ms_ago?))).collect();
+    for peer in &mut consensus.peers {
+        peer.heard_ms_ago = peer.heard_ms_ago.into_iter().chain(told.get(&peer.key).copied()).min();
+    }
+}
+
+/// Writes what operators should read of the node's status, and tells listeners what is new in it, until it is told to stop.
+pub(crate) async fn watch(
+    source: Arc<StatusSource>,
+    ring: Arc<Ring>,
+    shutdown: CancellationToken,
+) -> Result<(), TaskError> {
+    let (mut teller, mut changes) = (Teller::default(), Changes::default());
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let now = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            now = looks.tick() => now,
+        };
+        let reading = source.clone();
+        match tokio::task::spawn_blocking(move || reading.read()).await? {
+            Ok(status) => {
+                teller.tell(&status, now);
+                changes.look(&status).iter().for_each(|event| ring.tell(event));
+            }
+            // Whoever writes to the store meets the same, and stops the node with a better place to name.
+            Err(error) => tracing::debug!(%error, "the node's status cannot be read"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::status::fixture::{self, key};
+
+    /// Goal: on a chain that rests nobody is told that the validators are gone.
+    #[test]
+    fn a_validator_is_heard_by_whatever_it_says() {
+        let peer = |seed, heard| {
+            json!({
+                "id": key(seed), "head": 7, "heard_ms_ago": heard, "serves": { "replay_from": 1, "delta_from": 1 }, "mode": "nothing",
+                "mode_reason": "nothing_new", "batches_replayed": 0, "batches_applied": 0, "verified_bytes": 0, "bytes_per_second": 0,
+                "tail_ms": 0, "score": 0, "reasons": [], "failures": 0, "pause_ms": 0, "banned": false, "last_reason": null,
+                "last_reason_seconds_ago": null,
+            })
+        };
+        let peers = [peer(10, json!(900)), peer(12, json!(300)), peer(13, json!(null)), peer(1, json!(0))];
+        let status =
+            fixture::status(json!({ "consensus": fixture::consensus(), "sync": { "peers": peers } }));
+        let mut consensus = status.consensus.unwrap();
+        assert_eq!(consensus.heard_within(10_000), 2);
+        hear(&mut consensus, &status.sync);
+        let heard: Vec<_> = consensus.peers.iter().map(|peer| peer.heard_ms_ago).collect();
+        assert_eq!(heard, [Some(400), Some(300), None]);
+        assert_eq!(consensus.heard_within(10_000), 3);
+    }
+}
