@@ -1,25 +1,23 @@
 //! An unmodified client of the ecosystem, viem from npm, against a fullnode.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
-mod npm;
-
 use serde_json::json;
 use slipnet::{
     devnet::{Devnet, DevnetOptions},
     manifest::Role,
 };
 
+use crate::programs::Client;
+
 /// Goal: viem, as it comes from npm, sends a thousand calls at once, overrides state and block, estimates with authorizations,
 /// simulates blocks, asks for access lists, and recognises errors by what they say.
 #[tokio::test(flavor = "multi_thread")]
 async fn viem_works_against_a_fullnode() {
-    let Some(dir) = npm::install("clients/viem", "viem.mjs") else { return };
+    let Some(viem) = Client::npm("viem") else { return };
     let options = DevnetOptions { validators: 1, fullnodes: 1, accounts: 1, ..DevnetOptions::default() };
     let devnet = Devnet::start(options).await.unwrap();
     let fullnode = devnet.nodes().iter().find(|node| node.role() == Role::Fullnode).unwrap();
     let key = devnet.accounts()[0].key_hex();
-    let seen = npm::run(&dir, "viem.mjs", &[fullnode.rpc().url(), &key]).await;
+    let seen = viem.run("viem.mjs", &[fullnode.rpc().url(), &key]).await;
     assert_eq!(
         seen,
         json!({
