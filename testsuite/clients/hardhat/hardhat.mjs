@@ -4,8 +4,10 @@ import { readFileSync, rmSync } from "node:fs";
 
 const [url, key, artifacts] = process.argv.slice(2);
 Object.assign(process.env, { API_URL: url, SECRET_KEY: key });
-// It remembers states by number, and each run has a new chain.
-rmSync("cache", { recursive: true, force: true });
+// It remembers states and deployments by the chain's id, and each run has a new chain.
+for (const kept of ["cache", "ignition"]) {
+  rmSync(kept, { recursive: true, force: true });
+}
 const { default: hre } = await import("hardhat");
 const { buildModule } = await import("@nomicfoundation/hardhat-ignition/modules");
 

@@ -47,7 +47,7 @@ contract = w3.eth.contract(abi=token["abi"], bytecode=token["bytecode"])
 made = mined(contract.constructor("Test", "TST").transact())
 contract = w3.eth.contract(address=made.contractAddress, abi=token["abi"])
 minted = mined(contract.functions.mint(me, 1000).transact())
-news = contract.events.Transfer().create_filter(from_block="latest", argument_filters={"to": bee})
+news = contract.events.Transfer().create_filter(from_block=minted.blockNumber, argument_filters={"to": bee})
 moved = mined(contract.functions.transfer(bee, 400).transact())
 
 
