@@ -140,7 +140,7 @@ fn default_key_file() -> PathBuf {
     "node.key".into()
 }
 
-/// The HTTP side: JSON-RPC at `POST /`, `/v1/status`, `/metrics` and `/health`, all on one port.
+/// The HTTP side: JSON-RPC at `POST /` and over WebSocket, `/v1/status`, `/metrics` and `/health`, all on one port.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {
@@ -167,6 +167,8 @@ pub struct ApiConfig {
     /// Longest time that an `eth_call`, `eth_estimateGas`, `eth_createAccessList` or `eth_simulateV1` runs, as geth's
     /// `--rpc.evmtimeout`.
     pub call_time_max_ms: NonZeroU64,
+    /// Longest time that an `eth_sendRawTransactionSync` may wait for its receipt, as geth's `--rpc.txsync.maxtimeout`.
+    pub send_sync_time_max_ms: NonZeroU64,
     /// Longest time that a `debug_trace…` or `trace_…` runs: it executes a batch once more, or several, slower than the first time.
     /// Of the 25 seconds that a request has.
     pub trace_time_max_ms: NonZeroU64,
@@ -190,6 +192,7 @@ impl Default for ApiConfig {
             max_connections_per_address: NonZeroUsize::new(64).expect("64 is not zero"),
             trusted_addresses: Vec::new(),
             call_time_max_ms: NonZeroU64::new(5_000).expect("5,000 is not zero"),
+            send_sync_time_max_ms: NonZeroU64::new(20_000).expect("20,000 is not zero"),
             trace_time_max_ms: NonZeroU64::new(10_000).expect("10,000 is not zero"),
             trace_mib_max: NonZeroU64::new(64).expect("64 is not zero"),
             cors: false,

@@ -90,6 +90,7 @@ fn own_numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u6
         ("api.max_connections", count(api.max_connections.get()), 1..=65_536),
         ("api.max_connections_per_address", count(api.max_connections_per_address.get()), 1..=65_536),
         ("api.call_time_max_ms", api.call_time_max_ms.get(), 10..=20_000),
+        ("api.send_sync_time_max_ms", api.send_sync_time_max_ms.get(), 1..=20_000),
         ("api.trace_time_max_ms", api.trace_time_max_ms.get(), 10..=20_000),
         ("api.trace_mib_max", api.trace_mib_max.get(), 1..=4_096),
     ]

@@ -66,7 +66,7 @@ fn unknown_key_in_a_section() {
     assert_eq!(
         text,
         "conf/node.yaml:8:3: api.listn: unknown field `listn`, expected one of listen, max_body_bytes, max_connections, \
-         max_connections_per_address, trusted_addresses, call_time_max_ms, trace_time_max_ms, trace_mib_max, cors, allowed_hosts\n  |\n8 |   listn: 127.0.0.1:1\n  |   ^^^^^"
+         max_connections_per_address, trusted_addresses, call_time_max_ms, send_sync_time_max_ms, trace_time_max_ms, trace_mib_max, cors, allowed_hosts\n  |\n8 |   listn: 127.0.0.1:1\n  |   ^^^^^"
     );
 }
 
@@ -179,6 +179,7 @@ fn numbers_are_within_their_ranges() {
         ("api", "max_connections", "1 to 65536", vec![huge]),
         ("api", "max_connections_per_address", "1 to 65536", vec![huge]),
         ("api", "call_time_max_ms", "10 to 20000", vec!["9", huge]),
+        ("api", "send_sync_time_max_ms", "1 to 20000", vec!["20001", huge]),
         ("api", "trace_time_max_ms", "10 to 20000", vec!["9", huge]),
         ("api", "trace_mib_max", "1 to 4096", vec!["4097", huge]),
     ] {

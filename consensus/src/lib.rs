@@ -50,7 +50,10 @@ pub use config::{ConsensusConfig, PoolConfig};
 pub use error::{ConsensusError, ProposalError, RecordError};
 pub use forward::{Forwarder, SubmitError};
 pub use journal::{Journal, JournalError};
-pub use pool::{Candidates, DropReason, Pool, PoolError, PoolStatus, Refused, maintain};
+pub use pool::{
+    Candidates, ContentLimit, DropReason, Pool, PoolContent, PoolError, PoolStatus, Refused, TooMuchContent,
+    maintain,
+};
 pub use validator::{
     ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Proof, Validator, Voting,
 };

@@ -29,7 +29,7 @@ use crate::{
     mesh::{self, NodeLedger},
     repair,
     router::{Router, Services},
-    rpc::{Batches, LogIndex, RpcContext, TraceLimits},
+    rpc::{Batches, Feed, LogIndex, RpcContext, TraceLimits},
     schedule_file, scrub,
     seat::{Parts, Seat},
     tasks::{TaskError, TaskFailure, Tasks},
@@ -208,11 +208,14 @@ impl Node {
             log,
         };
         let log_index = Arc::new(LogIndex::new(store.clone()));
+        let feed = Feed::new(&store, pool.clone())?;
         let context = RpcContext {
             batches: Batches::new(store.clone(), pool.senders().clone()),
             log_index: log_index.clone(),
             filters: Arc::default(),
+            feed,
             call_time_max: Duration::from_millis(config.api.call_time_max_ms.get()),
+            send_sync_time_max: Duration::from_millis(config.api.send_sync_time_max_ms.get()),
             trace_limits: TraceLimits {
                 time_max: Duration::from_millis(config.api.trace_time_max_ms.get()),
                 // At most 4 GiB.

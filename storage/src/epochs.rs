@@ -1,7 +1,7 @@
 //! The certificates that end epochs. Each names the next epoch's validators, so that all of them together lead from the
 //! genesis to the validators of today. They are few, and never pruned: whoever begins anew needs every one.
 
-use std::{ops::ControlFlow, sync::atomic::Ordering};
+use std::{cmp::Ordering, ops::ControlFlow, sync::atomic};
 
 use slipstream_types::{BatchNumber, Certificate, Epoch, ValidatorSet};
 
@@ -19,7 +19,7 @@ const NO_SET: &str = "the validators that it names for the next epoch are none, 
 impl Store {
     /// The last epoch whose validators are known: that of the genesis, or the one after the last epoch end that is stored.
     pub fn epoch(&self) -> Epoch {
-        Epoch(self.0.epoch.load(Ordering::Acquire))
+        Epoch(self.0.epoch.load(atomic::Ordering::Acquire))
     }
 
     /// The validators of the batch after the head. Later epochs may be known already; see [`Store::epoch`].
@@ -57,6 +57,24 @@ impl Store {
             Ok(if ends.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(ends)
+    }
+
+    /// The certificate that ends an epoch with this batch, if one does.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn epoch_end_at(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
+        let (mut first, mut behind) = (0, self.epoch().0);
+        while first < behind {
+            let middle = u64::midpoint(first, behind);
+            let Some(end) = self.epoch_ends(Epoch(middle), 1)?.pop() else { return Ok(None) };
+            match end.info.number.cmp(&number) {
+                Ordering::Equal => return Ok(Some(end)),
+                Ordering::Less => first = middle + 1,
+                Ordering::Greater => behind = middle,
+            }
+        }
+        Ok(None)
     }
 
     /// Stores the certificate that ends the last known epoch, durably; its batch need not be here yet. One that is there
@@ -113,7 +131,7 @@ impl Writer<'_> {
 
     /// Takes note of the last known epoch, once it is written.
     pub(crate) fn learn_epoch(&self, known: Epoch) {
-        self.store.0.epoch.store(known.0, Ordering::Release);
+        self.store.0.epoch.store(known.0, atomic::Ordering::Release);
     }
 }
 

@@ -11,6 +11,7 @@
 //! * [`Store`]: the handle: open, commit, certificates, the ledger's parts by number or hash.
 //! * [`View`]: the state as it was at one head; [`Speculation`]: the root that a delta would give.
 //! * [`Blobs`]: a range of the ledger for serving, as stored; [`Store::prune`]: forgets what is beyond the configured windows.
+//! * [`ProvableState`]: a recent state, with proofs of single rows.
 //! * [`Maintenance`]: a store that no node runs on, for looking at it, checking it and pruning it.
 //! * [`Store::scrub`]: compares rows with the tree while the store is in use.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
@@ -65,6 +66,7 @@ mod memory_disk;
 mod nodes;
 mod open;
 mod place;
+mod provable;
 mod prune;
 mod range_delta;
 mod repair;
@@ -84,6 +86,7 @@ mod takeover;
 #[cfg(test)]
 mod tests;
 mod transactions;
+mod trees;
 mod view;
 mod waypoint;
 mod window;
@@ -109,6 +112,7 @@ pub use maintenance::{ColumnStats, Maintenance, StoreStats};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
 pub use place::Place;
+pub use provable::ProvableState;
 pub use prune::{Pruned, PrunedKind};
 pub use range_delta::{
     CheckedRangeDelta, RANGE_DELTA_BATCHES_MAX, RangeDelta, RangeDeltaChunk, RangeDeltaTakeover,
@@ -123,5 +127,6 @@ pub use snapshot::{Snapshot, SnapshotInfo};
 pub use spans::Span;
 pub use store::Store;
 pub use takeover::{Ancestry, RestoreTarget, Takeover};
+pub use trees::PROVABLE_BATCHES;
 pub use view::View;
 pub use window::{InvalidWindow, Window};

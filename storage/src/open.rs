@@ -119,6 +119,7 @@ impl Store {
             waypoint: OnceLock::new(),
             rulebook: Rulebook::default(),
             history,
+            trees: Mutex::default(),
             frontiers,
             unread: AtomicBool::new(!is_read),
         }));

@@ -30,6 +30,7 @@ use crate::{
         Tree,
         load::{ColumnRows, load_tree},
     },
+    trees::RecentTrees,
 };
 
 /// The last committed batch.
@@ -73,6 +74,8 @@ pub(crate) struct Shared {
     /// The chain's rules, and what is told of them.
     pub(crate) rulebook: Rulebook,
     pub(crate) history: History,
+    /// Of recent states, for proofs of their rows.
+    pub(crate) trees: Mutex<RecentTrees>,
 }
 
 /// Everything that belongs to one head. Never changed: a commit puts another one in its place.

@@ -1,6 +1,9 @@
 //! [`Writer`]: the right to move the head or the restore record. One thread has it at a time.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 use slipstream_types::BatchNumber;
@@ -13,6 +16,10 @@ use crate::{
     state::Tree,
     store::Store,
 };
+
+/// How long a reader waits for a commit that has the head's tree: longer than one batch takes, too short for a run of many to hold up the threads
+/// of readers.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The store for whoever holds the writer's lock. What needs the lock is a method here, and nowhere else: a batch is staged and
 /// written, the head's tree is changed, a head is installed.
@@ -35,6 +42,23 @@ impl Store {
         let current = self.current()?;
         let tree = writer.copy_tree(&current)?;
         Ok((current, tree))
+    }
+
+    /// As [`Store::current_with_tree`], for a reader: takes a copy without the lock where the tree is in its place, and never makes one of the
+    /// rows. None if a commit has it for longer than [`PATIENCE`].
+    pub(crate) fn current_with_tree_in_time(&self) -> Result<Option<(Arc<Current>, Tree)>, StorageError> {
+        let in_place = || -> Result<_, StorageError> {
+            let current = self.current()?;
+            let tree = current.tree.lock().clone();
+            Ok(tree.map(|tree| (current, tree)))
+        };
+        if let Some(found) = in_place()? {
+            return Ok(Some(found));
+        }
+        match self.0.writer.try_lock_for(PATIENCE) {
+            Some(_lock) => in_place(),
+            None => Ok(None),
+        }
     }
 }
 
@@ -80,6 +104,7 @@ impl Writer<'_> {
     pub(crate) fn install(&self, current: Arc<Current>) {
         let number = current.record.number;
         self.hold(&current);
+        self.store.0.trees.lock().release(current.record.number, current.record.active);
         let replaced = self.store.0.current.write().replace(current);
         // It may be held: a tree that nothing was made of, a speculation having had its own, would take its memory.
         drop(replaced.and_then(|replaced| replaced.tree.lock().take()));

@@ -29,15 +29,13 @@ use slipnet::{
 };
 
 /// Methods of the specification that a node does not have. One that is added leaves this list, and is called below.
-const MISSING: [&str; 21] = [
+const MISSING: [&str; 16] = [
     "debug_getBadBlocks",
     "debug_getRawBlock",
     "debug_getRawBlockAccessList",
     "debug_getRawHeader",
     "debug_getRawReceipts",
-    "debug_getRawTransaction",
     "eth_baseFee",
-    "eth_blobBaseFee",
     "eth_capabilities",
     "eth_coinbase",
     "eth_config",
@@ -48,9 +46,6 @@ const MISSING: [&str; 21] = [
     "eth_sendTransaction",
     "eth_sign",
     "eth_signTransaction",
-    "txpool_content",
-    "txpool_contentFrom",
-    "txpool_status",
 ];
 
 const METHOD_NOT_FOUND: i64 = -32601;
@@ -378,6 +373,29 @@ impl Checked<'_> {
         assert_eq!(balances[1..], [moved; 3]);
     }
 
+    /// What waits in the pool, and what was signed.
+    async fn waiting(&mut self, account: &Account, receipt: &Value) {
+        let later = TxEip1559 {
+            chain_id: 7_357,
+            nonce: 1_000,
+            gas_limit: 21_000,
+            max_fee_per_gas: GAS_PRICE_WEI,
+            to: TxKind::Call(account.address),
+            ..TxEip1559::default()
+        };
+        self.call("eth_sendRawTransaction", json!([seal(&account.key, later).raw])).await;
+        assert_eq!(self.call("txpool_status", json!([])).await["queued"], "0x1");
+        let all = self.call("txpool_content", json!([])).await;
+        let own = self.call("txpool_contentFrom", json!([account.address])).await;
+        assert_eq!(all["queued"][account.address.to_checksum(None)], own["queued"]);
+        assert_eq!(own["queued"]["1000"]["nonce"], "0x3e8");
+        self.call("txpool_contentFrom", json!([Address::ZERO])).await;
+        self.refused("txpool_contentFrom", json!(["0x12"]), -32602).await;
+        for hash in [&receipt["transactionHash"], &json!(B256::ZERO)] {
+            self.call("debug_getRawTransaction", json!([hash])).await;
+        }
+    }
+
     async fn rest(&mut self) {
         for method in [
             "net_version",
@@ -387,6 +405,7 @@ impl Checked<'_> {
             "eth_blockNumber",
             "eth_gasPrice",
             "eth_maxPriorityFeePerGas",
+            "eth_blobBaseFee",
         ] {
             self.call(method, json!([])).await;
         }
@@ -444,6 +463,7 @@ async fn answers_have_the_form_of_the_specification() {
     }
     checked.logs(token, &receipts[1]).await;
     checked.filters(token, account).await;
+    checked.waiting(account, &receipts[0]).await;
     checked.rest().await;
 
     let missing = checked.missing().await;

@@ -1,4 +1,4 @@
-//! A short siege: what `slipnet campaign siege` does for minutes, with two attacks that cost little, in seconds.
+//! A short siege: what `slipnet campaign siege` does for minutes, with three attacks that cost little, in seconds.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -10,9 +10,9 @@ use slipnet::{
     progress::Progress,
 };
 
-const ATTACKS: [&str; 2] = ["endless-headers", "truncated-frames"];
+const ATTACKS: [&str; 3] = ["endless-headers", "ws-unread-news", "truncated-frames"];
 
-/// Goal: over HTTP and over QUIC attackers reach a real node, the honest are measured, and the table and the JSON say the same.
+/// Goal: over HTTP, WebSocket and QUIC attackers reach a real node, the honest are measured, and the table and the JSON say the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_survives_and_the_figures_say_so() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@
 mod account_queue;
 mod arrivals;
 mod candidates;
+mod content;
 mod dropped;
 mod error;
 mod floor;
@@ -24,7 +25,7 @@ use slipstream_executor::{Senders, Transaction, check_static};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{AccountValue, BatchHeader, BatchNumber, ChainConfig, Rules};
 use tokio::{
-    sync::{Notify, futures::Notified},
+    sync::{Notify, futures::Notified, watch},
     time::Instant,
 };
 
@@ -40,6 +41,7 @@ use crate::{config::PoolConfig, journal::Live};
 pub(crate) use self::candidates::Ahead;
 pub use self::{
     candidates::Candidates,
+    content::{ContentLimit, PoolContent, TooMuchContent},
     dropped::DropReason,
     error::{PoolError, Refused},
     maintain::maintain,
@@ -68,6 +70,8 @@ struct Shared {
     state: Mutex<State>,
     /// Told when the pool stops being empty, and now and then while it fills.
     arrived: Notify,
+    /// The count of arrivals, for those who tell others of them.
+    counted: watch::Sender<u64>,
     refused: RefusedCounts,
 }
 
@@ -86,7 +90,7 @@ pub(crate) struct Checked(Terms);
 /// The accounts in `index` are as of batch `head` or later.
 struct State {
     index: Index<Transaction>,
-    arrivals: Arrivals,
+    arrivals: Arrivals<Transaction>,
     dropped: Dropped,
     head: BatchNumber,
     /// The head at the last [`Pool::expire`].
@@ -114,8 +118,10 @@ impl Pool {
         let (index, dropped) = (Index::new(config, Instant::now()), Dropped::default());
         let state = Mutex::new(State { index, arrivals: Arrivals::default(), dropped, head, swept: head });
         let (arrived, refused) = (Notify::new(), RefusedCounts::default());
-        let senders = Arc::default();
-        Ok(Pool { shared: Arc::new(Shared { chain, rules, store, senders, state, arrived, refused }) })
+        let (senders, counted) = (Arc::default(), watch::Sender::new(0));
+        Ok(Pool {
+            shared: Arc::new(Shared { chain, rules, store, senders, state, arrived, counted, refused }),
+        })
     }
 
     /// Who signed what the pool took: for those who meet the same transactions later.
@@ -192,9 +198,11 @@ impl Pool {
         let (pending, hash, at) = (state.index.ready(), terms.hash, Instant::now());
         let arrival = Arrival { at, is_local: origin == Origin::Wallet };
         self.shared.senders.keep(&transaction);
+        let arrived = transaction.clone();
         state.index.insert(terms, transaction, account, arrival)?;
         state.dropped.forget(&hash);
-        state.arrivals.push(hash);
+        state.arrivals.push(hash, arrived.raw.len(), arrived);
+        self.shared.counted.send_replace(state.arrivals.count());
         if pending == 0 || state.index.sequence().is_multiple_of(ARRIVALS_PER_NOTICE) {
             self.shared.arrived.notify_one();
         }
@@ -350,6 +358,30 @@ impl Pool {
     /// have left the pool since. Of many thousands the first are forgotten.
     pub fn arrived_since(&self, mark: u64, max: usize) -> (Vec<B256>, u64) {
         self.shared.state.lock().arrivals.since(mark, max)
+    }
+
+    /// At most `max` transactions that were taken after a mark, in that order, though they may have left the pool since. None if one of
+    /// them is forgotten: of the last ones a few thousand are kept, fewer if they are long.
+    pub fn arrived_whole_since(&self, mark: u64, max: usize) -> Option<Vec<Transaction>> {
+        self.shared.state.lock().arrivals.whole_since(mark, max)
+    }
+
+    /// Follows [`Pool::arrivals`].
+    pub fn watch_arrivals(&self) -> watch::Receiver<u64> {
+        self.shared.counted.subscribe()
+    }
+
+    /// Whether a transaction is here and waits for a lower nonce or for funds.
+    pub fn is_waiting(&self, hash: &B256) -> bool {
+        self.shared.state.lock().index.is_waiting(hash)
+    }
+
+    /// What is in the pool, of one sender or of all.
+    ///
+    /// # Errors
+    /// If that is more than the limit, of which nothing is copied then.
+    pub fn content(&self, of: Option<&Address>, limit: ContentLimit) -> Result<PoolContent, TooMuchContent> {
+        self.shared.state.lock().index.content(of, limit)
     }
 
     /// Counts for status and metrics.

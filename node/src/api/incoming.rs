@@ -14,13 +14,20 @@ use crate::origin::Origin;
 const INCOMING_BYTES_MAX: usize = 128 << 20;
 /// Bodies up to this length need no room, so that long ones do not shut out ordinary calls.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// The part of the room that strangers leave to the operator's own hosts: one in so many.
+/// What may come beside a message of a socket before it is whole: frames with nothing in them, and what is read ahead of the next one.
+const MESSAGE_BYTES_BESIDE: usize = 256 << 10;
+/// What a frame of a client has beside its payload of at most 125 bytes: head and mask (RFC 6455, 5.2).
+const CONTROL_HEAD_BYTES: usize = 6;
+/// Bytes of the buffers that sockets have read long messages into, and keep for as long as they are open.
+const KEPT_BYTES_MAX: usize = 128 << 20;
+/// The part of the rooms that strangers leave to the operator's own hosts: one in so many.
 const RESERVED_SHARE: usize = 8;
 
 /// The room for long bodies.
 pub(super) struct Incoming {
     body_bytes_max: usize,
     room: Room,
+    kept: Room,
 }
 
 /// A body that has come whole, and its share of the room.
@@ -61,7 +68,23 @@ impl Unread {
 impl Incoming {
     /// For bodies of at most so many bytes.
     pub(super) fn new(body_bytes_max: usize) -> Incoming {
-        Incoming { body_bytes_max, room: Room::new(INCOMING_BYTES_MAX, INCOMING_BYTES_MAX / RESERVED_SHARE) }
+        let room = |bytes_max| Room::new(bytes_max, bytes_max / RESERVED_SHARE);
+        Incoming { body_bytes_max, room: room(INCOMING_BYTES_MAX), kept: room(KEPT_BYTES_MAX) }
+    }
+
+    /// Bytes of the longest body.
+    pub(super) fn body_bytes_max(&self) -> usize {
+        self.body_bytes_max
+    }
+
+    /// What the messages of a socket take, as they come.
+    pub(super) fn messages(&self, origin: Origin) -> Messages {
+        Messages {
+            bytes: 0,
+            bytes_max: 2 * self.body_bytes_max + MESSAGE_BYTES_BESIDE,
+            share: self.room.share(origin),
+            kept: self.kept.share(origin),
+        }
     }
 
     /// Reads a body to its end. What a request says about its length is believed only if it is too long: room is taken for what has
@@ -87,6 +110,45 @@ impl Incoming {
             bytes.extend_from_slice(&data);
         }
         Ok(Read { bytes, _share: share })
+    }
+}
+
+/// The bytes of a socket's message that is coming, and their share of the room.
+pub(super) struct Messages {
+    bytes: usize,
+    bytes_max: usize,
+    share: Share,
+    /// Of the longest message so far: the buffer that it was read into is not given back.
+    kept: Share,
+}
+
+impl Messages {
+    /// So many bytes have come.
+    ///
+    /// # Errors
+    /// If the message that they belong to must have ended before, or if there is no room for it.
+    pub(super) fn heard(&mut self, bytes: usize) -> Result<(), Unread> {
+        self.bytes += bytes;
+        if self.bytes > self.bytes_max {
+            return Err(Unread::TooLong { max: self.bytes_max });
+        }
+        // A buffer that grows takes up to twice its bytes.
+        let taken = self.bytes.next_power_of_two();
+        if self.bytes > SHORT_BYTES_MAX && !(self.share.grow_to(taken) && self.kept.grow_to(taken)) {
+            return Err(Unread::NoRoom);
+        }
+        Ok(())
+    }
+
+    /// A ping or a pong was among them, which belongs to no message.
+    pub(super) fn beside(&mut self, payload_bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(CONTROL_HEAD_BYTES + payload_bytes);
+    }
+
+    /// A message is whole: its share, and the next one begins.
+    pub(super) fn whole(&mut self) -> Share {
+        self.bytes = 0;
+        self.share.split()
     }
 }
 
@@ -129,5 +191,40 @@ mod tests {
         drop(held);
         assert!(read(host(1), 16 << 20).await.is_ok());
         assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
+    }
+
+    /// Goal: messages of sockets share the room of bodies, from their first long byte until they are answered, and none is without an end.
+    #[test]
+    fn messages_take_their_share_as_they_come() {
+        let incoming = Incoming::new(1 << 20);
+        let mut messages = incoming.messages(host(1));
+        messages.heard(SHORT_BYTES_MAX).unwrap();
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
+        messages.heard(1).unwrap();
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX - 2 * SHORT_BYTES_MAX);
+        messages.beside(0);
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX - 2 * SHORT_BYTES_MAX, "a pong ends no message");
+        let whole = messages.whole();
+        messages.heard(SHORT_BYTES_MAX).unwrap();
+        drop(whole);
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
+        let mut pongs = incoming.messages(host(1));
+        for _ in 0..1 << 20 {
+            pongs.heard(CONTROL_HEAD_BYTES + 4).unwrap();
+            pongs.beside(4);
+        }
+        assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX, "nor is it a part of one");
+        assert_eq!(
+            incoming.kept.free(),
+            KEPT_BYTES_MAX - 2 * SHORT_BYTES_MAX,
+            "as long as the socket is open"
+        );
+        let endless = (0..).take_while(|_| messages.heard(1 << 10).is_ok()).count();
+        assert_eq!(endless, ((2 << 20) + MESSAGE_BYTES_BESIDE - SHORT_BYTES_MAX) >> 10);
+        drop(messages);
+        assert_eq!(incoming.kept.free(), KEPT_BYTES_MAX);
+        let mut crowd: Vec<_> = (0..200).map(|_| incoming.messages(host(2))).collect();
+        let refused = crowd.iter_mut().filter_map(|one| one.heard(1 << 20).err()).collect::<Vec<_>>();
+        assert!(refused.len() > 100 && refused.iter().all(|one| *one == Unread::NoRoom), "{}", refused.len());
     }
 }

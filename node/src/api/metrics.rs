@@ -229,7 +229,15 @@ metrics! {
     "slipstream_pool_journal_bytes" pool_journal_bytes: IntGauge;
     /// Transactions that were refused or dropped, by reason, since start; "known" ones are here already.
     "slipstream_pool_refused_total" pool_refused: IntCounterVec ["reason"];
-    /// Callers that the API had no place for, by what was missing: a connection, a call, or room for a request or an answer.
+    /// WebSockets that are open now.
+    "slipstream_ws_sockets" ws_sockets: IntGauge;
+    /// WebSockets that were closed, by reason, since start.
+    "slipstream_ws_closed_total" ws_closed: IntCounterVec ["reason"];
+    /// Subscriptions of all WebSockets now, by kind.
+    "slipstream_ws_subscriptions" ws_subscriptions: IntGaugeVec ["kind"];
+    /// Notifications that were made for them, by kind, since start.
+    "slipstream_ws_notifications_total" ws_notifications: IntCounterVec ["kind"];
+    /// Callers that the API had no place for, by what was missing: a connection, a call, a socket, or room for a request or an answer.
     "slipstream_api_refused_total" api_refused: IntCounterVec ["missing"];
     /// JSON-RPC calls by method and outcome (ok or error); methods that do not exist count as "unknown".
     "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];

@@ -1,4 +1,4 @@
-//! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
+//! The HTTP side: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
 //! `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
@@ -12,11 +12,12 @@ pub(crate) mod listener;
 pub(crate) mod metrics;
 mod outgoing;
 pub mod peers;
-mod room;
+pub(crate) mod room;
 pub(crate) mod settled;
 mod spread;
 pub(crate) mod starting;
 pub mod status;
+mod ws;
 
 use std::{
     net::IpAddr,
@@ -48,6 +49,7 @@ use self::{
     listener::{Limited, Limits, Seat},
     metrics::Metrics,
     status::StatusSource,
+    ws::Sockets,
 };
 use crate::{
     blocking::Blocking,
@@ -82,6 +84,7 @@ pub(crate) struct Api {
     /// The last scrape, and when it was made. Held from sampling to encoding, or what one scrape has reset another would show.
     scrape: Arc<Mutex<Option<(Instant, Bytes)>>>,
     stats: inspect::CachedStats,
+    sockets: Arc<Sockets>,
 }
 
 impl Api {
@@ -92,6 +95,7 @@ impl Api {
         config: &ApiConfig,
     ) -> Api {
         Api {
+            sockets: Sockets::new(config, metrics.clone(), &context.feed),
             jsonrpc: JsonRpc::new(context, metrics.clone()),
             incoming: Incoming::new(config.max_body_bytes),
             metrics,
@@ -103,7 +107,7 @@ impl Api {
     }
 }
 
-/// Answers until told to stop, then finishes the requests that are in flight.
+/// Answers until told to stop, then finishes the requests that are in flight and tells those with sockets that it goes away.
 pub(crate) async fn serve(
     listener: TcpListener,
     config: ApiConfig,
@@ -112,9 +116,15 @@ pub(crate) async fn serve(
 ) -> Result<(), TaskError> {
     let refused = api.metrics.api_refused.with_label_values(&["connection"]);
     let listener = Limited::new(listener, limits(&config), vouched(&config.trusted_addresses), Some(refused));
+    let (following, sockets) = (api.jsonrpc.table().follow(shutdown.clone()), api.sockets.clone());
     let router = router(&config, api).into_make_service_with_connect_info::<Seat>();
-    axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await?;
-    Ok(())
+    let serving = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    let closing = async {
+        shutdown.cancelled().await;
+        sockets.close().await;
+    };
+    let (served, (), ()) = tokio::join!(async { serving.await }, following, closing);
+    Ok(served?)
 }
 
 fn limits(config: &ApiConfig) -> Limits {
@@ -133,7 +143,8 @@ pub(crate) fn vouched(addresses: &[IpAddr]) -> Vouched {
 
 fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     let router = Router::new()
-        .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)))
+        .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)).get(ws::upgrade))
+        .route("/ws", get(ws::upgrade))
         .route("/v1/status", get(status))
         .route("/v1/consensus/evidence", get(evidence))
         .route("/v1/consensus/settled", get(settled::settled))

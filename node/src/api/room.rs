@@ -9,7 +9,7 @@ use crate::origin::Origin;
 
 /// What may be taken. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Room(Arc<Mutex<State>>);
+pub(crate) struct Room(Arc<Mutex<State>>);
 
 struct State {
     all: usize,
@@ -22,23 +22,23 @@ struct State {
 
 impl Room {
     /// A room of which strangers leave `reserved` free for the operator's own hosts.
-    pub(super) fn new(all: usize, reserved: usize) -> Room {
+    pub(crate) fn new(all: usize, reserved: usize) -> Room {
         Room(Arc::new(Mutex::new(State { all, free: all, reserved, taken: HashMap::new() })))
     }
 
     /// A share in the name of a caller; nothing yet.
-    pub(super) fn share(&self, origin: Origin) -> Share {
+    pub(crate) fn share(&self, origin: Origin) -> Share {
         Share { room: self.clone(), origin, held: 0 }
     }
 
     #[cfg(test)]
-    pub(super) fn free(&self) -> usize {
+    pub(crate) fn free(&self) -> usize {
         self.0.lock().free
     }
 }
 
 /// What one holder has taken of a room, until it is dropped.
-pub(super) struct Share {
+pub(crate) struct Share {
     room: Room,
     origin: Origin,
     held: usize,
@@ -46,7 +46,7 @@ pub(super) struct Share {
 
 impl Share {
     /// Takes as much as is missing to `amount`, or tells that there is no room. What is more than the whole room goes alone.
-    pub(super) fn grow_to(&mut self, amount: usize) -> bool {
+    pub(crate) fn grow_to(&mut self, amount: usize) -> bool {
         let mut state = self.room.0.lock();
         let more = amount.min(state.all).saturating_sub(self.held);
         if more == 0 {
@@ -63,6 +63,12 @@ impl Share {
         *state.taken.entry(self.origin).or_default() += more;
         self.held += more;
         true
+    }
+
+    /// What was taken so far, apart; nothing is left of it here.
+    pub(crate) fn split(&mut self) -> Share {
+        let empty = self.room.share(self.origin);
+        std::mem::replace(self, empty)
     }
 }
 

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use miette::Result;
+use miette::{Result, miette};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::exit::{Exit, Failed, OrFail as _};
 
@@ -23,6 +25,12 @@ pub(super) fn authority(mut listen: SocketAddr) -> String {
     listen.to_string()
 }
 
+/// The HOST:PORT of a node's API.
+pub(super) fn authority_of(url: &str) -> Result<String> {
+    let rest = url.strip_prefix("http://").ok_or_else(|| miette!("{url} is not a URL http://HOST:PORT"))?;
+    Ok(rest.trim_end_matches('/').to_owned())
+}
+
 /// Asks the node at HOST:PORT for a page.
 pub(super) fn ask(authority: &str, path: &str) -> Result<String> {
     open(authority, path, request(authority, &format!("GET {path} HTTP/1.0"), ""))
@@ -33,6 +41,32 @@ pub(super) fn post(authority: &str, path: &str, json: &str) -> Result<String> {
     let head =
         format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}", json.len());
     open(authority, path, request(authority, &head, json))
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    result: Value,
+    error: Option<RpcError>,
+}
+
+#[derive(Deserialize)]
+struct RpcError {
+    code: i64,
+    message: String,
+}
+
+/// One JSON-RPC call of the node at HOST:PORT; the text of its result.
+pub(super) fn rpc(authority: &str, method: &str, params: &Value) -> Result<String> {
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let Answer { result, error } = parse(&post(authority, "/", &request.to_string())?)?;
+    match error {
+        Some(RpcError { code, message }) => {
+            let text = format!("http://{authority} refuses {method}: {message} (code {code})");
+            Err(Failed::new(Exit::Failure, text).into())
+        }
+        None => Ok(result.to_string()),
+    }
 }
 
 fn open(authority: &str, path: &str, answer: io::Result<String>) -> Result<String> {

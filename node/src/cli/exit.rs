@@ -12,6 +12,7 @@ use miette::{Diagnostic, Report, Result};
 use slipstream_config::ConfigError;
 use slipstream_consensus::{ConsensusError, RecordError};
 use slipstream_executor::ExecuteError;
+use slipstream_light::LightError;
 use slipstream_network::NetworkError;
 use slipstream_storage::{ExportError, StorageError};
 use slipstream_sync::SyncError;
@@ -95,6 +96,9 @@ fn known(error: &(dyn Error + 'static)) -> Option<Exit> {
     }
     if let Some(error) = error.downcast_ref::<NetworkError>() {
         return of_network(error);
+    }
+    if let Some(error) = error.downcast_ref::<LightError>() {
+        return Some(of_light(error));
     }
     if let Some(OutputError::Closed) = error.downcast_ref::<OutputError>() {
         return Some(Exit::ClosedPipe);
@@ -182,6 +186,17 @@ fn of_storage(error: &StorageError) -> Option<Exit> {
     }
 }
 
+/// What a node answered is not what the validators signed, unless time or another anchor helps.
+fn of_light(error: &LightError) -> Exit {
+    match error {
+        LightError::TooOld { .. } | LightError::UnknownEpoch { .. } => Exit::TryAgain,
+        LightError::Genesis(_)
+        | LightError::OtherWaypoint { .. }
+        | LightError::WaypointInsideEpoch { .. } => Exit::Config,
+        _ => Exit::Data,
+    }
+}
+
 fn of_lock(error: &LockError) -> Option<Exit> {
     match error {
         LockError::Held { .. } => Some(Exit::TryAgain),
@@ -230,10 +245,15 @@ impl Diagnostic for Failed {
     }
 }
 
+/// Longest text that is shown, in characters. It may quote what a hostile node answered.
+const TEXT_CHARS_MAX: usize = 8_192;
+
 impl Failed {
-    /// A failure that no error of the libraries describes.
+    /// A failure that no error of the libraries describes. Nothing that the text quotes can steer a terminal.
     pub(super) fn new(exit: Exit, text: impl Into<String>) -> Failed {
-        Failed { text: text.into(), help: None, exit, told: false }
+        let plain = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { ' ' } else { c };
+        let text = text.into().chars().take(TEXT_CHARS_MAX).map(plain).collect();
+        Failed { text, help: None, exit, told: false }
     }
 
     pub(super) fn of(error: &(dyn Error + 'static)) -> Failed {
@@ -338,5 +358,14 @@ mod tests {
             let failed = Failed::of(&error).to_string();
             assert_eq!(failed, error.to_string(), "no cause is said twice");
         }
+    }
+
+    /// Goal: what a hostile node answers neither steers the terminal nor floods it.
+    #[test]
+    fn quoted_text_is_plain_and_short() {
+        let text = Failed::new(Exit::Data, "the node says \u{1b}[2J\r\u{9b}gone\nand more").to_string();
+        assert_eq!(text, "the node says  [2J  gone\nand more");
+        let flood = Failed::new(Exit::Data, "é".repeat(TEXT_CHARS_MAX + 1)).to_string();
+        assert_eq!(flood.chars().count(), TEXT_CHARS_MAX);
     }
 }

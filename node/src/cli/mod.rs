@@ -18,6 +18,7 @@ mod source;
 mod status;
 mod sync_status;
 mod validators;
+mod verify_account;
 
 use std::{io, panic, process::ExitCode};
 
@@ -44,6 +45,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Ask a quorum of the validators, and believe nothing that fewer of them say
     Read(read::ReadArgs),
+    /// Ask any node for an account, and believe only what the chain's validators signed
+    VerifyAccount(verify_account::VerifyArgs),
     /// Show and change who certifies a chain's batches
     #[command(subcommand)]
     Validators(validators::ValidatorsCommand),
@@ -84,6 +87,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
         Command::Read(args) => read::read(args),
+        Command::VerifyAccount(args) => verify_account::verify_account(args),
         Command::Validators(command) => validators::validators(command),
         Command::Db(command) => db::db(command),
         Command::Snapshot(command) => snapshot::snapshot(command),

@@ -14,7 +14,7 @@ use slipstream_sync::Trust;
 use slipstream_types::{BatchNumber, Bytes, Certificate, PublicKey, codec};
 
 use super::{
-    ask::{ask, parse, post},
+    ask::{ask, authority_of, parse, post},
     exit::{Exit, Failed, OrFail as _},
     output::print,
 };
@@ -95,11 +95,6 @@ pub(super) fn read(args: &ReadArgs) -> Result<()> {
         if counts.is_empty() { "none answers".to_owned() } else { counts.join("; ") }
     );
     Err(Failed::new(Exit::TryAgain, text).into())
-}
-
-fn authority_of(url: &str) -> Result<String> {
-    let rest = url.strip_prefix("http://").ok_or_else(|| miette!("{url} is not a URL http://HOST:PORT"))?;
-    Ok(rest.trim_end_matches('/').to_owned())
 }
 
 /// How far each validator is, and why others do not count.

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use alloy_primitives::{B256, keccak256};
+use alloy_primitives::{B256, Bytes, keccak256};
 use parking_lot::Mutex;
 use slipstream_executor::{Senders as MetSenders, Transaction};
 use slipstream_storage::Store;
@@ -111,6 +111,11 @@ impl Batch {
     /// The receipts, or an error that says why there are none.
     pub(crate) fn receipts(&self) -> Result<&Receipts, RpcError> {
         self.receipts.as_ref().ok_or(RpcError::NotStored { what: "receipts", number: self.number() })
+    }
+
+    /// One transaction as it was signed; none if the batch has fewer.
+    pub(crate) fn raw(&self, index: usize) -> Result<Option<Bytes>, RpcError> {
+        Ok(self.body()?.transactions.get(index).map(|raw| Bytes::copy_from_slice(raw)))
     }
 
     /// One transaction. Its sender is recovered once, however often it is asked for.

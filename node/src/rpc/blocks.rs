@@ -15,7 +15,7 @@ use super::{
     RpcContext, RpcTransaction,
     batches::Batch,
     errors::{RpcError, RpcResult},
-    params::{BlockParam, args},
+    params::{BlockParam, Strict, args},
     table::Asker,
     transactions,
 };
@@ -95,6 +95,12 @@ pub(super) fn uncle_count<I: DeserializeOwned + Into<BlockParam>>(
     Ok(context.batch_number(id.into().0)?.map(|_| U64::ZERO))
 }
 
+/// `eth_getUncleByBlockNumberAndIndex` and `eth_getUncleByBlockHashAndIndex`: there are none.
+pub(super) fn uncle<I: DeserializeOwned>(_: &RpcContext, params: &Params<'_>) -> RpcResult<Option<Header>> {
+    let (_, Strict(_)): (I, Strict<u64>) = args(params)?;
+    Ok(None)
+}
+
 pub(super) fn to_block(
     chain: &ChainConfig,
     batch: &Batch,
@@ -118,7 +124,7 @@ pub(super) fn to_block(
     Ok(block.with_withdrawals(Some(Default::default())))
 }
 
-fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
+pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
     let header = &batch.header;
     let rules = chain.rules_at(header.number, header.timestamp_ms);
     let mut logs_bloom = Bloom::ZERO;

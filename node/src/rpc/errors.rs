@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use alloy_primitives::Bytes;
-use jsonrpsee::types::{ErrorObjectOwned, error::INTERNAL_ERROR_CODE, error::INVALID_PARAMS_CODE};
+use alloy_primitives::{B256, Bytes};
+use jsonrpsee::types::{
+    ErrorObjectOwned,
+    error::{INTERNAL_ERROR_CODE, INVALID_PARAMS_CODE, METHOD_NOT_FOUND_CODE},
+};
 use slipstream_consensus::SubmitError;
 use slipstream_executor::{ExecuteError, TransactionError};
 use slipstream_storage::StorageError;
@@ -17,6 +20,11 @@ const SERVER_ERROR_CODE: i32 = -32000;
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
 /// What geth answers for a reverted call, with the revert data.
 const REVERTED_CODE: i32 = 3;
+/// Of EIP-7966: taken, and not in a batch in time, or not able to be in one.
+const NOT_INCLUDED_CODE: i32 = 4;
+const NOT_READY_CODE: i32 = 5;
+/// What geth answers to `eth_subscribe` over HTTP.
+const NOTIFICATIONS_UNSUPPORTED_CODE: i32 = -32001;
 
 /// "Pruned history unavailable" in Ethereum's execution APIs.
 const PRUNED_CODE: i32 = 4444;
@@ -35,8 +43,18 @@ pub(crate) enum RpcError {
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
     #[error("batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
+    #[error(
+        "no certificate of batch {asked} or a later one is here yet, so that nothing of it can be proved; try again when the node is in sync"
+    )]
+    NotCertified { asked: BatchNumber },
+    // The first words are geth's.
+    #[error(
+        "the method eth_getProof does not exist/is not available: the state is no Merkle-Patricia trie, and no block hash of Ethereum's \
+         stands for it; slipstream_getProof proves accounts and slots by the validators' signatures (docs/light-clients.md)"
+    )]
+    NoTrie,
     #[error("unknown block {0}")]
-    UnknownBlock(alloy_primitives::B256),
+    UnknownBlock(B256),
     #[error(
         "the {what} of batch {number} are not stored: this node pruned them, or took the batch as a state change or from a snapshot; ask a node that keeps them"
     )]
@@ -53,6 +71,18 @@ pub(crate) enum RpcError {
     FilterNotFound,
     #[error("filter is being polled: wait for that answer before you ask again")]
     FilterBusy,
+    #[error("notifications not supported")]
+    NotificationsUnsupported,
+    #[error("no {0:?} subscription in eth namespace")]
+    NoSuchSubscription(String),
+    #[error("subscription not found")]
+    SubscriptionNotFound,
+    #[error("The transaction was added to the transaction pool but wasn't processed in {time:?}")]
+    NotIncluded { hash: B256, time: Duration },
+    #[error(
+        "The transaction was added to the transaction pool but cannot be processed due to a missing nonce or insufficient funds"
+    )]
+    NotReady { hash: B256 },
     #[error("nobody waits for the answer any more")]
     NobodyWaits,
     // The first words are geth's.
@@ -119,11 +149,24 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::Reverted { output, .. } => {
                 return ErrorObjectOwned::owned(REVERTED_CODE, message, Some(output));
             }
+            RpcError::NotIncluded { hash, .. } => {
+                return ErrorObjectOwned::owned(NOT_INCLUDED_CODE, message, Some(hash));
+            }
+            RpcError::NotReady { hash } => {
+                return ErrorObjectOwned::owned(NOT_READY_CODE, message, Some(hash));
+            }
+            RpcError::NotificationsUnsupported => NOTIFICATIONS_UNSUPPORTED_CODE,
+            RpcError::NoSuchSubscription(_) => METHOD_NOT_FOUND_CODE,
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::Simulation { code, .. } => code,
             RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
-            RpcError::Storage(StorageError::StateNotKept { .. }) => SERVER_ERROR_CODE,
+            RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
+            RpcError::Storage(
+                StorageError::StateNotKept { .. }
+                | StorageError::NotProvable { .. }
+                | StorageError::TreeInUse { .. },
+            ) => SERVER_ERROR_CODE,
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Damaged(_) | RpcError::Internal { .. } => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(Instant::now()) {
@@ -133,10 +176,12 @@ impl From<RpcError> for ErrorObjectOwned {
             }
             RpcError::StateNotKept { .. }
             | RpcError::BeyondHead { .. }
+            | RpcError::NotCertified { .. }
             | RpcError::UnknownBlock(_)
             | RpcError::NotStored { .. }
             | RpcError::FilterNotFound
             | RpcError::FilterBusy
+            | RpcError::SubscriptionNotFound
             | RpcError::NobodyWaits
             | RpcError::CallTimedOut { .. }
             | RpcError::Rejected(_) => SERVER_ERROR_CODE,

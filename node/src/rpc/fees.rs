@@ -2,7 +2,7 @@
 
 use alloy_consensus::Transaction as _;
 use alloy_eips::eip2718::Decodable2718;
-use alloy_primitives::U256;
+use alloy_primitives::{U64, U256};
 use alloy_rpc_types_eth::{BlockId, FeeHistory};
 use jsonrpsee::types::Params;
 use slipstream_executor::Envelope;
@@ -22,6 +22,9 @@ const HISTORY_MAX: u64 = 1_024;
 const HISTORY_WITH_TIPS_MAX: u64 = 64;
 /// Percentiles in one request, as in geth.
 const PERCENTILES_MAX: usize = 100;
+
+/// What a blob would cost per unit of blob gas if there were any: the least that there is.
+pub(super) const BLOB_BASE_FEE_WEI: U64 = U64::from_limbs([1]);
 
 /// The tip that gets a transaction into the next batch unless batches are full: a tenth of the base fee, so that it is
 /// small beside what is paid anyway, and not zero, so that it orders before those that pay nothing.
@@ -64,7 +67,7 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
     let count = newest.since(oldest) + 1;
     let mut history = FeeHistory {
         base_fee_per_gas: Vec::new(),
-        base_fee_per_blob_gas: vec![1; count as usize + 1],
+        base_fee_per_blob_gas: vec![BLOB_BASE_FEE_WEI.to(); count as usize + 1],
         blob_gas_used_ratio: vec![0.0; count as usize],
         oldest_block: oldest.get(),
         ..FeeHistory::default()

@@ -44,9 +44,10 @@ impl Lane {
     pub(super) fn of(method: &str) -> Lane {
         match method {
             "eth_call" | "eth_estimateGas" | "eth_createAccessList" | "eth_simulateV1" => Lane::Calls,
-            "eth_feeHistory" | "eth_getBlockReceipts" => Lane::Calls,
+            "txpool_content" | "txpool_contentFrom" | "txpool_inspect" => Lane::Calls,
+            "eth_feeHistory" | "eth_getBlockReceipts" | "slipstream_getProof" => Lane::Calls,
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
-            "eth_sendRawTransaction" => Lane::Transactions,
+            "eth_sendRawTransaction" | super::send_sync::NAME => Lane::Transactions,
             traced if traced.starts_with("debug_trace") || traced.starts_with("trace_") => Lane::Traces,
             _ => Lane::Reads,
         }

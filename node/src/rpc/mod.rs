@@ -7,23 +7,32 @@ mod access_list;
 mod batches;
 mod blocks;
 mod call;
+mod caller;
+mod effect;
 mod errors;
+mod feed;
 mod fees;
 mod lanes;
 mod logs;
 mod params;
+mod raw;
+pub(crate) mod send_sync;
+mod proofs;
 mod senders;
 mod simulate;
 mod state;
+mod subscriptions;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 mod trace;
 mod transactions;
+mod txpool;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use alloy_primitives::U64;
+use alloy_primitives::{B256, Bytes, U64, keccak256};
+use jsonrpsee::types::Params;
 use serde_json::{Value, json};
 use slipstream_consensus::{Forwarder, Pool};
 use slipstream_executor::Envelope;
@@ -33,15 +42,19 @@ use slipstream_types::{ChainConfig, Clock};
 
 pub(crate) use self::{
     batches::Batches,
+    caller::Caller,
+    effect::Effect,
+    feed::{Feed, News},
     lanes::Lane,
-    logs::{Filters, LogIndex, Poll},
+    logs::{Filters, LogIndex},
+    subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies, Turn},
     table::{Reply, Table},
     trace::TraceLimits,
 };
 use self::{
     errors::{RpcError, RpcResult},
     lanes::Lanes,
-    params::{Hash, Number},
+    params::{Hash, Number, Strict, args},
 };
 use crate::health::HealthSource;
 
@@ -60,8 +73,11 @@ pub(crate) struct RpcContext {
     pub(crate) batches: Batches,
     pub(crate) log_index: Arc<LogIndex>,
     pub(crate) filters: Arc<Filters>,
+    pub(crate) feed: Arc<Feed>,
     /// How long an `eth_call` or `eth_estimateGas` may run.
     pub(crate) call_time_max: Duration,
+    /// How long an `eth_sendRawTransactionSync` may wait.
+    pub(crate) send_sync_time_max: Duration,
     pub(crate) trace_limits: TraceLimits,
 }
 
@@ -79,6 +95,7 @@ pub(crate) fn table(context: RpcContext) -> Table {
 fn methods(context: RpcContext, lanes: Lanes) -> Table {
     let mut table = Table::new(context, lanes);
     table.plain("web3_clientVersion", |_| Ok(client_version()));
+    table.add("web3_sha3", sha3);
     table.plain("net_version", |context| Ok(context.chain.chain_id.to_string()));
     table.plain("net_listening", |_| Ok(true));
     table.plain("net_peerCount", |context| Ok(U64::from(context.transport.peers().len())));
@@ -97,6 +114,7 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
 
     table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)?));
     table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)?));
+    table.plain("eth_blobBaseFee", |_| Ok(fees::BLOB_BASE_FEE_WEI));
     table.add_long("eth_feeHistory", fees::history);
 
     table.plain("eth_blockNumber", blocks::block_number);
@@ -107,22 +125,57 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>);
     table.add("eth_getUncleCountByBlockNumber", blocks::uncle_count::<Number>);
     table.add("eth_getUncleCountByBlockHash", blocks::uncle_count::<Hash>);
+    table.add("eth_getUncleByBlockNumberAndIndex", blocks::uncle::<Number>);
+    table.add("eth_getUncleByBlockHashAndIndex", blocks::uncle::<Hash>);
 
     table.add_long("eth_sendRawTransaction", transactions::send_raw);
+    table.add_effect(send_sync::NAME, send_sync::send);
     table.add("eth_getTransactionByHash", transactions::by_hash);
     table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);
     table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>);
     table.add("eth_getTransactionReceipt", transactions::receipt);
+    table.add("eth_getRawTransactionByHash", raw::by_hash);
+    table.add("eth_getRawTransactionByBlockNumberAndIndex", raw::by_index::<Number>);
+    table.add("eth_getRawTransactionByBlockHashAndIndex", raw::by_index::<Hash>);
+    table.add("debug_getRawTransaction", raw::by_hash);
+
+    table.add("eth_getProof", proofs::no_trie);
+    table.add_long("slipstream_getProof", proofs::proof);
+    table.add("slipstream_getEpochChanges", proofs::epoch_changes);
+    table.add("slipstream_getWaypoint", proofs::waypoint);
 
     table.add_long("eth_getLogs", logs::logs);
     table.add_long("eth_newFilter", logs::filters::new_filter);
     table.add_long("eth_newBlockFilter", logs::filters::new_block_filter);
     table.add_long("eth_newPendingTransactionFilter", logs::filters::new_pending_filter);
     table.add("eth_uninstallFilter", logs::filters::uninstall);
-    table.add_poll("eth_getFilterChanges", logs::filters::changes);
+    table.add_effect("eth_getFilterChanges", logs::filters::changes);
     table.add_long("eth_getFilterLogs", logs::filters::filter_logs);
+    table.add_effect("eth_subscribe", subscriptions::subscribe);
+    table.add_long("eth_unsubscribe", subscriptions::unsubscribe);
+
+    table.plain("txpool_status", txpool::status);
+    table.add_long("txpool_content", txpool::content);
+    table.add_long("txpool_contentFrom", txpool::content_from);
+    table.add_long("txpool_inspect", txpool::inspect);
     trace::add(&mut table);
+
+    // Last, because it names what is there.
+    let modules = modules(table.names());
+    table.plain("rpc_modules", move |_| Ok(modules.clone()));
     table
+}
+
+/// `rpc_modules`: the namespaces of the methods that there are, all in their first version, as in geth.
+fn modules(names: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, &'static str> {
+    let namespaces = names.filter_map(|name| name.split_once('_')).map(|(namespace, _)| namespace);
+    namespaces.chain(["rpc"]).map(|namespace| (namespace, "1.0")).collect()
+}
+
+/// `web3_sha3`: Keccak-256, whatever its name.
+fn sha3(_: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
+    let (Strict(data),): (Strict<Bytes>,) = args(params)?;
+    Ok(keccak256(&data))
 }
 
 /// `eth_syncing`: false at the head, while following it closely, and where the chain itself stands still: then there is nothing to sync.

@@ -4,6 +4,7 @@ use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag};
 use jsonrpsee::types::Params;
 use slipstream_storage::View;
+use slipstream_types::BatchNumber;
 
 use super::{
     RpcContext,
@@ -16,16 +17,7 @@ impl RpcContext {
     pub(super) fn state_at(&self, id: BlockId) -> Result<View, RpcError> {
         let view = self.store.view()?;
         let head = view.head().number;
-        let asked = match id {
-            BlockId::Number(BlockNumberOrTag::Number(number)) => slipstream_types::BatchNumber::new(number),
-            BlockId::Number(BlockNumberOrTag::Earliest) => slipstream_types::BatchNumber::GENESIS,
-            // A certified batch is final, and what is pending is not executed anywhere yet.
-            BlockId::Number(_) => head,
-            BlockId::Hash(hash) => {
-                let found = self.store.find_header(&hash.block_hash.into())?;
-                found.ok_or(RpcError::UnknownBlock(hash.block_hash))?
-            }
-        };
+        let asked = self.asked(id, head)?;
         match asked.cmp(&head) {
             std::cmp::Ordering::Equal => Ok(view),
             std::cmp::Ordering::Less => match self.store.view_of(asked)? {
@@ -34,6 +26,20 @@ impl RpcContext {
             },
             std::cmp::Ordering::Greater => Err(RpcError::BeyondHead { asked, head }),
         }
+    }
+
+    /// The batch that a block id names, where `latest` is the newest that there is. It may be above that.
+    pub(super) fn asked(&self, id: BlockId, latest: BatchNumber) -> Result<BatchNumber, RpcError> {
+        Ok(match id {
+            BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
+            BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber::GENESIS,
+            // A certified batch is final, and what is pending is not executed anywhere yet.
+            BlockId::Number(_) => latest,
+            BlockId::Hash(hash) => {
+                let found = self.store.find_header(&hash.block_hash.into())?;
+                found.ok_or(RpcError::UnknownBlock(hash.block_hash))?
+            }
+        })
     }
 }
 

@@ -9,9 +9,11 @@ use slipstream_consensus::JournalError;
 
 use super::{
     RpcContext,
+    caller::Caller,
+    effect::Effect,
     errors::{RpcError, RpcResult},
     lanes::{Lane, Lanes},
-    logs::filters::Poll,
+    subscriptions::Listening,
 };
 use crate::{leash::Leash, origin::Origin};
 
@@ -20,6 +22,8 @@ pub(super) struct Asker<'a> {
     pub(super) origin: Origin,
     /// Cut when nobody waits any more.
     pub(super) leash: &'a Leash,
+    /// Where news can be told; none over HTTP.
+    pub(super) listening: Option<&'a Listening>,
 }
 
 impl Asker<'_> {
@@ -34,16 +38,16 @@ impl Asker<'_> {
 pub(crate) struct Reply {
     /// The result as it is sent, or why there is none.
     pub(crate) result: Result<Box<RawValue>, ErrorObjectOwned>,
-    /// What moves on once the answer is on its way: dropped, the next poll answers the same again.
-    pub(crate) poll: Option<Poll>,
+    /// What happens once the answer is on its way: dropped, nothing does.
+    pub(crate) effect: Option<Effect>,
 }
 
 type Method = dyn Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> Reply + Send + Sync;
 
 /// All methods and what they work on.
 pub(crate) struct Table {
-    context: Arc<RpcContext>,
-    lanes: Lanes,
+    pub(super) context: Arc<RpcContext>,
+    pub(super) lanes: Lanes,
     methods: BTreeMap<&'static str, Arc<Method>>,
 }
 
@@ -79,26 +83,23 @@ impl Table {
         name: &'static str,
         method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> RpcResult<T> + Send + Sync + 'static,
     ) {
-        self.add_poll(name, move |context, params, asker| (method(context, params, asker), None));
+        self.add_effect(name, move |context, params, asker| (method(context, params, asker), None::<Effect>));
     }
 
-    /// A method whose answer moves something on.
-    pub(super) fn add_poll<T: Serialize>(
+    /// A method whose answer brings something about.
+    pub(super) fn add_effect<T: Serialize, E: Into<Effect>>(
         &mut self,
         name: &'static str,
-        method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> (RpcResult<T>, Option<Poll>)
-        + Send
-        + Sync
-        + 'static,
+        method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> (RpcResult<T>, Option<E>) + Send + Sync + 'static,
     ) {
         let method = move |context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>| {
-            let (result, poll) = method(context, params, asker);
+            let (result, effect) = method(context, params, asker);
             let write = |result| {
                 // What took long to find mostly takes long to write.
                 asker.still_waits()?;
                 to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into())
             };
-            Reply { result: result.and_then(write), poll }
+            Reply { result: result.and_then(write), effect: effect.map(Into::into) }
         };
         self.methods.insert(name, Arc::new(method));
     }
@@ -109,7 +110,6 @@ impl Table {
     }
 
     /// The names of all methods, in order.
-    #[cfg(test)]
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.methods.keys().copied()
     }
@@ -124,17 +124,28 @@ impl Table {
 
     /// Calls a method on a thread of its lane, which may block and writes the answer too; none if there is no such method. A call that
     /// is given up before it has a thread costs nothing; afterwards methods that take long are told, and end.
-    pub(crate) async fn call(&self, origin: Origin, name: &str, params: Option<&RawValue>) -> Option<Reply> {
+    pub(crate) async fn call(
+        &self,
+        caller: impl Into<Caller>,
+        name: &str,
+        params: Option<&RawValue>,
+    ) -> Option<Reply> {
+        let Caller { origin, listening } = caller.into();
         let (name, method) = self.methods.get_key_value(name)?;
         let (context, method) = (self.context.clone(), method.clone());
         let lane = self.lanes.of(Lane::of_call(name, params));
         let params = params.map_or("[]", RawValue::get).to_owned();
-        let call =
-            move |leash: &Leash| method(&context, &Params::new(Some(&params)), &Asker { origin, leash });
+        let call = move |leash: &Leash| {
+            let asker = Asker { origin, leash, listening: listening.as_ref() };
+            method(&context, &Params::new(Some(&params)), &asker)
+        };
         let reply = lane.run_while_awaited(origin, call).await;
-        Some(reply.unwrap_or_else(|panic| Reply {
-            result: Err(RpcError::internal(name, &panic).into()),
-            poll: None,
-        }))
+        Some(match reply {
+            Ok(Reply { effect: Some(Effect::Receipt(awaited)), .. }) => {
+                Reply { result: self.receipt(origin, awaited).await, effect: None }
+            }
+            Ok(reply) => reply,
+            Err(panic) => Reply { result: Err(RpcError::internal(name, &panic).into()), effect: None },
+        })
     }
 }

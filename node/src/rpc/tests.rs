@@ -2,6 +2,7 @@
 
 mod calls;
 mod methods;
+mod pool;
 mod shown;
 mod simulate;
 mod trace;
@@ -27,14 +28,14 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Batches, LogIndex, RpcContext, Table, TraceLimits,
+    Batches, Feed, LogIndex, RpcContext, Table, TraceLimits,
     batches::Batch,
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
     lanes::{Lane, Lanes},
-    methods,
+    methods, send_sync,
     senders::KnownSenders,
-    table, transactions,
+    table, transactions, txpool,
 };
 use crate::{
     clock::SystemClock,
@@ -72,7 +73,12 @@ where
 
 /// A transaction that the pool takes.
 pub(crate) fn raw() -> Bytes {
-    signed(transfer(1, 1_000_000))
+    raw_at(1)
+}
+
+/// The same with another nonce.
+pub(crate) fn raw_at(nonce: u64) -> Bytes {
+    signed(transfer(nonce, 1_000_000))
 }
 
 fn transfer(nonce: u64, tip: u128) -> TxEip1559 {
@@ -198,13 +204,15 @@ pub(crate) fn context() -> RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
         chain: chain(),
         forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), &[validator], None).unwrap(),
-        pool,
+        pool: pool.clone(),
         transport,
         health: Arc::new(health),
         clock,
         log_index: Arc::new(LogIndex::new(store.clone())),
         filters: Arc::default(),
+        feed: Feed::new(&store, pool.clone()).unwrap(),
         call_time_max: Duration::from_secs(5),
+        send_sync_time_max: Duration::from_secs(20),
         trace_limits: TraceLimits { time_max: Duration::from_secs(5), bytes_max: 64 << 20 },
         store,
     }
@@ -222,8 +230,8 @@ impl Fixture {
     pub(super) async fn ask_as(&self, origin: Origin, method: &str, params: Value) -> Value {
         let params = to_raw_value(&params).unwrap();
         let reply = self.0.call(origin, method, Some(&params)).await.expect("there is such a method");
-        if let Some(poll) = reply.poll {
-            poll.told();
+        if let Some(effect) = reply.effect {
+            effect.told();
         }
         match reply.result {
             Ok(result) => json!({ "result": result }),
@@ -241,4 +249,9 @@ impl Fixture {
         let answer = self.ask(method, params).await;
         (answer["error"]["code"].as_i64().unwrap(), answer["error"]["message"].as_str().unwrap().to_owned())
     }
+}
+
+/// A failure with this text.
+pub(crate) fn internal_error(text: &str) -> RpcError {
+    RpcError::Rejected(text.to_owned())
 }

@@ -48,8 +48,13 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
 /// `eth_getTransactionReceipt`
 pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<TransactionReceipt>> {
     let (Strict(hash),): (Hash,) = args(params)?;
-    match find(context, &hash)? {
-        Some((batch, index)) => Ok(to_receipt(&context.chain, &batch, index)?),
+    Ok(receipt_of(context, &hash)?)
+}
+
+/// The receipt of a transaction, if it is committed.
+pub(super) fn receipt_of(context: &RpcContext, hash: &B256) -> Result<Option<TransactionReceipt>, RpcError> {
+    match find(context, hash)? {
+        Some((batch, index)) => to_receipt(&context.chain, &batch, index),
         None => Ok(None),
     }
 }
@@ -88,7 +93,7 @@ pub(super) fn to_transaction(
 }
 
 /// A transaction that is in no batch yet.
-fn pending(decoded: &Decoded) -> RpcTransaction {
+pub(super) fn pending(decoded: &Decoded) -> RpcTransaction {
     RpcTransaction {
         inner: Recovered::new_unchecked((*decoded.envelope).clone(), decoded.sender),
         block_hash: None,

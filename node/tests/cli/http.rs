@@ -130,7 +130,7 @@ fn strangers_and_idlers() {
 }
 
 /// A connection from an address 127.0.x.y of this machine: all but 127.0.0.1 are strangers.
-fn connect_from(node: &Running, host: u16) -> TcpStream {
+pub(crate) fn connect_from(node: &Running, host: u16) -> TcpStream {
     let [third, last] = host.to_be_bytes();
     let connect = async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();

@@ -9,6 +9,7 @@ mod health;
 mod http;
 mod offline;
 mod process;
+mod socket;
 mod status;
 
 use std::{

@@ -26,6 +26,26 @@ pub enum StorageError {
         /// The batch.
         number: BatchNumber,
     },
+    /// Rows are proved at the head, and at a few states before it.
+    #[error(
+        "the state of batch {number} cannot be proved here: {reason}; ask for a batch from {first} to the head, {head}, the later the better"
+    )]
+    NotProvable {
+        /// The batch that was asked for.
+        number: BatchNumber,
+        /// The first one that is not too old.
+        first: BatchNumber,
+        /// The head.
+        head: BatchNumber,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A commit has the head's tree for longer than a reader waits.
+    #[error("the state of batch {number} cannot be proved while many batches are committed at once: try again in some seconds")]
+    TreeInUse {
+        /// The batch that was asked for.
+        number: BatchNumber,
+    },
     /// The rows that batches replace are more than one write can keep.
     #[error(
         "the {count} rows before a write of several batches have {bytes} bytes: commit fewer batches at once"
@@ -295,6 +315,7 @@ impl StorageError {
         matches!(
             self,
             StorageError::Locked { .. }
+                | StorageError::TreeInUse { .. }
                 | StorageError::Restore(RestoreError::DamagedRows { .. })
                 | StorageError::RangeDelta(RangeDeltaError::HeadMoved { .. })
         )

@@ -13,6 +13,7 @@ mod headers;
 mod history;
 mod history_lives;
 mod model;
+mod provable;
 mod prune;
 mod range_delta;
 mod range_delta_refused;

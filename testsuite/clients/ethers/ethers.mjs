@@ -1,7 +1,7 @@
 // An unmodified ethers client against one node: node ethers.mjs API_URL SECRET_KEY ARTIFACTS_JSON
 // Prints what it saw as one JSON object; the test compares it.
 import { readFileSync } from "node:fs";
-import { ContractFactory, JsonRpcProvider, Wallet, parseEther } from "ethers";
+import { ContractFactory, JsonRpcProvider, Wallet, WebSocketProvider, getAddress, parseEther } from "ethers";
 
 const [url, key, artifacts] = process.argv.slice(2);
 const { Token } = JSON.parse(readFileSync(artifacts, "utf8")).contracts;
@@ -80,12 +80,36 @@ await token.off(rich);
 seen.heard = heard;
 seen.listeners = await token.listenerCount();
 
+// The same over a WebSocket, where the node tells what is new. Nothing says when a subscription has begun: transfers go on until one is heard.
+const socket = new WebSocketProvider(url.replace(/^http/, "ws"), undefined, { cacheTimeout: -1 });
+const told = { blocks: [], transfers: [], pending: new Set() };
+socket.on("block", (number) => told.blocks.push(number));
+socket.on("pending", (hash) => told.pending.add(hash));
+const live = token.connect(socket);
+live.on(live.filters.Transfer(wallet.address), ({ args: [from, to, value] }) => told.transfers.push({ from, to, value }));
+const third = getAddress("0x00000000000000000000000000000000000bee03");
+let announced;
+do {
+  announced = await token.transfer(third, 1n);
+  await announced.wait();
+  await new Promise((resolve) => provider.once("block", resolve));
+} while (!told.transfers.length || !told.pending.has(announced.hash) || told.blocks.length < 20);
+const [one] = told.transfers;
+seen.socket = {
+  gaps: told.blocks.filter((number, index) => index && number !== told.blocks[index - 1] + 1),
+  transfer: one.from === wallet.address && one.to === third && one.value === 1n,
+  once: new Set(told.blocks).size === told.blocks.length,
+  chainId: (await socket.getNetwork()).chainId,
+};
+await live.removeAllListeners();
+await socket.destroy();
+
 // All logs of a chain that is longer than what was once the longest range.
 while ((await provider.getBlockNumber()) <= 1_100) {
   await new Promise((resolve) => provider.once("block", resolve));
 }
 const all = await token.queryFilter("Transfer");
-seen.all = all.map(({ args }) => args.value);
+seen.all = all.filter(({ args }) => args.to !== third).map(({ args }) => args.value);
 seen.some = (await token.queryFilter(token.filters.Transfer(null, other))).map(({ blockNumber }) => blockNumber === last.blockNumber);
 seen.none = await token.queryFilter(token.filters.Transfer(other));
 

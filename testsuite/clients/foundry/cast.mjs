@@ -4,8 +4,8 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 
 const [url, key] = process.argv.slice(2);
-const cast = async (command, ...args) => {
-  const { stdout } = await promisify(execFile)("node_modules/.bin/cast", [command, "--rpc-url", url, ...args]);
+const cast = async (...args) => {
+  const { stdout } = await promisify(execFile)("node_modules/.bin/cast", args, { env: { ...process.env, ETH_RPC_URL: url } });
   return stdout;
 };
 const json = async (...args) => JSON.parse(await cast(...args));
@@ -28,6 +28,11 @@ seen.before = [
   (await cast("nonce", sender, "--block", before)).trim(),
 ];
 seen.spent = BigInt(await cast("balance", sender, "--block", before)) > BigInt(await cast("balance", sender));
+
+// Answered with the receipt.
+const sync = await send("--sync", contract, seven);
+seen.sync = Number(sync.status);
+seen.pool = Object.keys(await json("tx-pool", "status")).sort();
 
 // Executed again by cast itself, on states of the past.
 const run = await cast("run", written.transactionHash);

@@ -1,4 +1,4 @@
-// An unmodified viem client against one node: node viem.mjs API_URL SECRET_KEY
+// An unmodified viem client against one node, and for what both have to tell alike another: node viem.mjs API_URL SECRET_KEY OTHER_API_URL
 // Prints what it saw as one JSON object; the test compares it.
 import {
   concat,
@@ -10,10 +10,13 @@ import {
   numberToHex,
   pad,
   parseAbi,
+  parseAbiItem,
+  toEventSelector,
+  webSocket,
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 
-const [url, key] = process.argv.slice(2);
+const [url, key, otherUrl] = process.argv.slice(2);
 const chain = defineChain({
   id: 7357,
   name: "Slipstream devnet",
@@ -121,4 +124,60 @@ seen.blobs = await client.sendRawTransaction({ serializedTransaction: blobs }).t
   (error) => error.details.split(":")[0],
 );
 
+// A receipt with the answer, of a contract whose calls log Ping(42).
+seen.blobBaseFee = await client.getBlobBaseFee();
+const sendNow = async (transaction) => {
+  const request = await wallet.prepareTransactionRequest({ account, ...transaction });
+  return wallet.sendRawTransactionSync({ serializedTransaction: await account.signTransaction(request), timeout: 10_000 });
+};
+const ping = parseAbiItem("event Ping(uint256 value)");
+const runtime = `602a5f527f${toEventSelector(ping).slice(2)}60205fa100`;
+const deployed = await sendNow({ data: `0x602a8060095f395ff3${runtime}` });
+seen.deployed = deployed.status;
+const raw = await client.request({ method: "eth_getRawTransactionByHash", params: [deployed.transactionHash] });
+seen.raw = raw.startsWith("0x02");
+// What is in a batch leaves the pool soon after.
+do {
+  seen.txpool = await client.request({ method: "txpool_status" });
+} while (seen.txpool.pending !== "0x0");
+const ahead = await wallet.prepareTransactionRequest({ account, to: somebody, value: 1n, nonce: 1_000, gas: 21_000n });
+seen.gap = await wallet.sendRawTransactionSync({ serializedTransaction: await account.signTransaction(ahead) }).then(
+  () => "was processed",
+  ({ cause, code }) => code ?? cause?.code,
+);
+
+// What is told over WebSockets. Nothing says when a subscription has begun: pings go on until one is heard.
+const open = (url) => createPublicClient({ chain, transport: webSocket(url.replace(/^http/, "ws")), cacheTime: 0 });
+const [socket, other] = [open(url), open(otherUrl)];
+const failed = (error) => {
+  console.error(error);
+  process.exit(1);
+};
+const headsOf = async (client) => {
+  const heads = new Map();
+  const onData = ({ result }) => heads.set(result.number, JSON.stringify(result));
+  await client.transport.subscribe({ params: ["newHeads"], onData, onError: failed });
+  return heads;
+};
+const [ours, theirs] = await Promise.all([headsOf(socket), headsOf(other)]);
+const told = { blocks: [], logs: [], hashes: [] };
+const stops = [
+  socket.watchBlocks({ onBlock: ({ number }) => told.blocks.push(number), onError: failed }),
+  socket.watchEvent({ address: deployed.contractAddress, event: ping, onLogs: (logs) => told.logs.push(...logs), onError: failed }),
+  socket.watchPendingTransactions({ onTransactions: (hashes) => told.hashes.push(...hashes), onError: failed }),
+];
+const common = () => [...ours.keys()].filter((number) => theirs.has(number));
+let last;
+do {
+  last = await sendNow({ to: deployed.contractAddress });
+} while (!told.logs.length || told.blocks.length < 3 || !told.hashes.includes(last.transactionHash) || common().length < 5);
+seen.watched = {
+  blocks: told.blocks.every((number, index) => !index || number >= told.blocks[index - 1]),
+  log: told.logs[0].args.value,
+  gaps: [...ours.keys()].map(Number).filter((number, index, all) => index && number !== all[index - 1] + 1),
+  same: common().every((number) => ours.get(number) === theirs.get(number)),
+};
+stops.forEach((stop) => stop());
+
 console.log(JSON.stringify(seen, (_, value) => (typeof value === "bigint" ? value.toString() : value)));
+process.exit(0);

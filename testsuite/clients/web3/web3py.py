@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 
-from web3 import AsyncHTTPProvider, AsyncWeb3, Web3
+from web3 import AsyncHTTPProvider, AsyncWeb3, Web3, WebSocketProvider
 from web3.exceptions import BlockNotFound, ContractCustomError, TransactionNotFound, Web3RPCError
 from web3.middleware import SignAndSendRawMiddlewareBuilder
 
@@ -84,6 +84,9 @@ simulated = w3.eth.simulate_v1({"blockStateCalls": [{"calls": [call]}]}, "latest
 seen["simulated"] = simulated[0]["calls"][0]["status"]
 history = w3.eth.fee_history(2, "latest", [10, 50])
 seen["fees"] = [len(history.baseFeePerGas), len(history.reward), w3.eth.max_priority_fee > 0]
+seen["blob_base_fee"] = w3.eth.blob_base_fee
+seen["raw"] = Web3.keccak(w3.eth.get_raw_transaction(moved.transactionHash)) == moved.transactionHash
+seen["pool"] = sorted(w3.geth.txpool.status())
 seen["trace"] = len(w3.tracing.trace_transaction(moved.transactionHash))
 
 # Several requests in one body, and several at once.
@@ -103,6 +106,21 @@ async def at_once():
 
 
 seen["async"] = asyncio.run(at_once()) == [block.hash for block in blocks]
+
+
+
+async def told():
+    numbers = []
+    async with AsyncWeb3(WebSocketProvider(url.replace("http", "ws", 1))) as client:
+        subscription = await client.eth.subscribe("newHeads")
+        async for news in client.socket.process_subscriptions():
+            numbers.append(news["result"]["number"])
+            if len(numbers) == 3:
+                return await client.eth.unsubscribe(subscription), numbers
+
+
+stopped, numbers = asyncio.run(told())
+seen["told"] = [stopped, [number - numbers[0] for number in numbers]]
 
 # A delegation (EIP-7702), and a transaction that takes the place of another.
 nonce = w3.eth.get_transaction_count(me)

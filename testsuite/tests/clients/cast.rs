@@ -23,6 +23,8 @@ async fn cast_works_against_a_fullnode() {
             "slot": seven,
             "before": [format!("0x{:064x}", 0), "0x", "1"],
             "spent": true,
+            "sync": 1,
+            "pool": ["pending", "queued"],
             "run": [true, true],
             "trace": true,
             "accessList": [1],

@@ -12,7 +12,7 @@ use slipnet::{
 use crate::programs::Client;
 
 /// Goal: ethers, as it comes from npm, sends both kinds of transactions, deploys a contract, reads receipts with logs, and
-/// understands reverts, hears events and stops hearing them, and finds all logs of a chain of more than a thousand batches, all
+/// understands reverts, hears events and stops hearing them, by polling and over a WebSocket without gaps, and finds all logs of a chain of more than a thousand batches, all
 /// through a fullnode that is no validator.
 #[tokio::test(flavor = "multi_thread")]
 async fn ethers_works_against_a_fullnode() {
@@ -60,6 +60,7 @@ async fn ethers_works_against_a_fullnode() {
             "lowNonce": "NONCE_EXPIRED",
             "heard": [format!("{receiver} 7 0"), format!("{other} 8 0")],
             "listeners": 0,
+            "socket": { "gaps": [], "transfer": true, "once": true, "chainId": "7357" },
             "all": ["1000", "400", "7", "8"],
             "some": [true],
             "none": [],

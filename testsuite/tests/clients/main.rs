@@ -8,6 +8,7 @@ mod foundry;
 mod hardhat;
 mod nodes;
 mod programs;
+mod run;
 mod viem;
 mod wallet;
 mod web3;

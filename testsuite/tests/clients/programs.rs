@@ -8,17 +8,15 @@ use std::{
     ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::Duration,
+    process::Command,
 };
 
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-/// Far above the seconds that a script takes, for loaded machines.
-const DEADLINE: Duration = Duration::from_secs(120);
+use crate::run::run;
+
 /// Tests run side by side and share packages: one installation at a time.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
@@ -50,35 +48,12 @@ impl Client {
         or_skip(name, install())
     }
 
-    /// Runs the script with these arguments; what it printed as JSON. Whatever it started ends with it.
+    /// Runs the script with these arguments; what it printed as JSON.
     pub(crate) async fn run(&self, script: &str, args: &[&str]) -> Value {
         let mut command = tokio::process::Command::new(self.interpreter);
         command.arg(script).args(args).current_dir(&self.dir).env("PATH", path(Some(&self.bin)));
         // What programs keep for themselves stays here, and they are not to paint or to ask.
-        command.env("HOME", &self.dir).env("NO_COLOR", "1").env("CI", "1");
-        let child = command
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let _group = Group(Pid::from_raw(child.id().unwrap() as i32).unwrap());
-        let output = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
-        let output = output.unwrap_or_else(|_| panic!("{script} does not end")).unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{script} failed: {said}");
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{script}: {error}: {said}"))
-    }
-}
-
-/// Processes that end when the test is over or has failed.
-struct Group(Pid);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // An error says that none is left.
-        let _ = kill_process_group(self.0, Signal::KILL);
+        run(command.env("HOME", &self.dir).env("NO_COLOR", "1").env("CI", "1")).await
     }
 }
 

@@ -9,7 +9,8 @@ use slipnet::{
 use crate::programs::Client;
 
 /// Goal: viem, as it comes from npm, sends a thousand calls at once, overrides state and block, estimates with authorizations,
-/// simulates blocks, asks for access lists, and recognises errors by what they say.
+/// simulates blocks, asks for access lists, recognises errors by what they say, gets a receipt with its transaction, and is told over a WebSocket
+/// what is new, by two nodes the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn viem_works_against_a_fullnode() {
     let Some(viem) = Client::npm("viem") else { return };
@@ -17,7 +18,8 @@ async fn viem_works_against_a_fullnode() {
     let devnet = Devnet::start(options).await.unwrap();
     let fullnode = devnet.nodes().iter().find(|node| node.role() == Role::Fullnode).unwrap();
     let key = devnet.accounts()[0].key_hex();
-    let seen = viem.run("viem.mjs", &[fullnode.rpc().url(), &key]).await;
+    let (url, other) = (fullnode.rpc().url(), devnet.proposer().rpc().url());
+    let seen = viem.run("viem.mjs", &[url, &key, other]).await;
     assert_eq!(
         seen,
         json!({
@@ -38,6 +40,12 @@ async fn viem_works_against_a_fullnode() {
             "unfundedCall": true,
             "missing": true,
             "blobs": "transaction type not supported",
+            "blobBaseFee": "1",
+            "deployed": "success",
+            "raw": true,
+            "txpool": { "pending": "0x0", "queued": "0x0" },
+            "gap": 5,
+            "watched": { "blocks": true, "log": "42", "gaps": [], "same": true },
         })
     );
     devnet.stop().await.unwrap();

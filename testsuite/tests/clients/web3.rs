@@ -6,7 +6,8 @@ use slipnet::devnet::DevnetOptions;
 use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
 
 /// Goal: web3.py, as it comes from PyPI, sends each kind of transaction, deploys, reads events in each way that it has, asks for
-/// states of the past, overrides, access lists, simulations and traces, in batches and side by side, and recognises errors.
+/// states of the past, overrides, access lists, simulations and traces, in batches, side by side and over a WebSocket,
+/// and recognises errors.
 #[tokio::test(flavor = "multi_thread")]
 async fn web3py_works_against_a_fullnode() {
     let Some(web3) = Client::pip("web3") else { return };
@@ -33,9 +34,13 @@ async fn web3py_works_against_a_fullnode() {
             "access_list": [2],
             "simulated": 1,
             "fees": [3, 2, true],
+            "blob_base_fee": 1,
+            "raw": true,
+            "pool": ["pending", "queued"],
             "trace": 1,
             "batch": [true, 600],
             "async": true,
+            "told": [true, [0, 1, 2]],
             "delegated": [4, true],
             "undelegated": "",
             "replaced": [1, 2],

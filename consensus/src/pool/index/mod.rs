@@ -186,6 +186,32 @@ impl<T: Clone> Index<T> {
         self.by_hash.get(hash).and_then(entry).is_some_and(|entry| entry.is_journaled)
     }
 
+    /// Whether it is here and cannot execute now.
+    pub(super) fn is_waiting(&self, hash: &B256) -> bool {
+        let place = self.by_hash.get(hash);
+        place.is_some_and(|(sender, nonce)| self.ready_at(sender, *nonce).is_none())
+    }
+
+    /// The queues of one sender or of all.
+    pub(super) fn queues(&self, of: Option<&Address>) -> impl Iterator<Item = (&Address, &AccountQueue<T>)> {
+        let (from, to) = match of {
+            Some(sender) => (Bound::Included(*sender), Bound::Included(*sender)),
+            None => (Bound::Unbounded, Bound::Unbounded),
+        };
+        self.accounts.range((from, to))
+    }
+
+    /// Transactions of one sender or of all, and the bytes of their envelopes.
+    pub(super) fn size(&self, of: Option<&Address>) -> (usize, usize) {
+        match of {
+            None => (self.by_hash.len(), self.bytes),
+            Some(_) => self
+                .queues(of)
+                .flat_map(|(_, queue)| queue.entries())
+                .fold((0, 0), |size, entry| (size.0 + 1, size.1 + entry.terms.bytes)),
+        }
+    }
+
     /// Bytes of a sender's transactions of this node's users, but for the one with this nonce.
     pub(super) fn local_bytes_beside(&self, sender: &Address, nonce: u64) -> usize {
         self.accounts.get(sender).map_or(0, |queue| queue.local_bytes_beside(nonce))

@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 over one HTTP body: single requests and arrays of them, bounded in number, size, time and concurrency.
+//! JSON-RPC 2.0 over one HTTP body, or one message of a socket: single requests and arrays of them, bounded in number, size, time and concurrency.
 
 mod envelope;
 
@@ -18,8 +18,7 @@ use super::{
 use crate::{
     fair::Places,
     json_list,
-    origin::Origin,
-    rpc::{self, Lane, Poll, Reply, RpcContext, Table},
+    rpc::{self, Caller, Effect, Lane, Reply, RpcContext, Table, send_sync},
 };
 
 /// Requests in one array: what viem's batch transport sends, and what geth takes.
@@ -33,6 +32,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
 const COSTLY_BODIES_MAX: usize = 64;
 const SEARCH_BODIES_MAX: usize = 32;
 const CHEAP_BODIES_MAX: usize = 32;
+/// The same of bodies that wait for receipts: without a thread, and for so long that others would wait for them.
+const WAITING_BODIES_MAX: usize = 64;
 /// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
 const CHEAP_REQUESTS_MAX: usize = 32;
 /// Bytes of an id that an answer without room repeats.
@@ -45,8 +46,9 @@ const TIMED_OUT_CODE: i32 = -32002;
 const TOO_LARGE_CODE: i32 = -32003;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
-/// The method whose effect has to be on the disk before it is answered.
+/// The methods whose effect has to be on the disk before they are answered.
 const SENDING: &str = "eth_sendRawTransaction";
+const SENDING_SYNC: &str = send_sync::NAME;
 /// Bytes of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
 
@@ -92,7 +94,9 @@ impl<'a> Asked<'a> {
 
     /// The ids under which a body is answered that sends transactions; none if it sends none.
     fn ids_of_sending(&self) -> Option<Vec<&'a str>> {
-        let sends = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING);
+        let sends = |request: &Request<'_>| {
+            request.call().is_some_and(|call| call.method == SENDING || call.method == SENDING_SYNC)
+        };
         let requests = self.requests();
         requests.iter().any(sends).then(|| requests.iter().filter_map(Request::id).collect())
     }
@@ -105,39 +109,40 @@ pub(super) struct JsonRpc {
     costly: Places,
     searching: Places,
     cheap: Places,
+    waiting: Places,
     outgoing: Outgoing,
 }
 
 /// For whom a body is answered, and until when.
 #[derive(Clone, Copy)]
-struct Asking {
-    origin: Origin,
+struct Asking<'a> {
+    caller: &'a Caller,
     deadline: Instant,
 }
 
 /// The answer to a body in the making.
 struct Answer {
     text: Growing,
-    /// Where the body sends: the polls that move on once that is on the disk.
-    polls: Option<Vec<Poll>>,
+    /// Where the body sends: what happens once that is on the disk.
+    effects: Option<Vec<Effect>>,
 }
 
 impl Answer {
     fn new(text: Growing, is_sending: bool) -> Answer {
-        Answer { text, polls: is_sending.then(Vec::new) }
+        Answer { text, effects: is_sending.then(Vec::new) }
     }
 
-    /// A poll's changes are in the answer: it moves on at once, if nothing can take that back.
-    fn polled(&mut self, poll: Poll) {
-        match &mut self.polls {
-            Some(polls) => polls.push(poll),
-            None => poll.told(),
+    /// A reply is in the answer: what it brings about happens at once, if nothing can take the answer back.
+    fn replied(&mut self, effect: Effect) {
+        match &mut self.effects {
+            Some(effects) => effects.push(effect),
+            None => effect.told(),
         }
     }
 
     /// The answer is as it will be sent.
     fn counts(self) -> Growing {
-        self.polls.into_iter().flatten().for_each(Poll::told);
+        self.effects.into_iter().flatten().for_each(Effect::told);
         self.text
     }
 }
@@ -150,20 +155,38 @@ impl JsonRpc {
             costly: Places::new(COSTLY_BODIES_MAX),
             searching: Places::new(SEARCH_BODIES_MAX),
             cheap: Places::new(CHEAP_BODIES_MAX),
+            waiting: Places::new(WAITING_BODIES_MAX),
             outgoing: Outgoing::new(OUTGOING_BYTES_MAX),
         }
     }
 
-    /// The answer to an HTTP body; none if it holds notifications alone. Tells when it has a place and is worked on: until then nothing is
-    /// lost if the caller is sent away.
-    pub(super) async fn handle(&self, origin: Origin, begins: impl FnOnce(), body: &[u8]) -> Option<Bytes> {
-        let asking = Asking { origin, deadline: Instant::now() + ANSWER_TIME_MAX };
+    /// The methods.
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The answer to an HTTP body, or to a message of a socket; none if it holds notifications alone. Tells when it has a place and is
+    /// worked on: until then nothing is lost if the caller is sent away.
+    pub(super) async fn handle(
+        &self,
+        caller: impl Into<Caller>,
+        begins: impl FnOnce(),
+        body: &[u8],
+    ) -> Option<Bytes> {
+        let caller = caller.into();
+        let asking = Asking { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX };
         match Asked::read(body) {
             Err(refusal) => Some(Bytes::from(refusal)),
             Ok(asked) => {
                 let places = self.places_for(&asked);
+                let is_cheap = std::ptr::eq(places, &self.cheap);
+                let only_waits = std::ptr::eq(places, &self.waiting) && asked.requests().len() == 1;
+                if let Some(listening) = caller.listening.as_ref().filter(|_| !is_cheap && !only_waits) {
+                    // A connection has one at a time over HTTP.
+                    let _ = timeout_at(asking.deadline, listening.take_turn()).await;
+                }
                 // Without a place the deadline is over: each request is told so, and none is begun.
-                let _place = timeout_at(asking.deadline, places.take(origin)).await;
+                let _place = timeout_at(asking.deadline, places.take(caller.origin)).await;
                 begins();
                 self.work(asked, asking, self.synced(asking.deadline)).await.finish()
             }
@@ -175,16 +198,16 @@ impl JsonRpc {
     async fn work(
         &self,
         asked: Asked<'_>,
-        asking: Asking,
+        asking: Asking<'_>,
         synced: impl Future<Output = Result<(), String>>,
     ) -> Growing {
         let (sending, is_array) = (asked.ids_of_sending(), matches!(asked, Asked::Array(_)));
-        let mut answer = Answer::new(self.outgoing.grow(asking.origin), sending.is_some());
+        let mut answer = Answer::new(self.outgoing.grow(asking.caller.origin), sending.is_some());
         self.answer(asked, asking, &mut answer).await;
         if let Some(ids) = sending
             && let Err(reason) = synced.await
         {
-            let mut refusal = self.outgoing.grow(asking.origin);
+            let mut refusal = self.outgoing.grow(asking.caller.origin);
             refusal.push_short(&unacknowledged(&ids, is_array, &reason));
             return refusal;
         }
@@ -196,7 +219,10 @@ impl JsonRpc {
             request.call().map_or(Lane::Reads, |call| Lane::of_call(&call.method, call.params))
         };
         let requests = asked.requests();
-        if requests.iter().any(|request| lane(request) == Lane::Calls) {
+        let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
+        if requests.iter().any(waits) {
+            &self.waiting
+        } else if requests.iter().any(|request| matches!(lane(request), Lane::Calls | Lane::Traces)) {
             &self.costly
         } else if requests.iter().any(|request| lane(request) == Lane::Searches) {
             &self.searching
@@ -215,7 +241,7 @@ impl JsonRpc {
         }
     }
 
-    async fn answer(&self, asked: Asked<'_>, asking: Asking, answer: &mut Answer) {
+    async fn answer(&self, asked: Asked<'_>, asking: Asking<'_>, answer: &mut Answer) {
         let requests = match asked {
             Asked::One(request) => return self.request(request, "", asking, answer).await,
             Asked::Array(requests) => requests,
@@ -230,7 +256,7 @@ impl JsonRpc {
     }
 
     /// Adds the answer to one request, if anybody waits for it.
-    async fn request(&self, request: Request<'_>, separator: &str, asking: Asking, answer: &mut Answer) {
+    async fn request(&self, request: Request<'_>, separator: &str, asking: Asking<'_>, answer: &mut Answer) {
         let refused = match (&request, answer.text.len() > ARRAY_ANSWER_BYTES_MAX) {
             (_, true) => error(
                 request.id().unwrap_or(NO_ID),
@@ -258,11 +284,11 @@ impl JsonRpc {
         }
     }
 
-    async fn call(&self, call: &Call<'_>, asking: Asking) -> Result<Reply, Refusal> {
+    async fn call(&self, call: &Call<'_>, asking: Asking<'_>) -> Result<Reply, Refusal> {
         let started = Instant::now();
         let answered = match started < asking.deadline {
             true => {
-                let call = self.table.call(asking.origin, &call.method, call.params);
+                let call = self.table.call(asking.caller.clone(), &call.method, call.params);
                 timeout_at(asking.deadline, call).await.map_err(|_| Refusal::TimedOut)
             }
             false => Err(Refusal::TimedOut),
@@ -275,8 +301,8 @@ impl JsonRpc {
         reply
     }
 
-    /// Adds a reply and the poll behind it, or tells that there is no room for it.
-    fn push(&self, answer: &mut Answer, separator: &str, id: &str, Reply { result, poll }: Reply) {
+    /// Adds a reply and what it brings about, or tells that there is no room for it.
+    fn push(&self, answer: &mut Answer, separator: &str, id: &str, Reply { result, effect }: Reply) {
         let is_pushed = match &result {
             Ok(result) => answer.text.push(&[
                 separator,
@@ -289,8 +315,8 @@ impl JsonRpc {
             Err(error) => answer.text.push(&[separator, &failure(id, error)]),
         };
         if is_pushed {
-            if let Some(poll) = poll {
-                answer.polled(poll);
+            if let Some(effect) = effect {
+                answer.replied(effect);
             }
             return;
         }

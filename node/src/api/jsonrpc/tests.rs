@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::rpc::tests::{ZEROS, context, raw};
+use crate::{
+    origin::Origin,
+    rpc::tests::{ZEROS, context, raw},
+};
 
 fn server() -> JsonRpc {
     JsonRpc::new(context(), Arc::new(Metrics::new().unwrap()))
@@ -104,7 +107,7 @@ async fn single_requests_and_what_is_none() {
 async fn time_is_bounded() {
     let server = server();
     let text = call(json!(1), "eth_chainId", json!([])).to_string();
-    let asking = Asking { origin: Origin::Trusted, deadline: Instant::now() };
+    let asking = Asking { caller: &Origin::Trusted.into(), deadline: Instant::now() };
     let grown = server.work(Asked::read(text.as_bytes()).ok().unwrap(), asking, async { Ok(()) }).await;
     let answer: Value = serde_json::from_slice(&grown.finish().unwrap()).unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32002)));
@@ -123,7 +126,7 @@ async fn a_poll_without_room_loses_nothing() {
     let poll = call(json!(1), "eth_getFilterChanges", json!([filter["result"]])).to_string();
     let sent = answer(&server, &call(json!(1), "eth_sendRawTransaction", json!([raw()])).to_string()).await;
     assert!(sent["result"].is_string(), "{sent}");
-    let asking = Asking { origin: Origin::Trusted, deadline: Instant::now() + ANSWER_TIME_MAX };
+    let asking = Asking { caller: &Origin::Trusted.into(), deadline: Instant::now() + ANSWER_TIME_MAX };
     let mut held = server.outgoing.grow(Origin::Trusted);
     assert!(held.push(&[&"x".repeat(OUTGOING_BYTES_MAX)]));
     // An array whose answer is long already.
@@ -150,7 +153,7 @@ async fn a_poll_beside_a_lost_transaction_loses_nothing() {
     let send = call(json!(2), SENDING, json!([raw()]));
     let sent = answer(&server, &send.to_string()).await;
     let both = json!([poll, send]).to_string();
-    let asking = Asking { origin: Origin::Trusted, deadline: Instant::now() + ANSWER_TIME_MAX };
+    let asking = Asking { caller: &Origin::Trusted.into(), deadline: Instant::now() + ANSWER_TIME_MAX };
     for is_durable in [false, true] {
         let synced = async move { if is_durable { Ok(()) } else { Err("no space".to_owned()) } };
         let answered = server.work(Asked::read(both.as_bytes()).ok().unwrap(), asking, synced).await;

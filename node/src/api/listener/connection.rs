@@ -147,6 +147,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
                 if bytes > 0 {
                     self.seat.heard(bytes);
                 }
+                if let Some(reason) = self.seat.overrun() {
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
+                }
                 Poll::Ready(result)
             }
             Poll::Pending => {

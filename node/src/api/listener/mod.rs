@@ -19,7 +19,7 @@ use tokio::{
 };
 
 pub(crate) use self::seats::Limits;
-pub(super) use self::seats::Seat;
+pub(super) use self::seats::{ANSWER_GRACE, Seat, at_answer_rate};
 use self::{
     connection::Connection,
     seats::{Full, Seats},

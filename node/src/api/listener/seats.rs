@@ -10,7 +10,10 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::super::room::{Room, Share};
+use super::super::{
+    incoming::{Messages, Unread},
+    room::{Room, Share},
+};
 use crate::origin::Origin;
 
 /// How long the head of a request may take, from its first byte or, for the first one, from the connection's first moment.
@@ -24,7 +27,7 @@ pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
 pub(super) const BODY_GRACE: Duration = Duration::from_secs(5);
 pub(super) const BODY_BYTES_PER_SECOND_MIN: usize = 4 << 10;
 /// The same of reading an answer, 1 Mbit/s: long ones take room that others need.
-pub(super) const ANSWER_GRACE: Duration = Duration::from_secs(30);
+pub(in crate::api) const ANSWER_GRACE: Duration = Duration::from_secs(30);
 pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
 
 /// The part of the calls that strangers leave to the operator's own hosts: one in so many.
@@ -72,6 +75,8 @@ enum Doing {
     Work,
     /// The answer is made, and not yet all with the kernel.
     Answer,
+    /// It is a WebSocket, which has a place of its own among these: see `api::ws`.
+    Socket,
 }
 
 /// A connection's place among the others. Cheap to clone: its stream and its requests share it.
@@ -95,6 +100,10 @@ struct State {
     answer_end: Instant,
     /// The place of the call that is worked on, or whose answer is being read.
     call: Option<Share>,
+    /// What comes over a socket.
+    messages: Option<Messages>,
+    /// Why nothing more is taken from it.
+    overrun: Option<Unread>,
 }
 
 impl State {
@@ -106,7 +115,7 @@ impl State {
             Doing::Body => Some((1, self.since)),
             Doing::Answer if self.call.is_none() => Some((1, self.since)),
             Doing::Wait => Some((WAITS, self.since)),
-            Doing::Work | Doing::Answer => None,
+            Doing::Work | Doing::Answer | Doing::Socket => None,
         }
     }
 }
@@ -176,7 +185,15 @@ impl Seats {
         let number = taken.next;
         taken.next += 1;
         let now = Instant::now();
-        let state = State { doing: Doing::Head, since: now, bytes: 0, answer_end: now, call: None };
+        let state = State {
+            doing: Doing::Head,
+            since: now,
+            bytes: 0,
+            answer_end: now,
+            call: None,
+            messages: None,
+            overrun: None,
+        };
         let shared = Shared {
             seats: self.clone(),
             number,
@@ -308,7 +325,39 @@ impl Seat {
         let mut state = self.0.state.lock();
         if matches!(state.doing, Doing::Head | Doing::Body) {
             state.bytes += bytes;
+        } else if state.doing == Doing::Socket {
+            state.since = Instant::now();
+            state.overrun = state.messages.as_mut().and_then(|messages| messages.heard(bytes).err());
         }
+    }
+
+    /// The connection is a socket from now on.
+    pub(in crate::api) fn upgraded(&self, messages: Messages) {
+        self.turn(Doing::Socket);
+        self.0.state.lock().messages = Some(messages);
+    }
+
+    /// A message of the socket is whole: its share of the room, for as long as it is worked on.
+    pub(crate) fn message_read(&self) -> Option<Share> {
+        self.0.state.lock().messages.as_mut().map(Messages::whole)
+    }
+
+    /// A ping or a pong of so many bytes was read.
+    pub(crate) fn control_read(&self, payload_bytes: usize) {
+        if let Some(messages) = &mut self.0.state.lock().messages {
+            messages.beside(payload_bytes);
+        }
+    }
+
+    /// A place for a call of the socket, if there is one.
+    pub(crate) fn call_place(&self) -> Option<Share> {
+        let mut place = self.0.seats.calls.share(self.0.origin);
+        place.grow_to(1).then_some(place)
+    }
+
+    /// Why nothing more is taken from the socket.
+    pub(super) fn overrun(&self) -> Option<String> {
+        self.0.state.lock().overrun.as_ref().map(ToString::to_string)
     }
 
     /// Whether the head that is coming is longer than any may be.
@@ -352,7 +401,7 @@ impl Seat {
     pub(crate) fn answered(&self, bytes: usize) {
         self.turn(Doing::Answer);
         let mut state = self.0.state.lock();
-        state.answer_end = state.since + ANSWER_GRACE + at_rate(bytes, ANSWER_BYTES_PER_SECOND_MIN);
+        state.answer_end = state.since + ANSWER_GRACE + at_answer_rate(bytes);
     }
 
     /// Bytes of the answer were taken.
@@ -385,7 +434,7 @@ impl Seat {
             + match state.doing {
                 Doing::Head => HEAD_MAX,
                 Doing::Body => BODY_GRACE + at_rate(state.bytes, BODY_BYTES_PER_SECOND_MIN),
-                Doing::Idle | Doing::Wait | Doing::Work | Doing::Answer => IDLE_MAX,
+                Doing::Idle | Doing::Wait | Doing::Work | Doing::Answer | Doing::Socket => IDLE_MAX,
             }
     }
 
@@ -404,6 +453,11 @@ impl Seat {
         self.0.seats.taken.lock().remove(self.0.number);
         self.turn(Doing::Idle);
     }
+}
+
+/// How long a reader has for so many bytes, beside what all have.
+pub(in crate::api) fn at_answer_rate(bytes: usize) -> Duration {
+    at_rate(bytes, ANSWER_BYTES_PER_SECOND_MIN)
 }
 
 /// How long so many bytes take.

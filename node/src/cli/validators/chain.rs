@@ -7,10 +7,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use slipstream_types::{BatchNumber, Epoch, Failures, PublicKey};
 
-use crate::cli::{
-    ask::{ask, parse, post},
-    exit::{Exit, Failed},
-};
+use crate::cli::ask::{ask, authority_of, parse, rpc};
 
 /// A node's chain, as it was when the node was asked first.
 pub(super) struct Chain {
@@ -40,25 +37,10 @@ pub(super) struct EpochStatus {
     pub(super) contract: Option<Address>,
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    #[serde(default)]
-    result: Value,
-    error: Option<RpcError>,
-}
-
-#[derive(Deserialize)]
-struct RpcError {
-    code: i64,
-    message: String,
-}
-
 impl Chain {
     /// Asks the node at this URL.
     pub(super) fn ask(url: &str) -> Result<Chain> {
-        let rest =
-            url.strip_prefix("http://").ok_or_else(|| miette!("{url} is not a URL http://HOST:PORT"))?;
-        let authority = rest.trim_end_matches('/').to_owned();
+        let authority = authority_of(url)?;
         let status = parse(&ask(&authority, "/v1/status")?)?;
         Ok(Chain { authority, status })
     }
@@ -73,15 +55,7 @@ impl Chain {
 
     /// One JSON-RPC call.
     pub(super) fn rpc<T: DeserializeOwned>(&self, method: &str, params: &Value) -> Result<T> {
-        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let Answer { result, error } = parse(&post(&self.authority, "/", &request.to_string())?)?;
-        match error {
-            Some(RpcError { code, message }) => {
-                let text = format!("http://{} refuses {method}: {message} (code {code})", self.authority);
-                Err(Failed::new(Exit::Failure, text).into())
-            }
-            None => parse(&result.to_string()),
-        }
+        parse(&rpc(&self.authority, method, params)?)
     }
 
     /// Calls a view function of the contract.

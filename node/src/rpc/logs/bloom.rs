@@ -53,7 +53,7 @@ impl Entry {
 }
 
 /// The filter of a batch; empty if it has no logs.
-pub(super) fn of(receipts: &Receipts) -> Vec<u8> {
+pub(in crate::rpc) fn of(receipts: &Receipts) -> Vec<u8> {
     let logs = receipts.receipts.iter().flat_map(|receipt| &receipt.logs);
     let keys: HashSet<(usize, &[u8])> = logs
         .flat_map(|log| {

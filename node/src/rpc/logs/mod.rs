@@ -7,25 +7,27 @@
 //! The index only leaves out: a batch that it lets through is opened and its logs are compared, and so is one that the index does
 //! not know. `filters` keeps searches for those who ask again and again what is new.
 
-mod bloom;
+pub(super) mod bloom;
 pub(super) mod filters;
 mod index;
 mod search;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod wanted;
 
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag, Filter, FilterBlockOption, Log};
 use jsonrpsee::types::Params;
 use slipstream_types::BatchNumber;
 
+use self::search::{Found, Search};
+pub(super) use self::{
+    filters::check_watchable,
+    search::{Budget, Criteria, End, Place},
+    wanted::Wanted,
+};
 pub(crate) use self::{
     filters::{Filters, Poll},
     index::LogIndex,
-};
-use self::{
-    search::{Budget, Criteria, End, Found, Place, Search},
-    wanted::Wanted,
 };
 use super::{
     RpcContext,
@@ -117,7 +119,7 @@ fn number(end: Option<BlockNumberOrTag>, head: BatchNumber) -> Result<BatchNumbe
 }
 
 impl RpcContext {
-    fn search<'a>(&'a self, criteria: &'a Criteria, leash: &'a Leash) -> Search<'a> {
+    pub(super) fn search<'a>(&'a self, criteria: &'a Criteria, leash: &'a Leash) -> Search<'a> {
         Search { store: &self.store, batches: &self.batches, index: &self.log_index, criteria, leash }
     }
 }

@@ -33,30 +33,31 @@ const HEADER_COST_BYTES: usize = 1 << 10;
 
 /// What a search may take and return.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub(in crate::rpc) struct Budget {
     /// Uncompressed bytes of the receipts and transactions that are opened: about a second's work.
-    pub(super) work_bytes: usize,
+    pub(in crate::rpc) work_bytes: usize,
     /// Logs that are returned.
-    pub(super) logs: usize,
+    pub(in crate::rpc) logs: usize,
     /// Bytes of their data; twice as many in the answer, because it is hexadecimal.
-    pub(super) data_bytes: usize,
+    pub(in crate::rpc) data_bytes: usize,
 }
 
 impl Budget {
     /// That of one call.
-    pub(super) const CALL: Budget = Budget { work_bytes: 256 << 20, logs: 10_000, data_bytes: 4 << 20 };
+    pub(in crate::rpc) const CALL: Budget =
+        Budget { work_bytes: 256 << 20, logs: 10_000, data_bytes: 4 << 20 };
 }
 
 /// What a log must have.
 #[derive(Clone, Debug)]
-pub(super) struct Criteria {
+pub(in crate::rpc) struct Criteria {
     filter: Filter,
     /// Of every position that is not open to all: one of these must be there.
     entries: Vec<Vec<Entry>>,
 }
 
 impl Criteria {
-    pub(super) fn new(filter: Filter) -> Result<Criteria, RpcError> {
+    pub(in crate::rpc) fn new(filter: Filter) -> Result<Criteria, RpcError> {
         let mut entries = vec![filter.address.iter().map(Entry::address).collect::<Vec<_>>()];
         for (index, topics) in filter.topics.iter().enumerate() {
             entries.push(topics.iter().map(|topic| Entry::topic(index, topic)).collect());
@@ -71,17 +72,22 @@ impl Criteria {
         Ok(Criteria { filter, entries })
     }
 
-    pub(super) fn filter(&self) -> &Filter {
+    pub(in crate::rpc) fn filter(&self) -> &Filter {
         &self.filter
     }
 
+    /// Addresses and topics that are looked up.
+    pub(in crate::rpc) fn values(&self) -> usize {
+        self.entries.iter().map(Vec::len).sum()
+    }
+
     /// About what it takes in memory, for whoever keeps it.
-    pub(super) fn bytes(&self) -> usize {
-        256 + 64 * self.entries.iter().map(Vec::len).sum::<usize>()
+    pub(in crate::rpc) fn bytes(&self) -> usize {
+        256 + 64 * self.values()
     }
 
     /// Whether a batch with this filter may have such a log. One with an empty filter has no logs at all.
-    fn may_match(&self, bloom: &[u8]) -> bool {
+    pub(in crate::rpc) fn may_match(&self, bloom: &[u8]) -> bool {
         let held = |values: &Vec<Entry>| values.iter().any(|entry| bloom::may_hold(bloom, *entry));
         !bloom.is_empty() && self.entries.iter().all(held)
     }
@@ -94,20 +100,20 @@ impl Criteria {
 
 /// A place between logs: behind the first `logs` logs of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
-    pub(super) batch: BatchNumber,
-    pub(super) logs: u64,
+pub(in crate::rpc) struct Place {
+    pub(in crate::rpc) batch: BatchNumber,
+    pub(in crate::rpc) logs: u64,
 }
 
 impl Place {
-    pub(super) fn before(batch: BatchNumber) -> Place {
+    pub(in crate::rpc) fn before(batch: BatchNumber) -> Place {
         Place { batch, logs: 0 }
     }
 }
 
 /// Why a search ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(in crate::rpc) enum End {
     /// Everything that was asked for is searched.
     Reached,
     /// The next log would be one, or a byte, too many. It lies behind this place.
@@ -118,13 +124,13 @@ pub(super) enum End {
 
 /// The logs that were found, in the order of the ledger.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) logs: Vec<Log>,
-    pub(super) end: End,
+pub(in crate::rpc) struct Found {
+    pub(in crate::rpc) logs: Vec<Log>,
+    pub(in crate::rpc) end: End,
 }
 
 /// What is searched.
-pub(super) struct Search<'a> {
+pub(in crate::rpc) struct Search<'a> {
     pub(super) store: &'a Store,
     pub(super) batches: &'a Batches,
     pub(super) index: &'a LogIndex,
@@ -162,7 +168,12 @@ impl Progress {
 
 impl Search<'_> {
     /// Searches from a place to the end of a batch.
-    pub(super) fn run(&self, from: Place, to: BatchNumber, budget: Budget) -> Result<Found, RpcError> {
+    pub(in crate::rpc) fn run(
+        &self,
+        from: Place,
+        to: BatchNumber,
+        budget: Budget,
+    ) -> Result<Found, RpcError> {
         let mut progress = Progress { budget, logs: Vec::new(), work_bytes: 0, data_bytes: 0 };
         let mut end = End::Reached;
         if from.batch <= to {
@@ -186,7 +197,7 @@ impl Search<'_> {
         let all = batches_of(number);
         let (first, last) = ((*all.start()).max(from.batch), (*all.end()).min(to));
         let section = self.index.section(number)?;
-        let values: usize = self.criteria.entries.iter().map(Vec::len).sum();
+        let values = self.criteria.values();
         let probes = PROBE_COST_BYTES * values * (last.since(first) + 1) as usize;
         if !progress.work(SECTION_COST_BYTES + section.bytes() / LOOKED_AT_SHARE + probes) {
             return Ok(End::Work(first));

@@ -24,7 +24,7 @@ use crate::{
 
 const MUCH: Budget = Budget { work_bytes: usize::MAX, logs: usize::MAX, data_bytes: usize::MAX };
 
-fn log(address: u8, topics: &[u8], data: usize) -> Log {
+pub(in crate::rpc) fn log(address: u8, topics: &[u8], data: usize) -> Log {
     let topics = topics.iter().map(|topic| Digest([*topic; 32])).collect();
     Log {
         address: Address::repeat_byte(address),
@@ -80,7 +80,7 @@ impl Chain {
     }
 }
 
-fn commit(store: &Store, transactions: &[Vec<Log>]) {
+pub(in crate::rpc) fn commit(store: &Store, transactions: &[Vec<Log>]) {
     let head = store.head().unwrap();
     let number = head.header.number.next();
     let body =

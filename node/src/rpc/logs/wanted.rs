@@ -12,7 +12,7 @@ const TOPICS_MAX: usize = 4;
 /// `{ fromBlock, toBlock, blockHash, address, topics }`, all of which may be left out.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(in crate::rpc) struct Wanted {
     from_block: Option<Strict<BlockNumberOrTag>>,
     to_block: Option<Strict<BlockNumberOrTag>>,
     block_hash: Option<Strict<B256>>,
@@ -43,7 +43,7 @@ impl Wanted {
     ///
     /// # Errors
     /// If it names a range beside a batch, or more topics than a log has.
-    pub(super) fn into_filter(self) -> Result<Filter, RpcError> {
+    pub(in crate::rpc) fn into_filter(self) -> Result<Filter, RpcError> {
         let (from_block, to_block) = (self.from_block.map(|it| it.0), self.to_block.map(|it| it.0));
         let block_option = match self.block_hash {
             Some(_) if from_block.is_some() || to_block.is_some() => {

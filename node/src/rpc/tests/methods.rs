@@ -147,7 +147,9 @@ fn every_method_has_its_row_in_the_security_document() {
         assert_eq!(count, 1, "docs/security.md lacks one row that begins {row}");
     }
     let is_method = |row: &&&str| {
-        ["eth_", "net_", "web3_", "debug_", "trace_"].iter().any(|space| row[3..].starts_with(space))
+        ["eth_", "net_", "web3_", "txpool_", "rpc_", "debug_", "trace_", "slipstream_"]
+            .iter()
+            .any(|space| row[3..].starts_with(space))
     };
     assert_eq!(rows.iter().filter(is_method).count(), rpc.0.names().count());
 }

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::{calls, gossip, http, pool, quic, streams, sync_server};
+use super::{calls, gossip, http, pool, quic, sockets, streams, sync_server};
 use crate::{accounts::Account, devnet::SyncMode, rpc::Rpc};
 
 /// Where an attack comes in. Attacks of one face run one after another, between two looks at the quiet node.
@@ -93,7 +93,8 @@ pub(super) trait Attack: Sync {
 
 /// All attacks, face by face.
 pub(super) fn all() -> Vec<&'static dyn Attack> {
-    [http::ALL, calls::ALL, quic::ALL, streams::ALL, gossip::ALL, sync_server::ALL, pool::ALL].concat()
+    [http::ALL, calls::ALL, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL, sync_server::ALL, pool::ALL]
+        .concat()
 }
 
 /// The attack of a name.

@@ -87,7 +87,7 @@ impl Attack for LogBomb {
 }
 
 /// As many topics as a position may have.
-fn topics(salt: usize) -> Vec<String> {
+pub(super) fn topics(salt: usize) -> Vec<String> {
     (0..1_000).map(|topic| format!("0x{:064x}", topic * 1_000 + salt)).collect()
 }
 

@@ -20,7 +20,7 @@ pub(super) const ALL: &[&dyn Attack] =
 
 /// Attackers of one attack, each with a connection: more than the node has seats for callers.
 const MANY: usize = 400;
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection from an attacker's address.
 pub(super) async fn connect(to: SocketAddr, from: IpAddr) -> Result<TcpStream> {
@@ -54,7 +54,7 @@ pub(super) async fn call(field: &Field, from: IpAddr, body: &str) -> Result<()> 
 }
 
 /// Waits until the node hangs up, or long enough.
-async fn linger(stream: &mut TcpStream) {
+pub(super) async fn linger(stream: &mut TcpStream) {
     let mut rest = [0; 1024];
     let _ = timeout(PATIENCE, stream.read(&mut rest)).await;
 }

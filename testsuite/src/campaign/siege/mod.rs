@@ -27,6 +27,7 @@ mod outcome;
 mod pool;
 mod quic;
 mod round;
+mod sockets;
 mod stage;
 mod stall;
 mod streams;

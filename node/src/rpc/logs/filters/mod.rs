@@ -65,7 +65,7 @@ pub(in crate::rpc) fn new_filter(
 }
 
 /// A range may end in the future, which is what a filter waits for, but not before it begins.
-fn check_watchable(filter: &Filter, head: BatchNumber) -> Result<(), RpcError> {
+pub(in crate::rpc) fn check_watchable(filter: &Filter, head: BatchNumber) -> Result<(), RpcError> {
     if let FilterBlockOption::Range { from_block, to_block } = filter.block_option {
         let (first, last) = (number(from_block, head)?, number(to_block, head)?);
         if to_block.is_some_and(|to| to.is_number()) && first > last {

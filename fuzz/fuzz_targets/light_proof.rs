@@ -1,0 +1,58 @@
+//! A proof that a light client takes is the one that the validators of a real chain signed for, to the last value.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use serde::{Deserialize, Serialize};
+use slipstream_fuzz::claim;
+use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question};
+use slipstream_types::{B256, Genesis};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Vectors {
+    genesis: Genesis,
+    epoch_changes: EpochChanges,
+    proofs: Vec<Proof>,
+}
+
+#[derive(Deserialize)]
+struct Proof {
+    answer: AccountProof,
+}
+
+/// An answer, and what was asked is taken from it: nothing but the signatures stands against a claim.
+#[derive(Serialize, Deserialize)]
+struct Claim {
+    proof: AccountProof,
+}
+
+static CHAIN: LazyLock<(LightClient, Vec<AccountProof>)> = LazyLock::new(|| {
+    let vectors: Vectors =
+        serde_json::from_str(include_str!("../../light/tests/vectors.json")).expect("the vectors are pinned");
+    let mut client = LightClient::from_genesis(&vectors.genesis).expect("a genesis");
+    client.learn(&vectors.epoch_changes.certificates()).expect("its epoch changes");
+    (client, vectors.proofs.into_iter().map(|proof| proof.answer).collect())
+});
+
+fn honest(a: u8, _: u8) -> Claim {
+    let proofs = &CHAIN.1;
+    Claim { proof: proofs[usize::from(a) % proofs.len()].clone() }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some(Claim { proof }) = claim(bytes, honest) else { return };
+    let (client, known) = &*CHAIN;
+    let slots: Vec<B256> = proof.storage.iter().map(|slot| slot.key).collect();
+    let question = Question { address: proof.address, slots: &slots, at: At::Batch(proof.header.0.number) };
+    if client.verify(&question, &proof).is_ok() {
+        // Fewer slots of a known answer are a true answer too.
+        let is_part = |honest: &AccountProof| {
+            let rest = AccountProof { storage: honest.storage.clone(), ..proof.clone() };
+            rest == *honest && proof.storage.iter().all(|slot| honest.storage.contains(slot))
+        };
+        assert!(known.iter().any(is_part), "a lie verifies");
+    }
+});

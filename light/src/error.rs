@@ -1,0 +1,200 @@
+//! [`LightError`]: why an answer was not accepted.
+
+use slipstream_types::{
+    Address, B256, BatchNumber, CodecError, Digest, Epoch, Waypoint, accumulator::AccumulatorError,
+    certificate::CertificateError, state::StateKey, tree::StateRangeError, validators::SetError,
+};
+
+use crate::wire::ANSWER_BYTES_MAX;
+
+/// Why an answer was not accepted. But for [`LightError::UnknownEpoch`] and [`LightError::TooOld`], whoever answered is wrong or lies: ask another node.
+#[derive(Debug, thiserror::Error)]
+pub enum LightError {
+    /// Longer than any answer; not parsed.
+    #[error("the answer has {len} bytes, at most {ANSWER_BYTES_MAX} are read")]
+    TooLong {
+        /// Its length, in bytes.
+        len: usize,
+    },
+    /// Not of the form in docs/formats.md.
+    #[error("the answer is malformed: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// A genesis that breaks a rule.
+    #[error("the genesis cannot be used: {0}")]
+    Genesis(#[from] CodecError),
+    /// The proof is of another account.
+    #[error("account {asked} was asked for, the proof is of {found}")]
+    OtherAddress {
+        /// What was asked for.
+        asked: Address,
+        /// What the proof is of.
+        found: Address,
+    },
+    /// The proof is of other slots, or has them in another order.
+    #[error("the proof is not of the {asked} slots that were asked for, in their order")]
+    OtherSlots {
+        /// How many were asked for.
+        asked: usize,
+    },
+    /// The proof is of another batch.
+    #[error("the state of batch {asked} was asked for, the proof is of batch {found}")]
+    OtherBatch {
+        /// What was asked for.
+        asked: BatchNumber,
+        /// What the proof is of.
+        found: BatchNumber,
+    },
+    /// The state that the proof is of is older than the caller allows. The node may be behind, the chain may stand still, or newer batches are withheld.
+    #[error(
+        "batch {number} is {age_ms} ms old, at most {age_ms_max} ms are allowed: the node is behind, the chain stands still, or newer \
+         batches are withheld; ask another node"
+    )]
+    TooOld {
+        /// The batch.
+        number: BatchNumber,
+        /// Its age, in milliseconds.
+        age_ms: u64,
+        /// What the caller allows, in milliseconds.
+        age_ms_max: u64,
+    },
+    /// The validators of the certificate's epoch are not known yet: learn the epoch changes from the known epoch on, and ask again.
+    #[error(
+        "the certificate is of epoch {epoch}, the validators are known up to epoch {known}: learn the epoch changes from there on"
+    )]
+    UnknownEpoch {
+        /// The certificate's.
+        epoch: Epoch,
+        /// The newest one that is known.
+        known: Epoch,
+    },
+    /// Signed for an epoch that is over, by validators whose keys nobody need guard any more.
+    #[error("the certificate is of epoch {epoch}, which is over: epoch {known} is known")]
+    PastEpoch {
+        /// The certificate's.
+        epoch: Epoch,
+        /// The newest one that is known.
+        known: Epoch,
+    },
+    /// The batch lies before its epoch.
+    #[error("the certificate says batch {number} for epoch {epoch}, which begins after batch {after}")]
+    OutsideEpoch {
+        /// The certified batch.
+        number: BatchNumber,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The last batch of the epoch before.
+        after: BatchNumber,
+    },
+    /// No quorum of the epoch's validators signed.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// A certificate that does not end its epoch as it has to.
+    #[error("the certificate of batch {number} does not end epoch {epoch}: {fault}")]
+    EpochEnd {
+        /// The certified batch.
+        number: BatchNumber,
+        /// Its epoch.
+        epoch: Epoch,
+        /// What is wrong with it.
+        fault: EpochEndFault,
+    },
+    /// A ledger info that is not the one that the waypoint names.
+    #[error(
+        "the ledger info has the waypoint {found}, the trusted one is {waypoint}: the node follows another chain, or the waypoint is mistyped"
+    )]
+    OtherWaypoint {
+        /// What is trusted.
+        waypoint: Waypoint,
+        /// What the answer has.
+        found: Waypoint,
+    },
+    /// A waypoint inside an epoch proves the ledger up to its batch, and no validators.
+    #[error(
+        "waypoint {waypoint} does not end an epoch, so it names no validators: begin with the genesis, or with the waypoint of the last \
+         batch of an epoch, which a light client tells (LightClient::waypoint, `slipstream verify-account`)"
+    )]
+    WaypointInsideEpoch {
+        /// The waypoint.
+        waypoint: Waypoint,
+    },
+    /// The ledger does not begin with the genesis.
+    #[error("batch {number} is not of the chain with genesis {genesis}: {source}")]
+    OtherChain {
+        /// The certified batch.
+        number: BatchNumber,
+        /// The genesis that it should begin with.
+        genesis: Digest,
+        /// What the proof says.
+        source: AccumulatorError,
+    },
+    /// The header is not in the certified ledger.
+    #[error("the header of batch {number} is not in the certified ledger: {source}")]
+    Header {
+        /// The batch that the header says.
+        number: BatchNumber,
+        /// What the proof says.
+        source: AccumulatorError,
+    },
+    /// The certificate and the header of one batch contradict each other.
+    #[error("the certificate and the header of batch {number} name different states")]
+    HeaderState {
+        /// The batch.
+        number: BatchNumber,
+    },
+    /// An account of zeros: no state has such a row.
+    #[error("account {address} is shown as a row of zeros, which no state has")]
+    EmptyAccount {
+        /// The account.
+        address: Address,
+    },
+    /// The account, or its absence, is not what the state holds.
+    #[error("account {address} is not as the state of batch {number} has it: {source}")]
+    Account {
+        /// The account.
+        address: Address,
+        /// The batch.
+        number: BatchNumber,
+        /// What the proof says.
+        source: Box<StateRangeError>,
+    },
+    /// The slot, or its absence, is not what the state holds.
+    #[error("slot {slot} of {address} is not as the state of batch {number} has it: {source}")]
+    Slot {
+        /// The account.
+        address: Address,
+        /// The slot.
+        slot: B256,
+        /// The batch.
+        number: BatchNumber,
+        /// What the proof says.
+        source: Box<StateRangeError>,
+    },
+}
+
+/// What is wrong with a certificate that should end an epoch.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EpochEndFault {
+    /// It certifies a batch inside the epoch.
+    #[error("it names no validators of the next epoch")]
+    NoValidators,
+    /// Epochs follow each other without a gap.
+    #[error("the validators that it names are those of epoch {found}")]
+    OtherEpoch {
+        /// The epoch of the set.
+        found: Epoch,
+    },
+    /// The next validators could certify anything, or nothing.
+    #[error(transparent)]
+    Set(#[from] SetError),
+}
+
+impl LightError {
+    /// The refusal of a row's proof.
+    pub(crate) fn row(key: &StateKey, number: BatchNumber, source: StateRangeError) -> LightError {
+        let source = Box::new(source);
+        match *key {
+            StateKey::Account(address) => LightError::Account { address, number, source },
+            StateKey::Slot(address, slot) => LightError::Slot { address, slot, number, source },
+        }
+    }
+}

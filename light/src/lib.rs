@@ -1,0 +1,50 @@
+//! A light client: it follows a chain's validators and checks proofs of accounts and slots, so that it need not trust the node that answers.
+//!
+//! ```text
+//!  genesis, or a waypoint ──▶ LightClient ── learn(epoch changes) ──▶ validators of the newest epoch
+//!                                  │
+//!  AccountProof ─── certificate ◀──┘ a quorum of them signed it
+//!                       │ accumulator root
+//!                       ├──▶ genesis: leaf 0, so the certificate is of this chain
+//!                       └──▶ header: its leaf ─ state root ─▶ account, slots: there with these values, or not there
+//! ```
+//!
+//! * [`LightClient`]: the trust, and what moves it on.
+//! * [`AccountProof`], [`WaypointProof`], [`EpochChanges`]: the answers of `slipstream_getProof`, `slipstream_getWaypoint` and
+//!   `slipstream_getEpochChanges`, in the JSON that nodes send. docs/formats.md draws them.
+//! * [`Question`]: what was asked. A proof of something else is refused, however true it is.
+//!
+//! It has no I/O and no clock: who asks which node, and how old an answer may be, is the caller's to say. What is left to the caller, and what
+//! no proof can show, stands in docs/light-clients.md.
+//!
+//! Invariants: nothing of an answer is believed before its proof is checked; an epoch ends by a certificate of its own validators alone; every
+//! decoder refuses more than its limit before it allocates.
+//!
+//! ```
+//! use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question};
+//!
+//! # let file = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors.json"));
+//! # let vectors: serde_json::Value = serde_json::from_str(file).unwrap();
+//! # let genesis_json = vectors["genesis"].to_string();
+//! # let epoch_changes = vectors["epochChanges"].to_string();
+//! # let answer = vectors["proofs"][0]["answer"].to_string();
+//! # let address = vectors["proofs"][0]["address"].as_str().unwrap().parse().unwrap();
+//! # let now_ms = vectors["nowMs"].as_u64().unwrap();
+//! let mut client = LightClient::from_genesis(&serde_json::from_str(&genesis_json).unwrap())?;
+//! client.learn(&EpochChanges::from_json(&epoch_changes)?.certificates())?;
+//! let question = Question { address, slots: &[], at: At::Latest { now_ms, age_ms_max: 60_000 } };
+//! let verified = client.verify(&question, &AccountProof::from_json(&answer)?)?;
+//! println!("{} wei at batch {}", verified.account.unwrap_or_default().balance, verified.number);
+//! # Ok::<(), slipstream_light::LightError>(())
+//! ```
+
+mod client;
+mod error;
+mod wire;
+
+pub use client::{At, LightClient, Question, VerifiedAccount};
+pub use error::{EpochEndFault, LightError};
+pub use wire::{
+    ANSWER_BYTES_MAX, Account, AccountProof, EPOCH_CHANGES_MAX, Encoded, EpochChanges, Part, SLOTS_MAX,
+    SlotProof, WaypointProof,
+};

@@ -1,0 +1,63 @@
+//! [`Thread`]: where sockets are served, apart from HTTP.
+//!
+//! Whoever has many sockets and reads them all has much written, which takes little each time and much together. On a thread of its own, which
+//! stands back for the node's others, that makes nobody wait but those who have sockets too.
+
+use std::io;
+
+use rustix::process::setpriority_process;
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// The niceness of the thread, as of those of calls that compute.
+const NICENESS: i32 = 5;
+
+/// A thread with an event loop, which ends with this.
+pub(super) struct Thread {
+    handle: Handle,
+    _until: DropGuard,
+}
+
+impl Thread {
+    /// # Errors
+    /// If the system gives no thread, or no files for its events.
+    pub(super) fn start() -> io::Result<Thread> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (handle, until) = (runtime.handle().clone(), CancellationToken::new());
+        let ended = until.clone();
+        std::thread::Builder::new().name("sockets".into()).spawn(move || {
+            // Where the system does not know this, the thread is like any other.
+            let _ = setpriority_process(None, NICENESS);
+            runtime.block_on(ended.cancelled());
+        })?;
+        Ok(Thread { handle, _until: until.drop_guard() })
+    }
+
+    /// Serves something to its end, or to that of the thread.
+    pub(super) fn spawn(&self, served: impl Future<Output = ()> + Send + 'static) {
+        drop(self.handle.spawn(served));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is served stands back, and ends with the thread.
+    #[tokio::test]
+    async fn what_is_served_stands_back() {
+        let thread = Thread::start().unwrap();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        thread.spawn(async move {
+            let niceness = rustix::process::getpriority_process(None).unwrap();
+            tell.send((std::thread::current().name().map(str::to_owned), niceness)).unwrap();
+            let _end = end;
+            std::future::pending::<()>().await;
+        });
+        let (name, niceness) = told.await.unwrap();
+        assert!(name.as_deref() == Some("sockets") && niceness >= NICENESS, "{name:?} {niceness}");
+        drop(thread);
+        assert!(ended.await.is_err());
+    }
+}

@@ -1,0 +1,36 @@
+//! Transactions as they were signed, byte by byte. One that is not here is no bytes at all, as in geth.
+
+use alloy_primitives::{B256, Bytes};
+use jsonrpsee::types::Params;
+use serde::de::DeserializeOwned;
+
+use super::{
+    RpcContext,
+    errors::{RpcError, RpcResult},
+    params::{BlockParam, Hash, Strict, args},
+    transactions::find,
+};
+
+/// `eth_getRawTransactionByHash`, and `debug_getRawTransaction`, which is the same: committed, or waiting in the pool.
+pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>) -> RpcResult<Bytes> {
+    let (Strict(hash),): (Hash,) = args(params)?;
+    Ok(of(context, &hash)?)
+}
+
+fn of(context: &RpcContext, hash: &B256) -> Result<Bytes, RpcError> {
+    if let Some((batch, index)) = find(context, hash)? {
+        return Ok(batch.raw(index)?.unwrap_or_default());
+    }
+    Ok(context.pool.get(hash).map(|transaction| transaction.raw).unwrap_or_default())
+}
+
+/// `eth_getRawTransactionByBlockNumberAndIndex` and `eth_getRawTransactionByBlockHashAndIndex`
+pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
+    context: &RpcContext,
+    params: &Params<'_>,
+) -> RpcResult<Bytes> {
+    let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
+    let Some(number) = context.batch_number(id.into().0)? else { return Ok(Bytes::new()) };
+    let Some(batch) = context.batches.get(number)? else { return Ok(Bytes::new()) };
+    Ok(batch.raw(usize::try_from(index).unwrap_or(usize::MAX))?.unwrap_or_default())
+}

@@ -1,0 +1,114 @@
+//! `eth_sendRawTransactionSync` (EIP-7966): sends a transaction and answers with its receipt, or says how long it was waited for.
+//!
+//! ```text
+//!  asked ─▶ the pool takes it, on a thread of its lane ─▶ waits, without a thread ─▶ its batch is committed ─▶ the receipt, on a thread
+//!                 └─▶ refused, or cannot execute now            └─▶ the time is over
+//! ```
+
+use std::time::Duration;
+
+use alloy_primitives::{B256, Bytes, keccak256};
+use jsonrpsee::types::Params;
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
+
+use super::{
+    RpcContext,
+    effect::Effect,
+    errors::{RpcError, RpcResult},
+    feed::Awaited,
+    lanes::Lane,
+    params::{Strict, args},
+    table::{Asker, Table},
+    transactions,
+};
+use crate::origin::Origin;
+
+/// The name of the method.
+pub(crate) const NAME: &str = "eth_sendRawTransactionSync";
+/// How long is waited unless the caller says so, as the EIP recommends.
+const TIME: Duration = Duration::from_secs(2);
+
+/// Takes the transaction. The answer is made later: see [`Table::receipt`].
+pub(super) fn send(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &Asker<'_>,
+) -> (RpcResult<B256>, Option<Effect>) {
+    match sent(context, params, asker) {
+        Ok(awaited) => (Ok(awaited.hash), Some(Effect::Receipt(awaited))),
+        Err(error) => (Err(error.into()), None),
+    }
+}
+
+fn sent(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Awaited, RpcError> {
+    let (Strict(raw), wanted): (Strict<Bytes>, Option<Value>) = args(params)?;
+    let time = time(wanted.as_ref(), context.send_sync_time_max);
+    let awaited = context.feed.await_receipt(keccak256(&raw), time);
+    let hash = context.forwarder.submit(&raw, asker.origin.stranger())?;
+    if context.pool.is_waiting(&hash) {
+        return Err(RpcError::NotReady { hash });
+    }
+    Ok(awaited)
+}
+
+/// What the caller wants if that is allowed: a number, or as clients send it a quantity, of milliseconds. Else the EIP wants the node's own.
+fn time(wanted: Option<&Value>, max: Duration) -> Duration {
+    let ms = match wanted {
+        Some(Value::String(_)) => {
+            wanted.and_then(|value| serde_json::from_value::<Strict<u64>>(value.clone()).ok()).map(|ms| ms.0)
+        }
+        Some(value) => value.as_u64(),
+        None => None,
+    };
+    let wanted = ms.map(Duration::from_millis).filter(|time| !time.is_zero() && *time <= max);
+    wanted.unwrap_or(TIME.min(max))
+}
+
+impl Table {
+    /// The receipt of a transaction that was taken, once it is there.
+    pub(super) async fn receipt(&self, origin: Origin, awaited: Awaited) -> RpcResult<Box<RawValue>> {
+        awaited.over().await;
+        let (context, hash) = (self.context.clone(), awaited.hash);
+        let read = move || transactions::receipt_of(&context, &hash);
+        let found = self.lanes.of(Lane::Reads).run(origin, read).await;
+        match found.map_err(|panic| RpcError::internal(NAME, &panic))?? {
+            Some(receipt) => Ok(to_raw_value(&receipt).map_err(|error| RpcError::internal(NAME, &error))?),
+            None => Err(RpcError::NotIncluded { hash, time: awaited.time }.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn times_that_are_allowed_count() {
+        let max = Duration::from_secs(20);
+        for (wanted, ms) in [
+            (json!(5_000), 5_000),
+            (json!("0x1388"), 5_000),
+            (json!(20_000), 20_000),
+            (json!(20_001), 2_000),
+            (json!(0), 2_000),
+            (json!(-1), 2_000),
+            (json!(1.5), 2_000),
+            (json!("5000"), 2_000),
+            (json!(null), 2_000),
+            (json!({}), 2_000),
+        ] {
+            assert_eq!(time(Some(&wanted), max), Duration::from_millis(ms), "{wanted}");
+        }
+        assert_eq!(time(None, max), TIME);
+        assert_eq!(
+            time(None, Duration::from_millis(7)),
+            Duration::from_millis(7),
+            "it may be less than usual"
+        );
+    }
+}

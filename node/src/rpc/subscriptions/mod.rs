@@ -1,0 +1,134 @@
+//! `eth_subscribe`: what is new is told to whoever has a socket.
+//!
+//! ```text
+//!  eth_subscribe ─▶ made ─ the answer is on its way ─▶ told ─ it is in the socket's queue ─▶ active
+//!                                                                                             │ news, and room in the queue
+//!                                                                       step: what is kept ◀──┴──▶ work: what is not, in a lane of callers
+//! ```
+//!
+//! A subscription is a place in the ledger or in the pool's arrivals. Nothing is collected for it: what lies behind its place is read when
+//! its socket has room, so that a reader who is slow costs no more memory than one who is not. One who falls too far behind is closed and
+//! told why; nothing is ever left out in silence.
+
+mod set;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::sync::Arc;
+
+use alloy_primitives::U128;
+use alloy_rpc_types_eth::{Filter, FilterBlockOption};
+use jsonrpsee::types::Params;
+use serde::de::IgnoredAny;
+use tokio_util::sync::CancellationToken;
+
+use self::watch::{Watch, Watched};
+pub(crate) use self::{
+    set::{Begun, Listening, Notice, Step, Subscriptions, Tallies, Turn},
+    watch::{Kind, Lost},
+};
+use super::{
+    RpcContext,
+    effect::Effect,
+    errors::{RpcError, RpcResult},
+    lanes::Lane,
+    logs::{Wanted, check_watchable},
+    params::args,
+    table::{Asker, Table},
+};
+
+/// Letters of an unknown kind that the error repeats.
+const NAME_SHOWN_MAX: usize = 64;
+
+/// `eth_subscribe`
+pub(super) fn subscribe(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &Asker<'_>,
+) -> (RpcResult<U128>, Option<Effect>) {
+    match begun(context, params, asker) {
+        Ok(begun) => (Ok(U128::from(begun.id())), Some(Effect::Subscription(begun))),
+        Err(error) => (Err(error.into()), None),
+    }
+}
+
+fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Begun, RpcError> {
+    let (name, _): (Option<String>, Option<IgnoredAny>) = args(params)?;
+    let listening = asker.listening.ok_or(RpcError::NotificationsUnsupported)?;
+    let name =
+        name.ok_or_else(|| RpcError::InvalidParams("expected subscription name as first argument".into()))?;
+    let Some(kind) = Kind::of(&name) else {
+        return Err(RpcError::NoSuchSubscription(name.chars().take(NAME_SHOWN_MAX).collect()));
+    };
+    // Listened for before it is asked where that begins.
+    let mut listens = context.feed.listen(kind);
+    let head = || context.store.head().map(|head| head.header.number);
+    let watch = match kind {
+        Kind::NewHeads => {
+            let (_,): (IgnoredAny,) = args(params)?;
+            Watch::NewHeads { next: head()?.next() }
+        }
+        Kind::Logs => {
+            let (_, wanted): (IgnoredAny, Option<Wanted>) = args(params)?;
+            let filter = wanted.map(Wanted::into_filter).transpose()?.unwrap_or_default();
+            Watch::logs(Arc::new(Watched::new(checked(filter, head()?)?)?), head()?.next())
+        }
+        Kind::Pending => {
+            let (_, whole): (IgnoredAny, Option<bool>) = args(params)?;
+            let whole = whole.unwrap_or(false);
+            if whole {
+                listens = listens.whole();
+            }
+            Watch::Pending { next: context.pool.arrivals(), whole }
+        }
+        Kind::Syncing => {
+            let (_,): (IgnoredAny,) = args(params)?;
+            Watch::Syncing { told: None }
+        }
+    };
+    listening.begin(watch, listens)
+}
+
+/// A filter of batches that are still to come.
+fn checked(filter: Filter, head: slipstream_types::BatchNumber) -> Result<Filter, RpcError> {
+    if let FilterBlockOption::AtBlockHash(_) = filter.block_option {
+        let text = "a subscription has no blockHash: ask eth_getLogs for the logs of a block that is there";
+        return Err(RpcError::InvalidParams(text.into()));
+    }
+    check_watchable(&filter, head)?;
+    Ok(filter)
+}
+
+/// `eth_unsubscribe`
+pub(super) fn unsubscribe(_: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<bool> {
+    let (text,): (String,) = args(params)?;
+    let id = text.strip_prefix("0x").and_then(|digits| u128::from_str_radix(digits, 16).ok());
+    match (id, asker.listening) {
+        (Some(id), Some(listening)) if listening.end(id) => Ok(true),
+        _ => Err(RpcError::SubscriptionNotFound.into()),
+    }
+}
+
+impl Table {
+    /// Follows the node for all who listen, until it is told to stop.
+    pub(crate) fn follow(&self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send + use<> {
+        self.context.feed.clone().run(self.context.clone(), shutdown)
+    }
+
+    /// What is new for a socket and not kept, on a thread of a lane and in its owner's name.
+    ///
+    /// # Errors
+    /// If one of the socket's subscriptions cannot go on.
+    pub(crate) async fn work_for(
+        &self,
+        subscriptions: Arc<Subscriptions>,
+        lane: Lane,
+        bytes_max: usize,
+    ) -> Result<Step, Lost> {
+        let (context, origin) = (self.context.clone(), subscriptions.origin());
+        let work = move |leash: &crate::leash::Leash| subscriptions.work(&context, leash, bytes_max);
+        let worked = self.lanes.of(lane).run_while_awaited(origin, work).await;
+        worked.unwrap_or_else(|panic| Err(Lost::Failed(RpcError::internal("eth_subscribe", &panic))))
+    }
+}

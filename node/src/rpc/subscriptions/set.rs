@@ -1,0 +1,318 @@
+//! [`Subscriptions`]: those of one socket, which share its room and its owner's threads.
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{Arc, OnceLock},
+};
+
+use parking_lot::Mutex;
+use prometheus::{IntCounterVec, IntGaugeVec};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::watch::{Kind, Lost, Watch, Worker};
+use crate::{
+    api::room::Share,
+    leash::Leash,
+    origin::Origin,
+    rpc::{
+        RpcContext,
+        errors::RpcError,
+        feed::{Feed, Listens, News, Now},
+        lanes::Lane,
+    },
+};
+
+/// Subscriptions of one socket: more than a page or an indexer has, few enough that looking through all of them takes no time.
+const SUBSCRIPTIONS_MAX: usize = 256;
+/// The same of a kind that has nothing to choose: more of them tell the same again, to whoever wants the node to send much for little.
+const SUBSCRIPTIONS_ALIKE_MAX: usize = 8;
+
+/// What a notice takes beside its result: the rest of its message, and its place in the socket's queue.
+const NOTICE_BYTES: usize = 192;
+
+/// How many subscriptions there are, and what was told, by kind.
+#[derive(Clone)]
+pub(crate) struct Tallies {
+    pub(crate) subscriptions: IntGaugeVec,
+    pub(crate) notifications: IntCounterVec,
+}
+
+/// Something new, for one subscription.
+pub(crate) struct Notice {
+    pub(crate) id: u128,
+    kind: Kind,
+    /// As JSON.
+    result: Arc<str>,
+}
+
+impl Notice {
+    /// The message that tells it.
+    pub(crate) fn text(&self) -> String {
+        let (id, result) = (self.id, &self.result);
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"eth_subscription","params":{{"subscription":"0x{id:x}","result":{result}}}}}"#
+        )
+    }
+}
+
+/// What could be told at once.
+#[derive(Default)]
+pub(crate) struct Step {
+    pub(crate) notices: Vec<Notice>,
+    /// The lane whose thread has to go on; none if all that is known was told, or there was no room for more.
+    pub(crate) needs: Option<Lane>,
+    /// Whether it ended because it was full.
+    pub(crate) is_full: bool,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Step {
+    fn new(bytes_max: usize) -> Step {
+        Step { bytes_max, ..Step::default() }
+    }
+
+    /// The least that a step takes may be more than its room.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.is_full |= self.bytes >= self.bytes_max;
+        !self.is_full
+    }
+
+    pub(super) fn push(&mut self, id: u128, kind: Kind, result: Arc<str>) {
+        self.bytes += NOTICE_BYTES + result.len();
+        self.notices.push(Notice { id, kind, result });
+    }
+
+    /// What is left needs a thread; of two kinds of work the costlier one decides.
+    pub(super) fn needs(&mut self, lane: Lane) {
+        self.needs = self.needs.max(Some(lane));
+    }
+}
+
+/// How far a subscription is from being told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It may come to nothing: see [`Begun`].
+    Made,
+    /// The answer with its id belongs to this body, and may not be in the queue yet.
+    Told(u64),
+    Active,
+}
+
+struct Subscription {
+    watch: Watch,
+    stage: Stage,
+    _share: Share,
+    _listens: Listens,
+}
+
+#[derive(Default)]
+struct Set {
+    all: BTreeMap<u128, Subscription>,
+    /// The one that was served last, so that each has its turn.
+    last: u128,
+}
+
+/// See the module.
+pub(crate) struct Subscriptions {
+    origin: Origin,
+    feed: Arc<Feed>,
+    tallies: Tallies,
+    set: Mutex<Set>,
+    /// The one of the socket's costly bodies that is worked on, or whose answer is not read yet.
+    turns: Arc<Semaphore>,
+}
+
+impl Subscriptions {
+    /// None yet, of a socket of this owner.
+    pub(crate) fn new(origin: Origin, feed: Arc<Feed>, tallies: Tallies) -> Arc<Subscriptions> {
+        let (set, turns) = (Mutex::default(), Arc::new(Semaphore::new(1)));
+        Arc::new(Subscriptions { origin, feed, tallies, set, turns })
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.set.lock().all.is_empty()
+    }
+
+    /// Whether there is this one still.
+    pub(crate) fn has(&self, id: u128) -> bool {
+        self.set.lock().all.contains_key(&id)
+    }
+
+    /// Tells when there is something new.
+    pub(crate) fn news(&self) -> News {
+        self.feed.news()
+    }
+
+    /// The answers of a body are in the socket's queue: what they began may be told of from now on.
+    pub(crate) fn activate(&self, body: u64) {
+        let mut set = self.set.lock();
+        let told = set.all.values_mut().filter(|one| one.stage == Stage::Told(body));
+        told.for_each(|one| one.stage = Stage::Active);
+    }
+
+    /// What is new and needs no thread.
+    ///
+    /// # Errors
+    /// If one of the subscriptions cannot go on.
+    pub(crate) fn step(&self, bytes_max: usize) -> Result<Step, Lost> {
+        self.go(None, bytes_max)
+    }
+
+    /// What is new, on a thread of callers.
+    pub(super) fn work(&self, context: &RpcContext, leash: &Leash, bytes_max: usize) -> Result<Step, Lost> {
+        self.go(Some(Worker { context, leash }), bytes_max)
+    }
+
+    fn go(&self, worker: Option<Worker<'_>>, bytes_max: usize) -> Result<Step, Lost> {
+        let (now, mut step) = (self.feed.now(), Step::new(bytes_max));
+        for id in self.due(&now)? {
+            if !step.has_room() {
+                break;
+            }
+            let Some(mut watch) = self.set.lock().all.get(&id).map(|one| one.watch.clone()) else { continue };
+            watch.go(id, &self.feed, &now, worker, &mut step)?;
+            let mut set = self.set.lock();
+            set.last = id;
+            if let Some(one) = set.all.get_mut(&id) {
+                one.watch = watch;
+            }
+        }
+        for notice in &step.notices {
+            self.tallies.notifications.with_label_values(&[notice.kind.name()]).inc();
+        }
+        Ok(step)
+    }
+
+    /// Those that may be told of something, beginning behind the one that was served last. Every arrival in the pool asks for them, also at
+    /// sockets with hundreds that listen for something else.
+    fn due(&self, now: &Now) -> Result<Vec<u128>, Lost> {
+        let set = self.set.lock();
+        let behind = set.all.range((Bound::Excluded(set.last), Bound::Unbounded));
+        let active = behind.chain(set.all.range(..=set.last)).filter(|(_, one)| one.stage == Stage::Active);
+        let mut due = Vec::new();
+        for (id, one) in active {
+            one.watch.check(now)?;
+            if one.watch.is_behind(now) {
+                due.push(*id);
+            }
+        }
+        Ok(due)
+    }
+
+    fn remove(&self, id: u128) -> bool {
+        let removed = self.set.lock().all.remove(&id);
+        if let Some(one) = &removed {
+            self.tallies.subscriptions.with_label_values(&[one.watch.kind().name()]).dec();
+        }
+        removed.is_some()
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        for one in self.set.get_mut().all.values() {
+            self.tallies.subscriptions.with_label_values(&[one.watch.kind().name()]).dec();
+        }
+    }
+}
+
+/// A socket that asks, and which of its bodies.
+#[derive(Clone)]
+pub(crate) struct Listening {
+    subscriptions: Arc<Subscriptions>,
+    body: u64,
+    turn: Turn,
+}
+
+/// The turn of a costly body, until the last clone is dropped.
+pub(crate) type Turn = Arc<OnceLock<OwnedSemaphorePermit>>;
+
+impl Listening {
+    /// Of a socket with these subscriptions, its body of this number.
+    pub(crate) fn new(subscriptions: Arc<Subscriptions>, body: u64) -> Listening {
+        Listening { subscriptions, body, turn: Turn::default() }
+    }
+
+    /// The turn of the body, which has none before it turned out to be costly.
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn.clone()
+    }
+
+    /// Waits until none of the socket's other costly bodies has its turn.
+    pub(crate) async fn take_turn(&self) {
+        // Never closed.
+        if let Ok(permit) = self.subscriptions.turns.clone().acquire_owned().await {
+            let _ = self.turn.set(permit);
+        }
+    }
+
+    /// Makes a subscription, which begins when its answer is on its way.
+    ///
+    /// # Errors
+    /// [`RpcError::TooMuch`] if the socket has too many, or all that listen look for too much.
+    pub(super) fn begin(&self, watch: Watch, listens: Listens) -> Result<Begun, RpcError> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random)
+            .map_err(|error| RpcError::Rejected(format!("the system gives no random id: {error}")))?;
+        let (id, kind) = (u128::from_le_bytes(random), watch.kind());
+        let mut share = self.subscriptions.feed.room.share(self.subscriptions.origin);
+        let mut set = self.subscriptions.set.lock();
+        let alike = set.all.values().filter(|one| one.watch.kind() == kind).count();
+        if set.all.len() >= SUBSCRIPTIONS_MAX || (kind != Kind::Logs && alike >= SUBSCRIPTIONS_ALIKE_MAX) {
+            let text = format!(
+                "too many subscriptions: one connection may have {SUBSCRIPTIONS_MAX}, and of {} {SUBSCRIPTIONS_ALIKE_MAX}; end some",
+                if kind == Kind::Logs { "each other kind" } else { kind.name() }
+            );
+            return Err(RpcError::TooMuch(text));
+        }
+        if !share.grow_to(watch.bytes()) {
+            let text = "too many subscriptions on this node: look for less, or poll eth_getLogs instead";
+            return Err(RpcError::TooMuch(text.into()));
+        }
+        let made = Subscription { watch, stage: Stage::Made, _share: share, _listens: listens };
+        set.all.insert(id, made);
+        drop(set);
+        self.subscriptions.tallies.subscriptions.with_label_values(&[kind.name()]).inc();
+        Ok(Begun { listening: self.clone(), id, is_told: false })
+    }
+
+    pub(super) fn end(&self, id: u128) -> bool {
+        self.subscriptions.remove(id)
+    }
+}
+
+/// A subscription whose answer is being made. Until it is told it may come to nothing.
+pub(crate) struct Begun {
+    listening: Listening,
+    id: u128,
+    is_told: bool,
+}
+
+impl Begun {
+    pub(super) fn id(&self) -> u128 {
+        self.id
+    }
+
+    /// The answer is on its way.
+    pub(crate) fn told(mut self) {
+        self.is_told = true;
+        let mut set = self.listening.subscriptions.set.lock();
+        if let Some(one) = set.all.get_mut(&self.id) {
+            one.stage = Stage::Told(self.listening.body);
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.listening.subscriptions.remove(self.id);
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! [`Watch`]: what one subscription listens for, how far it has told, and what comes next.
+
+use std::sync::Arc;
+
+use alloy_primitives::{B256, keccak256};
+use alloy_rpc_types_eth::{Filter, FilterBlockOption};
+use slipstream_types::BatchNumber;
+
+use super::set::Step;
+use crate::{
+    leash::Leash,
+    rpc::{
+        RpcContext,
+        errors::RpcError,
+        feed::{Feed, Head, Matched, Now},
+        lanes::Lane,
+        logs::{Budget, Criteria, End, Place},
+    },
+};
+
+/// Batches that a subscriber may be behind: more than a minute of an ordinary chain.
+pub(super) const BEHIND_MAX: u64 = 1_024;
+/// What is told at once of the logs of one batch; the rest goes on from there.
+const PART: Budget = Budget { work_bytes: usize::MAX, logs: 256, data_bytes: 64 << 10 };
+/// Arrivals that are looked at together: the pool stands still meanwhile.
+const HASHES_MAX: usize = 512;
+const WHOLE_MAX: usize = 64;
+/// What a subscription weighs beside its criteria.
+const SUBSCRIPTION_BYTES: usize = 512;
+
+/// What there is to subscribe to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    NewHeads = 0,
+    Logs = 1,
+    Pending = 2,
+    Syncing = 3,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 4] = [Kind::NewHeads, Kind::Logs, Kind::Pending, Kind::Syncing];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::NewHeads => "newHeads",
+            Kind::Logs => "logs",
+            Kind::Pending => "newPendingTransactions",
+            Kind::Syncing => "syncing",
+        }
+    }
+
+    pub(super) fn of(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Why a subscription cannot go on, so that its socket is closed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Lost {
+    #[error("you are {0} batches behind: read faster, or subscribe to less")]
+    Behind(u64),
+    #[error("you missed pending transactions: read faster, or subscribe to less")]
+    Arrivals,
+    #[error("batch {0} is not stored here: this node took a snapshot or pruned it; subscribe again")]
+    Gap(BatchNumber),
+    #[error("{0}")]
+    Failed(RpcError),
+}
+
+impl From<RpcError> for Lost {
+    fn from(error: RpcError) -> Self {
+        match error {
+            RpcError::LogsNotStored { number, .. } | RpcError::NotStored { number, .. } => Lost::Gap(number),
+            error => Lost::Failed(error),
+        }
+    }
+}
+
+/// What a subscription for logs looks for. Of two that look for the same one name is made.
+pub(crate) struct Watched {
+    criteria: Criteria,
+    name: B256,
+}
+
+impl Watched {
+    pub(super) fn new(filter: Filter) -> Result<Watched, RpcError> {
+        let criteria = Criteria::new(filter)?;
+        let name = name(criteria.filter());
+        Ok(Watched { criteria, name })
+    }
+
+    /// Whether a batch with this head has none of its logs for sure: some nanoseconds for each address and topic.
+    fn is_ruled_out(&self, head: &Head) -> bool {
+        head.bloom.as_ref().is_some_and(|bloom| !self.criteria.may_match(bloom))
+    }
+
+    /// The numbers that it names: others than the ends of a range are the head as it goes on.
+    fn range(&self) -> (BatchNumber, Option<BatchNumber>) {
+        let FilterBlockOption::Range { from_block, to_block } = self.criteria.filter().block_option else {
+            return Default::default();
+        };
+        let number = |end: Option<alloy_rpc_types_eth::BlockNumberOrTag>| {
+            end.and_then(|end| end.as_number()).map(BatchNumber::new)
+        };
+        (number(from_block).unwrap_or_default(), number(to_block))
+    }
+}
+
+/// What addresses and topics a filter has, whatever their order.
+fn name(filter: &Filter) -> B256 {
+    let mut text = Vec::new();
+    let mut addresses: Vec<_> = filter.address.iter().map(|address| address.into_word()).collect();
+    addresses.sort_unstable();
+    let topics = filter.topics.iter().map(|topics| {
+        let mut topics: Vec<B256> = topics.iter().copied().collect();
+        topics.sort_unstable();
+        topics
+    });
+    for values in std::iter::once(addresses).chain(topics) {
+        text.extend_from_slice(&(values.len() as u64).to_be_bytes());
+        values.iter().for_each(|value| text.extend_from_slice(value.as_slice()));
+    }
+    keccak256(text)
+}
+
+/// What one subscription listens for, and how far it has told.
+#[derive(Clone)]
+pub(super) enum Watch {
+    NewHeads {
+        next: BatchNumber,
+    },
+    Logs {
+        watched: Arc<Watched>,
+        place: Place,
+    },
+    Pending {
+        next: u64,
+        whole: bool,
+    },
+    /// What was told last.
+    Syncing {
+        told: Option<bool>,
+    },
+}
+
+/// What is used where something is not kept.
+#[derive(Clone, Copy)]
+pub(super) struct Worker<'a> {
+    pub(super) context: &'a RpcContext,
+    pub(super) leash: &'a Leash,
+}
+
+impl Watch {
+    pub(super) fn logs(watched: Arc<Watched>, next: BatchNumber) -> Watch {
+        let next = next.max(watched.range().0);
+        Watch::Logs { watched, place: Place::before(next) }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Watch::NewHeads { .. } => Kind::NewHeads,
+            Watch::Logs { .. } => Kind::Logs,
+            Watch::Pending { .. } => Kind::Pending,
+            Watch::Syncing { .. } => Kind::Syncing,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let criteria = if let Watch::Logs { watched, .. } = self { watched.criteria.bytes() } else { 0 };
+        SUBSCRIPTION_BYTES + criteria
+    }
+
+    /// # Errors
+    /// If it is too far behind what there is.
+    pub(super) fn check(&self, now: &Now) -> Result<(), Lost> {
+        let next = match self {
+            Watch::NewHeads { next } => *next,
+            Watch::Logs { place, .. } => place.batch,
+            Watch::Pending { .. } | Watch::Syncing { .. } => return Ok(()),
+        };
+        match now.tip.since(next) {
+            behind if behind > BEHIND_MAX => Err(Lost::Behind(behind)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether there is something that it has not looked at.
+    pub(super) fn is_behind(&self, now: &Now) -> bool {
+        match self {
+            Watch::NewHeads { next } => *next <= now.tip,
+            Watch::Logs { place, .. } => place.batch <= now.tip,
+            Watch::Pending { next, .. } => *next < now.arrived,
+            Watch::Syncing { told } => now.syncing.as_ref().is_some_and(|(is, _)| *told != Some(*is)),
+        }
+    }
+
+    /// Adds what is new to a step, if it [is behind](Self::is_behind), and moves behind it, until the step is full or needs a worker that it does not have.
+    ///
+    /// # Errors
+    /// If it cannot go on.
+    pub(super) fn go(
+        &mut self,
+        id: u128,
+        feed: &Feed,
+        now: &Now,
+        worker: Option<Worker<'_>>,
+        step: &mut Step,
+    ) -> Result<(), Lost> {
+        match self {
+            Watch::NewHeads { next } => heads(next, id, feed, now, worker, step),
+            Watch::Logs { watched, place } => logs(watched, place, id, feed, now, worker, step),
+            Watch::Pending { next, whole: false } => hashes(next, id, feed, now, step),
+            Watch::Pending { next, whole: true } => whole(next, id, feed, now, worker, step),
+            Watch::Syncing { told } => {
+                if let Some((is_syncing, text)) = &now.syncing {
+                    step.push(id, Kind::Syncing, text.clone());
+                    *told = Some(*is_syncing);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn heads(
+    next: &mut BatchNumber,
+    id: u128,
+    feed: &Feed,
+    now: &Now,
+    worker: Option<Worker<'_>>,
+    step: &mut Step,
+) -> Result<(), Lost> {
+    while *next <= now.tip && step.has_room() {
+        let head = match (feed.head(*next), worker) {
+            (Some(head), _) => head,
+            (None, None) => {
+                step.needs(Lane::Reads);
+                break;
+            }
+            (None, Some(worker)) => feed.head_made(worker.context, *next)?.ok_or(Lost::Gap(*next))?,
+        };
+        step.push(id, Kind::NewHeads, head.text.clone());
+        *next = next.next();
+    }
+    Ok(())
+}
+
+fn logs(
+    watched: &Watched,
+    place: &mut Place,
+    id: u128,
+    feed: &Feed,
+    now: &Now,
+    worker: Option<Worker<'_>>,
+    step: &mut Step,
+) -> Result<(), Lost> {
+    let last = watched.range().1.map_or(now.tip, |last| last.min(now.tip));
+    while place.batch <= last && step.has_room() {
+        let (number, is_whole) = (place.batch, place.logs == 0);
+        if is_whole && feed.head(number).is_some_and(|head| watched.is_ruled_out(&head)) {
+            *place = Place::before(number.next());
+            continue;
+        }
+        let kept = if is_whole { feed.matches.get(&(number, watched.name)) } else { None };
+        if let Some(matched) = kept {
+            matched.iter().for_each(|log| step.push(id, Kind::Logs, log.clone()));
+            *place = Place::before(number.next());
+            continue;
+        }
+        let Some(worker) = worker else {
+            step.needs(Lane::Searches);
+            break;
+        };
+        let (matched, after) = matched(watched, *place, worker)?;
+        matched.iter().for_each(|log| step.push(id, Kind::Logs, log.clone()));
+        if is_whole && after.batch > number {
+            feed.matches.insert((number, watched.name), matched);
+        }
+        *place = after;
+    }
+    // What lies behind a named end is not waited for.
+    if place.batch > last && watched.range().1.is_some() {
+        *place = Place::before(now.tip.next()).max(*place);
+    }
+    Ok(())
+}
+
+/// The logs of one batch from a place on, as far as they are told at once, and the place behind them.
+fn matched(watched: &Watched, place: Place, worker: Worker<'_>) -> Result<(Matched, Place), Lost> {
+    let Worker { context, leash } = worker;
+    if place.logs > 0 {
+        // Opened once for all of its parts.
+        context.batches.get(place.batch)?;
+    }
+    let found = context.search(&watched.criteria, leash).run(place, place.batch, PART)?;
+    let text = |log| serde_json::to_string(&log).map(Arc::from);
+    let matched = found.logs.into_iter().map(text).collect::<Result<Matched, _>>();
+    let matched = matched.map_err(|error| RpcError::internal("eth_subscribe", &error))?;
+    let after = match found.end {
+        End::Results(place) => place,
+        End::Reached | End::Work(_) => Place::before(place.batch.next()),
+    };
+    Ok((matched, after))
+}
+
+fn hashes(next: &mut u64, id: u128, feed: &Feed, now: &Now, step: &mut Step) -> Result<(), Lost> {
+    while *next < now.arrived && step.has_room() {
+        let hashes = arrived(feed, *next, HASHES_MAX)?;
+        *next += hashes.len() as u64;
+        hashes.iter().for_each(|hash| step.push(id, Kind::Pending, format!("\"{hash}\"").into()));
+    }
+    Ok(())
+}
+
+fn arrived(feed: &Feed, from: u64, max: usize) -> Result<Vec<B256>, Lost> {
+    let (hashes, after) = feed.pool.arrived_since(from, max);
+    if after != from + hashes.len() as u64 {
+        return Err(Lost::Arrivals);
+    }
+    Ok(hashes)
+}
+
+fn whole(
+    next: &mut u64,
+    id: u128,
+    feed: &Feed,
+    now: &Now,
+    worker: Option<Worker<'_>>,
+    step: &mut Step,
+) -> Result<(), Lost> {
+    while *next < now.arrived && step.has_room() {
+        if let Some(worker) = worker {
+            if worker.leash.is_cut() {
+                return Err(Lost::Failed(RpcError::NobodyWaits));
+            }
+            let transactions = feed.pool.arrived_whole_since(*next, WHOLE_MAX).ok_or(Lost::Arrivals)?;
+            for transaction in &transactions {
+                // One of them may be longer than all the room.
+                if !step.has_room() {
+                    return Ok(());
+                }
+                step.push(id, Kind::Pending, feed.shown_made(transaction)?);
+                *next += 1;
+            }
+            continue;
+        }
+        for hash in arrived(feed, *next, WHOLE_MAX)? {
+            if !step.has_room() {
+                return Ok(());
+            }
+            let Some(text) = feed.shown(&hash) else {
+                step.needs(Lane::Reads);
+                return Ok(());
+            };
+            step.push(id, Kind::Pending, text);
+            *next += 1;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! `txpool_*`: what waits in this node's pool. More than an answer may hold is refused with its size: a part would look like the whole.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use alloy_consensus::Transaction as _;
+use alloy_primitives::{Address, U64};
+use jsonrpsee::types::Params;
+use serde::Serialize;
+use slipstream_consensus::{ContentLimit, PoolContent};
+use slipstream_executor::Transaction;
+
+use super::{
+    RpcContext, RpcTransaction,
+    errors::{RpcError, RpcResult},
+    params::{Strict, args},
+    table::Asker,
+    transactions::pending,
+};
+
+/// What one answer shows: some ten megabytes of JSON.
+const CONTENT: ContentLimit = ContentLimit { transactions_max: 8_192, bytes_max: 4 << 20 };
+/// The same where each transaction is a line.
+const INSPECTED: ContentLimit = ContentLimit { transactions_max: 32_768, bytes_max: 32 << 20 };
+
+/// By nonce, which is a decimal number here.
+type ByNonce<T> = BTreeMap<u64, T>;
+
+/// What can execute, and what waits for a nonce or for funds.
+#[derive(Debug, Serialize)]
+pub(super) struct Parts<T> {
+    pending: T,
+    queued: T,
+}
+
+/// `txpool_status`
+pub(super) fn status(context: &RpcContext) -> RpcResult<Parts<U64>> {
+    let status = context.pool.status();
+    Ok(Parts { pending: U64::from(status.pending), queued: U64::from(status.queued) })
+}
+
+/// `txpool_content`
+pub(super) fn content(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &Asker<'_>,
+) -> RpcResult<Parts<BTreeMap<String, ByNonce<RpcTransaction>>>> {
+    let () = args(params)?;
+    Ok(by_sender(copied(context, None, CONTENT)?, asker, pending)?)
+}
+
+/// `txpool_contentFrom`
+pub(super) fn content_from(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &Asker<'_>,
+) -> RpcResult<Parts<ByNonce<RpcTransaction>>> {
+    let (Strict(address),): (Strict<Address>,) = args(params)?;
+    let content = copied(context, Some(&address), CONTENT)?;
+    let parts = by_sender(content, asker, pending)?;
+    let one = |part: BTreeMap<String, _>| part.into_values().next().unwrap_or_default();
+    Ok(Parts { pending: one(parts.pending), queued: one(parts.queued) })
+}
+
+/// `txpool_inspect`
+pub(super) fn inspect(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &Asker<'_>,
+) -> RpcResult<Parts<BTreeMap<String, ByNonce<String>>>> {
+    let () = args(params)?;
+    Ok(by_sender(copied(context, None, INSPECTED)?, asker, line)?)
+}
+
+pub(super) fn copied(
+    context: &RpcContext,
+    of: Option<&Address>,
+    limit: ContentLimit,
+) -> Result<PoolContent, RpcError> {
+    context.pool.content(of, limit).map_err(|too_much| {
+        let ContentLimit { transactions_max, bytes_max } = limit;
+        let advice =
+            if of.is_some() { "ask for it by hash" } else { "ask for one sender with txpool_contentFrom" };
+        let text = format!(
+            "the pool holds {too_much}, one answer shows at most {transactions_max} of {bytes_max}; {advice}"
+        );
+        RpcError::TooMuch(text)
+    })
+}
+
+fn by_sender<T>(
+    content: PoolContent,
+    asker: &Asker<'_>,
+    show: impl Fn(&Transaction) -> T,
+) -> Result<Parts<BTreeMap<String, ByNonce<T>>>, RpcError> {
+    let part = |senders: Vec<(Address, Vec<Transaction>)>| {
+        let shown = senders.into_iter().map(|(sender, transactions)| {
+            asker.still_waits()?;
+            let shown = transactions.iter().map(|one| (one.nonce(), show(one)));
+            // With its checksum, as geth writes it here.
+            Ok((sender.to_checksum(None), shown.collect()))
+        });
+        shown.collect::<Result<BTreeMap<_, _>, RpcError>>()
+    };
+    Ok(Parts { pending: part(content.pending)?, queued: part(content.queued)? })
+}
+
+/// A transaction as geth writes it in one line.
+fn line(transaction: &Transaction) -> String {
+    let envelope = &transaction.envelope;
+    let mut text = match transaction.to() {
+        Some(to) => to.to_checksum(None),
+        None => "contract creation".into(),
+    };
+    let (value, gas, price) = (envelope.value(), envelope.gas_limit(), envelope.max_fee_per_gas());
+    // A String takes everything.
+    let _ = write!(text, ": {value} wei + {gas} gas × {price} wei");
+    text
+}

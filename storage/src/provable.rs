@@ -1,0 +1,132 @@
+//! [`ProvableState`]: a recent state with its tree, for who is asked for single rows and their proofs.
+//!
+//! The head has a tree, and no other state has. The tree of a batch shortly before the head is made of the head's: what changed since is in the
+//! deltas between, and what was there before in the rows of that state. So it costs what those batches changed, which is bounded.
+
+use std::fmt;
+
+use slipstream_types::{
+    BatchHeader, BatchNumber, BlobKind, Delta, StateKey, StateValue,
+    tree::{Leaf, StateRangeProof},
+};
+
+use crate::{
+    error::StorageError,
+    state::{Tree, Update},
+    store::Store,
+    trees::PROVABLE_BATCHES,
+    view::View,
+};
+
+/// Bytes of deltas that may lie between a state and the head: some ten thousand rows, which take tens of milliseconds to take back.
+const DELTA_BYTES_MAX: u64 = if cfg!(test) { 3_000 } else { 2 << 20 };
+
+/// A state whose rows can be proved. It keeps old rows from being freed, like a [`View`].
+pub struct ProvableState {
+    view: View,
+    tree: Tree,
+}
+
+impl fmt::Debug for ProvableState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProvableState of batch {}", self.header().number)
+    }
+}
+
+impl Store {
+    /// The state after a batch, with what it takes to prove its rows: that of the head, or of one of the [`PROVABLE_BATCHES`] before it.
+    ///
+    /// # Errors
+    /// [`StorageError::NotProvable`] for other batches, or if too much changed since; [`StorageError::TreeInUse`] during a long run of commits;
+    /// otherwise what the disk says.
+    pub fn provable_state(&self, number: BatchNumber) -> Result<ProvableState, StorageError> {
+        let current = self.current()?;
+        let (head, column) = (current.record.number, current.record.active);
+        let first = head.before(PROVABLE_BATCHES);
+        let refused = |reason| StorageError::NotProvable { number, first, head, reason };
+        if number > head {
+            return Err(refused("it does not exist yet"));
+        }
+        if number < first {
+            return Err(refused("it is too old"));
+        }
+        let view = self.view_of(number)?.ok_or_else(|| refused("its state is not kept"))?;
+        let remembered = self.0.trees.lock().get(number, column);
+        if let Some(tree) = remembered {
+            return Ok(ProvableState { view, tree });
+        }
+        let found = self.current_with_tree_in_time()?;
+        let (current, tree) = found.ok_or(StorageError::TreeInUse { number })?;
+        let tree = match number == current.record.number {
+            true => tree,
+            false => tree.apply(&self.back_to(&view, current.record.number, &refused)?)?,
+        };
+        if tree.root() != view.head().state_root {
+            let text =
+                format!("the deltas up to batch {head} do not lead back to the state of batch {number}");
+            return Err(StorageError::corrupt(text));
+        }
+        let mut trees = self.0.trees.lock();
+        trees.put(number, current.record.active, tree.clone());
+        // The head may have moved on since, or jumped to another column.
+        let current = self.current()?;
+        trees.release(current.record.number, current.record.active);
+        drop(trees);
+        Ok(ProvableState { view, tree })
+    }
+
+    /// What makes the state at a later head the view's again, sorted by path.
+    fn back_to(
+        &self,
+        view: &View,
+        head: BatchNumber,
+        refused: &impl Fn(&'static str) -> StorageError,
+    ) -> Result<Vec<Update>, StorageError> {
+        let (mut keys, mut bytes) = (Vec::new(), 0);
+        for number in view.head().number.next().through(head) {
+            let blob = self.blob(BlobKind::Delta, number)?;
+            let blob = blob.ok_or_else(|| refused("what batches changed since is not kept"))?;
+            bytes += blob.content_len(BlobKind::Delta)? as u64;
+            if bytes > DELTA_BYTES_MAX {
+                return Err(refused("too much changed since"));
+            }
+            let delta: Delta = blob.open(BlobKind::Delta)?;
+            keys.extend(delta.entries().iter().map(|entry| entry.key));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let (paths, rows) = (StateKey::paths(&keys), view.rows(&keys)?);
+        let before = |(key, row): (&StateKey, Option<StateValue>)| row.map(|row| row.hash(key));
+        let mut updates: Vec<Update> = paths.into_iter().zip(keys.iter().zip(rows).map(before)).collect();
+        updates.sort_unstable_by_key(|(path, _)| *path);
+        Ok(updates)
+    }
+}
+
+impl ProvableState {
+    /// The header of its batch.
+    pub fn header(&self) -> &BatchHeader {
+        self.view.head()
+    }
+
+    /// Its rows.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The proof that the state has this row at the key's path, or none. It is verified before it is returned: nobody is sent one that fails.
+    ///
+    /// # Errors
+    /// [`StorageError::Corrupt`] if the row is not the one that the state root commits to; or what the disk says.
+    pub fn prove(&self, key: &StateKey, row: Option<StateValue>) -> Result<StateRangeProof, StorageError> {
+        let path = key.path();
+        let proof = self.tree.prove(&path, &path)?;
+        let leaf = row.map(|row| Leaf { path, value_hash: row.hash(key) });
+        let header = self.header();
+        proof.verify(header.state_root, path, path, leaf.as_slice()).map_err(|error| {
+            let number = header.number;
+            StorageError::corrupt(format!("the row at {path:?} is not that of batch {number}: {error}"))
+        })?;
+        Ok(proof)
+    }
+}
