@@ -146,6 +146,9 @@ struct Up {
     /// Batches between two snapshots.
     #[arg(long, default_value_t = 100)]
     snapshot_interval: u64,
+    /// States of the past that nodes answer for: at ten batches a second, five minutes of forks, wallets and debuggers.
+    #[arg(long, default_value_t = 3_000)]
+    state_history: u64,
     /// Log filter of the nodes.
     #[arg(long, default_value = "info")]
     log: String,
@@ -239,6 +242,7 @@ async fn up(arguments: Up) -> Result<()> {
         dir: arguments.dir,
         keep: arguments.keep,
         snapshot_interval_batches: arguments.snapshot_interval,
+        state_history: Some(arguments.state_history),
         sync_mode: arguments.sync_mode,
         log_filter: arguments.log,
         ..DevnetOptions::default()

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod liar;
-#[path = "npm/run.rs"]
-mod npm;
+#[path = "clients/run.rs"]
+mod run;
 
 use std::{
     collections::BTreeMap,
@@ -314,7 +314,8 @@ async fn javascript(chain: &Changed, slots: &[B256], liars: &BTreeMap<&str, (Str
     let (served, wanted) = (Value::from(served).to_string(), json!(slots).to_string());
     let (node, genesis, address) = (chain.node(), chain.genesis_waypoint().await, CONTRACT.to_string());
     let args = [module.to_str().unwrap(), node.url(), &genesis, &served, &address, &wanted];
-    let seen = npm::run(&dir, "light.mjs", &args).await;
+    let mut script = tokio::process::Command::new("node");
+    let seen = run::run(script.arg("light.mjs").args(args).current_dir(dir)).await;
     let told = chain.told(CONTRACT, slots, seen["batch"].as_u64().unwrap()).await;
     let decimal = |value: &Value| value.as_str().unwrap().parse::<U256>().unwrap().to_string();
     assert_eq!(seen["balance"], decimal(&told["balance"]));

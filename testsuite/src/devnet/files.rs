@@ -71,6 +71,7 @@ pub(super) struct Settings<'a> {
     pub(super) snapshot_interval_batches: u64,
     pub(super) batch_interval_ms: Option<u64>,
     pub(super) block_cache_mib: Option<u64>,
+    pub(super) state_history: Option<u64>,
     pub(super) log_filter: &'a str,
     pub(super) extra: &'a str,
 }
@@ -191,6 +192,7 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
     };
     let cache =
         settings.block_cache_mib.map_or_else(String::new, |mib| format!("  block_cache_mib: {mib}\n"));
+    let history = settings.state_history.map_or_else(String::new, |states| format!("  state_history: {states}\n"));
     format!(
         "# Written by slipnet. Relative paths start at this file's directory.\n\
          role: {role}\n\
@@ -198,7 +200,7 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
          {origin}\n\
          key_file: {KEY}\n\
          network:\n  listen: \"{network}\"\n  peers:{peers}\
-         storage:\n{cache}  snapshot_interval_batches: {interval}\n\
+         storage:\n{cache}{history}  snapshot_interval_batches: {interval}\n\
          sync:\n  mode: {mode}\n\
          {consensus}\
          api:\n  listen: \"127.0.0.1:{api_port}\"\n\
@@ -253,6 +255,7 @@ mod tests {
             snapshot_interval_batches: 1,
             batch_interval_ms: None,
             block_cache_mib: None,
+            state_history: Some(3_000),
             log_filter: "info",
             extra: "",
         };
@@ -266,6 +269,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(kept_ports(dir.path()).unwrap(), Some((12_001, 12_002)));
+        let text = fs::read_to_string(dir.path().join(CONFIG)).unwrap();
+        assert!(text.contains("storage:\n  state_history: 3000\n"), "{text}");
         fs::write(dir.path().join(CONFIG), "role: validator\n").unwrap();
         assert!(kept_ports(dir.path()).unwrap_err().to_string().contains("remove it"));
     }

@@ -61,6 +61,8 @@ pub struct DevnetOptions {
     pub batch_interval_ms: Option<u64>,
     /// MiB of each node's block cache; the nodes' default when it is not given.
     pub block_cache_mib: Option<u64>,
+    /// States of the past that each node answers for; the nodes' default when it is not given.
+    pub state_history: Option<u64>,
     /// How the fullnodes that are there from the start follow.
     pub sync_mode: SyncMode,
     /// The log filter of all nodes.
@@ -86,6 +88,7 @@ impl Default for DevnetOptions {
             snapshot_interval_batches: 100,
             batch_interval_ms: None,
             block_cache_mib: Some(files::BLOCK_CACHE_MIB),
+            state_history: None,
             sync_mode: SyncMode::Auto,
             log_filter: "info".to_owned(),
             extra: String::new(),
@@ -191,6 +194,7 @@ impl Devnet {
             snapshot_interval_batches: self.options.snapshot_interval_batches,
             batch_interval_ms: self.options.batch_interval_ms,
             block_cache_mib: self.options.block_cache_mib,
+            state_history: self.options.state_history,
             log_filter: &self.options.log_filter,
             extra: &self.options.extra,
         })

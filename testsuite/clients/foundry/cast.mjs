@@ -4,10 +4,8 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 
 const [url, key] = process.argv.slice(2);
-// What it keeps for itself stays here.
-const env = { ...process.env, HOME: process.cwd(), NO_COLOR: "1" };
-const cast = async (command, ...args) => {
-  const { stdout } = await promisify(execFile)("node_modules/.bin/cast", [command, "--rpc-url", url, ...args], { env });
+const cast = async (...args) => {
+  const { stdout } = await promisify(execFile)("node_modules/.bin/cast", args, { env: { ...process.env, ETH_RPC_URL: url } });
   return stdout;
 };
 const json = async (...args) => JSON.parse(await cast(...args));
@@ -22,6 +20,19 @@ const contract = made.contractAddress;
 const seven = `0x${"7".padStart(64, "0")}`;
 const written = await send(contract, seven);
 seen.slot = (await cast("storage", contract, "0")).trim();
+// What was before.
+const [before, sender] = [String(Number(written.blockNumber) - 1), written.from];
+seen.before = [
+  (await cast("storage", contract, "0", "--block", before)).trim(),
+  (await cast("code", contract, "--block", String(Number(made.blockNumber) - 1))).trim(),
+  (await cast("nonce", sender, "--block", before)).trim(),
+];
+seen.spent = BigInt(await cast("balance", sender, "--block", before)) > BigInt(await cast("balance", sender));
+
+// Answered with the receipt.
+const sync = await send("--sync", contract, seven);
+seen.sync = Number(sync.status);
+seen.pool = Object.keys(await json("tx-pool", "status")).sort();
 
 // Executed again by cast itself, on states of the past.
 const run = await cast("run", written.transactionHash);

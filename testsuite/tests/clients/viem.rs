@@ -1,27 +1,25 @@
 //! An unmodified client of the ecosystem, viem from npm, against a fullnode.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
-mod npm;
-
 use serde_json::json;
 use slipnet::{
     devnet::{Devnet, DevnetOptions},
     manifest::Role,
 };
 
+use crate::programs::Client;
+
 /// Goal: viem, as it comes from npm, sends a thousand calls at once, overrides state and block, estimates with authorizations,
 /// simulates blocks, asks for access lists, recognises errors by what they say, gets a receipt with its transaction, and is told over a WebSocket
 /// what is new, by two nodes the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn viem_works_against_a_fullnode() {
-    let Some(dir) = npm::install("clients/viem", "viem.mjs") else { return };
+    let Some(viem) = Client::npm("viem") else { return };
     let options = DevnetOptions { validators: 1, fullnodes: 1, accounts: 1, ..DevnetOptions::default() };
     let devnet = Devnet::start(options).await.unwrap();
     let fullnode = devnet.nodes().iter().find(|node| node.role() == Role::Fullnode).unwrap();
     let key = devnet.accounts()[0].key_hex();
     let (url, other) = (fullnode.rpc().url(), devnet.proposer().rpc().url());
-    let seen = npm::run(&dir, "viem.mjs", &[url, &key, other]).await;
+    let seen = viem.run("viem.mjs", &[url, &key, other]).await;
     assert_eq!(
         seen,
         json!({

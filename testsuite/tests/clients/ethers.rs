@@ -1,9 +1,5 @@
 //! An unmodified client of the ecosystem, ethers from npm, against a fullnode.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
-mod npm;
-
 use std::path::Path;
 
 use alloy_primitives::Address;
@@ -13,12 +9,14 @@ use slipnet::{
     manifest::Role,
 };
 
+use crate::programs::Client;
+
 /// Goal: ethers, as it comes from npm, sends both kinds of transactions, deploys a contract, reads receipts with logs, and
 /// understands reverts, hears events and stops hearing them, by polling and over a WebSocket without gaps, and finds all logs of a chain of more than a thousand batches, all
 /// through a fullnode that is no validator.
 #[tokio::test(flavor = "multi_thread")]
 async fn ethers_works_against_a_fullnode() {
-    let Some(dir) = npm::install("clients", "ethers.mjs") else { return };
+    let Some(ethers) = Client::npm("ethers") else { return };
     // Fast, so that a long chain is soon there.
     let options = DevnetOptions {
         validators: 1,
@@ -32,7 +30,7 @@ async fn ethers_works_against_a_fullnode() {
     let account = &devnet.accounts()[0];
     let artifacts = Path::new(env!("CARGO_MANIFEST_DIR")).join("contracts/artifacts.json");
     let (url, key, artifacts) = (fullnode.rpc().url(), account.key_hex(), artifacts.to_string_lossy());
-    let seen = npm::run(&dir, "ethers.mjs", &[url, &key, &artifacts]).await;
+    let seen = ethers.run("ethers.mjs", &[url, &key, &artifacts]).await;
 
     let sender = account.address.to_string();
     let receiver = "0x00000000000000000000000000000000000bee01".parse::<Address>().unwrap().to_string();
