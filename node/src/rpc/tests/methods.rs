@@ -130,6 +130,12 @@ fn full_blocks_are_costly() {
     }
     assert_eq!(lane("eth_getBalance", json!([true])), Lane::Reads);
     assert_eq!(Lane::of_call("eth_getBlockByNumber", None), Lane::Reads);
+    let wide = json!([{ "topics": [vec![B256::ZERO; 1_000]] }]);
+    for method in ["eth_subscribe", "eth_newFilter"] {
+        assert_eq!(lane(method, json!([{ "topics": [B256::ZERO] }])), Lane::Reads);
+        assert_eq!(lane(method, wide.clone()), Lane::Calls, "a filter of 68,000 bytes");
+    }
+    assert_eq!(lane("eth_chainId", wide), Lane::Reads);
 }
 
 /// Goal: whoever adds a method says in docs/security.md what bounds it, and on which threads; and nothing else stands there.
