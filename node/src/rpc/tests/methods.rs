@@ -117,9 +117,9 @@ async fn costly_calls_starve_no_cheap_ones() {
     }
 }
 
-/// Goal: a block with all its transactions queues with what is costly, however its request is written; one without does not.
+/// Goal: a block with all its transactions queues with what is costly, however its request is written, and so does a long filter; others do not.
 #[test]
-fn full_blocks_are_costly() {
+fn full_blocks_and_long_filters_are_costly() {
     let lane = |method: &str, params: Value| Lane::of_call(method, Some(&to_raw_value(&params).unwrap()));
     for method in ["eth_getBlockByNumber", "eth_getBlockByHash"] {
         assert_eq!(lane(method, json!(["latest", true])), Lane::Calls);
