@@ -169,7 +169,8 @@ pub struct ApiConfig {
     /// Longest time that an `eth_call`, `eth_estimateGas`, `eth_createAccessList` or `eth_simulateV1` runs, as geth's
     /// `--rpc.evmtimeout`.
     pub call_time_max_ms: NonZeroU64,
-    /// Longest time that an `eth_sendRawTransactionSync` may wait for its receipt, as geth's `--rpc.txsync.maxtimeout`.
+    /// Longest time that an `eth_sendRawTransactionSync` waits for its receipt. One that names no time, or none that is allowed,
+    /// waits for 2 seconds, or for this if it is less. The default is geth's.
     pub send_sync_time_max_ms: NonZeroU64,
     /// Longest time that a `debug_trace…` or `trace_…` runs: it executes a batch once more, or several, slower than the first time.
     /// Of the 25 seconds that a request has.
@@ -177,7 +178,7 @@ pub struct ApiConfig {
     /// Memory that one such request may fill, in MiB: what the tracer keeps, the answer and its text. An answer of the longest form,
     /// 25 MB, fits. Two are made at a time.
     pub trace_mib_max: NonZeroU64,
-    /// Whether web pages of any origin may call. A page must still name the node as `allowed_hosts` says.
+    /// Whether web pages of any origin may call, and open WebSockets. A page must still name the node as `allowed_hosts` says.
     pub cors: bool,
     /// Names under which the node may be called beside IP addresses and `localhost`, as `node1.example`, without port; `"*"` allows
     /// all. Requests for other names get status 403, on every path: otherwise any web page could let its own name resolve to this

@@ -24,6 +24,9 @@ const LONG_TRACES_MAX: usize = 1;
 /// The same of transactions that come in: recovering one takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
+/// Bytes of a filter that is read like others; one of a thousand topics has 68,000, takes a millisecond, and comes again and again.
+const SHORT_FILTER_BYTES_MAX: usize = 8 << 10;
+
 /// A kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Lane {
@@ -53,12 +56,18 @@ impl Lane {
         }
     }
 
-    /// The lane of a call: that of its method, but for a block with all its transactions, whose senders are recovered one by one.
+    /// The lane of a call: that of its method, but for a block with all its transactions, whose senders are recovered one by one, and for
+    /// long filters.
     pub(crate) fn of_call(method: &str, params: Option<&RawValue>) -> Lane {
-        let is_block = matches!(method, "eth_getBlockByNumber" | "eth_getBlockByHash");
-        let is_full =
-            |params: &RawValue| params.get().trim_end_matches([']', ' ', '\t', '\r', '\n']).ends_with("true");
-        if is_block && params.is_some_and(is_full) { Lane::Calls } else { Lane::of(method) }
+        let params = params.map_or("", RawValue::get);
+        let is_costly = match method {
+            "eth_getBlockByNumber" | "eth_getBlockByHash" => {
+                params.trim_end_matches([']', ' ', '\t', '\r', '\n']).ends_with("true")
+            }
+            "eth_subscribe" | "eth_newFilter" => params.len() > SHORT_FILTER_BYTES_MAX,
+            _ => false,
+        };
+        if is_costly { Lane::Calls } else { Lane::of(method) }
     }
 
     /// As docs/security.md has it.

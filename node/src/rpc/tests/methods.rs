@@ -117,9 +117,9 @@ async fn costly_calls_starve_no_cheap_ones() {
     }
 }
 
-/// Goal: a block with all its transactions queues with what is costly, however its request is written; one without does not.
+/// Goal: a block with all its transactions queues with what is costly, however its request is written, and so does a long filter; others do not.
 #[test]
-fn full_blocks_are_costly() {
+fn full_blocks_and_long_filters_are_costly() {
     let lane = |method: &str, params: Value| Lane::of_call(method, Some(&to_raw_value(&params).unwrap()));
     for method in ["eth_getBlockByNumber", "eth_getBlockByHash"] {
         assert_eq!(lane(method, json!(["latest", true])), Lane::Calls);
@@ -130,6 +130,12 @@ fn full_blocks_are_costly() {
     }
     assert_eq!(lane("eth_getBalance", json!([true])), Lane::Reads);
     assert_eq!(Lane::of_call("eth_getBlockByNumber", None), Lane::Reads);
+    let wide = json!([{ "topics": [vec![B256::ZERO; 1_000]] }]);
+    for method in ["eth_subscribe", "eth_newFilter"] {
+        assert_eq!(lane(method, json!([{ "topics": [B256::ZERO] }])), Lane::Reads);
+        assert_eq!(lane(method, wide.clone()), Lane::Calls, "a filter of 68,000 bytes");
+    }
+    assert_eq!(lane("eth_chainId", wide), Lane::Reads);
 }
 
 /// Goal: whoever adds a method says in docs/security.md what bounds it, and on which threads; and nothing else stands there.

@@ -189,8 +189,9 @@ impl Attack for LongMessages {
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(100, Duration::from_millis(500), |field, index| async move {
             let mut stream = open(&field, index).await?;
-            let message = format!("{:<MESSAGE_BYTES$}", heavy_question(&field));
-            stream.write_all(&frame(TEXT, message.as_bytes())).await?;
+            let mut message = heavy_question(&field).into_bytes();
+            message.resize(MESSAGE_BYTES, b' ');
+            stream.write_all(&frame(TEXT, &message)).await?;
             let mut some = vec![0; 64 << 10];
             while let Ok(read) = timeout(PATIENCE, stream.read(&mut some)).await {
                 ensure!(read? > 0, "the node hung up");
