@@ -1,4 +1,4 @@
-//! The HTTP side: JSON-RPC at `POST /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
+//! The HTTP side: JSON-RPC at `POST /`, a page for people at `GET /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
 //! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
@@ -12,6 +12,7 @@ mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
 mod outgoing;
+mod page;
 mod room;
 pub(crate) mod settled;
 pub(crate) mod starting;
@@ -144,7 +145,8 @@ pub(crate) fn vouched(addresses: &[IpAddr]) -> Vouched {
 
 fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     let router = Router::new()
-        .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)))
+        .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)).get(page::index))
+        .merge(page::files())
         .route("/v1/status", get(status))
         .route("/v1/consensus/evidence", get(evidence))
         .route("/v1/consensus/settled", get(settled::settled))

@@ -15,6 +15,7 @@ mod rows;
 mod run;
 mod snapshot;
 mod status;
+mod top;
 mod validators;
 mod wait;
 
@@ -41,6 +42,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Show what a running node does on the whole terminal, live, until `q` is pressed
+    Top(top::TopArgs),
     /// Show what changes at a node as it happens: heads, phases, blockers, peers, snapshots
     Events(events::EventsArgs),
     /// Wait until a node is synced, ready or healthy, or has a batch
@@ -92,6 +95,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Init(args) => init::init(args),
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
+        Command::Top(args) => top::top(args),
         Command::Events(args) => events::events(args),
         Command::Wait(args) => wait::wait(args),
         Command::Read(args) => read::read(args),
