@@ -26,7 +26,9 @@ pub(crate) const NOTICE_MAX: usize = 16;
 const NOTICE_BYTES_MAX: usize = 16 + 32 * NOTICE_MAX;
 
 /// A part of a batch that is spread as a payload of its own.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Its transactions: a blob of kind body.

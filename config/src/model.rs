@@ -16,7 +16,7 @@ use slipstream_sync::SyncConfig;
 use slipstream_types::Waypoint;
 
 /// What a node does for its chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Executes, votes and certifies; its key stands in the chain's validator set.

@@ -69,7 +69,7 @@ pub enum ContactFailure {
 }
 
 /// A [`ContactState`] without its data, as status and metrics name it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContactKind {
     /// There is a connection.

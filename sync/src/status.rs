@@ -18,7 +18,20 @@ use crate::{
 };
 
 /// What a follower does. Its text is part of the status, of metrics and of docs/operations.md.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// It is at the head, or leaves the next batch to others in this process.
@@ -73,7 +86,7 @@ impl fmt::Display for Phase {
 }
 
 /// What the follower is doing and did since it started.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SyncStatus {
     /// The configured mode.
     pub mode: Mode,
@@ -138,7 +151,7 @@ pub struct SyncStatus {
 }
 
 /// Why nothing happens.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Waiting {
     /// What is missing.
     pub reason: String,
@@ -147,7 +160,7 @@ pub struct Waiting {
 }
 
 /// Progress of a restore.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SnapshotStatus {
     /// The batch.
     pub number: BatchNumber,
@@ -168,7 +181,7 @@ pub struct SnapshotStatus {
 }
 
 /// One peer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerStatus {
     /// Who.
     pub id: PeerId,
@@ -209,7 +222,7 @@ pub struct PeerStatus {
 }
 
 /// What a peer keeps of what this node's modes need.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Serves {
     /// First batch that can be replayed from it; none if it keeps no bodies.
     pub replay_from: Option<BatchNumber>,
@@ -218,7 +231,7 @@ pub struct Serves {
 }
 
 /// Changes of a score of the same cause.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScoreReason {
     /// What happened last.
     pub what: String,

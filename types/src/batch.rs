@@ -17,7 +17,20 @@ use crate::{
 ///
 /// A number names a batch, a `u64` counts batches, and the methods turn one into the other. [`BatchNumber::get`] is for
 /// formats, metrics and whatever counts in another unit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Debug,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct BatchNumber(u64);
 
@@ -84,7 +97,20 @@ impl fmt::Display for BatchNumber {
 }
 
 /// A term of one validator set; genesis begins epoch 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Debug,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 

@@ -8,7 +8,7 @@ use crate::{limits, schedule::Schedule};
 ///
 /// Older forks are left to tests on mainnet blocks: before Cancun, SELFDESTRUCT deletes all slots of an account, which a
 /// state without per-account enumeration cannot express as a delta.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fork {
     /// March 2024: transient storage, MCOPY.

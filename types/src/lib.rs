@@ -45,6 +45,7 @@ pub mod limits;
 pub mod predeploys;
 pub mod receipt;
 pub mod schedule;
+mod schema;
 pub mod state;
 pub mod tree;
 pub mod validators;

@@ -16,7 +16,7 @@ pub struct Validator {
 }
 
 /// How many validators of a set may fail before it loses what it promises.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Failures {
     /// Failures of any kind, silence included, through which batches still commit: `u`.

@@ -63,7 +63,7 @@ pub(super) struct Side {
 }
 
 /// Bytes of chunks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Moved {
     /// Sent.
     pub sent: u64,

@@ -13,7 +13,7 @@ use crate::message::Part;
 pub const DECODED_MS: [u64; 10] = [5, 10, 25, 50, 100, 200, 400, 800, 1_600, 3_200];
 
 /// What was moved since the start.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MeshStatus {
     /// Bytes of all messages sent.
     pub bytes_sent: u64,
@@ -42,7 +42,7 @@ pub struct MeshStatus {
 }
 
 /// One payload.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PayloadStatus {
     /// Of which batch.
     pub number: BatchNumber,
@@ -59,7 +59,7 @@ pub struct PayloadStatus {
 }
 
 /// Payloads of one codec that were put together here.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CodecStatus {
     /// Payloads by the time from the batch's certificate to their last byte, in the classes of [`DECODED_MS`] and one more.
     pub decoded: [u64; DECODED_MS.len() + 1],

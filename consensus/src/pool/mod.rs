@@ -94,7 +94,7 @@ struct State {
 }
 
 /// What the pool holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PoolStatus {
     /// Transactions that can execute now.
     pub pending: usize,

@@ -9,7 +9,7 @@ use slipstream_types::{BatchNumber, PublicKey, ValidatorSet, codec};
 use tokio::time::Instant;
 
 /// What a validator is doing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConsensusStatus {
     /// Position in the set.
     pub index: u16,
@@ -55,7 +55,7 @@ impl ConsensusStatus {
 }
 
 /// How far agreement on a batch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Voting {
     /// The batch.
     pub number: BatchNumber,
@@ -66,7 +66,7 @@ pub struct Voting {
 }
 
 /// A proven lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Conviction {
     /// Position of the validator that it convicts.
     pub author: u16,
@@ -79,7 +79,7 @@ pub struct Conviction {
 }
 
 /// A proven lie with its proof.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Proof {
     /// Who lied, and where.
     #[serde(flatten)]
@@ -89,7 +89,7 @@ pub struct Proof {
 }
 
 /// What a validator said twice, differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceKind {
     /// It ordered two batches.
@@ -101,7 +101,7 @@ pub enum EvidenceKind {
 }
 
 /// Another validator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerStanding {
     /// Its position in the set.
     pub index: u16,
@@ -113,7 +113,7 @@ pub struct PeerStanding {
 }
 
 /// How far another validator said that it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Said {
     /// Its view.
     pub view: u64,

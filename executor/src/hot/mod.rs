@@ -70,7 +70,7 @@ enum Key {
 }
 
 /// Figures of a cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HotStats {
     /// Rows that it holds.
     pub rows: usize,

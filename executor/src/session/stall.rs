@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What execution waited for since the session began.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StallStats {
     /// Reads of rows and code that took 12 us or longer: no cache of this process had them, or a thread was still reading them.
     pub stalls: u64,

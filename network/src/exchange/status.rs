@@ -24,7 +24,9 @@ pub struct ExchangeStatus {
 }
 
 /// What happens in peer exchange.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeEvent {
     /// A peer of the book was dialled for a place.

@@ -27,7 +27,7 @@ const STATS_AGE_MAX: Duration = Duration::from_secs(1);
 pub(crate) type CachedStats = Mutex<Option<(Instant, Arc<DbStats>)>>;
 
 /// What a database holds.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct DbStats {
     /// The last committed batch; none if there is no genesis.
     pub(crate) head: Option<BatchNumber>,
@@ -43,7 +43,7 @@ pub(crate) struct DbStats {
 }
 
 /// The batches whose blobs of one kind are all there, up to the head.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Kept {
     pub(crate) kind: String,
     /// The lowest of them above 0; none if not even the head's is kept.
@@ -51,7 +51,7 @@ pub(crate) struct Kept {
 }
 
 /// What a column takes.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Column {
     pub(crate) name: String,
     /// An estimate: what was overwritten or deleted may still count.
@@ -79,7 +79,7 @@ impl From<StoreStats> for DbStats {
 }
 
 /// One snapshot.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct SnapshotEntry {
     /// Its batch.
     pub(crate) batch: BatchNumber,

@@ -320,6 +320,7 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
     }
+
     /// The names of metrics in a text.
     fn named(text: &str) -> BTreeSet<&str> {
         let words =

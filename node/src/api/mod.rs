@@ -1,5 +1,6 @@
-//! The HTTP side: JSON-RPC at `POST /`, a page for people at `GET /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
-//! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /metrics`, `GET /health`, on one port.
+//! The HTTP side: JSON-RPC at `POST /`, a page for people at `GET /`, `GET /v1/status`, `GET /v1/consensus/evidence`,
+//! `GET /v1/consensus/settled`, `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics`, `GET /health`,
+//! on one port.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
@@ -11,6 +12,7 @@ pub(crate) mod inspect;
 mod jsonrpc;
 pub(crate) mod listener;
 pub(crate) mod metrics;
+mod openapi;
 mod outgoing;
 mod page;
 mod room;
@@ -153,6 +155,7 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
         .route("/v1/events", get(events::events))
         .route("/v1/db", get(inspect::db))
         .route("/v1/snapshots", get(inspect::snapshots))
+        .route("/v1/openapi.json", get(openapi::openapi))
         .route("/metrics", get(metrics))
         .route("/health", get(ready))
         .route("/health/ready", get(ready))

@@ -34,13 +34,15 @@ pub(super) struct Asked {
 }
 
 /// The answer.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Settled {
     /// Who says so.
     pub(crate) validator: PublicKey,
     /// The newest certificate, in BCS. The head is at its batch or later.
+    #[schemars(with = "String")]
     pub(crate) certificate: Bytes,
     /// The certificates in BCS that end the epochs from the asker's on, at most [`EPOCH_ENDS_MAX`].
+    #[schemars(with = "Vec<String>")]
     pub(crate) epoch_ends: Vec<Bytes>,
 }
 

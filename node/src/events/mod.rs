@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// What changed.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// There is a new head. Of batches that are committed at once, only the last.
@@ -75,7 +75,7 @@ pub enum Event {
 }
 
 /// What happened with a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerChange {
     /// A connection was made.
@@ -107,20 +107,25 @@ pub(crate) async fn tell_heads(
 ) -> Result<(), TaskError> {
     let mut heads = store.watch_head();
     heads.mark_unchanged();
+    let mut told = None;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             changed = heads.changed() => changed?,
         }
-        heads.mark_unchanged();
         let reading = store.clone();
         let head = tokio::task::spawn_blocking(move || reading.head()).await?;
         match head {
-            Ok(head) => ring.tell(&Event::Head {
-                number: head.header.number,
-                digest: head.digest,
-                timestamp_ms: head.header.timestamp_ms,
-            }),
+            // It came while the one before was read.
+            Ok(head) if told == Some(head.digest) => {}
+            Ok(head) => {
+                told = Some(head.digest);
+                ring.tell(&Event::Head {
+                    number: head.header.number,
+                    digest: head.digest,
+                    timestamp_ms: head.header.timestamp_ms,
+                });
+            }
             // Whoever writes to the store meets the same, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the head cannot be read"),
         }

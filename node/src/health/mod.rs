@@ -28,7 +28,7 @@ use crate::seat::Seat;
 const HEARD_WITHIN: Duration = Duration::from_secs(15);
 
 /// A node's health at one moment.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Health {
     /// Whether it has the chain's newest state, so that callers should be sent to it.
     pub ready: bool,
@@ -57,7 +57,7 @@ pub struct Health {
 }
 
 /// What a node does. At the head, one batch after the other is one state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Follows batch after batch as they are made.
@@ -85,7 +85,7 @@ impl fmt::Display for State {
 }
 
 /// Why a node is not ready.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Blocker {
     /// Its kind, for programs.
     pub reason: Reason,
@@ -98,7 +98,7 @@ pub struct Blocker {
 }
 
 /// The kinds of [`Blocker`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// No peer tells of its head, and this node needs peers.

@@ -52,7 +52,7 @@ fn healthy() -> Value {
         "head": { "number": 300, "digest": digest("02"), "state_root": digest("03"), "timestamp_ms": 1_700_000_000_000_u64 },
         "waypoint": format!("300:{}", digest("04")),
         "epoch": { "number": 3, "validators": [key(2)], "failures": { "any": 0, "commission": 0 }, "quorum": 1, "contract": null },
-        "rules": { "id": "0x0000000000000000", "fork": "prague", "unknown": [] },
+        "rules": { "id": "0000000000000000", "fork": "prague", "unknown": [] },
         "sync": sync(),
         "mesh": {
             "bytes_sent": 0, "parts": {}, "bytes_useless": 0, "delivered": 0, "incomplete": 0, "pulls": 0, "muted": 0, "banned": 0,

@@ -45,7 +45,7 @@ pub(crate) use self::{
 use crate::health::Health;
 
 /// The document.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeStatus {
     /// Program and version.
     pub client: String,
@@ -107,7 +107,7 @@ pub struct NodeStatus {
 }
 
 /// The epoch of the batch after the head.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EpochStatus {
     /// Its number.
     pub number: Epoch,
@@ -118,11 +118,12 @@ pub struct EpochStatus {
     /// Signatures that make a certificate.
     pub quorum: usize,
     /// The contract that says who validates the next one; none on a chain that keeps its validators.
+    #[schemars(with = "Option<String>")]
     pub contract: Option<Address>,
 }
 
 /// Under which rules the chain goes on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RulesStatus {
     /// Of the batch after the head; zeros are those of the genesis.
     pub id: RulesId,
@@ -150,7 +151,7 @@ impl RulesStatus {
 }
 
 /// The last committed batch.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HeadStatus {
     /// Its number.
     pub number: BatchNumber,

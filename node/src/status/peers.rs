@@ -13,7 +13,7 @@ use super::sample::gauge;
 use crate::api::metrics::{Metrics, raise};
 
 /// One open connection.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConnectedPeer {
     /// Who.
     pub id: PeerId,
@@ -43,9 +43,10 @@ impl From<PeerStats> for ConnectedPeer {
 }
 
 /// A peer of `network.peers`, connected or not.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConfiguredPeerStatus {
     /// As it stands in the configuration.
+    #[schemars(with = "String")]
     pub peer: PeerAddress,
     /// How this node stands with it.
     pub state: ContactKind,
@@ -81,7 +82,7 @@ impl ConfiguredPeerStatus {
 }
 
 /// A key that more than one node used within the last minute.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SharedKeyStatus {
     /// The key.
     pub id: PeerId,
@@ -101,7 +102,7 @@ impl From<&SharedKey> for SharedKeyStatus {
 }
 
 /// Peer exchange: whom the node chose by itself, and how many it could choose.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerExchangeStatus {
     /// Where the node tells others that it is reached.
     pub advertised: Vec<String>,

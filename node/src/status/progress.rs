@@ -8,7 +8,7 @@ use slipstream_sync::{Phase, SyncStatus};
 use crate::health::{Health, Reason};
 
 /// How far a node is.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Progress {
     /// What it does.
     pub phase: Phase,
@@ -27,7 +27,7 @@ pub struct Progress {
 }
 
 /// What [`Progress`] counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Batches of the ledger, from the first on.
@@ -47,7 +47,7 @@ impl Unit {
 }
 
 /// When a node is done with what it does.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Eta {
     /// There is nothing left to do.

@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOKS_PER_MEASUREMENT: u32 = 30;
 
 /// What the process takes.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProcessStatus {
     /// Its number.
     pub pid: u32,
@@ -52,7 +52,7 @@ pub struct ProcessStatus {
 }
 
 /// The file system of the database, and the data directory on it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskStatus {
     /// Free for the node now.
     pub free_bytes: u64,
@@ -63,7 +63,7 @@ pub struct DiskStatus {
 }
 
 /// What a data directory takes on its disk, by part. What several files share counts once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskUse {
     /// All of it.
     pub total_bytes: u64,

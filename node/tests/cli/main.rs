@@ -9,6 +9,7 @@ mod health;
 mod http;
 mod metrics;
 mod offline;
+mod openapi;
 mod process;
 mod status;
 

@@ -99,15 +99,26 @@ impl RowSource for ColumnRows {
             let (reader, column) = (Arc::clone(&self.reader), self.column);
             let (part, sender) = (part.to_vec(), sender.clone());
             READERS.spawn(move || {
-                let _ = sender.send((index, read_ranges(&*reader, column, &part)));
+                let leaves = read_ranges(&*reader, column, &part);
+                // Whoever has the answer may close the database, and open it again: nobody may hold it then.
+                drop(reader);
+                let _ = sender.send((index, leaves));
             });
         });
         let mut found: Vec<Vec<Vec<Leaf>>> = vec![Vec::new(); asked.count()];
         drop(sender);
+        let mut failed = None;
+        // All of them, also after an error: it is answered when nobody reads any more.
         for (index, leaves) in parts {
-            found[index] = leaves?;
+            match leaves {
+                Ok(leaves) => found[index] = leaves,
+                Err(error) => failed = Some(error),
+            }
         }
-        Ok(found.into_iter().flatten().collect())
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(found.into_iter().flatten().collect()),
+        }
     }
 }
 
@@ -163,5 +174,30 @@ pub(crate) fn grow_tree_from(
 fn log_progress(before: u64, count: u64) {
     if before / LOG_ROWS != (before + count) / LOG_ROWS {
         tracing::info!(rows = before + count, "rebuilding the state tree from its rows");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{RowStore as _, WriteBatch, memory::MemoryBackend};
+
+    /// Goal: whoever has its rows, or an error, may close the database and open it again at once: no reading thread holds it any longer.
+    #[test]
+    fn a_read_that_is_over_holds_no_reader() {
+        let (whole, broken) = (MemoryBackend::default(), MemoryBackend::default());
+        let mut batch = WriteBatch::default();
+        // A key within a range that is no path.
+        batch.put(Column::StateA, [128; 33], b"no row");
+        broken.write(batch, false).unwrap();
+        let ranges: Vec<_> = (0..=254).map(|byte| (Path([byte; 32]), Path([byte + 1; 32]))).collect();
+        for (backend, is_broken) in [(whole, false), (broken, true)] {
+            let reader: Arc<dyn Reader> = Arc::new(backend);
+            let rows = ColumnRows { reader: Arc::clone(&reader), column: Column::StateA };
+            for _ in 0..1_000 {
+                assert_eq!(rows.many(&ranges).is_err(), is_broken);
+                assert_eq!(Arc::strong_count(&reader), 2);
+            }
+        }
     }
 }

@@ -8,7 +8,9 @@ use tokio::time::Instant;
 use crate::plan::price::Costs;
 
 /// The stages of the pipeline, in their order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Waiting for peers.
@@ -54,7 +56,7 @@ impl Stage {
 }
 
 /// One stage, for operators.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StageStatus {
     /// Which.
     pub stage: Stage,

@@ -8,7 +8,7 @@ use slipstream_types::BatchNumber;
 use super::{Candidate, Plan, RangeMode, Step};
 
 /// What a peer is asked for next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerMode {
     /// Bodies, to be executed here.
@@ -41,7 +41,7 @@ impl PeerMode {
 }
 
 /// Why a peer has its [`PeerMode`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerModeReason {
     /// It serves what the plan takes.

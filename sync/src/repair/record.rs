@@ -28,7 +28,7 @@ pub enum Due {
 }
 
 /// What a repair did.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RepairReport {
     /// The batch whose state was compared.
     pub number: BatchNumber,

@@ -107,7 +107,7 @@ impl Asker {
 }
 
 /// What was served since start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ServeStatus {
     /// Answers.
     pub answers: u64,

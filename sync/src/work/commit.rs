@@ -64,7 +64,7 @@ pub struct Committed {
 }
 
 /// What hints, or what was foretold in their place, were worth, in keys and codes. What the hot cache had anyway counts nowhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HintUse {
     /// Read ahead because they were named.
     pub named: u64,

@@ -1,0 +1,258 @@
+//! `GET /v1/openapi.json`: this API in OpenAPI 3.1, for programs that make clients or check answers. Paths stand here; what they answer is
+//! described by the types that are served, with the words of their documentation.
+
+use std::sync::LazyLock;
+
+use axum::{body::Bytes, http::header::CONTENT_TYPE, response::IntoResponse};
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+use slipstream_consensus::Proof;
+
+use super::{
+    inspect::{DbStats, SnapshotEntry},
+    settled::Settled,
+};
+use crate::{events::Event, health::Health, status::NodeStatus};
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain";
+const EVENTS: &str = "text/event-stream";
+const HTML: &str = "text/html";
+
+/// It is the same for as long as the program runs.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
+
+pub(super) async fn openapi() -> impl IntoResponse {
+    ([(CONTENT_TYPE, JSON)], DOCUMENT.clone())
+}
+
+/// The document.
+fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let settings = settings.with(|settings| settings.definitions_path = "/components/schemas".into());
+    let mut schemas = settings.into_generator();
+    let paths = paths(&mut schemas);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Slipstream node",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "What a node says of itself, and Ethereum's JSON-RPC. Programs match on enums; texts are for people, and change.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "paths": paths,
+        "components": { "schemas": schemas.take_definitions(true) },
+    })
+}
+
+fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
+    let health = content(JSON, schema::<Health>(schemas));
+    let ready = |id| {
+        let mut page = get(id, "Whether to send callers here, and if not, why not", health.clone());
+        page["get"]["responses"]["503"] = json!({ "description": "It is not ready, or it starts: then a text says what it is at.",
+            "content": { JSON: health[JSON], TEXT: text()[TEXT] } });
+        page
+    };
+    let mut settled =
+        get("settled", "A validator's word on what it voted for", content(JSON, schema::<Settled>(schemas)));
+    settled["get"]["parameters"] = json!([
+        parameter("after", "A batch that the head must have reached, too"),
+        parameter("epoch", "The last epoch whose validators the asker knows"),
+    ]);
+    settled["get"]["responses"]["404"] = failure("This node is no validator.");
+    let mut events = get("events", "What changes, as it happens", content(EVENTS, schema::<Event>(schemas)));
+    events["get"]["description"] = json!(
+        "Server-sent events: `event` is the name, `data` one of these documents in a line, `id` its place. The event `lost` has the data \
+         {\"event\":\"lost\",\"lost\":N}: so many were missed, null if nobody knows."
+    );
+    events["get"]["parameters"] = json!([{
+        "name": "Last-Event-ID", "in": "header", "schema": { "type": "string" }, "description": "Go on behind this event.",
+    }]);
+    let mut root = json_rpc();
+    root["get"] = get("page", "A page that shows what the node is and does", content(HTML, json!({ "type": "string" })))["get"].take();
+    let pages = [
+        ("/", root),
+        (
+            "/v1/status",
+            get("status", "What the node is and does", content(JSON, schema::<NodeStatus>(schemas))),
+        ),
+        ("/v1/events", events),
+        (
+            "/v1/consensus/evidence",
+            get("evidence", "Proofs that validators lied", content(JSON, schema::<Vec<Proof>>(schemas))),
+        ),
+        ("/v1/consensus/settled", settled),
+        ("/v1/db", get("db", "What the database holds", content(JSON, schema::<DbStats>(schemas)))),
+        (
+            "/v1/snapshots",
+            get(
+                "snapshots",
+                "The snapshots that are kept and served, newest first",
+                content(JSON, schema::<Vec<SnapshotEntry>>(schemas)),
+            ),
+        ),
+        ("/v1/openapi.json", get("openapi", "This document", content(JSON, json!({ "type": "object" })))),
+        ("/metrics", get("metrics", "Metrics in Prometheus' text format", text())),
+        ("/health", ready("health")),
+        ("/health/ready", ready("ready")),
+        ("/health/live", get("live", "Whether the process works", text())),
+    ];
+    pages.map(|(path, page)| (path.to_owned(), page)).into_iter().collect()
+}
+
+fn schema<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
+    schemas.subschema_for::<T>().to_value()
+}
+
+/// A page that is asked for by GET.
+fn get(id: &str, summary: &str, content: Value) -> Value {
+    json!({ "get": {
+        "operationId": id,
+        "summary": summary,
+        "responses": {
+            "200": { "description": summary, "content": content },
+            "403": failure("The request names another host than this node's (`api.allowed_hosts`), or comes from another site's page."),
+            "503": failure("The node starts, or has no place for this request: come back after the time in `Retry-After`, or a second."),
+        },
+    } })
+}
+
+/// Ethereum's JSON-RPC: its methods are described where they are defined.
+fn json_rpc() -> Value {
+    let call = json!({
+        "type": "object",
+        "required": ["jsonrpc", "method"],
+        "properties": { "jsonrpc": { "const": "2.0" }, "id": {}, "method": { "type": "string" }, "params": {} },
+    });
+    let body = json!({ "anyOf": [call, { "type": "array", "items": call }] });
+    let answer = json!({ "type": ["object", "array"] });
+    json!({ "post": {
+        "operationId": "rpc",
+        "summary": "Ethereum's JSON-RPC: a call, or a batch of them",
+        "externalDocs": { "url": "https://ethereum.github.io/execution-apis/" },
+        "requestBody": { "required": true, "content": content(JSON, body) },
+        "responses": {
+            "200": { "description": "The answer, which may be an error of JSON-RPC.", "content": content(JSON, answer) },
+            "204": { "description": "Notifications have no answer." },
+            "413": failure("The body is longer than `api.max_body_bytes`."),
+            "415": failure("The content type is not application/json."),
+            "503": failure("The node starts, or has no place for this call: come back soon."),
+        },
+    } })
+}
+
+fn content(kind: &str, schema: Value) -> Value {
+    json!({ kind: { "schema": schema } })
+}
+
+fn text() -> Value {
+    content(TEXT, json!({ "type": "string" }))
+}
+
+fn failure(what: &str) -> Value {
+    json!({ "description": what, "content": text() })
+}
+
+fn parameter(name: &str, what: &str) -> Value {
+    json!({ "name": name, "in": "query", "schema": { "type": "integer", "minimum": 0, "default": 0 }, "description": what })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use jsonschema::Validator;
+    use slipstream_types::BatchNumber;
+
+    use super::*;
+    use crate::{
+        events::PeerChange,
+        health::{Blocker, Reason, State},
+        status::fixture::{self, consensus},
+    };
+
+    /// What checks a document of this name.
+    fn validator(name: &str) -> Validator {
+        let mut schema = document();
+        schema["$ref"] = json!(format!("#/components/schemas/{name}"));
+        jsonschema::validator_for(&schema).unwrap()
+    }
+
+    fn is_valid(validator: &Validator, document: &Value) -> Result<(), String> {
+        let errors: Vec<_> = validator
+            .iter_errors(document)
+            .map(|error| format!("{}: {error}", error.instance_path))
+            .collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
+    }
+
+    /// Goal: nobody adds a path that the document does not know, or takes one away that it does.
+    #[test]
+    fn every_route_is_described() {
+        let routes = include_str!("mod.rs").split(".route(\"").skip(1);
+        let routes: BTreeSet<_> = routes.filter_map(|rest| rest.split('"').next()).collect();
+        let document = document();
+        let described: BTreeSet<_> =
+            document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert!(routes.len() > 10 && routes == described, "{routes:?} {described:?}");
+    }
+
+    /// Goal: what a node serves is what the document says, to each word of an enum.
+    #[test]
+    fn a_status_is_as_described() {
+        let validator = validator("NodeStatus");
+        let peer = json!({
+            "id": fixture::key(2), "head": 900, "heard_ms_ago": 10, "serves": { "replay_from": 1, "delta_from": null }, "mode": "delta",
+            "mode_reason": "planned", "batches_replayed": 0, "batches_applied": 7, "verified_bytes": 0, "bytes_per_second": 900,
+            "tail_ms": 40, "score": 87, "reasons": [{ "what": "it refused", "times": 1, "change": -20, "seconds_ago": 3 }],
+            "failures": 0, "pause_ms": 0, "banned": false, "last_reason": null, "last_reason_seconds_ago": null,
+        });
+        let blocker = json!({ "reason": "no_peers", "text": "none", "alert": true, "retry_ms": 4_200 });
+        for changes in [
+            json!({}),
+            json!({ "role": "validator", "consensus": consensus() }),
+            json!({ "sync": { "phase": "range delta", "peers": [peer] }, "health": { "state": "restoring", "blocker": blocker } }),
+        ] {
+            let status = serde_json::to_value(fixture::status(changes)).unwrap();
+            is_valid(&validator, &status).unwrap();
+        }
+        let status = serde_json::to_value(fixture::status(json!({}))).unwrap();
+        for (place, wrong) in [
+            ("/sync/phase", json!("asleep")),
+            ("/progress/eta/state", json!("soon")),
+            ("/head/digest", json!("0x12")),
+            ("/health/head", json!(-1)),
+            ("/waypoint", json!(null)),
+        ] {
+            let mut status = status.clone();
+            *status.pointer_mut(place).unwrap() = wrong;
+            assert!(is_valid(&validator, &status).is_err(), "{place}");
+        }
+    }
+
+    #[test]
+    fn each_event_is_as_described() {
+        let validator = validator("Event");
+        let status = fixture::status(json!({}));
+        let blocker =
+            Blocker { reason: Reason::Halted, text: "no batch".into(), alert: true, retry_ms: None };
+        let number = BatchNumber::new(7);
+        let events = [
+            Event::Head { number, digest: status.head.digest, timestamp_ms: 1 },
+            Event::Phase { state: State::AtHead, phase: status.sync.phase, progress: status.progress },
+            Event::Blocker { blocker: Some(blocker) },
+            Event::Blocker { blocker: None },
+            Event::Peer { peer: status.peer_id, change: PeerChange::Banned, reason: Some("it lied".into()) },
+            Event::Peer { peer: status.peer_id, change: PeerChange::Ended, reason: None },
+            Event::Snapshot { number },
+        ];
+        for event in events {
+            let mut document = serde_json::to_value(&event).unwrap();
+            assert_eq!(document["event"], event.name());
+            is_valid(&validator, &document).unwrap();
+            document["event"] = json!("else");
+            assert!(is_valid(&validator, &document).is_err(), "{event:?}");
+        }
+    }
+}
