@@ -72,12 +72,16 @@ async fn the_page_shows_a_sync() {
     let (peer, pid) = (devnet.nodes()[0].peer_address(), devnet.nodes()[0].pid().unwrap());
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
-    let index = devnet.add_fullnode_behind("watched", SyncMode::Replay, std::slice::from_ref(&peer)).await.unwrap();
+    let index =
+        devnet.add_fullnode_behind("watched", SyncMode::Replay, std::slice::from_ref(&peer)).await.unwrap();
     let url = devnet.nodes()[index].rpc().url().to_owned();
     let mut browser = Browser::start(&dir, &url);
 
     let opened = browser.step("open").await;
-    assert!(opened["policy"].as_str().unwrap().starts_with("default-src 'none'; script-src 'self';"), "{opened}");
+    assert!(
+        opened["policy"].as_str().unwrap().starts_with("default-src 'none'; script-src 'self';"),
+        "{opened}"
+    );
     assert_eq!(opened["head"], "0", "{opened}");
     assert!(opened["state"].as_str().unwrap().ends_with(", not ready"), "{opened}");
 
@@ -91,7 +95,10 @@ async fn the_page_shows_a_sync() {
     assert!(gone["link"].as_str().unwrap().contains(" old; asking again"), "{gone}");
     assert!(gone["head"].as_str().unwrap().parse::<u64>().unwrap() > 40, "{gone}");
     devnet.node_mut(index).start().unwrap();
-    assert_eq!(browser.step("back").await, json!({ "stale": false, "errors": [], "origins": [url, "data:"] }));
+    assert_eq!(
+        browser.step("back").await,
+        json!({ "stale": false, "errors": [], "origins": [url, "data:"] })
+    );
     devnet.stop().await.unwrap();
 }
 
@@ -99,17 +106,28 @@ async fn the_page_shows_a_sync() {
 fn check_followed(followed: &Value, peer: &str) {
     let heads: Vec<u64> = serde_json::from_value(followed["heads"].clone()).unwrap();
     assert!(heads.is_sorted() && heads[0] == 0 && heads.len() > 5, "{heads:?}");
-    let text = |path: &str| followed.pointer(path).and_then(Value::as_str).unwrap_or_else(|| panic!("{path}: {followed}"));
+    let text = |path: &str| {
+        followed.pointer(path).and_then(Value::as_str).unwrap_or_else(|| panic!("{path}: {followed}"))
+    };
     let peers = followed["peers"].as_array().unwrap();
     assert_eq!(peers.len(), 1, "{followed}");
-    assert!(text("/peers/0/0").starts_with(&peer[..10]) && text("/peers/0/0").contains("validator, configured"), "{followed}");
+    assert!(
+        text("/peers/0/0").starts_with(&peer[..10]) && text("/peers/0/0").contains("validator, configured"),
+        "{followed}"
+    );
     assert!(text("/peers/0/2").contains(" of 1000\n+"), "{followed}");
     assert!(text("/peers/0/4").contains(" ms round trip"), "{followed}");
     for stage in ["fetch", "check", "execute", "commit"] {
         assert!(followed["stages"].as_array().unwrap().contains(&json!(stage)), "{stage}: {followed}");
     }
-    assert!(text("/machine/memory").ends_with("MiB") && text("/machine/disk free").contains("iB"), "{followed}");
-    assert!(text("/caches/hints").contains(" reads; ") && text("/latency/age of the head").ends_with('s'), "{followed}");
+    assert!(
+        text("/machine/memory").ends_with("MiB") && text("/machine/disk free").contains("iB"),
+        "{followed}"
+    );
+    assert!(
+        text("/caches/hints").contains(" reads; ") && text("/latency/age of the head").ends_with('s'),
+        "{followed}"
+    );
     assert!(text("/events/0").contains(" peer ") || text("/events/0").contains("at head"), "{followed}");
     assert!(followed["bar"].as_f64().unwrap() > 90.0, "{followed}");
 }

@@ -70,7 +70,12 @@ fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
         "name": "Last-Event-ID", "in": "header", "schema": { "type": "string" }, "description": "Go on behind this event.",
     }]);
     let mut root = json_rpc();
-    root["get"] = get("page", "A page that shows what the node is and does", content(HTML, json!({ "type": "string" })))["get"].take();
+    root["get"] = get(
+        "page",
+        "A page that shows what the node is and does",
+        content(HTML, json!({ "type": "string" })),
+    )["get"]
+        .take();
     let pages = [
         ("/", root),
         (

@@ -12,6 +12,7 @@ mod offline;
 mod openapi;
 mod process;
 mod status;
+mod top;
 
 use std::{
     fs,
