@@ -11,22 +11,32 @@ const RETRY_MS_MAX = 8000;
 const EVENTS_SHOWN = 20;
 
 let before = null;
+let looking = false;
 let retry = EVERY_MS;
 let timer = null;
 let stream = null;
 let streamTimer = null;
 /** The last head that an event told of, and when. */
 let newest = { number: 0, at: 0 };
+let number = 0;
 const told = [];
 
+async function ask() {
+  const options = { cache: 'no-store', signal: AbortSignal.timeout(PATIENCE_MS) };
+  const answer = await fetch('v1/status', options).catch(() => {
+    throw new Error('no answer from the node');
+  });
+  // A node that starts says in one line what it is at.
+  if (!answer.ok) throw new Error((await answer.text()).trim().slice(0, 200) || `status ${answer.status}`);
+  return answer.json();
+}
+
 async function look() {
-  timer = null;
+  if (looking) return;
+  looking = true;
   const asked = performance.now();
   try {
-    const answer = await fetch('v1/status', { cache: 'no-store', signal: AbortSignal.timeout(PATIENCE_MS) });
-    // A node that starts says in one line what it is at.
-    if (!answer.ok) throw new Error((await answer.text()).trim().slice(0, 200) || `status ${answer.status}`);
-    const status = await answer.json();
+    const status = await ask();
     const at = performance.now();
     draw(status, before && { process: before.process, read_ms_after: at - before.at });
     before = { process: status.process, at };
@@ -38,10 +48,11 @@ async function look() {
     retry = EVERY_MS;
   } catch (error) {
     const since = before ? `; this is ${duration((performance.now() - before.at) / 1000)} old` : '';
-    const said = error instanceof TypeError || error.name === 'TimeoutError' ? 'no answer from the node' : error.message;
-    link(`${said}${since}; asking again`, 'bad');
+    link(`${error.message}${since}; asking again`, 'bad');
     retry = Math.min(2 * retry, RETRY_MS_MAX);
   }
+  looking = false;
+  clearTimeout(timer);
   if (!document.hidden) timer = setTimeout(look, retry);
 }
 
@@ -71,11 +82,12 @@ function hear(event) {
     head(newest.number);
     return;
   }
-  told.unshift({ at: new Date(), text: sentence(event), key: crypto.getRandomValues(new Uint32Array(1))[0] });
+  number += 1;
+  told.unshift({ number, at: new Date(), text: sentence(event) });
   told.length = Math.min(told.length, EVENTS_SHOWN);
   const list = $('events');
   list.classList.add('some');
-  each(list, told, (event) => event.key, () => document.createElement('li'), (item, { at, text }) => {
+  each(list, told, (event) => event.number, () => document.createElement('li'), (item, { at, text }) => {
     if (item.firstChild) return;
     const time = document.createElement('time');
     time.dateTime = at.toISOString();
@@ -101,10 +113,10 @@ function turn() {
     clearTimeout(timer);
     clearTimeout(streamTimer);
     stream?.close();
-    timer = stream = streamTimer = null;
+    stream = streamTimer = null;
   } else if (!stream) {
     listen();
-    if (!timer) look();
+    look();
   }
 }
 

@@ -35,17 +35,16 @@ function header(status) {
 
 function warnings({ sync, health, shared_keys, rules }) {
   const found = [];
-  if (sync.alarm) found.push(`ALARM: ${sync.alarm}`);
+  if (sync.alarm) found.push(['alarm', `ALARM: ${sync.alarm}`, 'bad']);
   if (health.blocker) {
-    const { text, retry_ms } = health.blocker;
-    const retry = retry_ms === null ? '' : retry_ms === 0 ? '; it is trying now' : `; it tries again in ${duration(Math.ceil(retry_ms / 1000))}`;
-    found.push(`Not ready: ${text}${retry}`);
+    const { text, retry_ms, alert } = health.blocker;
+    const retry = retry_ms === null ? '' : retry_ms === 0 ? '; it is trying now' : `; it tries again in ${ms(retry_ms)}`;
+    found.push(['blocker', `Not ready: ${text}${retry}`, alert ? 'bad' : 'warn']);
   }
-  for (const key of shared_keys) found.push(`Shared key: ${key.problem}`);
-  for (const fork of rules.unknown) found.push(`Unknown fork: ${fork}, by peers' schedules: this node stops there`);
-  const tone = (text) => (health.blocker && !health.blocker.alert && text.startsWith('Not ready') ? 'warn' : 'bad');
-  each($('warnings'), found, (text) => text.slice(0, 24), () => document.createElement('li'), (item, text) => {
-    item.className = tone(text);
+  for (const { id, problem } of shared_keys) found.push([id, problem, 'bad']);
+  for (const fork of rules.unknown) found.push([fork, `Unknown fork: ${fork}, by peers' schedules: this node stops there`, 'bad']);
+  each($('warnings'), found, ([key]) => key, () => document.createElement('li'), (item, [, text, tone]) => {
+    item.className = tone;
     show(item, text);
   });
 }
