@@ -38,7 +38,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {
     let way = &status.progress;
     let label = format!("{}: {} of {} {}", percent(way.percent), way.done, way.total, way.unit.name());
     frame.render_widget(
-        Gauge::default().ratio(way.percent / 100.0).label(label).gauge_style(Style::new().blue()),
+        Gauge::default()
+            .ratio((way.percent / 100.0).clamp(0.0, 1.0))
+            .label(label)
+            .gauge_style(Style::new().blue()),
         gauge,
     );
     let looks: Vec<u64> = view.rates.iter().copied().collect();

@@ -17,7 +17,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -39,7 +39,10 @@ use super::{
     output::OutputError,
     status::{NodeArgs, read_within},
 };
-use crate::status::{NodeStatus, Unit};
+use crate::{
+    NodeError,
+    status::{NodeStatus, Unit},
+};
 
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,7 +70,8 @@ pub(super) fn top(args: &TopArgs) -> Result<()> {
     }
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {
-        flag::register(signal, ended.clone()).map_err(OutputError::from).or_fail()?;
+        let action = "wait for signals";
+        flag::register(signal, ended.clone()).map_err(|source| NodeError::Io { action, source }).or_fail()?;
     }
     let (looks, seen) = sync_channel(1);
     let (stop, stopped) = sync_channel::<()>(0);
@@ -75,7 +79,10 @@ pub(super) fn top(args: &TopArgs) -> Result<()> {
     let asked = authority.clone();
     // Not waited for at the end: it may be waiting for an answer, and holds nothing.
     let reader = thread::Builder::new().name("status-reader".into());
-    reader.spawn(move || read(&asked, every, &looks, &stopped)).map_err(OutputError::from).or_fail()?;
+    reader
+        .spawn(move || read(&asked, every, &looks, &stopped))
+        .map_err(|source| NodeError::Io { action: "start a thread", source })
+        .or_fail()?;
     let _restored = Restored;
     // It also restores the terminal before a panic is told.
     let mut terminal = ratatui::try_init().map_err(OutputError::from).or_fail()?;
@@ -113,8 +120,12 @@ fn show(
     ended: &AtomicBool,
 ) -> io::Result<()> {
     while !ended.load(Ordering::Relaxed) {
-        for look in seen.try_iter() {
-            view.see(look, Instant::now());
+        match seen.try_recv() {
+            Ok(look) => view.see(look, Instant::now()),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                return Err(io::Error::other("nobody reads the status any more"));
+            }
         }
         terminal.draw(|frame| draw::draw(frame, view, Instant::now()))?;
         if event::poll(KEYS_EVERY)?
