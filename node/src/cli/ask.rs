@@ -54,7 +54,7 @@ pub(super) fn follow(
         let mut stream = connect(authority, TIMEOUT)?;
         stream.set_read_timeout(Some(silence_max))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n{headers}\r\n")?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {authority}\r\n{headers}\r\n").as_bytes())?;
         let (mut reader, mut head) = (BufReader::new(stream), String::new());
         while !head.ends_with("\r\n\r\n") && head.len() < HEAD_BYTES_MAX {
             if reader.by_ref().take(HEAD_BYTES_MAX as u64).read_line(&mut head)? == 0 {
@@ -107,7 +107,8 @@ fn request(authority: &str, head: &str, body: &str, patience: Duration) -> io::R
     let mut stream = connect(authority, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    write!(stream, "{head}\r\nHost: {authority}\r\n\r\n{body}")?;
+    // In one piece: who refuses a request by its first bytes and closes would break off what is still being written.
+    stream.write_all(format!("{head}\r\nHost: {authority}\r\n\r\n{body}").as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     Ok(answer)

@@ -263,7 +263,7 @@ fn a_fullnode_starts_from_a_waypoint_alone() {
 fn status_of_nobody_says_what_to_check() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let text = printed(&["status", "--api", &format!("http://127.0.0.1:{port}")], false);
-    assert!(text.contains("is it running, and is this its api.listen?"), "{text}");
+    assert!(text.contains("the node does not run, or its api.listen is another address"), "{text}");
 }
 
 /// Goal: a waypoint and a genesis that do not fit the peers' ledger are refused by name before anything is written.

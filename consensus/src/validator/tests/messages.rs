@@ -41,7 +41,10 @@ async fn messages_are_taken_from_validators() {
     assert_eq!(node.validator.status().refused, 3);
 
     assert_eq!(send(primary, &status()).await.unwrap(), Response::Taken);
-    assert_eq!(node.validator.status().peers.len(), 1);
+    // It and the primary; of the two others it says that they were never heard.
+    let shown = node.validator.status();
+    assert_eq!((shown.heard_within(1_000), shown.peers.len()), (2, 3));
+    assert!(shown.peers.iter().all(|peer| peer.said.is_some() == (peer.key == primary)), "{shown:?}");
     // Whatever its hints say: they are advice.
     let hints = Some(Blob::compress(BlobKind::Hints, &[0xff; 60]).unwrap());
     let order = Request::Order(Box::new(Ordered { hints, ..ordered(&made) }));

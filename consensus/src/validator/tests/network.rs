@@ -57,7 +57,7 @@ async fn four_decide_batches() {
         assert!(!node.decided.recv().await.unwrap().leads);
         let status = node.validator.status();
         assert_eq!((status.view, status.divergences, status.refused), (0, 0, 0));
-        assert_eq!(status.peers.len(), 3);
+        assert!(status.peers.len() == 3 && status.peers.iter().all(|peer| peer.said.is_some()), "{status:?}");
     }
     for number in 1..=16.min(head.number.get()) {
         let decided = nodes[0].decided.recv().await.unwrap();
