@@ -52,5 +52,6 @@ pub use forward::{Forwarder, SubmitError};
 pub use journal::{Journal, JournalError};
 pub use pool::{Candidates, DropReason, Pool, PoolError, PoolStatus, Refused, maintain};
 pub use validator::{
-    ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Proof, Said, Validator, Voting,
+    ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Position, Proof, Validator,
+    Voting,
 };

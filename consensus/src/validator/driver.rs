@@ -27,7 +27,7 @@ use super::{
     opening::Opened,
     records::{Convictions, EVIDENCE},
     said::Said,
-    status::Shown,
+    status::{Heard, Shown},
     timers::Timers,
     tip::Tip,
     working::Working,
@@ -83,8 +83,8 @@ pub struct Driver {
     pub(super) convictions: Convictions,
     mail: mpsc::Receiver<Mail>,
     head: watch::Receiver<BatchNumber>,
-    /// When the others told how far they are.
-    pub(super) heard_at: BTreeMap<u16, Instant>,
+    /// When the others were heard.
+    pub(super) heard: BTreeMap<u16, Heard>,
     /// The refusals that were logged.
     pub(super) said: Said,
     pub(super) shown: Arc<watch::Sender<Shown>>,
@@ -205,7 +205,7 @@ impl Driver {
             convictions,
             mail,
             head,
-            heard_at: BTreeMap::new(),
+            heard: BTreeMap::new(),
             said: Said::default(),
             shown,
             view,
@@ -322,15 +322,13 @@ impl Driver {
 
     /// Another validator says something, or asks.
     fn open(&mut self, Mail { seat, request, answer }: Mail) {
+        self.hear(seat, &request);
         match request {
             Request::Order(ordered) => {
                 let taken = self.ordered(seat, *ordered);
                 _ = answer.send(taken.map(|()| Response::Taken));
             }
             Request::Say(_, message) => {
-                if matches!(*message, Message::Status(_)) {
-                    self.heard_at.insert(seat, Instant::now());
-                }
                 self.core.handle_message(seat, *message);
                 _ = answer.send(Ok(Response::Taken));
             }

@@ -54,7 +54,7 @@ pub(crate) use self::kept::kept_tokens;
 pub use self::{
     driver::Driver,
     message::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, encode},
-    status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Proof, Said, Voting},
+    status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Position, Proof, Voting},
 };
 use self::{
     driver::{Answer, Parts},

@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use slipstream_eve::Message;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
 use super::{
     driver::{Driver, Timer},
-    status::Conviction,
+    message::Request,
+    status::{Conviction, Heard},
 };
 use crate::error::ProposalError;
 
@@ -15,6 +17,16 @@ use crate::error::ProposalError;
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Driver {
+    /// Notes that a validator is there.
+    pub(super) fn hear(&mut self, seat: u16, request: &Request) {
+        let at = Instant::now();
+        let heard = self.heard.entry(seat).or_insert(Heard { at, said_at: None });
+        heard.at = at;
+        if matches!(request, Request::Say(_, message) if matches!(**message, Message::Status(_))) {
+            heard.said_at = Some(at);
+        }
+    }
+
     /// An order or an outcome of others is refused. Primaries order ten times a second.
     pub(super) fn refuse(&mut self, number: BatchNumber, error: &ProposalError) {
         self.shown.send_modify(|shown| shown.status.refused += 1);
@@ -27,9 +39,9 @@ impl Driver {
     /// Says why no batch is decided.
     pub(super) fn complain(&self) {
         let now = Instant::now();
-        let lately = |at: &Instant| now.duration_since(*at) < COMPLAINT_INTERVAL;
+        let lately = |heard: &Heard| now.duration_since(heard.at) < COMPLAINT_INTERVAL;
         let heard: Vec<u16> =
-            self.heard_at.iter().filter(|(_, at)| lately(at)).map(|(seat, _)| *seat).collect();
+            self.heard.iter().filter(|(_, heard)| lately(heard)).map(|(seat, _)| *seat).collect();
         tracing::warn!(
             view = self.core.view(), changing = self.core.is_changing(), decided = %self.core.decided(),
             ?heard, quorum = self.ledger.set.quorum(),
@@ -48,7 +60,7 @@ impl Driver {
     }
 
     pub(super) fn report(&self) {
-        self.shown.send_modify(|shown| shown.update(&self.core, &self.heard_at));
+        self.shown.send_modify(|shown| shown.update(&self.core, &self.heard));
         let view = self.core.view();
         self.view.send_if_modified(|shown| std::mem::replace(shown, view) != view);
     }

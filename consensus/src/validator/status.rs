@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use alloy_primitives::hex;
 use serde::{Deserialize, Serialize};
 use slipstream_eve::{Core, Evidence, Status};
-use slipstream_types::{BatchNumber, PublicKey, ValidatorSet, codec};
+use slipstream_types::{BatchNumber, PublicKey, Validator, ValidatorSet, codec};
 use tokio::time::Instant;
 
 /// What a validator is doing.
@@ -47,9 +47,9 @@ pub struct ConsensusStatus {
 }
 
 impl ConsensusStatus {
-    /// Validators of the set that said something within so many milliseconds, this one among them.
+    /// Validators of the set that were heard within so many milliseconds, this one among them.
     pub fn heard_within(&self, ms: u64) -> usize {
-        let heard = self.peers.iter().filter(|peer| peer.said.is_some_and(|said| said.heard_ms_ago <= ms));
+        let heard = self.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(|ago| ago <= ms));
         1 + heard.count()
     }
 }
@@ -107,14 +107,18 @@ pub struct PeerStanding {
     pub index: u16,
     /// Its key, which is its identity as a peer.
     pub key: PublicKey,
-    /// What it said of itself last; none if it said nothing since this validator began.
+    /// Milliseconds since anything came from it; none if nothing did since this validator began. Votes count, but there are none while
+    /// nothing is to be decided: whoever asks it other things may know better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_ms_ago: Option<u64>,
+    /// How far it said that it is, last; it does so when things do not go on by themselves.
     #[serde(flatten)]
-    pub said: Option<Said>,
+    pub said: Option<Position>,
 }
 
 /// How far another validator said that it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Said {
+pub struct Position {
     /// Its view.
     pub view: u64,
     /// Whether it waits for that view to begin.
@@ -126,23 +130,35 @@ pub struct Said {
     /// The last order of its view that it has.
     pub ordered: BatchNumber,
     /// How long ago it said so, in milliseconds.
-    pub heard_ms_ago: u64,
+    pub said_ms_ago: u64,
 }
 
 /// What the actor shows, with moments in place of ages.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) status: ConsensusStatus,
-    /// When each validator that spoke did so last, by its position.
-    heard_at: BTreeMap<u16, Instant>,
+    heard: BTreeMap<u16, Heard>,
+}
+
+/// When a validator was heard last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    /// With anything.
+    pub(super) at: Instant,
+    /// With how far it is.
+    pub(super) said_at: Option<Instant>,
 }
 
 impl Shown {
     /// Of a validator that knows nothing yet.
     pub(super) fn new(index: u16, set: &ValidatorSet) -> Shown {
         let members = (0..).zip(set.validators.iter()).filter(|(member, _)| *member != index);
-        let peers =
-            members.map(|(index, it)| PeerStanding { index, key: it.public_key, said: None }).collect();
+        let peer = |(index, it): (u16, &Validator)| PeerStanding {
+            index,
+            key: it.public_key,
+            heard_ms_ago: None,
+            said: None,
+        };
         let status = ConsensusStatus {
             index,
             validators: set.validators.len(),
@@ -159,22 +175,22 @@ impl Shown {
             divergences: 0,
             refused: 0,
             evidence: Vec::new(),
-            peers,
+            peers: members.map(peer).collect(),
         };
-        Shown { status, heard_at: BTreeMap::new() }
+        Shown { status, heard: BTreeMap::new() }
     }
 
     /// Takes over how far the protocol is.
-    pub(super) fn update(&mut self, core: &Core, heard_at: &BTreeMap<u16, Instant>) {
+    pub(super) fn update(&mut self, core: &Core, heard: &BTreeMap<u16, Heard>) {
         let (prepares, commits) = core.votes();
         let voting = Voting { number: core.decided().next(), prepares, commits };
-        let said = |status: &Status| Said {
+        let said = |status: &Status| Position {
             view: status.view,
             changing: status.changing,
             complains: status.complains,
             decided: status.decided,
             ordered: status.ordered,
-            heard_ms_ago: 0,
+            said_ms_ago: 0,
         };
         let status = &mut self.status;
         status.view = core.view();
@@ -187,19 +203,21 @@ impl Shown {
         status.voted = core.voted();
         status.voting = (prepares + commits > 0).then_some(voting);
         status.divergences = core.divergences();
-        let heard = core.heard();
         for peer in &mut status.peers {
-            peer.said = heard.get(&peer.index).map(said);
+            peer.said = core.heard().get(&peer.index).map(said);
         }
-        self.heard_at.clone_from(heard_at);
+        self.heard.clone_from(heard);
     }
 
     /// As of now.
     pub(super) fn status(&self) -> ConsensusStatus {
         let mut status = self.status.clone();
+        let ms_ago = |at: Instant| at.elapsed().as_millis() as u64;
         for peer in &mut status.peers {
-            if let (Some(said), Some(heard_at)) = (&mut peer.said, self.heard_at.get(&peer.index)) {
-                said.heard_ms_ago = heard_at.elapsed().as_millis() as u64;
+            let Some(heard) = self.heard.get(&peer.index) else { continue };
+            peer.heard_ms_ago = Some(ms_ago(heard.at));
+            if let (Some(said), Some(said_at)) = (&mut peer.said, heard.said_at) {
+                said.said_ms_ago = ms_ago(said_at);
             }
         }
         status

@@ -121,8 +121,9 @@ pub(crate) fn consensus() -> Value {
         "complains": true, "decided": 7, "voted": 8, "voting": { "number": 8, "prepares": 3, "commits": 2 }, "divergences": 1,
         "refused": 5, "evidence": [{ "author": 2, "kind": "orders", "number": 6, "view": 2 }],
         "peers": [
-            { "index": 0, "key": key(10), "view": 5, "changing": false, "complains": false, "decided": 7, "ordered": 8, "heard_ms_ago": 400 },
-            { "index": 2, "key": key(12), "view": 4, "changing": false, "complains": true, "decided": 6, "ordered": 6, "heard_ms_ago": 95_000 },
+            { "index": 0, "key": key(10), "heard_ms_ago": 400 },
+            { "index": 2, "key": key(12), "heard_ms_ago": 95_000, "view": 4, "changing": false, "complains": true, "decided": 6, "ordered": 6,
+                "said_ms_ago": 100_000 },
             { "index": 3, "key": key(13) },
         ],
     })

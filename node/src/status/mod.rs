@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Nothing in it costs more than numbers that are kept anyway: whoever can reach the API may ask. What takes longer is sampled beside
-//! ([`Resources`]). Programs match on enums, whose names do not change; texts are for people.
+//! (`Resources`). Programs match on enums, whose names do not change; texts are for people.
 
 #[cfg(test)]
 pub(crate) mod fixture;

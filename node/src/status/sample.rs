@@ -14,7 +14,7 @@ use crate::{
     health::{Health, Reason},
 };
 
-/// A validator that said nothing for so long is not heard: each tells how far it is every few hundred milliseconds.
+/// A validator that said nothing for so long is not heard: sync asks each that is connected for its head twice a second.
 const HEARD_WITHIN_MS: u64 = 10_000;
 
 impl StatusSource {

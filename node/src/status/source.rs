@@ -1,13 +1,13 @@
 //! [`StatusSource`]: everything that a status is read from, and the watch that looks at it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use slipstream_broadcast::Broadcaster;
 use slipstream_config::Role;
-use slipstream_consensus::{Forwarder, Pool, Proof, Validator};
+use slipstream_consensus::{ConsensusStatus, Forwarder, Pool, Proof, Validator};
 use slipstream_network::{PeerAddress, Transport};
 use slipstream_storage::{StorageError, Store};
-use slipstream_sync::{Follower, SyncServer};
+use slipstream_sync::{Follower, SyncServer, SyncStatus};
 use slipstream_types::{Address, Digest, Waypoint};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -58,7 +58,10 @@ impl StatusSource {
         let sync = self.follower.status();
         let contacts = self.transport.contacts();
         let validator = self.seat.validator();
-        let consensus = validator.as_ref().map(|validator| validator.status());
+        let mut consensus = validator.as_ref().map(|validator| validator.status());
+        if let Some(consensus) = &mut consensus {
+            hear(consensus, &sync);
+        }
         let health = self.health.judge(&head.header, &sync, consensus.as_ref(), &contacts);
         let now = Instant::now();
         Ok(NodeStatus {
@@ -119,6 +122,15 @@ impl StatusSource {
     }
 }
 
+/// Who answers sync is heard, too: while nothing is to be decided validators send each other nothing.
+fn hear(consensus: &mut ConsensusStatus, sync: &SyncStatus) {
+    let told: BTreeMap<_, _> =
+        sync.peers.iter().filter_map(|peer| Some((peer.id, peer.heard_ms_ago?))).collect();
+    for peer in &mut consensus.peers {
+        peer.heard_ms_ago = peer.heard_ms_ago.into_iter().chain(told.get(&peer.key).copied()).min();
+    }
+}
+
 /// Writes what operators should read of the node's status, and tells listeners what is new in it, until it is told to stop.
 pub(crate) async fn watch(
     source: Arc<StatusSource>,
@@ -142,5 +154,35 @@ pub(crate) async fn watch(
             // Whoever writes to the store meets the same, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the node's status cannot be read"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::status::fixture::{self, key};
+
+    /// Goal: on a chain that rests nobody is told that the validators are gone.
+    #[test]
+    fn a_validator_is_heard_by_whatever_it_says() {
+        let peer = |seed, heard| {
+            json!({
+                "id": key(seed), "head": 7, "heard_ms_ago": heard, "serves": { "replay_from": 1, "delta_from": 1 }, "mode": "nothing",
+                "mode_reason": "nothing_new", "batches_replayed": 0, "batches_applied": 0, "verified_bytes": 0, "bytes_per_second": 0,
+                "tail_ms": 0, "score": 0, "reasons": [], "failures": 0, "pause_ms": 0, "banned": false, "last_reason": null,
+                "last_reason_seconds_ago": null,
+            })
+        };
+        let peers = [peer(10, json!(900)), peer(12, json!(300)), peer(13, json!(null)), peer(1, json!(0))];
+        let status =
+            fixture::status(json!({ "consensus": fixture::consensus(), "sync": { "peers": peers } }));
+        let mut consensus = status.consensus.unwrap();
+        assert_eq!(consensus.heard_within(10_000), 2);
+        hear(&mut consensus, &status.sync);
+        let heard: Vec<_> = consensus.peers.iter().map(|peer| peer.heard_ms_ago).collect();
+        assert_eq!(heard, [Some(400), Some(300), None]);
+        assert_eq!(consensus.heard_within(10_000), 3);
     }
 }

@@ -45,10 +45,16 @@ async fn messages_are_taken_from_validators() {
     let shown = node.validator.status();
     assert_eq!((shown.heard_within(1_000), shown.peers.len()), (2, 3));
     assert!(shown.peers.iter().all(|peer| peer.said.is_some() == (peer.key == primary)), "{shown:?}");
+    // An order is heard too, and no word of how far who made it is.
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    assert_eq!(node.validator.status().heard_within(1_000), 1);
     // Whatever its hints say: they are advice.
     let hints = Some(Blob::compress(BlobKind::Hints, &[0xff; 60]).unwrap());
     let order = Request::Order(Box::new(Ordered { hints, ..ordered(&made) }));
     assert_eq!(send(primary, &order).await.unwrap(), Response::Taken);
+    let shown = node.validator.status();
+    let said = shown.peers.iter().find_map(|peer| peer.said).unwrap();
+    assert!(shown.heard_within(1_000) == 2 && said.said_ms_ago >= 5_000, "{shown:?}");
     let ask = Request::Outcome { number: made.number(), token: made.token() };
     let shown = async || matches!(send(primary, &ask).await.unwrap(), Response::Outcome(_));
     tokio::time::timeout(std::time::Duration::from_secs(9), async {

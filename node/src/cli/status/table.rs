@@ -87,11 +87,16 @@ fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
 }
 
 /// Another validator, and when it was last heard.
-fn standing(PeerStanding { index, key, said }: &PeerStanding) -> String {
-    let Some(said) = said else { return format!("{index} {key}: NOT HEARD since this node validates") };
-    let ago = duration(said.heard_ms_ago as f64 / 1e3);
-    let wants = if said.complains { ", wants another primary" } else { "" };
-    format!("{index} {key}: heard {ago} ago, in view {}, decided {}{wants}", said.view, said.decided)
+fn standing(PeerStanding { index, key, heard_ms_ago, said }: &PeerStanding) -> String {
+    let ago = |ms: u64| format!("{} ago", duration(ms as f64 / 1e3));
+    let Some(heard) = heard_ms_ago else {
+        return format!("{index} {key}: NOT HEARD since this node validates");
+    };
+    let said = said.as_ref().map_or_else(String::new, |said| {
+        let wants = if said.complains { ", wants another primary" } else { "" };
+        format!("; said {}: in view {}, decided {}{wants}", ago(said.said_ms_ago), said.view, said.decided)
+    });
+    format!("{index} {key}: heard {}{said}", ago(*heard))
 }
 
 fn conviction(Conviction { author, kind, number, view }: &Conviction) -> String {

@@ -24,8 +24,8 @@ fn a_validator_says_how_agreement_goes_and_who_is_heard() {
         "consensus    validator 1 of 4, counted from 0, the primary, wants another primary
   view       5 of primary 1
   voting     batch 8: 3 prepare it, 2 commit to it, 3 decide
-  others     0 {}: heard 400 ms ago, in view 5, decided 7
-             2 {}: heard 1 min 35 s ago, in view 4, decided 6, wants another primary
+  others     0 {}: heard 400 ms ago
+             2 {}: heard 1 min 35 s ago; said 1 min 40 s ago: in view 4, decided 6, wants another primary
              3 {}: NOT HEARD since this node validates
   diverged   1 times from what the others agreed on
   refused    5 messages and orders
