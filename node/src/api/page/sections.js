@@ -189,7 +189,10 @@ function consensus({ consensus: own, epoch, peer_id }) {
     heard(validator),
     validator.view ?? '\u2013',
     validator.decided ?? '\u2013',
-    [validator.complains && 'wants another primary', validator.changing && 'waits for the view'].filter(Boolean).join(', ') || '\u2013',
+    [
+      [validator.complains && 'wants another primary', validator.changing && 'waits for the view'].filter(Boolean).join(', ') || '\u2013',
+      validator.said_ms_ago === undefined ? null : { text: `said ${ms(validator.said_ms_ago)} ago`, tone: 'quiet' },
+    ],
   ]);
 }
 

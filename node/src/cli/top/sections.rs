@@ -249,34 +249,38 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
         let lies = format!("{} proofs that validators lied: /v1/consensus/evidence", own.evidence.len());
         lines.styled("evidence", Some(lies), Style::new().red());
     }
-    lines.head(&[("validator", 22), ("last heard", 16), ("view", 8), ("decided", 12), ("says", 20)]);
+    lines.head(&[("validator", 22), ("last heard", 14), ("view", 7), ("decided", 11), ("says", 44)]);
     for peer in &own.peers {
         lines.row(standing(peer, *primary));
     }
     lines.end()
 }
 
-/// Another validator, and when it was last heard.
+/// Another validator, when it was last heard, and how far it said that it is.
 fn standing(peer: &PeerStanding, primary: u16) -> Vec<Cell> {
-    let name = plain(format!("{} {}", peer.index, short(peer.key)), 22);
-    let is_primary = if peer.index == primary { "primary" } else { "" };
-    let Some(said) = peer.said else {
-        return vec![
-            name,
-            ("not yet".into(), 16, Style::new().red()),
-            plain("–", 8),
-            plain("–", 12),
-            plain(is_primary, 20),
-        ];
+    let heard = match peer.heard_ms_ago {
+        None => ("not yet".into(), 14, Style::new().red()),
+        Some(heard) if heard > SILENT_AFTER_MS => (format!("{} ago", ms(heard)), 14, Style::new().red()),
+        Some(heard) => (format!("{} ago", ms(heard)), 14, Style::new().green()),
     };
-    let style = if said.heard_ms_ago > SILENT_AFTER_MS { Style::new().red() } else { Style::new().green() };
-    let says = if said.complains { "wants another primary" } else { is_primary };
+    let is_primary = if peer.index == primary { "primary" } else { "" };
+    let (view, decided, says) = match peer.said {
+        None => ("–".into(), "–".into(), is_primary.to_owned()),
+        Some(said) => {
+            let wants = if said.complains { "wants another primary, " } else { "" };
+            (
+                said.view.to_string(),
+                said.decided.to_string(),
+                format!("{wants}said {} ago", ms(said.said_ms_ago)),
+            )
+        }
+    };
     vec![
-        name,
-        (format!("{} ago", ms(said.heard_ms_ago)), 16, style),
-        plain(said.view, 8),
-        plain(said.decided, 12),
-        plain(says, 22),
+        plain(format!("{} {}", peer.index, short(peer.key)), 22),
+        heard,
+        plain(view, 7),
+        plain(decided, 11),
+        plain(says, 44),
     ]
 }
 
