@@ -281,6 +281,9 @@ fn put_rows(
     Ok(updates)
 }
 
+/// Looks at the key and the value of a row.
+type EachRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), StorageError> + 'a;
+
 /// Drops headers, their indexes and certificates, accumulator nodes and blobs above a batch.
 fn drop_ledger(
     reader: &dyn Reader,
@@ -290,7 +293,7 @@ fn drop_ledger(
     told: &mut RolledBack,
 ) -> Result<(), StorageError> {
     let (first, last) = (schema::number_key(to.next()), schema::number_key(head.number));
-    let above = |column, visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), StorageError>| {
+    let above = |column, visit: &mut EachRow<'_>| {
         reader.scan(column, &first, Direction::Up, &mut |key, value| {
             visit(key, value)?;
             Ok(ControlFlow::Continue(()))

@@ -1,4 +1,4 @@
-//! The HTTP side: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
+//! The HTTP side: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, a page for people at `GET /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
 //! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics`, `GET /health`, on one port, and `/v1/operator/…` for
 //! whoever has the operator's token.
 //!
@@ -15,6 +15,7 @@ pub(crate) mod metrics;
 mod openapi;
 pub(crate) mod operator;
 mod outgoing;
+mod page;
 pub(crate) mod room;
 pub(crate) mod settled;
 pub(crate) mod starting;
@@ -32,7 +33,7 @@ use axum::{
     extract::{ConnectInfo, Request, State},
     http::{
         HeaderMap, Method, StatusCode,
-        header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER},
+        header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, UPGRADE},
     },
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -159,8 +160,9 @@ pub(crate) fn vouched(addresses: &[IpAddr]) -> Vouched {
 fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     let timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
     let router = Router::new()
-        .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)).get(ws::upgrade))
+        .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)).get(root))
         .route("/ws", get(ws::upgrade))
+        .merge(page::files())
         .route("/v1/status", get(status))
         .route("/v1/consensus/evidence", get(evidence))
         .route("/v1/consensus/settled", get(settled::settled))
@@ -179,6 +181,14 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     let router = router.merge(operator::router(api).layer(timeout));
     let hosts = Arc::new(Hosts::new(&config.allowed_hosts));
     router.layer(middleware::from_fn_with_state(hosts, only_known_hosts)).layer(middleware::from_fn(seated))
+}
+
+/// `GET /`: a WebSocket for whoever asks for one, the page for everybody else.
+async fn root(state: State<Arc<Api>>, seat: ConnectInfo<Seat>, request: Request) -> Response {
+    match request.headers().contains_key(UPGRADE) {
+        true => ws::upgrade(state, seat, request).await,
+        false => page::index().await,
+    }
 }
 
 /// Keeps the connection's seat up to date. A request with a body is not worked on before the body is read.

@@ -17,6 +17,7 @@ use crate::{events::Event, health::Health, status::NodeStatus};
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
 const EVENTS: &str = "text/event-stream";
+const HTML: &str = "text/html";
 
 /// It is the same for as long as the program runs.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
@@ -68,8 +69,15 @@ fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
     events["get"]["parameters"] = json!([{
         "name": "Last-Event-ID", "in": "header", "schema": { "type": "string" }, "description": "Go on behind this event.",
     }]);
+    let mut root = json_rpc();
+    root["get"] = get(
+        "page",
+        "A page that shows what the node is and does",
+        content(HTML, json!({ "type": "string" })),
+    )["get"]
+        .take();
     let pages = [
-        ("/", json_rpc()),
+        ("/", root),
         (
             "/v1/status",
             get("status", "What the node is and does", content(JSON, schema::<NodeStatus>(schemas))),

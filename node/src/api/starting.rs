@@ -7,10 +7,11 @@ use axum::{
     Router,
     extract::State,
     http::{
-        StatusCode,
+        HeaderValue, StatusCode,
         header::{CONNECTION, RETRY_AFTER},
     },
-    response::IntoResponse,
+    middleware::map_response,
+    response::{IntoResponse, Response},
     routing::get,
     serve::Listener,
 };
@@ -18,7 +19,10 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::listener::{Limited, Limits};
+use super::{
+    listener::{Limited, Limits},
+    page,
+};
 use crate::origin::Vouched;
 
 /// Few ask a node that starts, and none has to wait for its answer.
@@ -46,8 +50,11 @@ impl Starting {
         };
         let stage = Stage::new(Mutex::new("opening the ports"));
         // A start may take minutes: whoever restarts what is not alive must not begin it anew.
-        let live = get(|| async { ([(CONNECTION, "close")], "ok\n") });
-        let router = Router::new().route("/health/live", live).fallback(not_yet).with_state(stage.clone());
+        let live = get(|| async { "ok\n" });
+        // The page shows by itself what the start is at, and then the node.
+        let page = page::files().route("/", get(page::index).fallback(not_yet));
+        let router = Router::new().route("/health/live", live).merge(page).fallback(not_yet);
+        let router = router.layer(map_response(closing)).with_state(stage.clone());
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
@@ -69,8 +76,13 @@ impl Starting {
 
 async fn not_yet(State(stage): State<Stage>) -> impl IntoResponse {
     let text = format!("starting: {}\n", *stage.lock());
-    // The next request of this client is the node's.
-    (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close"), (RETRY_AFTER, "1")], text)
+    (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], text)
+}
+
+/// The next request of this client is the node's.
+async fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// A listener whose end can be waited for.
@@ -101,9 +113,9 @@ mod tests {
 
     use super::*;
 
-    async fn asked(address: SocketAddr) -> String {
+    async fn asked(address: SocketAddr, what: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        stream.write_all(format!("{what} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
@@ -116,9 +128,13 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let starting = Starting::serve(&listener, Vouched::default()).unwrap();
         starting.stage("opening the store");
-        let answer = asked(address).await;
-        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-        assert!(answer.ends_with("\r\n\r\nstarting: opening the store\n"), "{answer}");
+        for what in ["GET /v1/status", "POST /"] {
+            let answer = asked(address, what).await;
+            assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+            assert!(answer.ends_with("\r\n\r\nstarting: opening the store\n"), "{answer}");
+        }
+        let page = asked(address, "GET /").await;
+        assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("</html>\n"), "{page}");
         starting.end().await;
         let client = TcpStream::connect(address).await.unwrap();
         let (_, from) = listener.accept().await.unwrap();

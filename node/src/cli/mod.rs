@@ -22,6 +22,7 @@ mod shell;
 mod snapshot;
 mod source;
 mod status;
+mod top;
 mod validators;
 mod verify_account;
 mod wait;
@@ -51,6 +52,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Ask a running node whether it is ready, or alive, and tell by the exit code
     Health(health::HealthArgs),
+    /// Show what a running node does on the whole terminal, live, until `q` is pressed
+    Top(top::TopArgs),
     /// Show what changes at a node as it happens: heads, phases, blockers, peers, snapshots
     Events(events::EventsArgs),
     /// Wait until a node is synced, ready or healthy, or has a batch
@@ -112,6 +115,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
         Command::Health(args) => health::health(args),
+        Command::Top(args) => top::top(args),
         Command::Events(args) => events::events(args),
         Command::Wait(args) => wait::wait(args),
         Command::Read(args) => read::read(args),

@@ -18,6 +18,7 @@ mod process;
 mod shell;
 mod socket;
 mod status;
+mod top;
 
 use std::{
     fs,

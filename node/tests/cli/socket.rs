@@ -200,7 +200,7 @@ fn pages_of_other_sites_are_refused() {
     }
     let (_, text) = upgraded(&node, &format!("{host}Origin: https://evil.example\r\n"));
     assert!(text.contains("https://evil.example is not this node") && text.contains("`api.cors`"), "{text}");
-    let (head, _) = node.answer("GET /", "");
+    let (head, _) = node.answer("GET /ws", "");
     assert!(head.contains(" 405 ") && head.to_lowercase().contains("allow: post"), "{head}");
     node.stop();
 

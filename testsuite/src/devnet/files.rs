@@ -192,7 +192,8 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
     };
     let cache =
         settings.block_cache_mib.map_or_else(String::new, |mib| format!("  block_cache_mib: {mib}\n"));
-    let history = settings.state_history.map_or_else(String::new, |states| format!("  state_history: {states}\n"));
+    let history =
+        settings.state_history.map_or_else(String::new, |states| format!("  state_history: {states}\n"));
     format!(
         "# Written by slipnet. Relative paths start at this file's directory.\n\
          role: {role}\n\

@@ -10,8 +10,7 @@ use crate::{devnet, fullnode_and_key, programs::Client};
 #[tokio::test(flavor = "multi_thread")]
 async fn forge_and_anvil_fork_a_fullnode() {
     let Some(foundry) = Client::npm("foundry") else { return };
-    let options =
-        DevnetOptions { accounts: 1, batch_interval_ms: Some(50), ..DevnetOptions::default() };
+    let options = DevnetOptions { accounts: 1, batch_interval_ms: Some(50), ..DevnetOptions::default() };
     let devnet = devnet(options).await;
     let (url, key) = fullnode_and_key(&devnet);
     let seen = foundry.run("foundry.mjs", &[&url, &key]).await;

@@ -7,6 +7,7 @@ mod ethers;
 mod foundry;
 mod hardhat;
 mod nodes;
+mod page;
 mod programs;
 mod run;
 mod viem;

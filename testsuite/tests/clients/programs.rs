@@ -50,10 +50,16 @@ impl Client {
 
     /// Runs the script with these arguments; what it printed as JSON.
     pub(crate) async fn run(&self, script: &str, args: &[&str]) -> Value {
+        run(&mut self.command(script, args)).await
+    }
+
+    /// The script with these arguments, to be run.
+    pub(crate) fn command(&self, script: &str, args: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(self.interpreter);
         command.arg(script).args(args).current_dir(&self.dir).env("PATH", path(Some(&self.bin)));
         // What programs keep for themselves stays here, and they are not to paint or to ask.
-        run(command.env("HOME", &self.dir).env("NO_COLOR", "1").env("CI", "1")).await
+        command.env("HOME", &self.dir).env("NO_COLOR", "1").env("CI", "1");
+        command
     }
 }
 

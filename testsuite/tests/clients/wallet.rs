@@ -10,8 +10,7 @@ use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wallet_reads_at_the_batch_that_it_polled() {
     let Some(wallet) = Client::npm("wallet") else { return };
-    let options =
-        DevnetOptions { accounts: 1, batch_interval_ms: Some(20), ..DevnetOptions::default() };
+    let options = DevnetOptions { accounts: 1, batch_interval_ms: Some(20), ..DevnetOptions::default() };
     let devnet = devnet(options).await;
     let (url, key) = fullnode_and_key(&devnet);
     let seen = wallet.run("wallet.mjs", &[&url, &key, ARTIFACTS]).await;

@@ -3,7 +3,7 @@
 pub(super) mod peers;
 mod sync;
 mod table;
-mod units;
+pub(super) mod units;
 mod watch;
 
 use std::{path::PathBuf, time::Duration};

@@ -3,11 +3,11 @@
 use crate::status::{Eta, Progress, Unit};
 
 /// Three digits and a unit of thousands.
-pub(super) fn count(value: f64) -> String {
+pub(in crate::cli) fn count(value: f64) -> String {
     scaled(value, 1_000.0, &["", " k", " M", " G"])
 }
 
-pub(super) fn bytes(value: f64) -> String {
+pub(in crate::cli) fn bytes(value: f64) -> String {
     scaled(value, 1_024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
@@ -26,7 +26,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     }
 }
 
-pub(super) fn duration(seconds: f64) -> String {
+pub(in crate::cli) fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match seconds {
         seconds if seconds < 0.9995 => format!("{:.0} ms", seconds * 1e3),
@@ -39,7 +39,7 @@ pub(super) fn duration(seconds: f64) -> String {
 }
 
 /// How far it is, how fast, and for how long still.
-pub(super) fn progress(progress: &Progress, transactions_per_second: f64) -> String {
+pub(in crate::cli) fn progress(progress: &Progress, transactions_per_second: f64) -> String {
     let Progress { unit, done, total, percent, per_second, eta, .. } = progress;
     let (of, rate) = match unit {
         // The rows of a snapshot are known by the share that is done.
@@ -55,7 +55,8 @@ pub(super) fn progress(progress: &Progress, transactions_per_second: f64) -> Str
     format!("{percent:.1} %, {of}, {} {}/s{rate}{}", count(*per_second), unit.name(), left(*eta))
 }
 
-fn left(eta: Eta) -> String {
+/// What is left, as the end of a line.
+pub(in crate::cli) fn left(eta: Eta) -> String {
     match eta {
         Eta::Done => String::new(),
         Eta::Estimating => ", time left: estimating".into(),

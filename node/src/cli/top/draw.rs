@@ -1,0 +1,155 @@
+//! The screen: what is wrong and how far the node is stand on top and stay there; below them the parts, which can be moved.
+
+use std::time::Instant;
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Style, Stylize as _},
+    text::{Line, Span},
+    widgets::{Gauge, Paragraph, RenderDirection, Sparkline},
+};
+
+use super::{View, lines::wrapped, sections};
+use crate::{
+    cli::status::units::{count, duration, left},
+    health::Blocker,
+    status::NodeStatus,
+};
+
+/// From so many columns on, the parts stand in two rows of them.
+const WIDE: u16 = 150;
+/// Columns between the two.
+const GAP: u16 = 2;
+/// Of what is wrong at most so many lines: the rest must be seen too.
+const WRONG_MAX: usize = 6;
+
+pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {
+    let area = frame.area();
+    let wrong = wrong(view, area.width, now);
+    let heights = [1, wrong.len() as u16, 1, 1, 2].map(Constraint::Length);
+    let [title, warnings, state, gauge, rates, rest, keys] =
+        Layout::vertical(heights.into_iter().chain([Constraint::Min(1), Constraint::Length(1)])).areas(area);
+    frame.render_widget(Paragraph::new(heading(view)), title);
+    frame.render_widget(Paragraph::new(wrong), warnings);
+    frame.render_widget("q ends; arrows and page keys move".dim(), keys);
+    let Some((status, _)) = &view.seen else { return };
+    frame.render_widget(Paragraph::new(doing(status)), state);
+    let way = &status.progress;
+    let label = format!("{}: {} of {} {}", percent(way.percent), way.done, way.total, way.unit.name());
+    frame.render_widget(
+        Gauge::default()
+            .ratio((way.percent / 100.0).clamp(0.0, 1.0))
+            .label(label)
+            .gauge_style(Style::new().blue()),
+        gauge,
+    );
+    let looks: Vec<u64> = view.rates.iter().copied().collect();
+    frame.render_widget(
+        Sparkline::default().data(&looks).direction(RenderDirection::RightToLeft).style(Style::new().blue()),
+        rates,
+    );
+    let columns = columns(status, view.cpu_percent, rest.width);
+    let longest = columns.iter().map(Vec::len).max().unwrap_or_default() as u16;
+    view.page = rest.height.max(1);
+    view.above_max = longest.saturating_sub(rest.height);
+    view.above = view.above.min(view.above_max);
+    let width = column_width(rest.width);
+    for (index, lines) in columns.into_iter().enumerate() {
+        let x = rest.x + index as u16 * (width + GAP);
+        let place = Rect { x, width, ..rest }.intersection(rest);
+        frame.render_widget(Paragraph::new(lines).scroll((view.above, 0)), place);
+    }
+}
+
+/// Rounded down: what is not done is never 100 %.
+fn percent(value: f64) -> String {
+    format!("{:.1} %", (value * 10.0).floor() / 10.0)
+}
+
+fn column_width(width: u16) -> u16 {
+    if width >= WIDE { (width - GAP) / 2 } else { width }
+}
+
+/// The parts, in one column or in two.
+fn columns(status: &NodeStatus, cpu_percent: Option<f64>, width: u16) -> Vec<Vec<Line<'static>>> {
+    let each = usize::from(column_width(width));
+    let left = [sections::progress(status, each), sections::pipeline(status, each)];
+    let middle = [sections::peers(status, each), sections::consensus(status, each)];
+    let right = [
+        sections::caches(status, each),
+        sections::latency(status, each),
+        sections::machine(status, cpu_percent, each),
+    ];
+    let (left, middle, right) = (left.concat(), middle.concat(), right.concat());
+    match width >= WIDE {
+        true => vec![[left, right].concat(), middle],
+        false => vec![[left, middle, right].concat()],
+    }
+}
+
+fn heading(view: &View) -> Line<'static> {
+    let name = "Slipstream ".bold();
+    let Some((status, _)) = &view.seen else {
+        return Line::from(vec![name, format!("at http://{}", view.authority).dim()]);
+    };
+    let who = format!(
+        "{} of chain {}, {}, {}",
+        status.role.name(),
+        status.chain_id,
+        status.client,
+        status.peer_address
+    );
+    Line::from(vec![name, who.dim()])
+}
+
+/// What it does, which batch it has, how fast it is, and how long it takes still.
+fn doing(status: &NodeStatus) -> Line<'static> {
+    let (health, way) = (&status.health, &status.progress);
+    let (word, style) = match &health.blocker {
+        None => ("ready", Style::new().green()),
+        Some(blocker) if blocker.alert => ("NOT READY", Style::new().red()),
+        Some(_) => ("not ready", Style::new().yellow()),
+    };
+    let rest = format!(
+        "  batch {}  {} {}/s{}",
+        status.head.number,
+        count(way.per_second),
+        way.unit.name(),
+        left(way.eta)
+    );
+    Line::from(vec![Span::styled(format!("{}, {word}", health.state), style), rest.into()])
+}
+
+/// What is wrong, the worst first.
+fn wrong(view: &View, width: u16, now: Instant) -> Vec<Line<'static>> {
+    let mut found = Vec::new();
+    if let Some(trouble) = &view.trouble {
+        let age = view.seen.as_ref().map_or_else(String::new, |(_, at)| {
+            format!("; what stands here is {} old", duration(now.duration_since(*at).as_secs_f64()))
+        });
+        found.push((format!("{trouble}{age}"), Style::new().red()));
+    }
+    if let Some((status, _)) = &view.seen {
+        found.extend(
+            status.sync.alarm.iter().map(|alarm| (format!("ALARM: {alarm}"), Style::new().red().bold())),
+        );
+        if let Some(Blocker { text, alert, retry_ms, .. }) = &status.health.blocker {
+            let retry = retry_ms.map_or_else(String::new, |ms| match ms {
+                0 => "; it is trying now".into(),
+                ms => format!("; it tries again in {}", duration(ms as f64 / 1e3)),
+            });
+            let style = if *alert { Style::new().red() } else { Style::new().yellow() };
+            found.push((format!("not ready: {text}{retry}"), style));
+        }
+        found.extend(status.shared_keys.iter().map(|key| (key.problem.clone(), Style::new().red())));
+        let unknown = status.rules.unknown.iter();
+        found.extend(
+            unknown.map(|fork| (format!("unknown fork {fork}: this node stops there"), Style::new().red())),
+        );
+    }
+    let lines = found.into_iter().flat_map(|(text, style)| {
+        wrapped(&text, width.into()).into_iter().map(move |part| Line::styled(part, style))
+    });
+    lines.take(WRONG_MAX).collect()
+}

@@ -1,0 +1,216 @@
+//! `slipstream top`: what the node's page shows, on a terminal.
+//!
+//! ```text
+//!  reader (a thread: asks, however long that takes) ─▶ View ─▶ draw ─▶ terminal
+//!  keys, signals ───────────────────────────────────────┘
+//! ```
+//!
+//! The terminal is as it was before when the command ends: after a key, a signal, an error or a panic.
+
+mod draw;
+mod lines;
+mod sections;
+
+use std::{
+    collections::VecDeque,
+    io::{self, IsTerminal},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use miette::{Result, miette};
+use ratatui::{
+    DefaultTerminal,
+    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+};
+use signal_hook::{
+    consts::{SIGHUP, SIGTERM},
+    flag,
+};
+
+use super::{
+    exit::OrFail as _,
+    output::OutputError,
+    status::{NodeArgs, read_within},
+};
+use crate::{
+    NodeError,
+    status::{NodeStatus, Unit},
+};
+
+/// How long one look may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A key or a signal waits no longer than this.
+const KEYS_EVERY: Duration = Duration::from_millis(100);
+/// Looks whose rates are drawn.
+const RATES_MAX: usize = 240;
+
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    every: u32,
+}
+
+/// Draws until `q` is pressed, or a signal ends the program.
+pub(super) fn top(args: &TopArgs) -> Result<()> {
+    let authority = args.node.authority()?;
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(miette!(
+            "`slipstream top` draws on a terminal; `slipstream status --watch` writes lines"
+        ));
+    }
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP] {
+        let action = "wait for signals";
+        flag::register(signal, ended.clone()).map_err(|source| NodeError::Io { action, source }).or_fail()?;
+    }
+    let (looks, seen) = sync_channel(1);
+    let (stop, stopped) = sync_channel::<()>(0);
+    let every = Duration::from_secs(args.every.into());
+    let asked = authority.clone();
+    // Not waited for at the end: it may be waiting for an answer, and holds nothing.
+    let reader = thread::Builder::new().name("status-reader".into());
+    reader
+        .spawn(move || read(&asked, every, &looks, &stopped))
+        .map_err(|source| NodeError::Io { action: "start a thread", source })
+        .or_fail()?;
+    let _restored = Restored;
+    // It also restores the terminal before a panic is told.
+    let mut terminal = ratatui::try_init().map_err(OutputError::from).or_fail()?;
+    let shown = show(&mut terminal, &mut View::new(authority), &seen, &ended);
+    drop(stop);
+    shown.map_err(OutputError::from).or_fail()
+}
+
+/// Puts the terminal back when it is dropped.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// A look, or why there was none.
+type Look = std::result::Result<Box<NodeStatus>, String>;
+
+/// Looks until nobody wants to know any more.
+fn read(authority: &str, every: Duration, looks: &SyncSender<Look>, stopped: &Receiver<()>) {
+    loop {
+        let look = read_within(authority, PATIENCE).map(Box::new).map_err(|error| error.to_string());
+        if looks.send(look).is_err() || stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    view: &mut View,
+    seen: &Receiver<Look>,
+    ended: &AtomicBool,
+) -> io::Result<()> {
+    while !ended.load(Ordering::Relaxed) {
+        match seen.try_recv() {
+            Ok(look) => view.see(look, Instant::now()),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                return Err(io::Error::other("nobody reads the status any more"));
+            }
+        }
+        terminal.draw(|frame| draw::draw(frame, view, Instant::now()))?;
+        if event::poll(KEYS_EVERY)?
+            && let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+            && !view.press(key)
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What is drawn.
+struct View {
+    /// HOST:PORT of the node.
+    authority: String,
+    /// What was seen last, and when.
+    seen: Option<(Box<NodeStatus>, Instant)>,
+    /// Why the last look gave nothing.
+    trouble: Option<String>,
+    /// Of a core, between the last two looks.
+    cpu_percent: Option<f64>,
+    /// The rates of the last looks, oldest first.
+    rates: VecDeque<u64>,
+    unit: Unit,
+    /// Lines that are above the screen.
+    above: u16,
+    /// Of these at most so many, as the last drawing tells.
+    above_max: u16,
+    /// Lines of a screen.
+    page: u16,
+}
+
+impl View {
+    fn new(authority: String) -> View {
+        View {
+            authority,
+            seen: None,
+            trouble: None,
+            cpu_percent: None,
+            rates: VecDeque::new(),
+            unit: Unit::Batches,
+            above: 0,
+            above_max: 0,
+            page: 1,
+        }
+    }
+
+    fn see(&mut self, look: Look, now: Instant) {
+        let status = match look {
+            Ok(status) => status,
+            Err(trouble) => return self.trouble = Some(trouble),
+        };
+        self.trouble = None;
+        let before = self.seen.as_ref().filter(|(before, _)| before.process.pid == status.process.pid);
+        self.cpu_percent = before.map(|(before, at)| {
+            let used = status.process.cpu_seconds - before.process.cpu_seconds;
+            100.0 * used / now.duration_since(*at).as_secs_f64().max(1e-3)
+        });
+        if self.unit != status.progress.unit {
+            (self.unit, self.rates) = (status.progress.unit, VecDeque::new());
+        }
+        self.rates.truncate(RATES_MAX - 1);
+        self.rates.push_front(status.progress.per_second.round() as u64);
+        self.seen = Some((status, now));
+    }
+
+    /// Whether it goes on after a key.
+    fn press(&mut self, key: KeyEvent) -> bool {
+        let above = match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+            KeyCode::Down | KeyCode::Char('j') => self.above.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => self.above.saturating_sub(1),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.above.saturating_add(self.page),
+            KeyCode::PageUp => self.above.saturating_sub(self.page),
+            KeyCode::Home => 0,
+            KeyCode::End => self.above_max,
+            _ => self.above,
+        };
+        self.above = above.min(self.above_max);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;
