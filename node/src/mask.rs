@@ -58,7 +58,7 @@ impl Mask {
         for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
             let mut text = engine.encode(secret);
             // The last character also holds bits of what follows.
-            if secret.len() % 3 != 0 {
+            if !secret.len().is_multiple_of(3) {
                 text.pop();
             }
             self.known.push(text);

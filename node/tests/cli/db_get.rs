@@ -75,8 +75,8 @@ fn what_is_in_the_database_is_shown_beside_the_node() {
             format!("the header of batch 999999 is not stored here; the database has batches up to {head}"),
         ),
         (vec!["account", &sender, "--at", "999999"], "the state behind batch 999999 is not kept".into()),
-        (vec!["transaction", &block["hash"].as_str().unwrap()[..]], "is not stored here".into()),
-        (vec!["code", &block["hash"].as_str().unwrap()[..]], "code 0x".into()),
+        (vec!["transaction", block["hash"].as_str().unwrap()], "is not stored here".into()),
+        (vec!["code", block["hash"].as_str().unwrap()], "code 0x".into()),
     ] {
         let (code, text) = ended(&[&["db", "get"], &args[..], &["--config", &config]].concat());
         assert!(code == 1 && text.contains(&said), "{args:?}: {code}: {text}");

@@ -285,7 +285,7 @@ fn transaction(store: &ReadOnly, hash: &B256) -> Found {
     for (number, index) in store.transaction_places(hash)? {
         let body: Body = blob(store, BlobKind::Body, number)?.open(BlobKind::Body)?;
         // Only the start of the hash was compared.
-        let raw = body.transactions.iter().nth(index as usize);
+        let raw = body.transactions.get(index as usize);
         let Some(raw) = raw.filter(|raw| slipstream_types::keccak256(&raw[..]) == *hash) else { continue };
         let decoded =
             Transaction::decode_any(raw).map_err(|error| Missing::Undecodable(error.to_string()))?;
@@ -293,7 +293,7 @@ fn transaction(store: &ReadOnly, hash: &B256) -> Found {
         let envelope = envelope.map_err(|error| Missing::Undecodable(error.to_string()))?;
         let receipts = store.blob(BlobKind::Receipts, number)?;
         let receipts = receipts.map(|blob| blob.open::<Receipts>(BlobKind::Receipts)).transpose()?;
-        let receipt = receipts.and_then(|all| all.receipts.iter().nth(index as usize).map(receipt_of));
+        let receipt = receipts.and_then(|all| all.receipts.get(index as usize).map(receipt_of));
         return Ok(json!({
             "batch": number,
             "index": index,

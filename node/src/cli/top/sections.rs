@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ratatui::{
-    style::Style,
-    text::Line,
-};
+use ratatui::{style::Style, text::Line};
 use slipstream_broadcast::{CodecStatus, DECODED_MS};
 use slipstream_consensus::{ConsensusStatus, PeerStanding};
 use slipstream_network::PeerId;
