@@ -150,7 +150,7 @@ mod tests {
     /// Goal: a known secret is found however it is written, also within something longer.
     #[test]
     fn known_secrets_are_masked_in_every_form() {
-        let secret: Vec<u8> = (0..32).map(|n| n * 7 + 201).collect();
+        let secret: Vec<u8> = (0..32_u8).map(|n| n.wrapping_mul(7).wrapping_add(201)).collect();
         let mut mask = Mask::default();
         mask.hide(&secret);
         mask.hide(b"hunter2-hunter2");

@@ -1,6 +1,8 @@
 //! `GET /v1/openapi.json`: this API in OpenAPI 3.1, for programs that make clients or check answers. Paths stand here; what they answer is
 //! described by the types that are served, with the words of their documentation.
 
+mod operator;
+
 use std::sync::LazyLock;
 
 use axum::{body::Bytes, http::header::CONTENT_TYPE, response::IntoResponse};
@@ -42,7 +44,10 @@ fn document() -> Value {
         },
         "servers": [{ "url": "/" }],
         "paths": paths,
-        "components": { "schemas": schemas.take_definitions(true) },
+        "components": {
+            "schemas": schemas.take_definitions(true),
+            "securitySchemes": { operator::TOKEN: { "type": "http", "scheme": "bearer", "description": "The file operator.token in the data directory." } },
+        },
     })
 }
 
@@ -88,6 +93,7 @@ fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
             get("evidence", "Proofs that validators lied", content(JSON, schema::<Vec<Proof>>(schemas))),
         ),
         ("/v1/consensus/settled", settled),
+        ("/ws", socket()),
         ("/v1/db", get("db", "What the database holds", content(JSON, schema::<DbStats>(schemas)))),
         (
             "/v1/snapshots",
@@ -103,7 +109,8 @@ fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
         ("/health/ready", ready("ready")),
         ("/health/live", get("live", "Whether the process works", text())),
     ];
-    pages.map(|(path, page)| (path.to_owned(), page)).into_iter().collect()
+    let pages = pages.map(|(path, page)| (path.to_owned(), page));
+    pages.into_iter().chain(operator::paths(schemas)).collect()
 }
 
 fn schema<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
@@ -121,6 +128,16 @@ fn get(id: &str, summary: &str, content: Value) -> Value {
             "503": failure("The node starts, or has no place for this request: come back after the time in `Retry-After`, or a second."),
         },
     } })
+}
+
+/// Not a page: what it becomes is described where the methods are.
+fn socket() -> Value {
+    let mut page = get("socket", "JSON-RPC and subscriptions over WebSocket; also at `/`", text());
+    page["get"]["responses"]["101"] = json!({ "description": "The connection is a WebSocket." });
+    if let Some(responses) = page["get"]["responses"].as_object_mut() {
+        responses.remove("200");
+    }
+    page
 }
 
 /// Ethereum's JSON-RPC: its methods are described where they are defined.
@@ -195,7 +212,8 @@ mod tests {
     /// Goal: nobody adds a path that the document does not know, or takes one away that it does.
     #[test]
     fn every_route_is_described() {
-        let routes = include_str!("mod.rs").split(".route(\"").skip(1);
+        let sources = [include_str!("mod.rs"), include_str!("operator.rs")];
+        let routes = sources.into_iter().flat_map(|source| source.split(".route(\"").skip(1));
         let routes: BTreeSet<_> = routes.filter_map(|rest| rest.split('"').next()).collect();
         let document = document();
         let described: BTreeSet<_> =

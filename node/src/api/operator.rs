@@ -55,14 +55,14 @@ pub(crate) struct Operator {
 }
 
 /// The log's filter.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FilterBody {
     pub(crate) filter: String,
 }
 
 /// Where an added peer is dialled.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddBody {
     /// HOST:PORT, as in `network.peers`.
@@ -70,7 +70,7 @@ pub(crate) struct AddBody {
 }
 
 /// A ban.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BanBody {
     pub(crate) seconds: u64,
@@ -78,7 +78,7 @@ pub(crate) struct BanBody {
 }
 
 /// What came of a ping.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Pong {
     /// From the question to its whole answer.
     pub(crate) answer_ms: f64,

@@ -69,6 +69,8 @@ fn healthy() -> Value {
             "id": key(2), "address": "192.0.2.2:7400", "bytes_sent": 1, "bytes_received": 1, "rtt_ms": 0.25, "connected_seconds": 300,
         }],
         "configured_peers": [],
+        "bans": [],
+        "bans_count": 0,
         "shared_keys": [],
     })
 }

@@ -147,7 +147,7 @@ fn a_full_disk_under_the_log_file_costs_lines_only() {
     let chain = Chain::new();
     let file = disk.path().join("node.log");
     chain.configure(&format!(
-        "log: {{ filter: trace, file: {{ path: {}, mib_max: 1, files_kept: 2 }} }}\nconsensus: {{ empty_batch_interval_ms: 20 }}\n",
+        "log: {{ filter: trace, file: {{ path: {}, mib_max: 1, files_kept: 2 }} }}\nconsensus: {{ batch_interval_ms: 10, empty_batch_interval_ms: 20 }}\n",
         file.display()
     ));
     let node = Running::start(&chain);

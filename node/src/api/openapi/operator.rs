@@ -1,0 +1,80 @@
+//! What `/v1/operator/…` takes and gives.
+
+use schemars::SchemaGenerator;
+use serde_json::{Map, Value, json};
+
+use super::{JSON, content, failure, schema, text};
+use crate::{
+    api::operator::{AddBody, BanBody, FilterBody, Pong},
+    status::peers::BanStatus,
+};
+
+/// The name of what shows that an operator asks.
+pub(super) const TOKEN: &str = "operator_token";
+
+/// Paths and what is at them.
+pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
+    let json = |schema: Value| content(JSON, schema);
+    let nothing = || json(json!({ "type": "object" }));
+    let filter = json(schema::<FilterBody>(schemas));
+    let pages = [
+        (
+            "/v1/operator/log/filter",
+            json!({
+                "get": order("filter", "The log's filter", None, &filter),
+                "put": order("set_filter", "Changes it; the answer has the one before", Some(&filter), &filter),
+            }),
+        ),
+        (
+            "/v1/operator/log/recent",
+            json!({ "get": order("recent", "The last lines of the log", None, &text()) }),
+        ),
+        (
+            "/v1/operator/peers/{key}",
+            of_a_peer(json!({
+                "put": order("add", "Dials a peer and keeps a place for it", Some(&json(schema::<AddBody>(schemas))), &nothing()),
+                "delete": order("remove", "Neither dials nor keeps a peer any more that was added", None, &nothing()),
+            })),
+        ),
+        (
+            "/v1/operator/peers/{key}/ping",
+            of_a_peer(json!({
+                "get": order("ping", "Asks a peer something small", None, &json(schema::<Pong>(schemas))),
+            })),
+        ),
+        (
+            "/v1/operator/bans/{key}",
+            of_a_peer(json!({
+                "put": order("ban", "Lets a peer in no more for a time", Some(&json(schema::<BanBody>(schemas))),
+                    &json(schema::<BanStatus>(schemas))),
+                "delete": order("unban", "Lifts a ban, also one of the node's own", None, &nothing()),
+            })),
+        ),
+    ];
+    pages.map(|(path, page)| (path.to_owned(), page)).into_iter().collect()
+}
+
+/// One order, with what it takes and what it gives.
+fn order(id: &str, summary: &str, takes: Option<&Value>, gives: &Value) -> Value {
+    let mut order = json!({
+        "operationId": id,
+        "summary": summary,
+        "security": [{ TOKEN: [] }],
+        "responses": {
+            "200": { "description": summary, "content": gives },
+            "4XX": failure("It is not done, and the text says why; 401 asks for the token."),
+            "5XX": failure("The peer or this node cannot do it now."),
+        },
+    });
+    if let Some(takes) = takes {
+        order["requestBody"] = json!({ "required": true, "content": takes });
+    }
+    order
+}
+
+fn of_a_peer(mut page: Value) -> Value {
+    page["parameters"] = json!([{
+        "name": "key", "in": "path", "required": true, "schema": { "type": "string" }, "description": "The peer's key.",
+    }]);
+    page
+}
