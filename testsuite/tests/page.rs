@@ -115,7 +115,8 @@ fn check_followed(followed: &Value, peer: &str) {
         text("/peers/0/0").starts_with(&peer[..10]) && text("/peers/0/0").contains("validator, configured"),
         "{followed}"
     );
-    assert!(text("/peers/0/2").contains(" of 1000\n+"), "{followed}");
+    assert!(text("/peers/0/2").contains(" of 1000\n"), "{followed}");
+    assert!(text("/peers/0/2").contains(" verified answers"), "{followed}");
     assert!(text("/peers/0/4").contains(" ms round trip"), "{followed}");
     for stage in ["fetch", "check", "execute", "commit"] {
         assert!(followed["stages"].as_array().unwrap().contains(&json!(stage)), "{stage}: {followed}");
