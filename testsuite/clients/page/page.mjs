@@ -9,6 +9,8 @@ const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
   // The tests may run as root, where there is no sandbox; the page is the project's own.
   args: ['--no-sandbox', '--disable-gpu'],
+  // It ends when the pipe does, however this program ends.
+  pipe: true,
 });
 const page = await browser.newPage();
 const errors = [];
