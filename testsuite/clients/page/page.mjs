@@ -9,12 +9,17 @@ const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
   // The tests may run as root, where there is no sandbox; the page is the project's own.
   args: ['--no-sandbox', '--disable-gpu'],
+  // It ends when the pipe does, however this program ends.
+  pipe: true,
 });
 const page = await browser.newPage();
 const errors = [];
 const origins = new Set();
 page.on('pageerror', (error) => errors.push(error.message));
-page.on('request', (request) => origins.add(new URL(request.url()).protocol === 'data:' ? 'data:' : new URL(request.url()).origin));
+page.on('request', (request) => {
+  // The empty icon is in the page itself, and some browsers call that a request.
+  if (!request.url().startsWith('data:')) origins.add(new URL(request.url()).origin);
+});
 await page.exposeFunction('refused', (what) => errors.push(what));
 await page.evaluateOnNewDocument(() => {
   addEventListener('securitypolicyviolation', (event) => window.refused(`refused by the policy: ${event.blockedURI} ${event.violatedDirective}`));
