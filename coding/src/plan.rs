@@ -10,7 +10,9 @@ use crate::limits::SHARDS_MAX;
 use crate::limits::{PAYLOAD_BYTES_MAX, PIECES_MAX, RLNC_BYTES_MAX};
 
 /// How a payload travels. Text and YAML: `gossip`, `reed_solomon`, `rlnc`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CodecKind {
     /// Whole.

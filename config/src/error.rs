@@ -2,6 +2,8 @@
 
 use std::{fmt, io, path::PathBuf};
 
+use crate::Origin;
+
 /// Why a configuration was refused. The text says what, where and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -41,6 +43,22 @@ pub enum ConfigError {
         /// What to write.
         advice: &'static str,
     },
+    /// A variable or a flag that sets a key which nobody knows, or a value that its key does not take.
+    #[error("{}: {problem}", in_words(origin))]
+    Override {
+        /// Which one.
+        origin: Origin,
+        /// What is wrong, and what to write.
+        problem: String,
+    },
+    /// More variables, or more flags, than there are keys.
+    #[error(
+        "more than {max} keys are set by environment variables, or by --set; write them into the configuration file"
+    )]
+    TooManyOverrides {
+        /// The limit.
+        max: usize,
+    },
     /// A number outside of its range, or a value that is right by itself, but not together with the others.
     #[error("{}{}: {key}: {problem}{}", path.display(), prefix(place), suffix(place))]
     Rule {
@@ -49,7 +67,7 @@ pub enum ConfigError {
         /// Where the key's value is in the file; none if the key has its default.
         place: Option<Place>,
         /// The key to look at.
-        key: &'static str,
+        key: String,
         /// What is wrong, and what to write.
         problem: String,
     },
@@ -69,6 +87,13 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+fn in_words(origin: &Origin) -> String {
+    match origin {
+        Origin::Variable { .. } => format!("the {origin}"),
+        _ => origin.to_string(),
     }
 }
 

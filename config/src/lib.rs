@@ -1,18 +1,20 @@
-//! From a YAML file to a checked [`NodeConfig`], or to an error that names file, line and column.
+//! From a YAML file, and what stands above and below it, to a checked [`NodeConfig`], or to an error that says where the mistake is.
 //!
 //! Every crate owns its own section and its defaults; this crate only puts the sections together, refuses what it does not
 //! know, and checks the numbers' ranges and the rules that concern several keys. It opens nothing but the configuration file itself: key and
 //! genesis files are read by `node`, which also decides what a missing one means.
 //!
 //! ```text
-//!  node.yaml ──▶ serde-saphyr ──▶ NodeConfig ──▶ ranges and rules ──▶ relative paths made absolute ──▶ node
-//!                    │                               │
-//!                    └── file:line:column, caret ────┴── the key and what to write there
+//!  --set KEY=VALUE ──────────┐ above all
+//!  SLIPSTREAM__KEY=VALUE ────┤             each decoded alone, so that an error names its place
+//!  node.yaml ────────────────┼─▶ Layer ──▶ joined key by key ──▶ rules ──▶ paths made absolute ──▶ Loaded
+//!  preset ───────────────────┤                    │
+//!  defaults ─────────────────┘ below all          └── Origins: which layer each value is from
 //! ```
 //!
 //! Invariants: an unknown or repeated key is an error, never a warning; a file is read up to [`CONFIG_BYTES_MAX`]; a
 //! loaded configuration has passed every rule, and each of its paths is absolute or relative to the working directory
-//! exactly as if the file's own directory had been written before it.
+//! exactly as if the file's own directory had been written before it. What is shown of a configuration is masked by [`mask`].
 //!
 //! ```
 //! use slipstream_config::{ConfigError, parse};
@@ -22,15 +24,30 @@
 //! assert_eq!((place.line, place.column), (2, 1));
 //! ```
 
+mod decode;
 mod error;
+mod instance;
+mod keys;
 mod load;
-mod locate;
+pub mod mask;
 mod model;
+mod origin;
+mod overrides;
+mod preset;
 mod ranges;
+mod rules;
+mod schema;
+mod show;
+mod tree;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::{ConfigError, Place};
-pub use load::{CONFIG_BYTES_MAX, load, parse};
+pub use instance::INSTANCE_MAX;
+pub use load::{CONFIG_BYTES_MAX, Loaded, load, parse};
 pub use model::{ApiConfig, LogConfig, LogFormat, NodeConfig, Role};
+pub use origin::{Origin, Origins};
+pub use overrides::{OVERRIDE_BYTES_MAX, OVERRIDES_MAX, Overrides, VARIABLE_PREFIX};
+pub use preset::Preset;
+pub use schema::schema;

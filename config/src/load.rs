@@ -1,30 +1,36 @@
-//! Reading, parsing and checking.
+//! Reading the layers, joining them, checking what they are together.
 
-use std::{
-    fs::File,
-    io::Read,
-    path::{Path, PathBuf},
-};
-
-use serde_saphyr::{Options, SnippetMode};
-use slipstream_network::{NetworkError, PeerAddress};
-use slipstream_sync::{Mode, SyncConfig};
+use std::{fs::File, io::Read, path::Path};
 
 use crate::{
-    ConfigError, NodeConfig, Role,
-    error::Place,
-    locate::locate,
-    ranges::{self, BODY_BYTES_MIN},
+    ConfigError, NodeConfig, Origin, Overrides, Preset,
+    decode::{self, quote},
+    instance,
+    keys::{self, Key},
+    origin::Origins,
+    overrides::{Assignment, refused},
+    rules::{self, Problem},
+    tree::Tree,
 };
 
 /// Longest configuration file: keeps a wrong path (a database, a log) from being read into memory.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// The longest line of the file that an error quotes.
-const SNIPPET_CHARS_MAX: usize = 160;
+/// A checked configuration, and where each of its values was written.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What the node is told.
+    pub config: NodeConfig,
+    /// Which layer said it.
+    pub origins: Origins,
+}
 
-/// Reads a file and checks it. Relative paths in it are taken from its own directory.
-pub fn load(path: &Path) -> Result<NodeConfig, ConfigError> {
+/// Reads a file, puts the overrides above it and its preset below, and checks the result. Relative paths start at the file's
+/// directory, whichever layer names them.
+///
+/// With an instance N of the overrides, every port is N higher, `data` is `data-N` and `node.key` is `node-N.key`, so that several nodes
+/// of one file run beside each other.
+pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
     let read = |source| ConfigError::Read { path: path.to_owned(), source };
     let mut text = String::new();
     let file = File::open(path).map_err(read)?;
@@ -32,194 +38,109 @@ pub fn load(path: &Path) -> Result<NodeConfig, ConfigError> {
     if len as u64 > CONFIG_BYTES_MAX {
         return Err(ConfigError::TooLong { path: path.to_owned(), max: CONFIG_BYTES_MAX });
     }
-    parse(&text, path)
+    join(&text, path, overrides)
 }
 
-/// Checks a text that stands, or would stand, in the file `path`.
+/// Checks a text that stands, or would stand, in the file `path`, without overrides.
 pub fn parse(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
-    let mut config = decode(text, path)?;
-    check(&config).map_err(|Problem { key, text: problem }| {
-        let place = locate(text, key).map(|(line, column)| quote(text, line, column).0);
-        ConfigError::Rule { path: path.to_owned(), place, key, problem }
-    })?;
+    join(text, path, &Overrides::default()).map(|loaded| loaded.config)
+}
+
+fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
+    let file = Layer::of_file(text, path)?;
+    let above: Vec<_> = overrides.assignments.iter().map(Layer::of_assignment).collect::<Result<_, _>>()?;
+    // Whoever names the preset last decides, also against one.
+    let preset = above.iter().rev().chain([&file]).find_map(Layer::preset).flatten();
+    let below = preset.map(Layer::of_preset).transpose()?;
+
+    let mut joined = Tree::of(&NodeConfig::default());
+    let mut origins = Origins::default();
+    for layer in below.iter().chain([&file]).chain(&above) {
+        for (key, origin) in &layer.keys {
+            joined.put(&key.name, layer.values.get(&key.name).cloned());
+            origins.set(&key.name, origin.clone());
+        }
+    }
+    let wrong = |key: &str, problem: String| {
+        let place = file.keys.iter().find(|(found, _)| found.name == key);
+        let place = place.map(|(found, _)| quote(text, found.line, found.column).0);
+        match origins.of(key) {
+            Origin::Default => {
+                ConfigError::Rule { path: path.to_owned(), place: None, key: key.to_owned(), problem }
+            }
+            Origin::File { .. } => {
+                ConfigError::Rule { path: path.to_owned(), place, key: key.to_owned(), problem }
+            }
+            origin => refused(origin, format!("{key}: {problem}")),
+        }
+    };
+    if *origins.of("role") == Origin::Default {
+        let advice = "write `role: validator` or `role: fullnode`";
+        return Err(ConfigError::Missing { path: path.to_owned(), key: "role".into(), advice });
+    }
+    let mut config = joined.decode().map_err(|(key, problem)| wrong(&key, problem))?;
+    rules::check(&config).map_err(|Problem { key, text }| wrong(key, text))?;
+    if let Some(number) = overrides.instance {
+        for key in instance::shift(&mut config, number).map_err(|Problem { key, text }| wrong(key, text))? {
+            origins.set(key, Origin::Instance(number));
+        }
+    }
     let dir = path.parent().unwrap_or(Path::new(""));
-    for file in [&mut config.data_dir, &mut config.key_file]
-        .into_iter()
-        .chain(&mut config.genesis)
-        .chain(&mut config.schedule)
-    {
-        *file = join(dir, file);
+    for (_, file) in config.paths_mut() {
+        // `Path::join` keeps an absolute path as it is.
+        *file = dir.join(&*file);
     }
-    Ok(config)
+    Ok(Loaded { config, origins })
 }
 
-fn join(dir: &Path, path: &Path) -> PathBuf {
-    // `Path::join` keeps an absolute path as it is.
-    dir.join(path)
+/// What one place sets.
+struct Layer {
+    /// The keys that it sets, and where.
+    keys: Vec<(Key, Origin)>,
+    /// Their values, among defaults that it does not set.
+    values: Tree,
+    preset: Option<Preset>,
 }
 
-fn decode(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
-    // The snippet is ours: one line and a caret, the same for every kind of error.
-    let options: Options = serde_saphyr::options! { with_snippet: false };
-    let mut key = String::new();
-    serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
-        serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            key = error.path().to_string();
-            error.into_inner()
-        })
-    })
-    .map_err(|error| describe(text, path, &key, &error))
-}
+impl Layer {
+    fn of_file(text: &str, path: &Path) -> Result<Layer, ConfigError> {
+        let config = decode::file(text, path)?;
+        let keys = keys::find(text, &[]);
+        rules::check_layer(&config).map_err(|Problem { key, text: problem }| {
+            let place = keys.iter().find(|found| found.name == key);
+            let place = place.map(|found| quote(text, found.line, found.column).0);
+            ConfigError::Rule { path: path.to_owned(), place, key: key.to_owned(), problem }
+        })?;
+        let origin = |key: &Key| Origin::File { path: path.to_owned(), line: key.line };
+        Ok(Layer::new(&config, keys, origin))
+    }
 
-/// Puts the parser's message, the key's full name and the line together.
-fn describe(text: &str, path: &Path, key: &str, error: &serde_saphyr::Error) -> ConfigError {
-    // What is not there has no line: the parser's place is that of another key.
-    if let serde_saphyr::Error::SerdeMissingField { field, .. } = error {
-        let key = if is_root(key) { (*field).to_owned() } else { format!("{key}.{field}") };
-        let advice = match key.as_str() {
-            "role" => "write `role: validator` or `role: fullnode`",
-            _ => "docs/configuration.md says what it takes",
+    fn of_preset(preset: Preset) -> Result<Layer, ConfigError> {
+        let config = decode::file(preset.text(), Path::new(preset.name()))?;
+        Ok(Layer::new(&config, keys::find(preset.text(), &[]), |_| Origin::Preset(preset)))
+    }
+
+    fn of_assignment(Assignment { key, value, origin }: &Assignment) -> Result<Layer, ConfigError> {
+        let path: Vec<_> = key.split('.').collect();
+        let config = decode::value(value, &path).map_err(|problem| refused(origin, problem))?;
+        rules::check_layer(&config).map_err(|Problem { text, .. }| refused(origin, text))?;
+        Ok(Layer::new(&config, keys::find(value, &path), |_| origin.clone()))
+    }
+
+    fn new(config: &NodeConfig, keys: Vec<Key>, origin: impl Fn(&Key) -> Origin) -> Layer {
+        let with_origin = |key: Key| {
+            let origin = origin(&key);
+            (key, origin)
         };
-        return ConfigError::Missing { path: path.to_owned(), key, advice };
-    }
-    let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
-    let rendered = error.render_with_options(serde_saphyr::render_options! { snippets: SnippetMode::Off });
-    let suffix = format!(" at line {line}, column {column}");
-    let mut message = rendered.strip_suffix(&suffix).unwrap_or(&rendered).to_owned();
-    // Advice to programmers who call the parser is of no use to an operator.
-    for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
-        message.truncate(message.find(advice).unwrap_or(message.len()));
-    }
-    let (place, token) = quote(text, line, column);
-    // The parser names the types of numbers, not the value that did not fit.
-    if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
-        message = format!("{message}, found `{token}`");
-    }
-    if !is_root(key) {
-        message = format!("{key}: {message}");
-    }
-    ConfigError::Yaml { path: path.to_owned(), place, message }
-}
-
-/// A place in the file with its line, and the word that stands there.
-fn quote(text: &str, line: u64, column: u64) -> (Place, String) {
-    let quoted = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
-    let rest: String = quoted.chars().skip(column.saturating_sub(1) as usize).collect();
-    let token = rest.split([' ', '#', ',', ']', '}']).next().unwrap_or_default();
-    let width = token.trim_end_matches(':').chars().count().max(1);
-    (Place { line, column, snippet: snippet(quoted, line, column, width) }, token.to_owned())
-}
-
-/// Whether the name of a key is that of the whole file.
-fn is_root(key: &str) -> bool {
-    matches!(key, "" | "." | "?")
-}
-
-fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
-    let number = line.to_string();
-    let indent = " ".repeat(number.len());
-    let quoted: String = quoted.chars().take(SNIPPET_CHARS_MAX).collect();
-    let before = (column.saturating_sub(1) as usize).min(SNIPPET_CHARS_MAX);
-    let carets = "^".repeat(width.min(SNIPPET_CHARS_MAX - before).max(1));
-    format!("{indent} |\n{number} | {quoted}\n{indent} | {}{carets}", " ".repeat(before))
-}
-
-/// What is wrong with a value that its key's type takes, and what to write.
-pub(crate) struct Problem {
-    key: &'static str,
-    text: String,
-}
-
-impl Problem {
-    pub(crate) fn new(key: &'static str, text: impl Into<String>) -> Problem {
-        Problem { key, text: text.into() }
-    }
-}
-
-/// The rules that concern several keys, and the numbers' ranges.
-fn check(config: &NodeConfig) -> Result<(), Problem> {
-    let rule = |key, text: &str| Err(Problem::new(key, text));
-    match config.role {
-        Role::Validator if config.genesis.is_none() => {
-            return rule(
-                "genesis",
-                "a validator needs the chain's genesis file; set `genesis: FILE` to the file that all validators of the chain share",
-            );
+        Layer {
+            keys: keys.into_iter().map(with_origin).collect(),
+            values: Tree::of(config),
+            preset: config.preset,
         }
-        Role::Validator if !config.storage.fsync => {
-            return rule(
-                "storage.fsync",
-                "a validator that does not wait for the disk may forget a vote in a power cut, and then sign two different batches \
-                 of one number; leave `fsync` out or set it to `true`",
-            );
-        }
-        Role::Fullnode if config.genesis.is_none() && config.waypoint.is_none() => {
-            return rule(
-                "genesis",
-                "a fullnode needs a place where its trust starts, and there is neither a genesis file nor a waypoint; set \
-                 `genesis: FILE`, or `waypoint: NUMBER:0xHASH` as `slipstream status` prints it on a node that you trust",
-            );
-        }
-        Role::Fullnode if config.network.peers.is_empty() => {
-            return rule(
-                "network.peers",
-                "a fullnode has nobody to follow; list at least one peer as `ID@IP:PORT`, as `slipstream status` prints it on \
-                 that peer",
-            );
-        }
-        Role::Validator | Role::Fullnode => {}
     }
-    let unreachable = |peer: &&PeerAddress| peer.address.ip().is_unspecified() || peer.address.port() == 0;
-    if let Some(peer) = config.network.peers.iter().find(unreachable) {
-        let problem = format!(
-            "nobody can be dialled at {peer}: that is where a peer listens, on any address of its machine; write the IP at \
-             which that machine is reached from here, and the peer's UDP port, as `ID@IP:PORT`"
-        );
-        return rule("network.peers", &problem);
-    }
-    if let Some((key, problem, advice)) = sync_problem(&config.sync) {
-        return rule(key, &format!("{problem}; {advice}"));
-    }
-    config.network.check().map_err(|error| match error {
-        NetworkError::Config { key, reason } => Problem::new(key, reason),
-        other => Problem::new("network", other.to_string()),
-    })?;
-    let body_bytes = config.api.max_body_bytes;
-    if (body_bytes as u64) < BODY_BYTES_MIN {
-        let problem = format!(
-            "{body_bytes} bytes cannot carry the largest transaction; set it to {BODY_BYTES_MIN} or more"
-        );
-        return rule("api.max_body_bytes", &problem);
-    }
-    let is_name = |host: &&String| {
-        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
-    };
-    if let Some(host) = config.api.allowed_hosts.iter().find(|host| *host != "*" && !is_name(host)) {
-        let problem = format!(
-            "`{host}` is no host name; write names as `node1.example`, without scheme and port, or `*` for all"
-        );
-        return rule("api.allowed_hosts", &problem);
-    }
-    ranges::check(config)
-}
 
-/// What in the sync section cannot be followed: the key, what is wrong, what to write.
-fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str)> {
-    if !(0.0..=1.0).contains(&sync.audit) {
-        let problem = format!("{} is no share of the batches", sync.audit);
-        return Some(("sync.audit", problem, "set it to a number from 0 (audit none) to 1 (audit all)"));
+    /// The preset that it names, or that it says there is none; `None` if it says nothing of it.
+    fn preset(&self) -> Option<Option<Preset>> {
+        self.keys.iter().any(|(key, _)| key.name == "preset").then_some(self.preset)
     }
-    if sync.forbid.contains(&Mode::Auto) {
-        let problem = "`auto` is the choice among the modes, not one of them".to_owned();
-        let advice =
-            "take it out of `forbid`; to follow in one mode only, set `sync.mode` to `replay` or `delta`";
-        return Some(("sync.forbid", problem, advice));
-    }
-    // A snapshot or a range delta ends at a batch that others certified some time ago: the batches after it need one of these.
-    let follows = match sync.mode {
-        Mode::Replay | Mode::Delta => true,
-        _ => [Mode::Replay, Mode::Delta].iter().any(|mode| !sync.forbid.contains(mode)),
-    };
-    let problem = "with `replay` and `delta` forbidden nothing is left to follow new batches by".to_owned();
-    (!follows).then_some(("sync.forbid", problem, "leave one of the two out of `forbid`"))
 }

@@ -15,8 +15,10 @@ use slipstream_storage::StorageConfig;
 use slipstream_sync::SyncConfig;
 use slipstream_types::Waypoint;
 
+use crate::Preset;
+
 /// What a node does for its chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Executes, votes and certifies; its key stands in the chain's validator set.
@@ -36,24 +38,34 @@ impl Role {
 }
 
 /// Everything that one node is told.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
-    /// Validator or fullnode. There is no default: the two need different things.
+    /// `validator`: executes, votes and certifies in the epochs whose set names its key, and follows in the others; on a chain that
+    /// keeps its validators its key must stand in the genesis. `fullnode`: follows, serves and answers clients.
+    #[serde(default = "unsaid_role")]
     pub role: Role,
-    /// Where the database and the lock file live. Default: `data`, beside the configuration file.
+    /// `validator`, `fullnode`, `archive` or `light`: values for such a node, [below the file](#presets).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Preset>,
+    /// Database (`db`), users' transactions (`transactions.journal`) and lock file (`LOCK`). Made at the first start, after
+    /// everything else has been checked.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
-    /// The chain's genesis file (JSON).
+    /// The chain's genesis file (JSON). A validator needs it; a fullnode needs it or a waypoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub genesis: Option<PathBuf>,
-    /// A ledger position that the operator trusts, instead of or beside the genesis file.
+    /// `NUMBER:0xHASH`, a certified position that you trust, as `slipstream status` prints it. Alone it is enough for a fullnode:
+    /// the genesis is fetched from peers and proved by it. The ledger has to pass through it, by batches or by a snapshot's proof,
+    /// or the node stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub waypoint: Option<Waypoint>,
-    /// The chain's schedule of forks (JSON). None if the rules are those of the genesis for good.
+    /// The chain's [schedule of forks](#the-schedule-of-forks) (JSON). None if the rules are those of the genesis for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<PathBuf>,
-    /// The node's ed25519 seed in hexadecimal. Default: `node.key`, beside the configuration file.
+    /// The node's ed25519 seed, 64 hexadecimal digits, mode 0600. Its public key is the node's identity as a peer and as a
+    /// validator. Never use one key on two nodes.
     #[serde(default = "default_key_file")]
     pub key_file: PathBuf,
     /// Peers and limits towards them.
@@ -82,6 +94,44 @@ pub struct NodeConfig {
     pub log: LogConfig,
 }
 
+impl Default for NodeConfig {
+    /// Every key's default, for a fullnode.
+    fn default() -> Self {
+        NodeConfig {
+            role: unsaid_role(),
+            preset: None,
+            data_dir: default_data_dir(),
+            genesis: None,
+            waypoint: None,
+            schedule: None,
+            key_file: default_key_file(),
+            network: NetworkConfig::default(),
+            broadcast: BroadcastConfig::default(),
+            storage: StorageConfig::default(),
+            executor: ExecutorConfig::default(),
+            sync: SyncConfig::default(),
+            consensus: ConsensusConfig::default(),
+            api: ApiConfig::default(),
+            log: LogConfig::default(),
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Every path that it names, by its key.
+    pub fn paths_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
+        let always = [("data_dir", &mut self.data_dir), ("key_file", &mut self.key_file)];
+        let genesis = self.genesis.as_mut().map(|path| ("genesis", path));
+        let schedule = self.schedule.as_mut().map(|path| ("schedule", path));
+        always.into_iter().chain(genesis).chain(schedule)
+    }
+}
+
+/// One layer need not say it; [`crate::load`] refuses a configuration where none does.
+fn unsaid_role() -> Role {
+    Role::Fullnode
+}
+
 fn default_data_dir() -> PathBuf {
     "data".into()
 }
@@ -91,33 +141,43 @@ fn default_key_file() -> PathBuf {
 }
 
 /// The HTTP side: JSON-RPC at `POST /`, `/v1/status`, `/metrics` and `/health`, all on one port.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {
-    /// Where to listen. Default: loopback, because nothing here asks who is calling.
+    /// Nothing here asks who is calling, so the default is loopback. Put a proxy before it to open it to others.
     pub listen: SocketAddr,
-    /// Longest request body. Default: 2 MiB, a batch of a hundred ordinary transactions or several of the largest.
+    /// Longest request: a thousand calls in one array, or several of the largest transactions. At least 263168, or the largest
+    /// transaction does not fit.
     pub max_body_bytes: usize,
-    /// JSON-RPC requests at a time; more are refused. Of connections there may be 16 more, and the one that has asked for nothing for
-    /// longest makes way for a new one. Default: 256, which leaves most open files to the database.
+    /// JSON-RPC requests at a time that are worked on, wait for it, or whose answer is being read; more are refused with status
+    /// 503. There may be 16 connections more, so that `/health` and `/metrics` answer all the same. When all are taken, the one
+    /// that has asked for nothing for longest is closed for a new one, then one that is still sending its request; of those that
+    /// are equally idle, one of the address that has most; then a call that has not begun of an address that has more. Where nobody
+    /// can go, newcomers wait for 5 seconds, at most 64.
+    /// The default leaves most open files to the database.
     pub max_connections: NonZeroUsize,
-    /// Connections of one address at a time, an IPv6 /64 being one; not of 127.0.0.1, ::1 or `trusted_addresses`. Default: 64, a quarter of
-    /// `max_connections`: more than a wallet, a page or an indexer opens.
+    /// Connections of one address at a time; an IPv6 /64 is one address. A new one above it takes the place of the address's own
+    /// idlest, or is closed. 127.0.0.1, ::1 and `trusted_addresses` have no such bound.
+    /// The default, a quarter of `max_connections`, is more than a wallet, a page or an indexer opens.
     pub max_connections_per_address: NonZeroUsize,
-    /// Addresses of the operator's own proxies and monitors. Like 127.0.0.1 and ::1 they have no bound of their own, and strangers leave them
-    /// connections, calls and room for answers. Default: none.
+    /// IP addresses of the operator's own proxies and monitors. Like 127.0.0.1 and ::1 they have no bound of their own, and
+    /// strangers leave them 8 connections, an eighth of the calls and an eighth of the room for long answers. All that comes
+    /// through a proxy counts as one caller: the proxy has to tell its callers apart.
     pub trusted_addresses: Vec<IpAddr>,
-    /// Longest time that an `eth_call`, or another method that runs calls, may take. Default: 5000, as in geth.
+    /// Longest time that an `eth_call`, `eth_estimateGas`, `eth_createAccessList` or `eth_simulateV1` runs, as geth's
+    /// `--rpc.evmtimeout`.
     pub call_time_max_ms: NonZeroU64,
-    /// Longest time that a `debug_trace…` or `trace_…` may take; it executes batches once more. Default: 10000, of the 25 s that a request has.
+    /// Longest time that a `debug_trace…` or `trace_…` runs: it executes a batch once more, or several, slower than the first time.
+    /// Of the 25 seconds that a request has.
     pub trace_time_max_ms: NonZeroU64,
-    /// Memory that one such request may fill with what it traces, its answer included, in MiB. Default: 64, of which an answer of 25 MB is made;
-    /// two are made at a time.
+    /// Memory that one such request may fill, in MiB: what the tracer keeps, the answer and its text. An answer of the longest form,
+    /// 25 MB, fits. Two are made at a time.
     pub trace_mib_max: NonZeroU64,
-    /// Whether web pages of any origin may call. Default: no.
+    /// Whether web pages of any origin may call. A page must still name the node as `allowed_hosts` says.
     pub cors: bool,
-    /// Names under which the node may be called beside IP addresses and `localhost`, without port; `*` for all. Default: none, so that
-    /// no web page can have its own name resolve to this node and call it.
+    /// Names under which the node may be called beside IP addresses and `localhost`, as `node1.example`, without port; `"*"` allows
+    /// all. Requests for other names get status 403, on every path: otherwise any web page could let its own name resolve to this
+    /// node, on loopback too, and call it. A proxy, or Prometheus, that calls the node by a name needs that name here.
     pub allowed_hosts: Vec<String>,
 }
 
@@ -139,12 +199,13 @@ impl Default for ApiConfig {
 }
 
 /// Logging.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// Levels by module, as `tracing-subscriber` reads them. Default: `info`. The environment's `RUST_LOG` overrides it.
+    /// Levels by module, for example `info,slipstream_sync=debug`. The environment variable `RUST_LOG` overrides it; both are
+    /// checked.
     pub filter: String,
-    /// How lines look. Default: `text`.
+    /// `text` for people, `json` for collectors: one object a line.
     pub format: LogFormat,
 }
 
@@ -155,7 +216,7 @@ impl Default for LogConfig {
 }
 
 /// How log lines look.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use slipstream_sync::protocol::{RANGE_BATCHES_MAX, RANGE_BYTES_MAX};
 use slipstream_types::limits::{BATCH_TRANSACTIONS_MAX, TRANSACTION_BYTES_MAX};
 
-use crate::{NodeConfig, load::Problem};
+use crate::{NodeConfig, rules::Problem};
 
 /// Bytes of the shortest limit on request bodies that lets the largest transaction through, in hexadecimal.
 pub(crate) const BODY_BYTES_MIN: u64 = 2 * TRANSACTION_BYTES_MAX as u64 + 1_024;
@@ -19,7 +19,7 @@ const POOL_TRANSACTIONS_MAX: u64 = 10_000_000;
 
 /// Refuses a number that is outside of its key's range.
 pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
-    for (key, value, range) in numbers(config) {
+    for (key, value, range) in own_numbers(config) {
         if !range.contains(&value) {
             let (least, most) = (range.start(), range.end());
             return Err(Problem::new(key, format!("must be from {least} to {most}, not {value}")));
@@ -35,9 +35,16 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Every key that has a range, with the least and the most that it may be.
+pub(crate) fn all() -> Vec<(&'static str, RangeInclusive<u64>)> {
+    let config = NodeConfig::default();
+    let numbers = own_numbers(&config).into_iter().chain(config.network.ranges());
+    numbers.map(|(key, _, range)| (key, range)).collect()
+}
+
 /// Key, value, and the values that it may have. Keys that work with any number are not listed, nor those of `network`, which
 /// checks its own.
-fn numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
+fn own_numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
     let NodeConfig { broadcast, storage, executor, sync, consensus, api, .. } = config;
     let pool = &consensus.pool;
     let count = |value: usize| value as u64;

@@ -5,25 +5,29 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use serde::{Deserialize, Serialize};
 
 /// The `consensus` section of a node's configuration. The pool is used in every role, the rest by validators.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsensusConfig {
-    /// Shortest time between two batches, in milliseconds. The default keeps commit latency well under a second while a
-    /// batch still pays for its fsync and its round of votes.
+    /// Shortest time between two batches (0 makes the next as soon as there is something for it): commit latency well under a
+    /// second, while a batch still pays for its fsync and its round of votes.
     pub batch_interval_ms: u64,
-    /// Longest time without a batch, in milliseconds: then an empty one is made, so that the chain's time goes on. 0 makes
-    /// batches only for transactions.
+    /// Longest time without a batch; then an empty one is made, so that the chain's time goes on. 0 makes batches only for
+    /// transactions: then set `sync.head_age_max_s` on all nodes, as it says there. Else at least `batch_interval_ms`.
     pub empty_batch_interval_ms: u64,
-    /// Transactions in one batch, at most. A pool that holds as many is proposed from without waiting.
+    /// Transactions in one batch. A pool that holds as many is proposed from without waiting.
     pub batch_transactions_max: NonZeroUsize,
-    /// How long a primary may take for one batch, in milliseconds, before this validator wants another one. Twice as long after
-    /// each view without a batch.
+    /// How long the primary may take for one batch before this validator wants the next one in its place; twice as long after each
+    /// view without a batch, up to 32 times. A quorum that wants it ends the view. Many times what a batch takes: a view change
+    /// costs a moment without batches.
     pub view_timeout_ms: NonZeroU64,
-    /// Batches after which the next validator becomes the primary. 0 keeps a primary for as long as it makes batches.
+    /// Batches after which the next validator becomes the primary, so that all have their share of fees and of the work. 0 keeps a
+    /// primary for as long as it makes batches.
     pub rotate_after: u64,
-    /// Batches without a divergence after which a validator waits for the outcomes of all validators before it votes. 0 never waits.
+    /// Eve's extra protection: after so many batches without a divergence a validator waits for the outcomes of all validators
+    /// before it votes, and suspects the execution if one differs, so that a fault that most share is not certified at once. 0
+    /// never waits.
     pub protect_after: u64,
-    /// How long it waits for them, in milliseconds.
+    /// How long it waits for them. It adds to the latency of every batch where a validator is down.
     pub protect_wait_ms: u64,
     /// The transaction pool.
     pub pool: PoolConfig,
@@ -45,19 +49,21 @@ impl Default for ConsensusConfig {
 }
 
 /// Bounds of the transaction pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolConfig {
-    /// Transactions in the pool, at most: ten full batches.
+    /// Transactions in the pool: ten full batches.
     pub transactions_max: usize,
-    /// Bytes of all envelopes in the pool, at most.
+    /// Bytes of all transactions in the pool.
     pub bytes_max: usize,
-    /// Transactions of one sender, and how far ahead of its account a nonce may be. Generous, because load tests send from
-    /// few accounts.
+    /// Transactions of one sender, and how far ahead of its account a nonce may be. Generous, because load tests send from few
+    /// accounts.
     pub per_sender_max: u64,
-    /// How much more a replacement must pay than the transaction it replaces, in percent of both of its fees.
+    /// How much more a replacement must pay than what it replaces, in both of its fees.
     pub price_bump_percent: u64,
-    /// MiB of the file in the data directory that keeps what users gave this node, over a restart. 0 keeps nothing.
+    /// MiB of `transactions.journal` in the data directory: what `eth_sendRawTransaction` took is in it before it is acknowledged,
+    /// and goes on its way again after a restart. It holds about 300,000 transfers: one sender's take a sixteenth at most, and of a
+    /// full one those that wait for a nonce or for funds an eighth. 0 keeps nothing.
     pub journal_mib: u64,
 }
 

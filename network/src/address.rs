@@ -18,7 +18,7 @@ pub struct PeerAddress {
 /// Text that is not a peer address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{found:?} is not a peer address: {reason}; write <64 hexadecimal digits of the peer's key>@ip:port, \
+    "{found:?} is not a peer address: {reason}; write <64 hexadecimal digits of the peer's key>@host:port, \
      as `slipstream status` of that peer prints it"
 )]
 pub struct ParsePeerAddressError {

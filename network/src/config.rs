@@ -3,58 +3,74 @@
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
+    ops::RangeInclusive,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    MESSAGE_BYTES_MAX, NetworkError, PeerAddress, PeerId,
+    MESSAGE_BYTES_MAX, NetworkError, PeerId, PeerTarget,
     exchange::{RECORD_ADDRESSES_MAX, Scope},
 };
 
 /// Above this a node would be a burden to its peers.
-const OUTBOUND_MAX: usize = 64;
+const OUTBOUND_MAX: u64 = 64;
+/// Bytes of queues and of what is under way: one message at least, and less than what overflows when it is added up.
+const MESSAGES: RangeInclusive<u64> = MESSAGE_BYTES_MAX as u64..=1 << 40;
+/// Times in milliseconds: not so short that a busy machine is too late, and an hour at most.
+const TIMES_MS: RangeInclusive<u64> = 10..=3_600_000;
 
 /// Where to listen, whom to dial, and how much one peer may take.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkConfig {
-    /// UDP address to listen on; port 0 takes a free one.
+    /// UDP address for peers; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Peers to dial, and to dial again whenever the connection is lost. They have reserved places among `peers_max`.
-    /// The node's own entry is skipped, so one list serves a whole validator set.
-    pub peers: Vec<PeerAddress>,
-    /// Where this node is reached from outside, at most four addresses: peers tell each other of it. Empty tells nobody.
+    /// Peers `ID@HOST:PORT` to dial, and to dial again when they are lost. The host is an IP at which the peer is reached, not
+    /// 0.0.0.0, one of IPv6 in brackets; or a DNS name, as in `ID@fullnode.example.org:7400`, which is resolved anew at each
+    /// attempt, within 10 s, so that a changed record is followed; up to four of its addresses are dialled in one attempt. A
+    /// fullnode needs at least one. The node's own entry is skipped, so that one list serves a whole validator set.
+    pub peers: Vec<PeerTarget>,
+    /// Where this node is reached from outside, at most four `IP:PORT`: signed with the node's key and told to peers, who tell
+    /// others. A node that does not know its address, or is to stay unknown (as most validators are), leaves it empty and is told
+    /// of by nobody.
     pub advertise: Vec<SocketAddr>,
-    /// Connections that this node chooses by itself among the peers that others tell of, beside `peers`; at most half of the places
-    /// that these leave. 0 chooses none.
+    /// Connections that the node chooses by itself among the peers that others tell of, beside `peers`: as many as Bitcoin has. At
+    /// most half of the places that `peers` leave. 0 chooses none and asks for none. Addresses of private networks or of loopback
+    /// are dialled only if `advertise`, or `listen` where that is empty, has one of the same kind: a devnet on 127.0.0.1 listens at
+    /// `127.0.0.1:PORT`. [security.md](security.md#peer-exchange) says how they are chosen.
     pub outbound: usize,
-    /// Connections at once, dialled and accepted. Bounds the memory that peers can take together.
+    /// Connections at once, dialled and accepted: bounds the memory that peers can take together. `outbound` and one more are kept
+    /// for peers of the node's own choice. Other peers that are not listed get at most 8 of them per IPv4 address or IPv6 /64,
+    /// except this machine's, and a fourth of them per IPv4 /24 or IPv6 /48; when there are no more, those without use and the
+    /// newest of the most crowded network make room for peers from elsewhere.
     pub peers_max: usize,
     /// Requests of one peer that are handled at once; more wait in the peer's own streams.
     pub request_concurrency_max: usize,
-    /// Bytes of one peer's requests that are held until they are handled; a request above that is refused as busy.
+    /// Bytes of one peer's requests that are held: two of the longest messages. They count as they come, above 16 KiB. Above it the
+    /// peer is told to come back.
     pub request_bytes_in_flight_max: usize,
-    /// Bytes of answers to one peer that are held, from before they are made until the peer has them; requests for more wait a
-    /// moment and are then refused as busy. All peers of one host have twice as much together, those of one network (IPv4 /24, IPv6
-    /// /48) three times.
+    /// Bytes of answers to one peer that are held, from before they are made until the peer has them: a round trip of 150 ms at 3
+    /// Gbit/s. Above it requests wait for 4 s, then the peer is told to come back. All peers of one host have twice as much
+    /// together, those of one network (IPv4 /24, IPv6 /48) three times.
     pub answer_bytes_in_flight_max: usize,
-    /// Bytes that are held for all peers together: of their requests, of answers to them, and half as much of their broadcasts.
-    /// Strangers leave a fourth of it to configured peers, who may have all; each of them an eighth, or one longest message.
+    /// The same for all peers together, and for their requests, and half of it for broadcasts that wait. Strangers leave a fourth
+    /// of it to the peers that are listed, who may have all, each an eighth or 48 MiB.
     pub bytes_in_flight_total_max: usize,
-    /// Broadcasts waiting per peer and direction; above that the oldest is dropped.
+    /// Messages of the mesh that wait per peer and direction: the chunks of some payloads. Above it the oldest of the least urgent
+    /// is dropped, and asked for again where it is missed.
     pub broadcast_queue_items_max: usize,
-    /// Bytes of broadcasts waiting per peer and direction; above that the oldest is dropped.
+    /// The same in bytes: one longest message and room for small ones.
     pub broadcast_queue_bytes_max: usize,
-    /// Time to receive one request or broadcast, or to get rid of one response. The default lets 48 MiB through at 14 Mbit/s.
-    /// A peer that moves less than 32 KiB/s for a sixth of it, while something waits to move, is given up earlier.
+    /// Time for one message: lets 48 MiB through at 14 Mbit/s. A peer that moves less than 32 KiB/s for a sixth of it, while
+    /// something waits to move, is given up earlier.
     pub transfer_timeout_ms: u64,
-    /// Time for one connection attempt. Also how long two simultaneous attempts can cross.
+    /// Time for one attempt to connect; a fourth of it for those that come in while many do.
     pub handshake_timeout_ms: u64,
-    /// A connection without a sign of life for this long is given up: how late a killed peer is noticed.
+    /// Silence after which a connection is given up: how late a killed peer is noticed.
     pub idle_timeout_ms: u64,
-    /// Silence after which a keep-alive is sent.
+    /// Silence after which a keep-alive is sent; at most half of `idle_timeout_ms`.
     pub keep_alive_interval_ms: u64,
 }
 
@@ -94,30 +110,11 @@ impl NetworkConfig {
             return wrong("network.peers_max", reason);
         }
         self.check_advertised()?;
-        if self.outbound > OUTBOUND_MAX {
-            let reason = format!("must be from 0 to {OUTBOUND_MAX}, not {}", self.outbound);
-            return wrong("network.outbound", reason);
-        }
-        for (key, value, most) in [
-            ("network.peers_max", self.peers_max, 4_096),
-            ("network.request_concurrency_max", self.request_concurrency_max, 4_096),
-            ("network.broadcast_queue_items_max", self.broadcast_queue_items_max, 65_536),
-        ] {
-            if !(1..=most).contains(&value) {
-                return wrong(key, format!("must be from 1 to {most}, not {value}"));
-            }
-        }
-        for (key, value) in [
-            ("network.request_bytes_in_flight_max", self.request_bytes_in_flight_max),
-            ("network.answer_bytes_in_flight_max", self.answer_bytes_in_flight_max),
-            ("network.bytes_in_flight_total_max", self.bytes_in_flight_total_max),
-            ("network.broadcast_queue_bytes_max", self.broadcast_queue_bytes_max),
-        ] {
-            if !(MESSAGE_BYTES_MAX..=1 << 40).contains(&value) {
-                return wrong(
-                    key,
-                    format!("must hold one message of {MESSAGE_BYTES_MAX} bytes and not exceed 1 TiB"),
-                );
+        for (key, value, range) in self.ranges() {
+            if !range.contains(&value) {
+                let (least, most) = (range.start(), range.end());
+                let why = if range == MESSAGES { ": the least is one message" } else { "" };
+                return wrong(key, format!("must be from {least} to {most}, not {value}{why}"));
             }
         }
         let one_peer = self.request_bytes_in_flight_max.max(self.answer_bytes_in_flight_max);
@@ -126,6 +123,25 @@ impl NetworkConfig {
             return wrong("network.bytes_in_flight_total_max", reason);
         }
         self.check_times()
+    }
+
+    /// Key, value, and the values that it may have.
+    pub fn ranges(&self) -> [(&'static str, u64, RangeInclusive<u64>); 12] {
+        let count = |value: usize| value as u64;
+        [
+            ("network.outbound", count(self.outbound), 0..=OUTBOUND_MAX),
+            ("network.peers_max", count(self.peers_max), 1..=4_096),
+            ("network.request_concurrency_max", count(self.request_concurrency_max), 1..=4_096),
+            ("network.request_bytes_in_flight_max", count(self.request_bytes_in_flight_max), MESSAGES),
+            ("network.answer_bytes_in_flight_max", count(self.answer_bytes_in_flight_max), MESSAGES),
+            ("network.bytes_in_flight_total_max", count(self.bytes_in_flight_total_max), MESSAGES),
+            ("network.broadcast_queue_items_max", count(self.broadcast_queue_items_max), 1..=65_536),
+            ("network.broadcast_queue_bytes_max", count(self.broadcast_queue_bytes_max), MESSAGES),
+            ("network.transfer_timeout_ms", self.transfer_timeout_ms, TIMES_MS),
+            ("network.handshake_timeout_ms", self.handshake_timeout_ms, TIMES_MS),
+            ("network.idle_timeout_ms", self.idle_timeout_ms, TIMES_MS),
+            ("network.keep_alive_interval_ms", self.keep_alive_interval_ms, TIMES_MS),
+        ]
     }
 
     fn check_advertised(&self) -> Result<(), NetworkError> {
@@ -148,17 +164,6 @@ impl NetworkConfig {
     }
 
     fn check_times(&self) -> Result<(), NetworkError> {
-        for (key, value) in [
-            ("network.transfer_timeout_ms", self.transfer_timeout_ms),
-            ("network.handshake_timeout_ms", self.handshake_timeout_ms),
-            ("network.idle_timeout_ms", self.idle_timeout_ms),
-            ("network.keep_alive_interval_ms", self.keep_alive_interval_ms),
-        ] {
-            if !(10..=3_600_000).contains(&value) {
-                let reason = format!("must be from 10 to 3600000 milliseconds, not {value}");
-                return Err(NetworkError::Config { key, reason });
-            }
-        }
         if self.idle_timeout_ms < 2 * self.keep_alive_interval_ms {
             let reason = format!(
                 "must be at most half of network.idle_timeout_ms ({}), so that one lost keep-alive does not end a connection",
@@ -170,7 +175,7 @@ impl NetworkConfig {
     }
 
     /// The configured peers without the node itself.
-    pub(crate) fn others(&self, local: PeerId) -> impl Iterator<Item = &PeerAddress> {
+    pub(crate) fn others(&self, local: PeerId) -> impl Iterator<Item = &PeerTarget> {
         self.peers.iter().filter(move |peer| peer.id != local)
     }
 
@@ -208,10 +213,10 @@ mod tests {
 
     #[test]
     fn each_rule_names_its_key() {
-        let peer: PeerAddress = format!("{}@127.0.0.1:1", "01".repeat(32)).parse().unwrap();
+        let peer: PeerTarget = format!("{}@127.0.0.1:1", "01".repeat(32)).parse().unwrap();
         let base = NetworkConfig::default();
         for (config, name) in [
-            (NetworkConfig { peers: vec![peer, peer], ..base.clone() }, "network.peers"),
+            (NetworkConfig { peers: vec![peer.clone(), peer.clone()], ..base.clone() }, "network.peers"),
             (NetworkConfig { peers: vec![peer], peers_max: 0, ..base.clone() }, "network.peers_max"),
             (
                 NetworkConfig { advertise: vec!["0.0.0.0:7400".parse().unwrap()], ..base.clone() },

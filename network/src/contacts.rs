@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::{PeerAddress, PeerId, SharedKey};
+use crate::{PeerId, PeerTarget, SharedKey};
 
 /// A peer that ends connections at once is told of after so many in a row: two nodes that dial each other at the same moment
 /// end one of their connections too.
@@ -24,7 +24,7 @@ pub struct Contacts {
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConfiguredPeer {
     /// Who it should be, and where it is dialled.
-    pub peer: PeerAddress,
+    pub peer: PeerTarget,
     /// How this node stands with it.
     pub state: ContactState,
 }
@@ -60,7 +60,7 @@ pub enum ContactState {
 /// Why an attempt to connect to a configured peer came to nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ContactFailure {
-    /// Nobody answered, or the handshake failed. The text says how.
+    /// Nobody answered, the handshake failed, or the name has no address. The text says how.
     Unreachable(String),
     /// Whoever answers there presents this key, not the configured one.
     WrongKey(PeerId),
@@ -139,12 +139,12 @@ impl ConfiguredPeer {
 }
 
 impl ContactFailure {
-    fn describe(&self, peer: &PeerAddress) -> String {
+    fn describe(&self, peer: &PeerTarget) -> String {
         match self {
             ContactFailure::Unreachable(reason) => reason.clone(),
             ContactFailure::WrongKey(found) => format!(
                 "the node at {} has another key than {}: it presents {found}; check network.peers",
-                peer.address, peer.id
+                peer.at, peer.id
             ),
             ContactFailure::Ended(end) => format!("the connection ended soon: {end}"),
         }
@@ -170,7 +170,7 @@ impl Attempts {
     /// for each kind of failure.
     pub(crate) fn failed(
         &mut self,
-        peer: &PeerAddress,
+        peer: &PeerTarget,
         failure: ContactFailure,
         began: Instant,
         next_attempt: Instant,
@@ -235,10 +235,11 @@ mod tests {
     use slipstream_types::SecretKey;
 
     use super::*;
+    use crate::PeerAddress;
 
-    fn peer() -> PeerAddress {
+    fn peer() -> PeerTarget {
         let id = SecretKey::from_seed([1; 32]).public();
-        PeerAddress { id, address: "192.0.2.7:7400".parse().unwrap() }
+        PeerAddress { id, address: "192.0.2.7:7400".parse().unwrap() }.into()
     }
 
     /// Goal: the log names each kind of failure once, however often the peer is dialled; the state counts on.

@@ -13,7 +13,8 @@
 //! crates above; they come back here to [`Transport::ban`] a peer that lied.
 //!
 //! * A **peer** is an ed25519 public key ([`PeerId`]); TLS 1.3 with raw public keys (RFC 7250) proves it on both sides, so
-//!   there are no certificates to issue or to expire. [`PeerAddress`] says where a peer listens.
+//!   there are no certificates to issue or to expire. [`PeerAddress`] says where a peer listens, [`PeerTarget`] where a configured
+//!   one is dialled: its address, or a name that a [`Resolver`] is asked for at each attempt.
 //! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the asker.
 //! * [`Network::begin_exchange`] begins **peer exchange**: peers tell each other of peers, in records that these have signed, and a node keeps
 //!   some connections of its own choice beside those that its configuration names.
@@ -69,7 +70,9 @@ mod queue;
 mod quic;
 mod refusal;
 mod registry;
+mod resolver;
 mod shared_keys;
+mod target;
 mod transport;
 mod turned_away;
 mod usefulness;
@@ -89,7 +92,9 @@ pub use memory::{MemoryHub, MemoryTransport};
 pub use payload::Payload;
 pub use quic::Network;
 pub use refusal::{REFUSAL_BYTES_MAX, Refusal, RefusalKind};
+pub use resolver::{NoNames, Resolver, SystemResolver};
 pub use shared_keys::SharedKey;
+pub use target::{PeerHost, PeerTarget};
 pub use transport::{
     BoxFuture, Handler, MESSAGE_BYTES_MAX, PeerId, PeerStats, Priority, Protocol, RequestLimits, Transport,
 };

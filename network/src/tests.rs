@@ -204,7 +204,7 @@ async fn memory_pair() -> Pair {
 async fn quic_pair() -> Pair {
     let (probe_a, probe_b) = (Probe::new(), Probe::new());
     let a = Network::start(&loopback(), &key(1), probe_a.clone()).await.unwrap();
-    let peers = vec![PeerAddress { id: a.local(), address: a.local_address() }];
+    let peers = vec![PeerAddress { id: a.local(), address: a.local_address() }.into()];
     let config = NetworkConfig { peers, ..loopback() };
     let b = Network::start(&config, &key(2), probe_b.clone()).await.unwrap();
     let pair = Pair { a, b, probe_a, probe_b, reconnect: Box::new(|| {}), _keep: Box::new(()) };

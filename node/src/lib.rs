@@ -11,7 +11,7 @@
 //! ```
 //!
 //! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
-//! * [`cli`]: `slipstream init | run | status | snapshot … | config check`.
+//! * [`cli`]: `slipstream init | run | status | snapshot … | config check | config show`.
 //! * [`keys`], [`genesis_file`], [`lock`]: the files around a node. [`Log`]: what it writes to standard error.
 //! * [`health`]: whether a node is as it should be, and why not, for everybody who asks and for the log.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.

@@ -12,6 +12,7 @@ use std::{
 };
 
 use rustix::fs::{FlockOperation, flock};
+use slipstream_config::mask::mask_argument;
 
 /// Name of the lock file in the data directory.
 pub const LOCK_FILE: &str = "LOCK";
@@ -61,7 +62,8 @@ impl fmt::Display for Holder {
 
 impl Holder {
     fn this_process(api: Option<SocketAddr>) -> Holder {
-        let command: Vec<_> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let shown = |arg: std::ffi::OsString| mask_argument(&arg.to_string_lossy()).into_owned();
+        let command: Vec<_> = std::env::args_os().map(shown).collect();
         // A line of its own, whatever the arguments are.
         let mut command = command.join(" ").replace(char::is_control, " ");
         command.truncate(command.floor_char_boundary(COMMAND_BYTES_MAX));

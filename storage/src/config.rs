@@ -1,59 +1,70 @@
 //! [`StorageConfig`], [`PruneConfig`] and [`StateHistory`].
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use slipstream_types::BatchNumber;
 
 use crate::window::Window;
 
 /// How the store uses memory and disk. Nothing here changes what is stored or any root.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorageConfig {
-    /// Memory for blocks read from disk, shared by all columns and snapshots. Tuned for the working set of a devnet and of
-    /// a machine with 2 GiB.
+    /// Memory for blocks read from disk: the working set of a devnet, on a machine with 2 GiB. Give a busy node more.
     pub block_cache_mib: u64,
-    /// Memory for the state tree, about 125 bytes a key; 0 sets no limit. Above it, parts that were not used lately are
-    /// dropped and rebuilt from their rows when they are touched, which costs such an update some tens of microseconds.
-    /// The default holds 17 million keys.
+    /// Memory for the state tree, about 125 bytes a key: 17 million keys. Above it, parts that were not used lately are dropped to
+    /// hashes, about 3 bytes a key, and read again when they are touched. 0 sets no limit.
     pub tree_memory_mib: u64,
-    /// A snapshot that peers can restore from is made every so many batches; 0 makes none. One costs a flush of the
-    /// memtables, so that rarer is cheaper and more often brings joining nodes closer to the head.
+    /// A snapshot that peers can restore from is made every so many batches; 0 makes none. Rarer is cheaper, more often brings
+    /// joining nodes closer to the head.
     pub snapshot_interval_batches: u64,
-    /// Newest snapshots kept. Two let a peer finish its restore from one while the next is made.
+    /// Newest snapshots kept: a peer can finish its restore from one while the next is made.
     pub snapshots_kept: usize,
-    /// Whether a commit waits until the disk has it. Without, a power cut (not a kill) may lose the last batches; they are
-    /// then fetched again.
+    /// Whether a commit waits for the disk. Without, a power cut (not a kill) may lose the last batches, which are then fetched
+    /// again. A validator must wait: it could lose its vote too, and sign two batches of one number.
     pub fsync: bool,
-    /// Whether transactions can be found by their hash; 17 bytes a transaction.
+    /// Whether transactions can be found by their hash (`eth_getTransactionReceipt`); 17 bytes a transaction.
     pub transaction_index: bool,
-    /// How many states of the past are kept, for who asks for balances, code or calls behind an earlier batch. The newest 256 are held as they
-    /// are, which keeps what was replaced since on the disk; each changed row is also written once more for a restart, and again, in bulk, if
-    /// more than those are kept.
+    /// States of the past that balances, code, slots and calls can be asked of (`eth_call` and others by number or hash): those
+    /// behind so many batches before the head, `all` from where it began to be kept, 0 for the head's alone. The newest 256 of them
+    /// are read as fast as the head, those before by a search first; after a restart all of them are searched for until what was
+    /// kept is sorted, in the background, some seconds for 256 batches of 10,000 changes. Of every changed row the one before is
+    /// written for it, once in the window and twice beyond 256 batches; and the disk keeps each row that was replaced in the last
+    /// 256 batches until they are over: about 100 bytes a change for each of the two. Memory is 3 KB a batch. Of batches that will
+    /// be before the window when the node is at the head, nothing is written. After a snapshot or a range delta it begins anew, and
+    /// a wider one grows from where it is.
     pub state_history: StateHistory,
     /// How much of the ledger's blobs is kept.
     pub prune: PruneConfig,
-    /// Nothing is written while the file system has less than this free: a store that runs into a full disk has to be
-    /// restarted, one that stops before does not. Leaves room for what RocksDB writes in the background. 0 asks nothing.
+    /// Below this much free space nothing is written any more and the node stops with a message, while everything is still whole.
+    /// Asked before every write. Below twice as much the log warns, once. Leaves room for what RocksDB writes in the background. 0
+    /// is no limit.
     pub disk_free_min_mib: u64,
-    /// Whether files are read past the operating system's cache. For machines whose memory belongs to other programs, and
-    /// for measuring the disk; `block_cache_mib` is then all the cache there is.
+    /// Whether files are read past the operating system's cache: for machines whose memory belongs to other programs.
+    /// `block_cache_mib` is then all the cache there is.
     pub direct_reads: bool,
 }
 
 /// How much is kept of the newest batches, per kind; 0 keeps all. The state is never pruned, nor is the genesis.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PruneConfig {
-    /// Transactions. Also those that can be found by their hash.
+    /// How much of the newest transactions, receipts, state changes, hints is kept: a number of batches, an age by the batches'
+    /// timestamps (`36h`, `7d`), or what they take on the disk (`50GiB`, by whole files); 0 or `all` keeps all. The state is never
+    /// pruned. Peers that are further behind than your deltas must execute or begin from a snapshot, so keep more than
+    /// `snapshot_interval_batches` × `snapshots_kept` of them. See [operations.md](operations.md).
     pub bodies: Window,
-    /// Receipts.
+    /// The same for receipts.
     pub receipts: Window,
-    /// State changes; peers that are further behind must execute, or begin from a snapshot.
+    /// The same for state changes.
     pub deltas: Window,
-    /// Hints.
+    /// The same for hints.
     pub hints: Window,
-    /// Headers, with their certificates, their part of the accumulator and their index. They stay at least as long as a blob of their batch,
-    /// the states of the past that need them, and the oldest snapshot.
+    /// The same for headers with their certificates, accumulator and index: some 500 bytes a batch. They stay as long as any blob
+    /// of their batch, and 256 batches before the first state and the oldest snapshot that are kept, so it does nothing unless all
+    /// four windows above are set.
     pub headers: Window,
 }
 
@@ -109,6 +120,16 @@ impl StateHistory {
             StateHistory::Batches(batches) => head.before(batches),
             StateHistory::All => BatchNumber::GENESIS,
         }
+    }
+}
+
+impl JsonSchema for StateHistory {
+    fn schema_name() -> Cow<'static, str> {
+        "StateHistory".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "pattern": "^(all|[0-9]+)$" }] })
     }
 }
 

@@ -1,7 +1,8 @@
 //! [`Window`]: how much of the newest is kept, in batches, in time or in bytes.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The units of an age, in seconds, the largest first.
@@ -73,6 +74,19 @@ impl FromStr for Window {
             _ => count(&AGES).map(Window::Seconds).or_else(|| count(&SIZES).map(Window::Bytes)),
         };
         window.ok_or_else(|| InvalidWindow(text.chars().take(40).collect()))
+    }
+}
+
+impl JsonSchema for Window {
+    fn schema_name() -> Cow<'static, str> {
+        "Window".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "type": "integer", "minimum": 0 },
+            { "type": "string", "pattern": "^(all|[0-9]+([dhms]|[TGM]iB)?)$" },
+        ] })
     }
 }
 

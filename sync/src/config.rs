@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use serde::{Deserialize, Serialize};
 
 /// How a fullnode follows the ledger.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Whatever takes the least time, by what peers deliver and by what this machine needs: see [`crate::plan`].
@@ -22,7 +22,7 @@ pub enum Mode {
 }
 
 /// What a node does whose state is found to be wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RepairMode {
     /// It compares its state with its peers' and fetches what differs, once for a batch: see [`crate::repair`].
@@ -33,36 +33,57 @@ pub enum RepairMode {
 }
 
 /// Tuning of the sync daemon.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
-    /// How to follow.
+    /// `auto` takes whatever takes the least time, by what peers deliver and by what each stage costs here; where peers keep
+    /// different things, a share of the ranges of one gap is executed and the others are applied. At the head it executes. `replay`
+    /// executes every batch. `delta` applies certified changes without executing. `snapshot` begins from a peer's snapshot if one
+    /// is ahead of an empty store, then goes on as `auto`. `range_delta` applies the range delta up to a peer's snapshot ahead,
+    /// leaving out the history in between, then goes on as `auto`. Where no peer keeps the next batch any more, all but `replay`
+    /// and `delta` begin from a snapshot; those two are stuck. A mode that cannot be used is named in the log and in `reason` of
+    /// the status, with why.
     pub mode: Mode,
-    /// Whether a node that applies deltas also keeps bodies and receipts, so that it answers for them by RPC and serves them.
+    /// Whether a node that applies deltas also keeps bodies, receipts and the hints that a validator signed, so that it answers for
+    /// them by JSON-RPC and serves them.
     pub history: bool,
-    /// Batches per range request. Bounds the work that one bad answer wastes.
+    /// Batches per request: bounds the work that one bad answer wastes. Requests end at multiples of it, so that peers with the
+    /// same setting ask for the same ranges, and whom they ask answers all of them from its cache.
     pub range_batches_max: NonZeroU32,
-    /// Bytes per range request. 4 MiB keep a link of 1 Gbit/s busy for one round trip of 30 ms.
+    /// Bytes per request: keeps a link of 1 Gbit/s busy for one round trip of 30 ms.
     pub range_bytes_max: NonZeroU32,
     /// How long an answer may take before another peer is asked.
     pub request_deadline_ms: NonZeroU64,
-    /// Seconds since the head's timestamp above which the node is not ready, and says why. 30 are many of the empty batches that a
-    /// proposer makes each second by default. 0 lets the head be of any age, for chains that make batches only for transactions.
+    /// Seconds since the head's timestamp above which the node is not ready and says why ([operations.md](operations.md)): many
+    /// times the second after which a proposer makes an empty batch. Where `consensus.empty_batch_interval_ms` is longer, or 0, set
+    /// this on every node of the chain, well above the longest pause that is usual. 0 lets the head be of any age.
     pub head_age_max_s: u32,
-    /// Modes that `auto` does not use.
+    /// Modes that the choice leaves out, as in `[snapshot]` for a node that must have the whole history. `auto` cannot be
+    /// forbidden, nor both `replay` and `delta` unless one of them is the `mode`: nothing else follows new batches.
     pub forbid: Vec<Mode>,
-    /// Share of the batches applied by their deltas that are executed again in the background, 0 to 1. A batch whose execution
-    /// does not give what is certified raises an alarm.
+    /// Share, 0 to 1, of the batches applied by their deltas that are executed again in the background, drawn by a secret of this
+    /// node. A certified batch that execution does not give raises an alarm ([operations.md](operations.md)). What an audit needs
+    /// of history is fetched also with `history: false`.
     pub audit: f64,
-    /// What happens when executing a certified batch gives another result, or the state's rows are damaged.
+    /// What happens when executing a certified batch gives another result, or the rows of the state are damaged. `auto`: the node
+    /// starts anew within its process, compares its state with its peers' subtree by subtree, fetches the rows and the code that
+    /// differ, and goes on; a second time at the same batch it stops, because then it is this program
+    /// ([operations.md](operations.md)). `off`: it stops at once.
     pub repair: RepairMode,
-    /// MiB of ranges that are under way between the network and the commit.
+    /// MiB of ranges under way between the network and the commit: what a link of 1 Gbit/s brings in half a second. More helps only
+    /// where links are longer or faster.
     pub buffer_mib: NonZeroU32,
-    /// MiB of answers kept for other peers that ask the same; 0 keeps none.
+    /// MiB of answers (ranges of batches, snapshot chunks, code, headers) kept for other peers that ask the same: about 30 full
+    /// ranges, so that 20 peers a little apart read the disk once. 0 keeps none; peers that ask at the same time still share the
+    /// work.
     pub serve_cache_mib: u32,
-    /// MiB per second that one peer gets of this node; it may take those of two seconds at once.
+    /// MiB per second that one peer gets of this node, and twice as many at once. A peer above it waits up to a second, then is
+    /// told when to come back: well above a link of 1 Gbit/s, so that only a peer that asks for the sake of asking meets it.
     pub serve_peer_mib_per_second: NonZeroU32,
-    /// Milliseconds of work per second that this node does for one peer, on as many threads as that takes.
+    /// Milliseconds of work per second that this node does for one peer, over all its requests (2000 are two threads), and twice as
+    /// many at once; a request is charged before it is worked on and corrected afterwards. What comes from the cache costs next to
+    /// none. Short answers have an allowance of their own, a sixteenth of this, so that who took much may still ask where the head
+    /// is.
     pub serve_peer_work_ms_per_second: NonZeroU32,
 }
 

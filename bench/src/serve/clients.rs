@@ -102,7 +102,7 @@ pub(crate) async fn run(options: ClientsOptions) -> Result<()> {
 async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u64)> {
     tokio::time::sleep_until(start.into()).await;
     let listen = "127.0.0.1:0".parse().expect("a constant");
-    let config = NetworkConfig { listen, peers: vec![peer], ..NetworkConfig::default() };
+    let config = NetworkConfig { listen, peers: vec![peer.into()], ..NetworkConfig::default() };
     let network = Network::start(&config, &node_key(SEED, index), Arc::new(Silent)).await?;
     let begin = Instant::now();
     while network.peers().is_empty() {

@@ -15,7 +15,7 @@ use rand::seq::IndexedRandom;
 use serde::{Deserialize, Serialize};
 use slipstream_executor::{Basis, HintsMode, decode_body, execute, seal};
 use slipstream_network::{
-    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal,
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerId, PeerTarget, Protocol, Refusal,
     RequestLimits, Transport,
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
@@ -51,7 +51,7 @@ pub struct V1Options {
     pub genesis: PathBuf,
     /// Whom to ask.
     #[arg(long, required = true)]
-    pub peer: Vec<PeerAddress>,
+    pub peer: Vec<PeerTarget>,
     /// The batch to stop at.
     #[arg(long)]
     pub target: u64,

@@ -58,7 +58,7 @@ pub use program::{CODE_BYTES_MAX, Program, build};
 pub use watch::JumpWatch;
 
 /// How much is foretold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PredictMode {
     /// Nothing.

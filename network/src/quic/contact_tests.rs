@@ -4,7 +4,7 @@ use std::{net::UdpSocket, time::Duration};
 
 use super::tests::{Raw, address_of, dialling, start};
 use crate::{
-    ContactFailure, ContactState, NetworkConfig, PeerAddress, Transport,
+    ContactFailure, ContactState, NetworkConfig, PeerAddress, PeerTarget, Transport,
     tests::{eventually, key, loopback},
 };
 
@@ -22,7 +22,8 @@ async fn every_configured_peer_has_a_state_with_its_reason() {
     eventually("the states", || names() == ["connected", "wrong key", "unreachable"]).await;
 
     let contacts = b.contacts();
-    assert_eq!(contacts.configured.iter().map(|it| it.peer).collect::<Vec<_>>(), peers);
+    let told: Vec<_> = contacts.configured.iter().map(|it| it.peer.clone()).collect();
+    assert_eq!(told, peers.into_iter().map(Into::into).collect::<Vec<PeerTarget>>());
     assert!(contacts.shared_keys.is_empty());
     let [fine, wrong, silent] = &contacts.configured[..] else { panic!("{contacts:?}") };
     assert_eq!(fine.trouble(), None);

@@ -1,6 +1,7 @@
 //! Keeps a configured peer connected: dials, waits for the end of the connection, dials again.
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -13,7 +14,7 @@ use super::{
     link::{End, describe},
     tls,
 };
-use crate::{ContactFailure, PeerAddress, peers::Direction};
+use crate::{ContactFailure, PeerAddress, PeerHost, PeerTarget, peers::Direction};
 
 /// Wait after the first failed attempt.
 const BACKOFF_FIRST: Duration = Duration::from_millis(250);
@@ -22,9 +23,13 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// A connection that lasted this long was a success; a shorter one counts as a failed attempt, so that a peer that
 /// accepts and then refuses (full, banned) is not dialled in a loop.
 const STABLE: Duration = Duration::from_secs(10);
+/// How long a name may take to be resolved: a resolver that tries two servers twice answers in less.
+const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
+/// Addresses of a name that one attempt dials, one after another; a record may have very many.
+const ADDRESSES_MAX: usize = 4;
 
 /// Dials until the node shuts down, which drops the future.
-pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerAddress) {
+pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
     loop {
         if let Some(until) = driver.banned_until(target.id) {
             sleep_until(until).await;
@@ -38,7 +43,7 @@ pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerAddress) {
                 sleep(BACKOFF_FIRST / 10).await;
                 Ok(end)
             }
-            None => dial(&driver, target).await,
+            None => dial_target(&driver, &target).await,
         };
         let is_gone = driver.connection(target.id).is_none();
         if let Ok(End { is_displaced: true, .. }) = came
@@ -51,25 +56,70 @@ pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerAddress) {
             driver.ledger.lock().attempts.lasted(&target.id);
         } else if is_gone {
             let failure = came.map_or_else(|failure| failure, |end| ContactFailure::Ended(end.text));
-            wait_after(&driver, target, failure, began).await;
+            wait_after(&driver, &target, failure, began).await;
         }
     }
 }
 
 /// Notes a failed attempt and waits until the next one is due.
-async fn wait_after(driver: &Driver, target: PeerAddress, failure: ContactFailure, began: Instant) {
+async fn wait_after(driver: &Driver, target: &PeerTarget, failure: ContactFailure, began: Instant) {
     debug!(peer = %target, ?failure, "cannot reach a peer");
     let next_attempt = {
         let mut ledger = driver.ledger.lock();
         // Without randomness from the system the waits are merely less spread.
         let wait = backoff(ledger.attempts.count(&target.id) + 1, getrandom::u32().unwrap_or(u32::MAX));
         let next_attempt = Instant::now() + wait;
-        if let Some(problem) = ledger.attempts.failed(&target, failure, began, next_attempt) {
+        if let Some(problem) = ledger.attempts.failed(target, failure, began, next_attempt) {
             warn!(peer = %target, problem, "cannot reach a configured peer; it is tried again and again");
         }
         next_attempt
     };
     sleep_until(next_attempt).await;
+}
+
+/// One attempt at a configured peer: at all addresses that it has at this moment, until one leads to it.
+async fn dial_target(driver: &Arc<Driver>, target: &PeerTarget) -> Result<End, ContactFailure> {
+    let id = target.id;
+    let mut last = None;
+    for address in addresses(driver, target).await? {
+        match dial(driver, PeerAddress { id, address }).await {
+            Ok(end) => return Ok(end),
+            // What is learned of somebody who answers says more than silence elsewhere.
+            Err(ContactFailure::Unreachable(_)) if matches!(last, Some(ContactFailure::WrongKey(_))) => {}
+            Err(failure) => last = Some(failure),
+        }
+    }
+    Err(last.unwrap_or_else(|| ContactFailure::Unreachable(format!("{} has no address", target.at))))
+}
+
+/// Where a peer is dialled now. A name is resolved anew at each attempt, so that a record that changes is followed.
+async fn addresses(driver: &Driver, target: &PeerTarget) -> Result<Vec<SocketAddr>, ContactFailure> {
+    let (host, port) = match &target.at {
+        PeerHost::Address(address) => return Ok(vec![*address]),
+        PeerHost::Name { host, port } => (host, *port),
+    };
+    let unresolved = |reason: String| {
+        ContactFailure::Unreachable(format!(
+            "cannot resolve {host}: {reason}; check the name in network.peers, and this machine's DNS"
+        ))
+    };
+    let resolved = tokio::time::timeout(RESOLVE_PATIENCE, driver.resolver.resolve(host, port)).await;
+    let found = resolved
+        .map_err(|_| unresolved(format!("no answer within {RESOLVE_PATIENCE:?}")))?
+        .map_err(|error| unresolved(error.to_string()))?;
+    let is_ipv4 = driver.endpoint.local_addr().map(|local| local.is_ipv4());
+    let usable: Vec<_> = found
+        .into_iter()
+        .filter(|address| !address.ip().is_unspecified())
+        // A socket of IPv4 reaches no address of IPv6.
+        .filter(|address| address.is_ipv4() || !matches!(is_ipv4, Ok(true)))
+        .take(ADDRESSES_MAX)
+        .collect();
+    if usable.is_empty() {
+        return Err(unresolved("it has no address that this node can dial".into()));
+    }
+    driver.door.expect(target.id, &usable);
+    Ok(usable)
 }
 
 /// One attempt and, if it succeeds, the whole life of the connection.

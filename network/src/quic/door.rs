@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    PeerId,
     bucket::Bucket,
     origin::{Origin, canonical, is_this_machine},
 };
@@ -69,8 +70,13 @@ pub(super) struct Door {
     state: Mutex<State>,
 }
 
+/// Addresses that are remembered of a configured peer whose name is resolved at each attempt.
+const NAMED_ADDRESSES_MAX: usize = 4;
+
 #[derive(Default)]
 struct State {
+    /// Where the names of configured peers led when they were last resolved.
+    named: BTreeMap<PeerId, Vec<SocketAddr>>,
     under_way: BTreeMap<u64, UnderWay>,
     next: u64,
     strangers: usize,
@@ -105,11 +111,19 @@ impl Door {
         Arc::new(Door { configured, state: Mutex::default() })
     }
 
+    /// From now on these are the addresses of a configured peer that has a name. Whoever answers for the name can have this peer's
+    /// places for handshakes, and nothing else: the key is proven as ever.
+    pub(super) fn expect(&self, peer: PeerId, addresses: &[SocketAddr]) {
+        let addresses = addresses.iter().copied().map(canonical).take(NAMED_ADDRESSES_MAX).collect();
+        self.state.lock().named.insert(peer, addresses);
+    }
+
     /// Decides on a first packet, of which quinn says whether its address is proven.
     pub(super) fn knock(self: &Arc<Self>, from: SocketAddr, is_proven: bool, now: Instant) -> Welcome {
         let from = canonical(from);
-        let is_configured = self.configured.contains(&from);
         let mut state = self.state.lock();
+        let is_named = || state.named.values().any(|addresses| addresses.contains(&from));
+        let is_configured = self.configured.contains(&from) || is_named();
         if !is_proven && (state.is_busy(from) || !state.is_within_rate(from, is_proven, now)) {
             return Welcome::Prove;
         }

@@ -24,7 +24,7 @@ use super::{
     serve, tls,
 };
 use crate::{
-    Handler, NetworkConfig, PeerId, SharedKey, TurnedAway,
+    Handler, NetworkConfig, PeerId, Resolver, SharedKey, TurnedAway,
     contacts::Attempts,
     journal::Journal,
     peers::{Direction, Peers, Unwanted},
@@ -49,6 +49,7 @@ pub(super) struct Driver {
     pub(super) quic: Arc<TransportConfig>,
     pub(super) endpoint: Endpoint,
     pub(super) handler: Arc<dyn Handler>,
+    pub(super) resolver: Arc<dyn Resolver>,
     pub(super) peers: Arc<Mutex<Peers<Arc<Link>>>>,
     pub(super) ledger: Arc<Mutex<Ledger>>,
     pub(super) door: Arc<Door>,

@@ -15,6 +15,8 @@ mod exchanging;
 mod frame_tests;
 mod frames;
 mod link;
+#[cfg(test)]
+mod name_tests;
 mod resources;
 mod runtime;
 mod serve;
@@ -54,9 +56,9 @@ use self::{
 };
 use crate::{
     BoxFuture, ConfiguredPeer, ContactState, Contacts, ExchangeStatus, Handler, MESSAGE_BYTES_MAX,
-    NetworkConfig, NetworkError, PeerAddress, PeerId, PeerStats, Priority, Protocol, RequestLimits,
-    Transport, TurnedAway, contacts::Attempts, journal::Journal, peers::Peers, shared_keys::SharedKeys,
-    turned_away::TurnedAwayCounts,
+    NetworkConfig, NetworkError, PeerId, PeerStats, PeerTarget, Priority, Protocol, RequestLimits, Resolver,
+    SystemResolver, Transport, TurnedAway, contacts::Attempts, journal::Journal, peers::Peers,
+    shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
 };
 
 /// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to let the socket go.
@@ -97,7 +99,7 @@ pub struct Network {
     peers: Arc<Mutex<Peers<Arc<Link>>>>,
     ledger: Arc<Mutex<Ledger>>,
     /// Those that are dialled.
-    configured: Vec<PeerAddress>,
+    configured: Vec<PeerTarget>,
     /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
     turned_away: Arc<TurnedAwayCounts>,
@@ -116,11 +118,24 @@ impl Network {
         key: &SecretKey,
         handler: Arc<dyn Handler>,
     ) -> Result<Arc<Network>, NetworkError> {
-        Self::begin(config, key, handler, |server, tasks| open(config.listen, server, tasks))
+        Self::start_with(config, key, handler, Arc::new(SystemResolver::default())).await
+    }
+
+    /// As [`Network::start`], with names that are resolved by somebody else than the system.
+    ///
+    /// # Errors
+    /// As [`Network::start`].
+    pub async fn start_with(
+        config: &NetworkConfig,
+        key: &SecretKey,
+        handler: Arc<dyn Handler>,
+        resolver: Arc<dyn Resolver>,
+    ) -> Result<Arc<Network>, NetworkError> {
+        Self::begin(config, key, handler, resolver, |server, tasks| open(config.listen, server, tasks))
     }
 
     /// As [`Network::start`], on a socket that is not the system's: a simulated network's. Under tokio's paused clock what it does follows from
-    /// `seed` and from what arrives when.
+    /// `seed`, from what arrives when, and from what `resolver` says.
     ///
     /// # Errors
     /// As [`Network::start`].
@@ -129,9 +144,10 @@ impl Network {
         key: &SecretKey,
         handler: Arc<dyn Handler>,
         socket: Arc<dyn AsyncUdpSocket>,
+        resolver: Arc<dyn Resolver>,
         seed: [u8; 32],
     ) -> Result<Arc<Network>, NetworkError> {
-        Self::begin(config, key, handler, |server, tasks| {
+        Self::begin(config, key, handler, resolver, |server, tasks| {
             let mut endpoint = EndpointConfig::default();
             endpoint.rng_seed(Some(seed));
             let runtime = Arc::new(TrackedRuntime { tasks });
@@ -144,6 +160,7 @@ impl Network {
         config: &NetworkConfig,
         key: &SecretKey,
         handler: Arc<dyn Handler>,
+        resolver: Arc<dyn Resolver>,
         open: impl FnOnce(quinn::ServerConfig, TaskTracker) -> Result<Endpoint, NetworkError>,
     ) -> Result<Arc<Network>, NetworkError> {
         config.check()?;
@@ -180,9 +197,10 @@ impl Network {
             quic,
             endpoint: endpoint.clone(),
             handler: Arc::new(Answering { handler, exchange: exchange.clone() }),
+            resolver,
             peers,
             ledger: Arc::new(Mutex::new(ledger)),
-            door: Door::new(config.others(local).map(|peer| peer.address)),
+            door: Door::new(config.others(local).filter_map(PeerTarget::address)),
             resources: Resources::new(config, local),
             exchange: exchange.clone(),
             stop: CancellationToken::new(),
@@ -191,9 +209,9 @@ impl Network {
         });
         driver.spawn(driver.clone().accept());
         driver.spawn(driver.clone().exchange_peers());
-        let configured: Vec<PeerAddress> = config.others(local).copied().collect();
+        let configured: Vec<PeerTarget> = config.others(local).cloned().collect();
         for peer in &configured {
-            driver.spawn(dial::keep_connected(driver.clone(), *peer));
+            driver.spawn(dial::keep_connected(driver.clone(), peer.clone()));
         }
         info!(peer = %local, address = %local_address, "listening for peers");
         Ok(Arc::new(Network {
@@ -360,7 +378,7 @@ impl Transport for Network {
             (None, None) => ledger.attempts.state(&id),
         };
         let configured =
-            self.configured.iter().map(|peer| ConfiguredPeer { peer: *peer, state: state(peer.id) });
+            self.configured.iter().map(|peer| ConfiguredPeer { peer: peer.clone(), state: state(peer.id) });
         Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now) }
     }
 

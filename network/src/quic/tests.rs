@@ -32,7 +32,7 @@ pub(super) fn address_of(network: &Network) -> PeerAddress {
 }
 
 pub(super) fn dialling(peers: Vec<PeerAddress>) -> NetworkConfig {
-    NetworkConfig { peers, ..loopback() }
+    NetworkConfig { peers: peers.into_iter().map(Into::into).collect(), ..loopback() }
 }
 
 pub(super) async fn connected(a: &Network, b: &Network) {
@@ -244,7 +244,7 @@ async fn crossing_attempts_end_with_one_connection() {
         let (address_a, address_b) = (free_address(), free_address());
         // The relays hold both first packets back until both nodes are up and dialling.
         let (to_a, to_b) = (Relay::start(address_a, false).await, Relay::start(address_b, false).await);
-        let peer = |n, address| vec![PeerAddress { id: key(n).public(), address }];
+        let peer = |n, address| vec![PeerAddress { id: key(n).public(), address }.into()];
         let config_a =
             NetworkConfig { listen: address_a, peers: peer(20 + round, to_b.address), ..loopback() };
         let config_b = NetworkConfig { listen: address_b, peers: peer(10, to_a.address), ..loopback() };
@@ -296,7 +296,7 @@ async fn a_silent_peer_is_noticed() {
     };
     let (a, probe_a) = start(1, &times).await;
     let relay = Relay::start(a.local_address(), true).await;
-    let peers = vec![PeerAddress { id: a.local(), address: relay.address }];
+    let peers = vec![PeerAddress { id: a.local(), address: relay.address }.into()];
     let (b, _) = start(2, &NetworkConfig { peers, ..times }).await;
     connected(&a, &b).await;
     sleep(Duration::from_millis(1_500)).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use slipstream_network::{
-    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerAddress, PeerId, PeerStats,
+    ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeStatus, PeerId, PeerStats, PeerTarget,
     SharedKey,
 };
 use tokio::time::Instant;
@@ -48,7 +48,7 @@ impl From<PeerStats> for ConnectedPeer {
 #[derive(Debug, Serialize)]
 pub struct ConfiguredPeerStatus {
     /// As it stands in the configuration.
-    pub peer: PeerAddress,
+    pub peer: PeerTarget,
     /// How this node stands with it.
     pub state: ContactKind,
     /// Since it is connected, or since it has not been; none while the first attempt is under way, and of a banned one.
@@ -73,7 +73,7 @@ impl ConfiguredPeerStatus {
             }
             ContactState::Banned { until: end } => (None, 0, until(end)),
         };
-        let (peer, state, problem) = (configured.peer, configured.state.kind(), configured.trouble());
+        let (peer, state, problem) = (configured.peer.clone(), configured.state.kind(), configured.trouble());
         ConfiguredPeerStatus { peer, state, seconds, attempts, next_attempt_ms, problem }
     }
 

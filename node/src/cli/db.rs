@@ -3,7 +3,6 @@
 
 use std::{
     fmt::Write as _,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -23,6 +22,7 @@ use super::{
     ask::{ask, parse},
     exit::{Exit, Failed, OrFail as _},
     output::{note, print},
+    source::ConfigArgs,
 };
 use crate::{api::inspect::DbStats, node::DATABASE};
 
@@ -45,9 +45,8 @@ pub(super) enum DbCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct DbArgs {
-    /// The node's configuration file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    source: ConfigArgs,
 }
 
 #[derive(Debug, Args)]
@@ -113,7 +112,7 @@ fn repair(store: &Maintenance, role: Role) -> Result<()> {
 }
 
 fn stats(args: &DbArgs) -> Result<()> {
-    let config = slipstream_config::load(&args.config).or_fail()?;
+    let config = args.source.load()?;
     let stats: DbStats = match access::look(&config)? {
         Access::Running(authority) => parse(&ask(&authority, "/v1/db")?)?,
         Access::Stopped(_lock) => {
@@ -126,7 +125,7 @@ fn stats(args: &DbArgs) -> Result<()> {
 
 /// Opens the store under the directory's lock, which a running node holds. Makes nothing where there is none.
 fn with_store(args: &DbArgs, work: impl FnOnce(&Maintenance, &NodeConfig) -> Result<()>) -> Result<()> {
-    let config = slipstream_config::load(&args.config).or_fail()?;
+    let config = args.source.load()?;
     let _lock = access::take_database(&config)?;
     work(&open(&config)?, &config)
 }
@@ -272,7 +271,7 @@ mod tests {
         let file = dir.path().join("node.yaml");
         std::fs::write(&file, "role: validator\ngenesis: genesis.json\nstorage:\n  prune:\n    bodies: 10\n")
             .unwrap();
-        let args = || DbArgs { config: file.clone() };
+        let args = || DbArgs { source: ConfigArgs::of(file.clone()) };
         let prune = |dry_run| DbCommand::Prune(PruneArgs { db: args(), dry_run });
         let error = db(&DbCommand::Stats(args())).unwrap_err().to_string();
         assert!(error.contains("no database"), "{error}");

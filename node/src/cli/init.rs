@@ -4,37 +4,52 @@ use std::{
     fmt::Write as _,
     fs::{self, OpenOptions},
     io::Write as _,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
 use miette::{Context, Result, bail, miette};
-use slipstream_network::PeerAddress;
+use slipstream_config::Preset;
+use slipstream_network::PeerTarget;
 use slipstream_types::Waypoint;
 
-use super::{exit::OrFail as _, output::print};
+use super::{config, exit::OrFail as _, output::print};
 use crate::{genesis_file, keys};
 
 const CONFIG: &str = "node.yaml";
 const KEY: &str = "node.key";
+const SCHEMA: &str = "node.schema.json";
 
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
     /// Directory to write node.yaml and node.key into; made if it does not exist
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// What the node does
-    #[arg(long, value_enum, default_value_t = RoleArg::Fullnode)]
-    role: RoleArg,
+    /// What the node does; a fullnode if neither this nor --preset says it
+    #[arg(long, value_enum, conflicts_with = "preset")]
+    role: Option<RoleArg>,
+    /// What kind of node it is to be: the preset's values are below what the file says; docs/configuration.md lists them
+    #[arg(long, value_enum)]
+    preset: Option<PresetArg>,
+    /// TCP port of JSON-RPC, status and metrics, on loopback
+    #[arg(long, value_name = "PORT", default_value_t = 8545)]
+    api_port: u16,
+    /// UDP port for peers, on all addresses
+    #[arg(long, value_name = "PORT", default_value_t = 7400)]
+    network_port: u16,
+    /// Write node.schema.json too, by which editors with a YAML language server complete, check and explain node.yaml
+    #[arg(long)]
+    schema: bool,
     /// The chain's genesis file
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
     /// A position NUMBER:0xHASH that you trust, as `slipstream status` of a trusted node prints it
     #[arg(long)]
     waypoint: Option<Waypoint>,
-    /// A peer ID@IP:PORT to connect to, as `slipstream status` of that peer prints it; may be repeated
+    /// A peer ID@HOST:PORT to connect to, the host an IP address or a DNS name, as `slipstream status` of that peer prints it; may be repeated
     #[arg(long = "peer", value_name = "PEER")]
-    peers: Vec<PeerAddress>,
+    peers: Vec<PeerTarget>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -43,9 +58,43 @@ enum RoleArg {
     Validator,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum PresetArg {
+    /// Executes, votes and certifies, on a machine of its own
+    Validator,
+    /// Follows, serves peers and wallets
+    Fullnode,
+    /// Keeps all history and all states
+    Archive,
+    /// Keeps the state and little else, on a small machine
+    Light,
+}
+
+impl PresetArg {
+    fn preset(self) -> Preset {
+        match self {
+            PresetArg::Validator => Preset::Validator,
+            PresetArg::Fullnode => Preset::Fullnode,
+            PresetArg::Archive => Preset::Archive,
+            PresetArg::Light => Preset::Light,
+        }
+    }
+}
+
+impl InitArgs {
+    fn role(&self) -> RoleArg {
+        match self.preset {
+            Some(PresetArg::Validator) => RoleArg::Validator,
+            Some(_) => RoleArg::Fullnode,
+            None => self.role.unwrap_or(RoleArg::Fullnode),
+        }
+    }
+}
+
 pub(super) fn init(args: &InitArgs) -> Result<()> {
     let (config, key) = (args.dir.join(CONFIG), args.dir.join(KEY));
-    for file in [&config, &key] {
+    let schema = args.schema.then(|| args.dir.join(SCHEMA));
+    for file in [&config, &key].into_iter().chain(&schema) {
         if file.exists() {
             bail!(
                 "{} exists already; nothing was written. Use another --dir, or move the file away",
@@ -59,26 +108,47 @@ pub(super) fn init(args: &InitArgs) -> Result<()> {
     fs::create_dir_all(&args.dir)
         .map_err(|source| miette!("cannot make the directory {}: {source}", args.dir.display()))?;
     let peer = keys::create(&key).or_fail()?.public();
-    let written = OpenOptions::new().write(true).create_new(true).open(&config).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.or_fail().wrap_err_with(|| format!("cannot write {}", config.display()))?;
+    if let Some(schema) = &schema {
+        write(schema, &(config::schema()? + "\n"))?;
+    }
+    write(&config, &text)?;
     print(&format!("wrote {} and {}\npeer id {peer}", config.display(), key.display()))?;
     print(&format!("next: slipstream run --config {}", config.display()))
 }
 
+/// Writes a file that must not exist.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.or_fail().wrap_err_with(|| format!("cannot write {}", path.display()))
+}
+
 /// The commented configuration.
 fn render(args: &InitArgs) -> Result<String> {
-    let role = match args.role {
+    let role = match args.role() {
         RoleArg::Fullnode => "fullnode",
         RoleArg::Validator => "validator",
     };
+    // With a preset the role is the preset's, and so is whatever else it decides.
+    let kind = match args.preset.map(PresetArg::preset) {
+        Some(preset) => format!(
+            "# What `slipstream config show --origin` shows as of the preset; what stands here is above it.\npreset: {}",
+            preset.name()
+        ),
+        None => format!(
+            "# validator: executes and certifies while the chain's set names its key. fullnode: follows and serves.\nrole: {role}"
+        ),
+    };
+    let schema = match args.schema {
+        true => format!("# yaml-language-server: $schema={SCHEMA}\n"),
+        false => String::new(),
+    };
     let mut text = format!(
-        "# Configuration of a Slipstream node; every key with its default stands in docs/configuration.md.\n\
+        "{schema}# Configuration of a Slipstream node; every key with its default stands in docs/configuration.md.\n\
          # Relative paths start at this file's directory. Check it with: slipstream config check FILE\n\n\
-         # validator: executes and certifies while the chain's set names its key. fullnode: follows and serves.\n\
-         role: {role}\n\n\
+         {kind}\n\n\
          # Database and lock.\n\
          data_dir: data\n\n\
          # The node's identity; keep it secret and never use it on two nodes.\n\
@@ -92,7 +162,7 @@ fn render(args: &InitArgs) -> Result<String> {
             writeln!(text, "genesis: {}", quoted(&path)?)
         }
         // A validator's key has to be known before a genesis can name it, so the file may still have to come.
-        None if args.role == RoleArg::Validator => writeln!(text, "genesis: genesis.json"),
+        None if args.role() == RoleArg::Validator => writeln!(text, "genesis: genesis.json"),
         None => writeln!(text, "# genesis: genesis.json"),
     }
     .expect("a String takes everything");
@@ -101,8 +171,12 @@ fn render(args: &InitArgs) -> Result<String> {
         None => writeln!(text, "# waypoint: \"0:0x...\""),
     }
     .expect("a String takes everything");
-    text.push_str("\nnetwork:\n  # UDP port for peers.\n  listen: \"0.0.0.0:7400\"\n");
-    text.push_str("  # Peers that are dialled, and dialled again when they are lost: ID@IP:PORT.\n");
+    let network = SocketAddr::from((Ipv4Addr::UNSPECIFIED, args.network_port));
+    writeln!(text, "\nnetwork:\n  # UDP port for peers.\n  listen: \"{network}\"")
+        .expect("a String takes everything");
+    text.push_str(
+        "  # Peers that are dialled, and dialled again when they are lost: ID@IP:PORT or ID@NAME:PORT.\n",
+    );
     if args.peers.is_empty() {
         text.push_str("  peers: []\n");
     } else {
@@ -112,12 +186,19 @@ fn render(args: &InitArgs) -> Result<String> {
         }
     }
     text.push_str("  # Where this node is reached from outside, so that others find it: [\"IP:PORT\"].\n  advertise: []\n");
-    text.push_str(
-        "\nsync:\n  # auto, replay (execute everything), delta (apply certified changes) or snapshot.\n  mode: auto\n\n\
-         api:\n  # JSON-RPC at POST /, /v1/status, /metrics and /health. Nothing here asks who is calling: keep it on loopback\n  \
-         # or behind a proxy.\n  listen: \"127.0.0.1:8545\"\n\n\
+    if args.preset.is_none() {
+        text.push_str(
+            "\nsync:\n  # auto, replay (execute everything), delta (apply certified changes) or snapshot.\n  mode: auto\n",
+        );
+    }
+    let api = SocketAddr::from((Ipv4Addr::LOCALHOST, args.api_port));
+    write!(
+        text,
+        "\napi:\n  # JSON-RPC at POST /, /v1/status, /metrics and /health. Nothing here asks who is calling: keep it on loopback\n  \
+         # or behind a proxy.\n  listen: \"{api}\"\n\n\
          log:\n  filter: info\n  # text or json\n  format: text\n",
-    );
+    )
+    .expect("a String takes everything");
     Ok(text)
 }
 

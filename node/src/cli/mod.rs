@@ -3,7 +3,7 @@
 mod access;
 mod advice;
 mod ask;
-mod config_check;
+mod config;
 mod db;
 mod exit;
 mod genesis;
@@ -14,6 +14,7 @@ mod read;
 mod rows;
 mod run;
 mod snapshot;
+mod source;
 mod status;
 mod sync_status;
 mod validators;
@@ -60,13 +61,7 @@ enum Command {
     Genesis(genesis::GenesisCommand),
     /// Work with configuration files
     #[command(subcommand)]
-    Config(ConfigCommand),
-}
-
-#[derive(Debug, Subcommand)]
-enum ConfigCommand {
-    /// Check a configuration, and the key and genesis that it names, without starting anything
-    Check(config_check::CheckArgs),
+    Config(config::ConfigCommand),
 }
 
 /// Parses the arguments, runs the command and reports its error. docs/operations.md lists the exit codes.
@@ -97,7 +92,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Db(command) => db::db(command),
         Command::Snapshot(command) => snapshot::snapshot(command),
         Command::Genesis(command) => genesis::genesis(command),
-        Command::Config(ConfigCommand::Check(args)) => config_check::check(args),
+        Command::Config(command) => config::config(command),
     }
 }
 

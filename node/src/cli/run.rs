@@ -4,7 +4,6 @@ use std::{
     backtrace::{Backtrace, BacktraceStatus},
     io::{self, IsTerminal},
     panic,
-    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
@@ -26,8 +25,9 @@ use super::{
     advice::{advised, failed},
     exit::{self, Exit, OrFail as _},
     output::offer,
+    source::ConfigArgs,
 };
-use crate::{Log, Node, NodeError, lock::LockError};
+use crate::{Log, Node, NodeError, keys, lock::LockError};
 
 /// How long threads that block may take to end when everything else has.
 const BLOCKING_PATIENCE: Duration = Duration::from_secs(2);
@@ -37,20 +37,32 @@ const RESTART_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// The configuration file; `slipstream init` writes one
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    source: ConfigArgs,
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<()> {
-    let config = slipstream_config::load(&args.config).or_fail()?;
+    let config = args.source.load()?;
     let log = start_log(&config.log)?;
+    if args.source.is_instance() {
+        make_key(&config)?;
+    }
     log_panics();
     raise_open_files();
     // By the log, which waits for nobody: the end of a node must not depend on who reads what it prints.
     let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
     log.close();
-    result
+    exit::at_once(&result)
+}
+
+/// Makes the key of an instance that has none yet: `init` wrote one for the file, and no two nodes may share it.
+fn make_key(config: &NodeConfig) -> Result<()> {
+    if config.key_file.exists() {
+        return Ok(());
+    }
+    let key = keys::create(&config.key_file).or_fail()?;
+    tracing::info!(file = %config.key_file.display(), peer = %key.public(), "made a key for this instance");
+    Ok(())
 }
 
 fn run_logged(config: &NodeConfig, log: &Log) -> Result<()> {

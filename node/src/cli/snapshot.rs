@@ -16,6 +16,7 @@ use super::{
     ask::{ask, parse},
     exit::OrFail as _,
     output::print,
+    source::ConfigArgs,
 };
 use crate::{api::inspect::SnapshotEntry, genesis_file, lock::DataLock, node::DATABASE, schedule_file};
 
@@ -35,9 +36,8 @@ pub(super) enum SnapshotCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct SnapshotArgs {
-    /// The node's configuration file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    source: ConfigArgs,
 }
 
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ pub(super) fn snapshot(command: &SnapshotCommand) -> Result<()> {
 }
 
 fn list(args: &SnapshotArgs) -> Result<()> {
-    let config = slipstream_config::load(&args.config).or_fail()?;
+    let config = args.source.load()?;
     let snapshots: Vec<SnapshotEntry> = match access::look(&config)? {
         Access::Running(authority) => parse(&ask(&authority, "/v1/snapshots")?)?,
         Access::Stopped(_lock) => {
@@ -117,7 +117,7 @@ fn export(args: &ExportArgs) -> Result<()> {
 }
 
 fn import(args: &ImportArgs) -> Result<()> {
-    let config = slipstream_config::load(&args.node.config).or_fail()?;
+    let config = args.node.source.load()?;
     let trust = trust(args.waypoint.or(config.waypoint), config.genesis.as_deref())?;
     let _lock = access::take(&config)?;
     let store = advised(open(&config), config.role)?;
@@ -151,7 +151,7 @@ fn described(done: &str, summary: &ExportSummary, dir: &Path) -> String {
 
 /// Opens the store of a node that does not run. The lock is held as long as the store is.
 fn open_stopped(args: &SnapshotArgs) -> Result<(NodeConfig, DataLock, Store)> {
-    let config = slipstream_config::load(&args.config).or_fail()?;
+    let config = args.source.load()?;
     let lock = access::take_database(&config)?;
     let store = advised(open(&config), config.role)?;
     Ok((config, lock, store))

@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use super::{
     ask::{ask, authority, parse},
-    exit::OrFail as _,
+    exit::{Exit, Failed},
     output::print,
     peers_status,
     rows::{Rows, plain},
+    source::OverrideArgs,
     sync_status,
 };
 
@@ -26,6 +27,8 @@ pub(super) struct StatusArgs {
     /// The node's configuration file, to take the API's address from
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// Print the JSON document as it is
     #[arg(long)]
     json: bool,
@@ -33,7 +36,11 @@ pub(super) struct StatusArgs {
 
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
     let authority = match &args.config {
-        Some(file) => authority(slipstream_config::load(file).or_fail()?.api.listen),
+        Some(file) => authority(args.overrides.load(file)?.config.api.listen),
+        None if !args.overrides.is_empty() => {
+            let text = "--set and --instance change what --config FILE says; name the file";
+            return Err(Failed::new(Exit::Usage, text).into());
+        }
         None => {
             let rest = args.api.strip_prefix("http://");
             let rest = rest.ok_or_else(|| miette!("{} is not a URL http://HOST:PORT", args.api))?;

@@ -195,8 +195,8 @@ fn signs(
     // Two nodes with one key keep each other from every peer: that explains what the peers say.
     let shared = contacts.shared_keys.iter().find(|key| key.own).map(ToString::to_string);
     let mut configured = contacts.configured.iter();
-    let missing = shared
-        .or_else(|| configured.find_map(|peer| Some(format!("{}: {}", peer.peer.address, peer.trouble()?))));
+    let missing =
+        shared.or_else(|| configured.find_map(|peer| Some(format!("{}: {}", peer.peer.at, peer.trouble()?))));
     Signs {
         head: head.number,
         // The genesis says when the chain was thought of, not that it runs.

@@ -104,6 +104,8 @@ pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) api: String,
     pub(crate) ready: String,
+    /// Where its standard error goes.
+    pub(crate) log: PathBuf,
 }
 
 impl Running {
@@ -126,7 +128,7 @@ impl Running {
             let _ = child.wait();
             panic!("no ready line but {ready:?}; log: {}", fs::read_to_string(log).unwrap());
         };
-        Running { child, api: api.to_owned(), ready: ready.trim().to_owned() }
+        Running { child, api: api.to_owned(), ready: ready.trim().to_owned(), log: log.to_owned() }
     }
 
     pub(crate) fn http(&self, request: &str, body: &str) -> String {
@@ -171,7 +173,12 @@ impl Running {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().unwrap_or_else(|| panic!("the node ended by a signal: {status}"));
+                return status.code().unwrap_or_else(|| {
+                    panic!(
+                        "the node ended by {status}; log: {}",
+                        fs::read_to_string(&self.log).unwrap_or_default()
+                    )
+                });
             }
             wait();
         }

@@ -3,6 +3,7 @@
 
 mod born;
 mod chain;
+mod config;
 mod disk;
 mod health;
 mod http;
@@ -77,7 +78,7 @@ fn a_signal_during_the_start_is_no_failure() {
         .stderr(Stdio::from(fs::File::create(chain.path("log")).unwrap()))
         .spawn()
         .unwrap();
-    let node = Running { child, api: String::new(), ready: String::new() };
+    let node = Running { child, api: String::new(), ready: String::new(), log: chain.path("log") };
     let log = || fs::read_to_string(chain.path("log")).unwrap();
     let deadline = Instant::now() + PATIENCE;
     while !log().contains("asking peers for the genesis") {

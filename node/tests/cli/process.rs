@@ -53,7 +53,8 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 fn start(chain: &Chain, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Running {
     let mut command = Command::new(BINARY);
     command.args(["run", "--config", &chain.config()]).env_remove("RUST_LOG").stdout(stdout).stderr(stderr);
-    Running { child: command.spawn().unwrap(), api: String::new(), ready: String::new() }
+    let (api, ready) = Default::default();
+    Running { child: command.spawn().unwrap(), api, ready, log: chain.path("log") }
 }
 
 /// The API's address, as the lock file tells it.

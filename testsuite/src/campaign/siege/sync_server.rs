@@ -206,7 +206,7 @@ async fn listen(
     let liar =
         Arc::new(Liar { lie, upstream: upstream.id, network: OnceLock::new(), tally: field.tally.clone() });
     let listen = SocketAddr::from((Field::address(index), 0));
-    let config = NetworkConfig { listen, peers: vec![upstream], ..NetworkConfig::default() };
+    let config = NetworkConfig { listen, peers: vec![upstream.into()], ..NetworkConfig::default() };
     let network = Network::start(&config, key, liar.clone()).await?;
     let connected = async {
         while !network.peers().contains(&upstream.id) {

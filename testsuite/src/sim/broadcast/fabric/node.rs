@@ -11,8 +11,8 @@ use slipstream_broadcast::{
     BroadcastConfig, Broadcaster, Delivery, Head, Ledger, LedgerError, Outcome, Wants, Work, Workers,
 };
 use slipstream_network::{
-    BoxFuture, Bytes, Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Priority, Protocol,
-    Refusal, Transport,
+    BoxFuture, Bytes, Handler, Network, NetworkConfig, NoNames, Payload, PeerAddress, PeerId, Priority,
+    Protocol, Refusal, Transport,
 };
 use slipstream_types::{BatchNumber, PublicKey, SecretKey};
 use tokio::{
@@ -189,12 +189,14 @@ impl Node {
             id: PublicKey(key(chain, other).public().0),
             address: address(other),
         };
-        let peers = wire.topology().links[index].iter().map(|other| peer(*other)).collect();
+        let peers = wire.topology().links[index].iter().map(|other| peer(*other).into()).collect();
         let network =
             NetworkConfig { listen: address(index), peers, outbound: 0, ..NetworkConfig::default() };
         let inlet = Arc::new(Inlet::default());
         let (secret, seed) = (key(chain, index), [index as u8; 32]);
-        let network = Network::start_on(&network, &secret, inlet.clone(), wire.plug(index), seed).await?;
+        let network =
+            Network::start_on(&network, &secret, inlet.clone(), wire.plug(index), Arc::new(NoNames), seed)
+                .await?;
         let held = Arc::new(Held {
             chain: chain.clone(),
             head: watch::channel(BatchNumber::GENESIS).0,

@@ -1,0 +1,52 @@
+//! Several nodes of one configuration on one machine: what each of them has for itself.
+
+use std::{net::SocketAddr, num::NonZeroU8, path::Path};
+
+use crate::{NodeConfig, rules::Problem};
+
+/// The highest number of an instance.
+pub const INSTANCE_MAX: u8 = 200;
+
+/// Moves everything that two nodes cannot share: files get the number into their names, ports go up by it. Returns the keys that are
+/// changed.
+pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'static str>, Problem> {
+    let mut changed = vec!["data_dir", "key_file"];
+    for (key, path) in [("data_dir", &mut config.data_dir), ("key_file", &mut config.key_file)] {
+        *path = numbered(path, number).ok_or_else(|| {
+            let text = format!("{} has no name that an instance could put its number into", path.display());
+            Problem::new(key, text)
+        })?;
+    }
+    let network = &mut config.network;
+    let listens = [("network.listen", &mut network.listen), ("api.listen", &mut config.api.listen)];
+    let advertised = network.advertise.iter_mut().map(|address| ("network.advertise", address));
+    for (key, address) in listens.into_iter().chain(advertised) {
+        if move_port(address, number).ok_or_else(|| {
+            Problem::new(key, format!("{address} has no port {number} above it; the highest is 65535"))
+        })? && !changed.contains(&key)
+        {
+            changed.push(key);
+        }
+    }
+    Ok(changed)
+}
+
+/// `data` as `data-3`, `node.key` as `node-3.key`.
+fn numbered(path: &Path, number: NonZeroU8) -> Option<std::path::PathBuf> {
+    path.file_name()?;
+    let stem = path.file_stem()?.to_str()?;
+    let name = match path.extension() {
+        Some(extension) => format!("{stem}-{number}.{}", extension.to_str()?),
+        None => format!("{stem}-{number}"),
+    };
+    Some(path.with_file_name(name))
+}
+
+/// Whether the port changes: 0, which takes a free one, stays.
+fn move_port(address: &mut SocketAddr, number: NonZeroU8) -> Option<bool> {
+    if address.port() == 0 {
+        return Some(false);
+    }
+    address.set_port(address.port().checked_add(u16::from(number.get()))?);
+    Some(true)
+}

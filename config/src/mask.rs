@@ -1,0 +1,205 @@
+//! Keeping secrets out of what people read: `config show`, errors, logs, bundles for support. Whoever prints what an operator wrote
+//! prints it through this module.
+//!
+//! It rather hides too much than too little: whatever stands before the last `@` of a URL is taken for credentials, because a
+//! password may have a `/` or `@` that its owner did not encode.
+
+use std::borrow::Cow;
+
+/// What stands in place of a secret.
+pub const MASK: &str = "***";
+
+const SCHEME_END: &str = "://";
+/// Parts of names whose values are secret.
+const SECRET_NAMES: [&str; 10] = [
+    "password",
+    "passphrase",
+    "secret",
+    "token",
+    "credential",
+    "private_key",
+    "access_key",
+    "api_key",
+    "signature",
+    "authorization",
+];
+
+/// Whether the value of a key, or of a URL's parameter, is a secret by its name. `-` counts as `_`, and `Key` as `key`.
+pub fn is_secret(name: &str) -> bool {
+    names_a_secret(name.rsplit('.').next().unwrap_or_default())
+}
+
+fn names_a_secret(text: &str) -> bool {
+    let text = text.to_ascii_lowercase().replace('-', "_");
+    SECRET_NAMES.iter().any(|secret| text.contains(secret))
+}
+
+/// An argument of a command as it may be shown: `KEY=VALUE`, as after `--set`, by its key. A value that itself names a secret is
+/// hidden as a whole.
+pub fn mask_argument(argument: &str) -> Cow<'_, str> {
+    let (key, value) = match argument.strip_prefix("--set=").unwrap_or(argument).split_once('=') {
+        Some((_, value)) if names_a_secret(value) => ("secret", value),
+        Some((key, value)) => (key, value),
+        None => ("", argument),
+    };
+    match mask_value(key, value) {
+        Cow::Borrowed(shown) if shown == value => Cow::Borrowed(argument),
+        shown => Cow::Owned(format!("{}{shown}", &argument[..argument.len() - value.len()])),
+    }
+}
+
+/// The value of a key as it may be shown. The whole value is taken for one URL if it has a scheme.
+pub fn mask_value<'a>(key: &str, value: &'a str) -> Cow<'a, str> {
+    if is_secret(key) {
+        return Cow::Borrowed(MASK);
+    }
+    match value.find(SCHEME_END) {
+        Some(at) => {
+            rebuilt(value, masked_url(&value[at + SCHEME_END.len()..]), at + SCHEME_END.len(), value.len())
+        }
+        None => Cow::Borrowed(value),
+    }
+}
+
+/// A text with the credentials and the secret parameters of its URLs masked. A URL ends at a blank, or at one of the characters
+/// that no URL has: quotes, backticks, angle brackets.
+pub fn mask_text(text: &str) -> Cow<'_, str> {
+    let mut masked = Cow::Borrowed(text);
+    let mut from = 0;
+    while let Some(at) = masked[from..].find(SCHEME_END) {
+        let start = from + at + SCHEME_END.len();
+        let end = masked[start..].find(ends_url).map_or(masked.len(), |length| start + length);
+        if let Some(url) = masked_url(&masked[start..end]) {
+            from = start + url.len();
+            masked.to_mut().replace_range(start..end, &url);
+        } else {
+            from = end;
+        }
+    }
+    masked
+}
+
+fn ends_url(c: char) -> bool {
+    c.is_whitespace() || c.is_control() || matches!(c, '"' | '<' | '>' | '`')
+}
+
+fn rebuilt(text: &str, part: Option<String>, start: usize, end: usize) -> Cow<'_, str> {
+    match part {
+        Some(part) => Cow::Owned(format!("{}{part}{}", &text[..start], &text[end..])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// What follows the scheme, masked; none if nothing in it is secret.
+fn masked_url(rest: &str) -> Option<String> {
+    let (credentials, open) = match rest.rsplit_once('@') {
+        Some((_, open)) => (true, open),
+        None => (false, rest),
+    };
+    let parameters = masked_parameters(open);
+    if !credentials && parameters.is_none() {
+        return None;
+    }
+    let prefix = if credentials { format!("{MASK}@") } else { String::new() };
+    Some(format!("{prefix}{}", parameters.as_deref().unwrap_or(open)))
+}
+
+/// A URL without its credentials, with the values of its secret parameters masked; none if it has none.
+fn masked_parameters(url: &str) -> Option<String> {
+    let (path, query) = url.split_once(['?', '#'])?;
+    let separator = &url[path.len()..=path.len()];
+    let mut any = false;
+    let parameters: Vec<_> = query
+        .split('&')
+        .map(|parameter| match parameter.split_once('=') {
+            Some((name, _)) if is_secret(name) => {
+                any = true;
+                format!("{name}={MASK}")
+            }
+            _ => parameter.to_owned(),
+        })
+        .collect();
+    any.then(|| format!("{path}{separator}{}", parameters.join("&")))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_secret_is_masked_and_nothing_else() {
+        for (text, shown) in [
+            ("https://user:pass@example.org/path", "https://***@example.org/path"),
+            ("https://user:pa@ss@example.org", "https://***@example.org"),
+            ("https://user:pa/s@example.org", "https://***@example.org"),
+            ("https://user:pass@example.org/a@b", "https://***@b"),
+            (
+                "s3://bucket/prefix?X-Amz-Signature=abc&part=1",
+                "s3://bucket/prefix?X-Amz-Signature=***&part=1",
+            ),
+            ("https://example.org/#access_token=abc", "https://example.org/#access_token=***"),
+            ("https://example.org:8443/path?part=1", "https://example.org:8443/path?part=1"),
+            ("0f0f@192.0.2.7:7400", "0f0f@192.0.2.7:7400"),
+            ("info,slipstream_sync=debug", "info,slipstream_sync=debug"),
+        ] {
+            assert_eq!(mask_text(text), shown);
+            assert_eq!(mask_value("sync.archives", text), shown);
+        }
+        assert_eq!(
+            mask_text("asked https://a:b@c/d, then \"http://e@f\": no answer"),
+            "asked https://***@c/d, then \"http://***@f\": no answer"
+        );
+        assert_eq!(mask_value("archive.secret-access-key", "abc"), MASK);
+        // A blank inside of a password is none in a value.
+        assert_eq!(mask_value("archive", "https://user:pa ss@host/"), "https://***@host/");
+    }
+
+    #[test]
+    fn arguments_are_masked_by_their_key() {
+        for (argument, shown) in [
+            ("sync.mode=delta", "sync.mode=delta"),
+            ("--set=sync.mode=delta", "--set=sync.mode=delta"),
+            ("--config", "--config"),
+            ("archive.token=abc", "archive.token=***"),
+            ("--set=archive.token=abc", "--set=archive.token=***"),
+            ("archive={ url: https://a:b@c, secret-key: abc }", "archive=***"),
+            ("archives=[https://a:b@c, https://d:e f@g]", "archives=[https://***@g]"),
+            ("http://a:b@c", "http://***@c"),
+        ] {
+            assert_eq!(mask_argument(argument), shown);
+        }
+    }
+
+    /// A secret that no other part of the generated texts has.
+    const CANARY: &str = "QZX";
+
+    proptest! {
+        /// Goal: whatever a password looks like, and whatever follows it, nothing of it is shown.
+        #[test]
+        fn credentials_never_show(
+            user in "[a-z0-9:@/?#%&=.-]{0,8}",
+            password in "[a-z0-9:@/?#%&=.,;!$'()*+-]{0,12}",
+            host in "[a-z0-9.-]{1,12}(:[0-9]{1,5})?",
+            path in "(/[a-z0-9@:?&=#.-]{0,8}){0,3}",
+            before in "[a-z \"]{0,8}",
+            after in "( [a-z@:/ ]{0,8})?",
+        ) {
+            let url = format!("https://{user}{CANARY}:{CANARY}{password}{CANARY}@{host}{path}");
+            let text = format!("{before}{url}{after}");
+            prop_assert!(!mask_text(&text).contains(CANARY), "{}", mask_text(&text));
+            prop_assert!(!mask_value("archive", &url).contains(CANARY), "{}", mask_value("archive", &url));
+            // Masking once is enough.
+            let once = mask_text(&text).into_owned();
+            prop_assert_eq!(mask_text(&once), once.as_str());
+        }
+
+        /// Goal: a parameter whose name tells is hidden wherever it stands.
+        #[test]
+        fn secret_parameters_never_show(before in "([a-z]{1,4}=[a-z0-9]{0,4}&){0,3}", after in "(&[a-z]{1,4}=[a-z0-9]{0,4}){0,3}") {
+            let url = format!("https://example.org/path?{before}Api-Key={CANARY}{after}");
+            prop_assert!(!mask_text(&url).contains(CANARY), "{}", mask_text(&url));
+        }
+    }
+}

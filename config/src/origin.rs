@@ -1,0 +1,61 @@
+//! [`Origin`]: which layer a value is from.
+
+use std::{collections::BTreeMap, fmt, num::NonZeroU8, path::PathBuf};
+
+use crate::Preset;
+
+/// Where the value of a key was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Nowhere: it is the default.
+    Default,
+    /// In a preset.
+    Preset(Preset),
+    /// In the configuration file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Where the value begins, counted from 1.
+        line: u64,
+    },
+    /// In an environment variable.
+    Variable {
+        /// Its name.
+        name: String,
+    },
+    /// In a `--set` of the command line.
+    Flag {
+        /// What stands before the `=`.
+        key: String,
+    },
+    /// It is another layer's, moved out of the way of other instances.
+    Instance(NonZeroU8),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Preset(preset) => write!(f, "preset {}", preset.name()),
+            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Origin::Variable { name } => write!(f, "environment variable {name}"),
+            Origin::Flag { key } => write!(f, "--set {key}"),
+            Origin::Instance(number) => write!(f, "--instance {number}"),
+        }
+    }
+}
+
+/// The origin of every key that has a value.
+#[derive(Clone, Debug, Default)]
+pub struct Origins(BTreeMap<String, Origin>);
+
+impl Origins {
+    /// The origin of a key such as `sync.mode`; [`Origin::Default`] for a key that no layer sets.
+    pub fn of(&self, key: &str) -> &Origin {
+        self.0.get(key).unwrap_or(&Origin::Default)
+    }
+
+    pub(crate) fn set(&mut self, key: &str, origin: Origin) {
+        self.0.insert(key.to_owned(), origin);
+    }
+}

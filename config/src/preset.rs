@@ -1,0 +1,42 @@
+//! [`Preset`]: what a kind of node sets, in a file of its own below the operator's.
+
+use serde::{Deserialize, Serialize};
+
+/// A set of values for a kind of node. Whatever else sets a key is above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Executes, votes and certifies, on a machine of its own.
+    Validator,
+    /// Follows, serves peers and wallets.
+    Fullnode,
+    /// Keeps all history and all states, from the first batch on.
+    Archive,
+    /// Keeps the state and little else, on a small machine.
+    Light,
+}
+
+impl Preset {
+    /// All presets.
+    pub const ALL: [Preset; 4] = [Preset::Validator, Preset::Fullnode, Preset::Archive, Preset::Light];
+
+    /// As it stands in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Validator => "validator",
+            Preset::Fullnode => "fullnode",
+            Preset::Archive => "archive",
+            Preset::Light => "light",
+        }
+    }
+
+    /// What it sets, as YAML, with the reasons as comments.
+    pub fn text(self) -> &'static str {
+        match self {
+            Preset::Validator => include_str!("../presets/validator.yaml"),
+            Preset::Fullnode => include_str!("../presets/fullnode.yaml"),
+            Preset::Archive => include_str!("../presets/archive.yaml"),
+            Preset::Light => include_str!("../presets/light.yaml"),
+        }
+    }
+}

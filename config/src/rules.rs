@@ -1,0 +1,121 @@
+//! The rules that a configuration has passed beyond its types.
+
+use slipstream_network::{NetworkError, PeerTarget};
+use slipstream_sync::{Mode, SyncConfig};
+
+use crate::{
+    NodeConfig, Role,
+    ranges::{self, BODY_BYTES_MIN},
+};
+
+/// What is wrong with a value that its key's type takes, and what to write.
+pub(crate) struct Problem {
+    pub(crate) key: &'static str,
+    pub(crate) text: String,
+}
+
+impl Problem {
+    pub(crate) fn new(key: &'static str, text: impl Into<String>) -> Problem {
+        Problem { key, text: text.into() }
+    }
+}
+
+/// The rules that concern several keys, and the numbers' ranges.
+pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
+    let rule = |key, text: &str| Err(Problem::new(key, text));
+    match config.role {
+        Role::Validator if config.genesis.is_none() => {
+            return rule(
+                "genesis",
+                "a validator needs the chain's genesis file; set `genesis: FILE` to the file that all validators of the chain share",
+            );
+        }
+        Role::Validator if !config.storage.fsync => {
+            return rule(
+                "storage.fsync",
+                "a validator that does not wait for the disk may forget a vote in a power cut, and then sign two different batches \
+                 of one number; leave `fsync` out or set it to `true`",
+            );
+        }
+        Role::Fullnode if config.genesis.is_none() && config.waypoint.is_none() => {
+            return rule(
+                "genesis",
+                "a fullnode needs a place where its trust starts, and there is neither a genesis file nor a waypoint; set \
+                 `genesis: FILE`, or `waypoint: NUMBER:0xHASH` as `slipstream status` prints it on a node that you trust",
+            );
+        }
+        Role::Fullnode if config.network.peers.is_empty() => {
+            return rule(
+                "network.peers",
+                "a fullnode has nobody to follow; list at least one peer as `ID@HOST:PORT`, as `slipstream status` prints it on \
+                 that peer",
+            );
+        }
+        Role::Validator | Role::Fullnode => {}
+    }
+    let unreachable = |peer: &&PeerTarget| {
+        peer.address().is_some_and(|address| address.ip().is_unspecified() || address.port() == 0)
+    };
+    if let Some(peer) = config.network.peers.iter().find(unreachable) {
+        let problem = format!(
+            "nobody can be dialled at {peer}: that is where a peer listens, on any address of its machine; write the IP at \
+             which that machine is reached from here, or its DNS name, and the peer's UDP port, as `ID@HOST:PORT`"
+        );
+        return rule("network.peers", &problem);
+    }
+    if let Some(problem) = audit_problem(config.sync.audit) {
+        return Err(problem);
+    }
+    if let Some((key, problem, advice)) = sync_problem(&config.sync) {
+        return rule(key, &format!("{problem}; {advice}"));
+    }
+    config.network.check().map_err(|error| match error {
+        NetworkError::Config { key, reason } => Problem::new(key, reason),
+        other => Problem::new("network", other.to_string()),
+    })?;
+    let body_bytes = config.api.max_body_bytes;
+    if (body_bytes as u64) < BODY_BYTES_MIN {
+        let problem = format!(
+            "{body_bytes} bytes cannot carry the largest transaction; set it to {BODY_BYTES_MIN} or more"
+        );
+        return rule("api.max_body_bytes", &problem);
+    }
+    let is_name = |host: &&String| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+    };
+    if let Some(host) = config.api.allowed_hosts.iter().find(|host| *host != "*" && !is_name(host)) {
+        let problem = format!(
+            "`{host}` is no host name; write names as `node1.example`, without scheme and port, or `*` for all"
+        );
+        return rule("api.allowed_hosts", &problem);
+    }
+    ranges::check(config)
+}
+
+/// Refuses what cannot be joined with other layers: a number that is none has no other form than that of the text.
+pub(crate) fn check_layer(config: &NodeConfig) -> Result<(), Problem> {
+    if config.sync.audit.is_finite() { Ok(()) } else { audit_problem(config.sync.audit).map_or(Ok(()), Err) }
+}
+
+fn audit_problem(audit: f64) -> Option<Problem> {
+    let advice = "set it to a number from 0 (audit none) to 1 (audit all)";
+    let text = || format!("{audit} is no share of the batches; {advice}");
+    (!(0.0..=1.0).contains(&audit)).then(|| Problem::new("sync.audit", text()))
+}
+
+/// What in the sync section cannot be followed: the key, what is wrong, what to write.
+fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str)> {
+    if sync.forbid.contains(&Mode::Auto) {
+        let problem = "`auto` is the choice among the modes, not one of them".to_owned();
+        let advice =
+            "take it out of `forbid`; to follow in one mode only, set `sync.mode` to `replay` or `delta`";
+        return Some(("sync.forbid", problem, advice));
+    }
+    // A snapshot or a range delta ends at a batch that others certified some time ago: the batches after it need one of these.
+    let follows = match sync.mode {
+        Mode::Replay | Mode::Delta => true,
+        _ => [Mode::Replay, Mode::Delta].iter().any(|mode| !sync.forbid.contains(mode)),
+    };
+    let problem = "with `replay` and `delta` forbidden nothing is left to follow new batches by".to_owned();
+    (!follows).then_some(("sync.forbid", problem, "leave one of the two out of `forbid`"))
+}

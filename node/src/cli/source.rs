@@ -1,0 +1,73 @@
+//! Where a command has its configuration from: the file of `--config`, the environment, `--set` and `--instance`.
+
+use std::{
+    num::NonZeroU8,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use miette::Result;
+use slipstream_config::{INSTANCE_MAX, Loaded, NodeConfig, Overrides};
+
+use super::exit::OrFail as _;
+
+/// For commands that cannot do without a configuration.
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    /// The node's configuration file; `slipstream init` writes one
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+}
+
+impl ConfigArgs {
+    /// Of a file alone.
+    #[cfg(test)]
+    pub(super) fn of(config: PathBuf) -> ConfigArgs {
+        ConfigArgs { config, overrides: OverrideArgs::default() }
+    }
+
+    pub(super) fn load(&self) -> Result<NodeConfig> {
+        self.overrides.load(&self.config).map(|loaded| loaded.config)
+    }
+
+    /// Whether this is one of several nodes of the file, and not the one whose key `init` wrote.
+    pub(super) fn is_instance(&self) -> bool {
+        self.overrides.is_instance()
+    }
+}
+
+/// What stands above a configuration file.
+#[derive(Debug, Default, Args)]
+pub(super) struct OverrideArgs {
+    /// Set a key for this command alone, as in sync.mode=delta: above the file and above variables such as SLIPSTREAM__SYNC__MODE; the
+    /// value is YAML; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// One of several nodes of the file on this machine: ports are higher by N, data is data-N, node.key is node-N.key
+    #[arg(long, value_name = "N", value_parser = parse_instance)]
+    instance: Option<NonZeroU8>,
+}
+
+impl OverrideArgs {
+    /// Whether there is nothing that a configuration would be needed for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sets.is_empty() && self.instance.is_none()
+    }
+
+    pub(super) fn is_instance(&self) -> bool {
+        self.instance.is_some()
+    }
+
+    /// Reads the file, and what stands above it.
+    pub(super) fn load(&self, file: &Path) -> Result<Loaded> {
+        let overrides = Overrides::new(std::env::vars_os(), &self.sets).or_fail()?;
+        slipstream_config::load(file, &overrides.with_instance(self.instance)).or_fail()
+    }
+}
+
+fn parse_instance(text: &str) -> std::result::Result<NonZeroU8, String> {
+    let number = text.parse().ok().filter(|number: &NonZeroU8| number.get() <= INSTANCE_MAX);
+    number.ok_or_else(|| format!("write a number from 1 to {INSTANCE_MAX}"))
+}
