@@ -41,7 +41,9 @@ pub enum StorageError {
         reason: &'static str,
     },
     /// A commit has the head's tree for longer than a reader waits.
-    #[error("the state of batch {number} cannot be proved while many batches are committed at once: try again in some seconds")]
+    #[error(
+        "the state of batch {number} cannot be proved while many batches are committed at once: try again in some seconds"
+    )]
     TreeInUse {
         /// The batch that was asked for.
         number: BatchNumber,
