@@ -286,6 +286,16 @@ pub(super) fn end(result: Result<()>) -> ExitCode {
     result.map_or_else(|report| show(&report, io::stderr().lock()).into(), |()| ExitCode::SUCCESS)
 }
 
+/// Ends the program with the exit code of a result that was told, without what libraries do at an exit: RocksDB destroys its locks there,
+/// and a thread that still reads the store would abort.
+pub(super) fn at_once(result: &Result<()>) -> ! {
+    signal_hook::low_level::exit(result.as_ref().map_or_else(|report| exit_of(report) as i32, |()| 0))
+}
+
+fn exit_of(report: &Report) -> Exit {
+    report.downcast_ref::<Failed>().map_or(Exit::Failure, |failed| failed.exit)
+}
+
 /// As [`end`], by another way than standard error; the exit code is for the end of the program.
 pub(super) fn tell(report: &Report, to: impl Write) -> Report {
     let exit = show(report, to);
@@ -295,7 +305,7 @@ pub(super) fn tell(report: &Report, to: impl Write) -> Report {
 /// Shows a failure that nobody has been told of yet. Where it cannot be written nobody looks.
 fn show(report: &Report, mut to: impl Write) -> Exit {
     let failed = report.downcast_ref::<Failed>();
-    let exit = failed.map_or(Exit::Failure, |failed| failed.exit);
+    let exit = exit_of(report);
     if exit != Exit::ClosedPipe && !failed.is_some_and(|failed| failed.told) {
         let _ = writeln!(to, "{report:?}");
     }

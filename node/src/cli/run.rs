@@ -56,7 +56,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     // By the log, which waits for nobody: the end of a node must not depend on who reads what it prints.
     let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
     log.close();
-    result
+    exit::at_once(&result)
 }
 
 /// Makes the key of an instance that has none yet: `init` wrote one for the file, and no two nodes may share it.
