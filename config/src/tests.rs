@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 mod layers;
 mod schema;
 
-use crate::{CONFIG_BYTES_MAX, ConfigError, LogFormat, Overrides, Role, load, parse};
+use crate::{CONFIG_BYTES_MAX, ConfigError, LogFileConfig, LogFormat, Overrides, Role, load, parse};
 
 const PEER: &str = "1111111111111111111111111111111111111111111111111111111111111111@127.0.0.1:7400";
 
