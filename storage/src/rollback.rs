@@ -348,9 +348,14 @@ fn drop_ledger(
 fn drop_transactions(number: BatchNumber, body: &[u8], writes: &mut WriteBatch) -> usize {
     let body = Blob::from_bytes(body.to_vec()).and_then(|blob| blob.open::<Body>(BlobKind::Body));
     let transactions = body.iter().flat_map(|body| body.transactions.iter());
-    let keys =
-        (0..).zip(transactions).filter_map(|(index, raw)| place_key(&keccak256(&raw[..]), number, index));
-    keys.map(|key| writes.delete(Column::Transactions, key)).count()
+    let mut dropped = 0;
+    for (index, raw) in (0..).zip(transactions) {
+        if let Some(key) = place_key(&keccak256(&raw[..]), number, index) {
+            writes.delete(Column::Transactions, key);
+            dropped += 1;
+        }
+    }
+    dropped
 }
 
 /// Drops the ends of epochs whose last batch is above the batch.
