@@ -90,17 +90,18 @@ seen["pool"] = sorted(w3.geth.txpool.status())
 seen["trace"] = len(w3.tracing.trace_transaction(moved.transactionHash))
 
 # Several requests in one body, and several at once.
+numbers = range(w3.eth.block_number + 1)
 with w3.batch_requests() as batch:
-    for number in range(10):
+    for number in numbers:
         batch.add(w3.eth.get_block(number))
     batch.add(balance_of)
     *blocks, balance = batch.execute()
-seen["batch"] = [[block.number for block in blocks] == list(range(10)), balance]
+seen["batch"] = [[block.number for block in blocks] == list(numbers), balance]
 
 
 async def at_once():
     client = AsyncWeb3(AsyncHTTPProvider(url))
-    blocks = await asyncio.gather(*(client.eth.get_block(number) for number in range(10)))
+    blocks = await asyncio.gather(*(client.eth.get_block(number) for number in numbers))
     await client.provider.disconnect()
     return [block.hash for block in blocks]
 
