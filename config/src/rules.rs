@@ -8,6 +8,9 @@ use crate::{
     ranges::{self, BODY_BYTES_MIN},
 };
 
+/// Archives that are looked at: each is asked every minute, and its lists are in memory.
+const ARCHIVES_MAX: usize = 16;
+
 /// What is wrong with a value that its key's type takes, and what to write.
 pub(crate) struct Problem {
     pub(crate) key: &'static str,
@@ -110,6 +113,18 @@ fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str
         let advice =
             "take it out of `forbid`; to follow in one mode only, set `sync.mode` to `replay` or `delta`";
         return Some(("sync.forbid", problem, advice));
+    }
+    let archives = &sync.archives;
+    if archives.len() > ARCHIVES_MAX {
+        let problem = format!("{} archives are more than {ARCHIVES_MAX}", archives.len());
+        return Some((
+            "sync.archives",
+            problem,
+            "one of a ledger is enough; more of them are for when one fails",
+        ));
+    }
+    if (1..archives.len()).any(|at| archives[..at].contains(&archives[at])) {
+        return Some(("sync.archives", "one archive is named twice".into(), "leave one of the two out"));
     }
     // A snapshot or a range delta ends at a batch that others certified some time ago: the batches after it need one of these.
     let follows = match sync.mode {

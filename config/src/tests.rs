@@ -141,6 +141,36 @@ fn rules_across_sections() {
     }
 }
 
+/// Goal: an archive's URL is checked at the door, and none that may hold a secret is repeated.
+#[test]
+fn archives_are_urls_without_credentials() {
+    let archives = |list: &str| fullnode(&format!("sync: {{ archives: [{list}] }}\n"));
+    let good = archives("\"s3://bucket/net\", \"https://host.example/net\"");
+    let config = parse(&good, Path::new("conf/node.yaml")).unwrap();
+    assert_eq!(config.sync.archives.len(), 2);
+    for secret in ["s3://key:hidden@bucket/net", "https://host.example/net?signature=hidden"] {
+        let text = refused(&archives(&format!("\"{secret}\"")));
+        assert!(text.contains("sync.archives[0]: ") && text.contains("AWS_ACCESS_KEY_ID"), "{text}");
+        assert!(!text.contains("hidden"), "{text}");
+    }
+    // A key that is misspelt, a list that does not end, and one that is none.
+    for wrong in [
+        "archive: [\"s3://key:hidden@b\"] }",
+        "archives: [s3://key:hidden@b",
+        "archives: \"s3://key:hidden@b\" }",
+    ] {
+        let text = refused(&fullnode(&format!("sync: {{ {wrong}\n")));
+        assert!(!text.contains("hidden"), "{text}");
+    }
+    let text = refused(&archives("7"));
+    assert!(text.contains("s3://BUCKET/PREFIX") || text.contains("sync.archives[0]"), "{text}");
+    let text = refused(&archives("\"s3://a/b\", \"s3://a/b\""));
+    assert!(text.contains("one archive is named twice"), "{text}");
+    let many: Vec<String> = (0..17).map(|i| format!("\"s3://bucket/{i}\"")).collect();
+    let text = refused(&archives(&many.join(", ")));
+    assert!(text.contains("17 archives are more than 16"), "{text}");
+}
+
 /// Goal: a number that the node would fail by is refused with its key, its line and what it may be, in every section.
 #[test]
 fn numbers_are_within_their_ranges() {

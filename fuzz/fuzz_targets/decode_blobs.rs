@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use slipstream_types::{Blob, BlobKind, Body, Delta, Genesis, Receipts};
 
-const KINDS: [BlobKind; 7] = [
+const KINDS: [BlobKind; 9] = [
     BlobKind::Body,
     BlobKind::Receipts,
     BlobKind::Delta,
@@ -13,6 +13,8 @@ const KINDS: [BlobKind; 7] = [
     BlobKind::Genesis,
     BlobKind::StateChunk,
     BlobKind::RangeDelta,
+    BlobKind::Piece,
+    BlobKind::CodePack,
 ];
 
 /// What the content encodes to again, if it decodes.
@@ -23,7 +25,11 @@ fn again(kind: BlobKind, content: &[u8]) -> Option<Vec<u8>> {
         BlobKind::Delta => Delta::decode(content).ok()?.content().ok(),
         BlobKind::Genesis => Genesis::decode(content).ok()?.content().ok(),
         // Hints have several encodings and a target of their own.
-        BlobKind::Hints | BlobKind::StateChunk | BlobKind::RangeDelta => None,
+        BlobKind::Hints
+        | BlobKind::StateChunk
+        | BlobKind::RangeDelta
+        | BlobKind::Piece
+        | BlobKind::CodePack => None,
     }
 }
 

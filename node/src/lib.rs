@@ -25,6 +25,7 @@
 
 mod addresses;
 pub mod api;
+mod archives;
 mod blocking;
 pub mod cli;
 pub mod clock;

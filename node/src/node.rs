@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Log, addresses,
     api::{self, Api, listener, metrics::Metrics, operator::Operator, starting::Starting},
+    archives::Archives,
     clock::SystemClock,
     error::NodeError,
     events::{Ring, tell_heads},
@@ -53,7 +54,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 15] = [
+const STOP_ORDER: [&str; 16] = [
     "api",
     "status",
     "events",
@@ -63,6 +64,7 @@ const STOP_ORDER: [&str; 15] = [
     "forwarder",
     "mesh",
     "sync",
+    "archives",
     "pool",
     "pruner",
     "scrub",
@@ -156,10 +158,11 @@ impl Node {
             .with_senders(pool.senders().clone())
             .with_saved(&store)?;
         let session = Arc::new(session);
+        let archives = Archives::new(&config.sync.archives, &store, &genesis, transport.clone());
         let follower = Follower::new(
             config.sync.clone(),
             store.clone(),
-            transport.clone(),
+            archives.clone(),
             session.clone(),
             config.waypoint,
             Duration::ZERO,
@@ -248,6 +251,7 @@ impl Node {
         router.open(services);
         let ledger = Arc::new(NodeLedger { store: store.clone(), follower: follower.clone() });
         tasks.spawn("mesh", |shutdown| broadcaster.run(ledger, shutdown));
+        tasks.spawn("archives", |shutdown| until_shutdown(archives.run(shutdown.clone()), shutdown));
         tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
         tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
         tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
-    Address, B256, Digest, Path, StateKey, StateValue,
+    Address, B256, CodecError, Digest, Path, StateKey, StateValue,
     bounded::BoundedVec,
     codec, limits,
     tree::{Leaf, StateRangeError, StateRangeProof},
@@ -103,14 +103,70 @@ impl ChunkBuilder {
         last: Path,
         prove: impl FnOnce(&Path, &Path) -> Result<StateRangeProof, StorageError>,
     ) -> Result<EncodedChunk, StorageError> {
-        let proof = codec::encode("range proof", &prove(&self.first, &last)?)?;
-        let mut content = Vec::with_capacity(ENDS_BYTES + COUNT_BYTES_MAX + self.rows.len() + proof.len());
-        content.extend_from_slice(&self.first.0);
+        let proof = prove(&self.first, &last)?;
+        Ok(EncodedChunk::new(Span { first: self.first, last }, self.count, &self.rows, &proof)?)
+    }
+}
+
+impl EncodedChunk {
+    /// The chunk of so many encoded rows, with the proof that they are all between its ends.
+    pub(crate) fn new(
+        span: Span,
+        count: usize,
+        rows: &[u8],
+        proof: &StateRangeProof,
+    ) -> Result<EncodedChunk, CodecError> {
+        let Span { first, last } = span;
+        let proof = codec::encode("range proof", proof)?;
+        let mut content = Vec::with_capacity(ENDS_BYTES + COUNT_BYTES_MAX + rows.len() + proof.len());
+        content.extend_from_slice(&first.0);
         content.extend_from_slice(&last.0);
-        put_count(&mut content, self.count);
-        content.extend_from_slice(&self.rows);
+        put_count(&mut content, count);
+        content.extend_from_slice(rows);
         content.extend_from_slice(&proof);
-        Ok(EncodedChunk { first: self.first, last, rows: self.count, row_bytes: self.rows.len(), content })
+        Ok(EncodedChunk { first, last, rows: count, row_bytes: rows.len(), content })
+    }
+}
+
+/// Encoded rows that were read: the leaf of each, and where it stands.
+pub(crate) struct ReadRows {
+    pub(crate) leaves: Vec<Leaf>,
+    /// Where each row begins, and where the last one ends.
+    pub(crate) bounds: Vec<u32>,
+}
+
+impl ReadRows {
+    /// The rows whose number stands at `at`.
+    pub(crate) fn read(content: &[u8], at: usize) -> Result<ReadRows, ChunkError> {
+        let (count, count_len) = take_count(&content[at..])?;
+        let mut at = at + count_len;
+        let mut keys = Vec::with_capacity(count.min(content.len() / ACCOUNT_BYTES));
+        let mut bounds = Vec::with_capacity(keys.capacity() + 1);
+        for index in 0..count {
+            bounds.push(at as u32);
+            let (key, len) = read_row(&content[at..], index)?;
+            keys.push(key);
+            at += len;
+        }
+        bounds.push(at as u32);
+        let value_hashes = StateValue::row_hashes(rows_within(content, &bounds));
+        let leaf = |(path, value_hash)| Leaf { path, value_hash };
+        let leaves = StateKey::paths(&keys).into_iter().zip(value_hashes).map(leaf).collect();
+        Ok(ReadRows { leaves, bounds })
+    }
+
+    /// Where the last row ends.
+    pub(crate) fn end(&self) -> usize {
+        self.bounds.last().map_or(0, |end| *end as usize)
+    }
+
+    /// Checks that they are sorted and stand in a span.
+    pub(crate) fn check_order(&self, span: Span) -> Result<(), StateRangeError> {
+        let inside = |leaf: &Leaf| span.first <= leaf.path && leaf.path <= span.last;
+        match self.leaves.is_sorted_by(|a, b| a.path < b.path) && self.leaves.iter().all(inside) {
+            true => Ok(()),
+            false => Err(StateRangeError::BadOrder),
+        }
     }
 }
 
@@ -144,31 +200,16 @@ impl VerifiedChunk {
         let (mut first, mut last) = (Path::MIN, Path::MIN);
         first.0.copy_from_slice(&ends[..32]);
         last.0.copy_from_slice(&ends[32..]);
-        let (count, count_len) = take_count(&content[ENDS_BYTES..])?;
-        let mut at = ENDS_BYTES + count_len;
-        let mut keys = Vec::with_capacity(count.min(content.len() / ACCOUNT_BYTES));
-        let mut bounds = Vec::with_capacity(keys.capacity() + 1);
-        for index in 0..count {
-            bounds.push(at as u32);
-            let (key, len) = read_row(&content[at..], index)?;
-            keys.push(key);
-            at += len;
-        }
-        bounds.push(at as u32);
-        let paths = StateKey::paths(&keys);
-        let value_hashes = StateValue::row_hashes(rows_within(&content, &bounds));
-        let leaf = |(&path, value_hash)| Leaf { path, value_hash };
-        let leaves: Vec<Leaf> = paths.iter().zip(value_hashes).map(leaf).collect();
-        let proof: StateRangeProof = codec::decode("range proof", &content[at..], usize::MAX)?;
-        let inside = |leaf: &Leaf| first <= leaf.path && leaf.path <= last;
-        if !leaves.is_sorted_by(|a, b| a.path < b.path) || !leaves.iter().all(inside) {
-            return Err(StateRangeError::BadOrder.into());
-        }
+        let rows = ReadRows::read(&content, ENDS_BYTES)?;
+        let proof: StateRangeProof = codec::decode("range proof", &content[rows.end()..], usize::MAX)?;
+        rows.check_order(Span { first, last })?;
+        let ReadRows { leaves, bounds } = rows;
         let tree = Tree::sketch(&leaves, &first, &last);
         // The proof asks for parts beside the ways to both ends, and there are nodes above those: nothing is read.
         proof.verify_subtrees(root, first, last, |prefix, bits| {
             tree.subtree(prefix, bits).unwrap_or_default()
         })?;
+        let paths = leaves.iter().map(|leaf| leaf.path).collect();
         Ok(VerifiedChunk { root, first, last, content, paths, tree, bounds })
     }
 
@@ -224,7 +265,7 @@ impl VerifiedChunk {
 }
 
 /// The rows between neighbouring bounds.
-fn rows_within<'a>(content: &'a [u8], bounds: &'a [u32]) -> impl Iterator<Item = &'a [u8]> {
+pub(crate) fn rows_within<'a>(content: &'a [u8], bounds: &'a [u32]) -> impl Iterator<Item = &'a [u8]> {
     bounds.array_windows().map(|[start, end]| &content[*start as usize..*end as usize])
 }
 
@@ -291,7 +332,7 @@ fn read_slot(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError
 }
 
 /// ULEB128, as BCS has it.
-fn put_count(bytes: &mut Vec<u8>, mut count: usize) {
+pub(crate) fn put_count(bytes: &mut Vec<u8>, mut count: usize) {
     while count >= 0x80 {
         bytes.push(count as u8 | 0x80);
         count >>= 7;

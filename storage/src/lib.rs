@@ -20,6 +20,8 @@
 //! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, for rows that are wrong.
 //! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
 //! * [`export_snapshot`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
+//! * [`Piece`], [`PieceMap`], [`CodePack`], [`Lineage`]: a snapshot in parts that are named by their hashes, and what shows that it is of a
+//!   ledger; for who keeps snapshots elsewhere.
 //!
 //! Who signs a certificate, what a delta should contain, and whether a blob's content is what its header says is for the
 //! callers: the store checks that what it is given continues what it holds (number, parent, accumulator, state root).
@@ -61,10 +63,12 @@ mod format;
 mod frontier;
 mod history;
 mod ledger;
+mod lineage;
 mod maintenance;
 mod memory_disk;
 mod nodes;
 mod open;
+mod pieces;
 mod place;
 mod provable;
 mod prune;
@@ -105,14 +109,16 @@ pub use config::{PruneConfig, StateHistory, StorageConfig};
 pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use disk::DiskRoom;
 pub use error::{
-    ChunkError, Damage, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError, RepairError, RestoreError,
-    RollbackError, StorageError,
+    ChunkError, Damage, PieceError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError, RepairError,
+    RestoreError, RollbackError, StorageError,
 };
-pub use export::{ExportError, ExportSummary, Trust, export_snapshot, import_snapshot, verify_export};
+pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export};
 pub use floors::KeptRange;
+pub use lineage::{Lineage, Mistrust, Trust};
 pub use maintenance::{ColumnStats, Maintenance, StoreStats};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
+pub use pieces::{CodePack, CodePackInfo, PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, PieceMap};
 pub use place::Place;
 pub use provable::ProvableState;
 pub use prune::{Pruned, PrunedKind};

@@ -59,12 +59,12 @@ impl Place {
     }
 
     /// Whether a path is in it.
-    pub(crate) fn contains(&self, path: &Path) -> bool {
+    pub fn contains(&self, path: &Path) -> bool {
         self.path.common_bits(path) >= self.bits()
     }
 
     /// Its first and its last path.
-    pub(crate) fn span(&self) -> Span {
+    pub fn span(&self) -> Span {
         let last = (self.bits()..PATH_BITS.into()).fold(self.path, |path, bit| path.with_bit(bit));
         Span { first: self.path, last }
     }

@@ -99,7 +99,7 @@ pub(crate) fn blob_column(kind: BlobKind) -> Option<Column> {
         BlobKind::Receipts => Some(Column::Receipts),
         BlobKind::Delta => Some(Column::Deltas),
         BlobKind::Hints => Some(Column::Hints),
-        BlobKind::StateChunk | BlobKind::RangeDelta => None,
+        BlobKind::StateChunk | BlobKind::RangeDelta | BlobKind::Piece | BlobKind::CodePack => None,
     }
 }
 

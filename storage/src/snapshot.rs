@@ -22,11 +22,15 @@ use crate::{
     error::StorageError,
     frontier,
     schema::{self, HEAD_KEY, HeadRecord},
+    spans::Span,
     state::{
         Tree,
         load::{ColumnRows, load_tree},
     },
 };
+
+/// What is done with a row at a path; whether to go on.
+type VisitRow<'a> = dyn FnMut(Path, &[u8]) -> Result<ControlFlow<()>, StorageError> + 'a;
 
 /// What a snapshot is of.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -160,6 +164,14 @@ impl Snapshot {
             let _ = visit(finish(rest, last, &mut leaves)?)?;
         }
         Ok(())
+    }
+
+    /// The rows of a span as they are stored, by ascending path.
+    pub(crate) fn scan_rows(&self, span: Span, visit: &mut VisitRow<'_>) -> Result<(), StorageError> {
+        self.own(self.reader.scan(self.column, &span.first.0, Direction::Up, &mut |path, row| {
+            let path = Path(schema::decode_digest(path)?.0);
+            if path > span.last { Ok(ControlFlow::Break(())) } else { visit(path, row) }
+        }))
     }
 
     /// Proves what the state holds from `first` to `last` to somebody who has these rows.

@@ -80,7 +80,11 @@ impl Store {
         self.0.frontiers.as_ref().map(|frontiers| frontiers.dir().to_owned())
     }
 
-    pub(crate) fn has_code(&self, hash: &Digest) -> Result<bool, StorageError> {
+    /// Whether code with this Keccak-256 is stored.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn has_code(&self, hash: &Digest) -> Result<bool, StorageError> {
         Ok(self.0.backend.get(Column::Codes, &hash.0)?.is_some())
     }
 

@@ -3,6 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::{Deserialize, Serialize};
+use slipstream_archive::Location;
 
 /// How a fullnode follows the ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -83,6 +84,11 @@ pub struct SyncConfig {
     /// differ, and goes on; a second time at the same batch it stops, because then it is this program
     /// ([operations.md](operations.md)). `off`: it stops at once.
     pub repair: RepairMode,
+    /// [Archives of snapshots](operations.md#snapshots-in-object-storage), as `["s3://BUCKET/PREFIX", "https://HOST/PATH",
+    /// "file:///DIR"]`, at most 16: each is asked for snapshots, rows and code as a peer that has nothing else, while its newest
+    /// snapshot is ahead. So nodes start without loading any other. Nothing in it is trusted: what it sends is proved against what
+    /// validators signed, and one that lies is banned. Credentials come from the environment, never from the URL.
+    pub archives: Vec<Location>,
     /// MiB of ranges under way between the network and the commit: what a link of 1 Gbit/s brings in half a second. More helps only
     /// where links are longer or faster.
     pub buffer_mib: NonZeroU32,
@@ -123,6 +129,7 @@ impl Default for SyncConfig {
             forbid: Vec::new(),
             audit: 0.0,
             repair: RepairMode::Auto,
+            archives: Vec::new(),
             buffer_mib: NonZeroU32::new(64).expect("not zero"),
             serve_cache_mib: 128,
             serve_peer_mib_per_second: NonZeroU32::new(256).expect("not zero"),

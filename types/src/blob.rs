@@ -35,6 +35,10 @@ pub enum BlobKind {
     StateChunk = 6,
     /// A chunk of a range delta.
     RangeDelta = 7,
+    /// The rows of one subtree of a state.
+    Piece = 8,
+    /// Contract codes whose hashes share their first bits.
+    CodePack = 9,
 }
 
 impl BlobKind {
@@ -47,6 +51,7 @@ impl BlobKind {
             BlobKind::Hints => limits::HINTS_BYTES_MAX,
             BlobKind::Genesis => limits::GENESIS_BYTES_MAX,
             BlobKind::StateChunk | BlobKind::RangeDelta => limits::DELTA_BYTES_MAX,
+            BlobKind::Piece | BlobKind::CodePack => limits::PIECE_BYTES_MAX,
         }
     }
 
@@ -60,6 +65,8 @@ impl BlobKind {
             BlobKind::Genesis => "genesis",
             BlobKind::StateChunk => "state chunk",
             BlobKind::RangeDelta => "range delta chunk",
+            BlobKind::Piece => "piece",
+            BlobKind::CodePack => "code pack",
         }
     }
 }

@@ -39,6 +39,9 @@ pub const FORK_NAME_BYTES_MAX: usize = 32;
 pub const PROOF_SIDE_MAX: usize = 256;
 /// Headers in one range proof.
 pub const HEADERS_MAX: usize = 16_384;
+/// Uncompressed bytes of a piece of a state, or of a pack of codes: 1 MiB of them, after their number. An archive makes who reads it
+/// allocate no more at once.
+pub const PIECE_BYTES_MAX: usize = (1 << 20) + 5;
 /// Rows of one state chunk.
 pub const STATE_CHUNK_ROWS_MAX: usize = 65_536;
 /// Accounts in a genesis file.

@@ -197,6 +197,7 @@ fn the_schema_agrees_with_the_node() {
             "network: {{ peers: [\"{peer}@192.0.2.7:7400\", \"{peer}@[::1]:7400\", \"{peer}@a.example:7400\"] }}"
         ),
         "sync: { audit: 0.5, forbid: [snapshot], repair: off }",
+        "sync: { archives: [\"s3://bucket\", \"https://a.example/x@y\", \"file:///a b\"] }",
         "preset: light",
     ] {
         assert_eq!(problems(&validator, &value(good)), Vec::<String>::new(), "{good}");
@@ -209,6 +210,8 @@ fn the_schema_agrees_with_the_node() {
         ("sync: { mod: auto }", "/sync"),
         ("sync: { mode: fast }", "/sync/mode"),
         ("sync: { audit: 1.5 }", "/sync/audit"),
+        ("sync: { archives: [\"gs://bucket\"] }", "/sync/archives/0"),
+        ("sync: { archives: [\"s3://bucket/x?signature=abc\"] }", "/sync/archives/0"),
         ("storage: { state_history: some }", "/storage/state_history"),
         ("storage: { prune: { bodies: 7w } }", "/storage/prune/bodies"),
         ("storage: { snapshots_kept: 1001 }", "/storage/snapshots_kept"),

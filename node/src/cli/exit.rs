@@ -9,6 +9,7 @@ use std::{
 };
 
 use miette::{Diagnostic, Report, Result};
+use slipstream_archive::ArchiveError;
 use slipstream_config::ConfigError;
 use slipstream_consensus::{ConsensusError, RecordError};
 use slipstream_executor::ExecuteError;
@@ -91,6 +92,9 @@ fn known(error: &(dyn Error + 'static)) -> Option<Exit> {
             _ => None,
         };
     }
+    if let Some(error) = error.downcast_ref::<ArchiveError>() {
+        return of_archive(error);
+    }
     if let Some(error) = error.downcast_ref::<LockError>() {
         return of_lock(error);
     }
@@ -112,6 +116,18 @@ fn known(error: &(dyn Error + 'static)) -> Option<Exit> {
         || error.is::<ScheduleFileError>()
         || error.is::<ScheduleError>();
     configured.then_some(Exit::Config)
+}
+
+fn of_archive(error: &ArchiveError) -> Option<Exit> {
+    match error {
+        ArchiveError::Damaged { .. } | ArchiveError::Pieces(_) => Some(Exit::Data),
+        ArchiveError::Untrusted { .. } | ArchiveError::OtherLedger { .. } => Some(Exit::Config),
+        ArchiveError::Store { .. } | ArchiveError::TooSlow { .. } => Some(Exit::TryAgain),
+        ArchiveError::Location(_) => Some(Exit::Usage),
+        ArchiveError::Storage(error) => of_storage(error),
+        ArchiveError::Thread(_) => Some(Exit::Bug),
+        _ => None,
+    }
 }
 
 fn of_node(error: &NodeError) -> Option<Exit> {

@@ -2,6 +2,7 @@
 
 mod access;
 mod advice;
+mod archive;
 mod ask;
 mod config;
 mod db;

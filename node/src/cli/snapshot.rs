@@ -1,9 +1,14 @@
-//! `slipstream snapshot`: snapshots of a node that does not run, and exports of them. A running node lists its own.
+//! `slipstream snapshot`: snapshots of a node that does not run, and exports of them. A running node lists its own. What is exported to,
+//! and read from, is a directory or an archive ([`super::archive`]).
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, Subcommand};
 use miette::{Result, bail};
+use slipstream_archive::Location;
 use slipstream_config::NodeConfig;
 use slipstream_storage::{
     ExportSummary, StorageError, Store, Trust, export_snapshot, import_snapshot, verify_export,
@@ -13,25 +18,50 @@ use slipstream_types::{BatchNumber, Waypoint};
 use super::{
     access::{self, Access},
     advice::advised,
+    archive,
     ask::{ask, parse},
     exit::OrFail as _,
     output::print,
-    source::ConfigArgs,
+    source::{ConfigArgs, OverrideArgs},
 };
 use crate::{api::inspect::SnapshotEntry, genesis_file, lock::DataLock, node::DATABASE, schedule_file};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SnapshotCommand {
-    /// Show the snapshots in a data directory
-    List(SnapshotArgs),
+    /// Show the snapshots in a data directory, or in an archive
+    List(ListArgs),
     /// Make a snapshot of the last batch, which must have a certificate
     Create(SnapshotArgs),
-    /// Write a snapshot into a new directory, from which another node can be started
+    /// Write a snapshot into a new directory, or add it to an archive: other nodes can be started from there
     Export(ExportArgs),
-    /// Start an empty data directory from an export, without any peer
+    /// Start an empty data directory from an export or an archive, without any peer
     Import(ImportArgs),
-    /// Check an export against a waypoint or a genesis; no data directory is needed
+    /// Check an export, or a snapshot of an archive, against a waypoint or a genesis; no data directory is needed
     Verify(VerifyArgs),
+    /// Take old snapshots out of an archive, and delete what no snapshot has needed for 48 hours
+    Prune(PruneArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// The node's configuration file
+    #[arg(long, value_name = "FILE", required_unless_present = "archive")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+    /// The archive: s3://BUCKET/PREFIX, https://HOST/PATH or file:///DIR
+    #[arg(value_name = "URL", conflicts_with_all = ["config", "sets", "instance"])]
+    archive: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PruneArgs {
+    /// How many of the newest snapshots stay
+    #[arg(long, value_name = "COUNT")]
+    keep: NonZeroUsize,
+    /// The archive: s3://BUCKET/PREFIX or file:///DIR
+    #[arg(value_name = "URL")]
+    archive: String,
 }
 
 #[derive(Debug, Args)]
@@ -47,8 +77,9 @@ pub(super) struct ExportArgs {
     /// The batch of the snapshot; the newest if it is left out
     #[arg(long, value_name = "NUMBER")]
     batch: Option<u64>,
-    /// A directory that is empty or does not exist
-    dir: PathBuf,
+    /// A directory that is empty or does not exist; or an archive: s3://BUCKET/PREFIX or file:///DIR
+    #[arg(value_name = "DIR|URL")]
+    to: String,
 }
 
 #[derive(Debug, Args)]
@@ -58,8 +89,19 @@ pub(super) struct ImportArgs {
     /// The waypoint NUMBER:0xHASH of the export's batch; otherwise the configuration's waypoint and genesis are trusted
     #[arg(long)]
     waypoint: Option<Waypoint>,
-    /// The export
-    dir: PathBuf,
+    #[command(flatten)]
+    from: FromArgs,
+}
+
+/// Where a snapshot is taken from.
+#[derive(Debug, Args)]
+pub(super) struct FromArgs {
+    /// The batch of the snapshot in an archive; the newest if it is left out
+    #[arg(long, value_name = "NUMBER")]
+    batch: Option<u64>,
+    /// The export; or an archive: s3://BUCKET/PREFIX, https://HOST/PATH or file:///DIR
+    #[arg(value_name = "DIR|URL")]
+    from: String,
 }
 
 #[derive(Debug, Args)]
@@ -70,8 +112,22 @@ pub(super) struct VerifyArgs {
     /// The ledger's genesis file
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
-    /// The export
-    dir: PathBuf,
+    #[command(flatten)]
+    from: FromArgs,
+}
+
+impl FromArgs {
+    fn place(&self) -> Result<Place> {
+        let place = Place::of(&self.from)?;
+        if let (Place::Dir(dir), Some(_)) = (&place, self.batch) {
+            bail!("{} is an export, which has one snapshot: leave --batch out", dir.display());
+        }
+        Ok(place)
+    }
+
+    fn number(&self) -> Option<BatchNumber> {
+        self.batch.map(BatchNumber::new)
+    }
 }
 
 pub(super) fn snapshot(command: &SnapshotCommand) -> Result<()> {
@@ -81,15 +137,23 @@ pub(super) fn snapshot(command: &SnapshotCommand) -> Result<()> {
         SnapshotCommand::Export(args) => export(args),
         SnapshotCommand::Import(args) => import(args),
         SnapshotCommand::Verify(args) => verify(args),
+        SnapshotCommand::Prune(args) => archive::prune(&archive::location(&args.archive)?, args.keep),
     }
 }
 
-fn list(args: &SnapshotArgs) -> Result<()> {
-    let config = args.source.load()?;
-    let snapshots: Vec<SnapshotEntry> = match access::look(&config)? {
+fn list(args: &ListArgs) -> Result<()> {
+    match (&args.config, &args.archive) {
+        (_, Some(url)) => archive::list(&archive::location(url)?),
+        (Some(config), None) => list_own(&args.overrides.load(config)?.config),
+        (None, None) => bail!("give --config FILE, or the URL of an archive"),
+    }
+}
+
+fn list_own(config: &NodeConfig) -> Result<()> {
+    let snapshots: Vec<SnapshotEntry> = match access::look(config)? {
         Access::Running(authority) => parse(&ask(&authority, "/v1/snapshots")?)?,
         Access::Stopped(_lock) => {
-            let store = advised(open(&config), config.role)?;
+            let store = advised(open(config), config.role)?;
             store.snapshots().iter().map(SnapshotEntry::of).collect()
         }
     };
@@ -107,16 +171,23 @@ fn create(args: &SnapshotArgs) -> Result<()> {
 }
 
 fn export(args: &ExportArgs) -> Result<()> {
+    let to = Place::of(&args.to)?;
     let (config, _lock, store) = open_stopped(&args.node)?;
     let newest = store.snapshots().first().map(|info| info.number);
     let Some(number) = args.batch.map(BatchNumber::new).or(newest) else {
         bail!("there is no snapshot to export: make one with `slipstream snapshot create`");
     };
-    let summary = advised(export_snapshot(&store, number, &args.dir), config.role)?;
-    print(&described("exported", &summary, &args.dir))
+    match to {
+        Place::Dir(dir) => {
+            let summary = advised(export_snapshot(&store, number, &dir), config.role)?;
+            print(&described("exported", &summary, &dir))
+        }
+        Place::Archive(location) => archive::export(&store, number, &location, config.role),
+    }
 }
 
 fn import(args: &ImportArgs) -> Result<()> {
+    let from = args.from.place()?;
     let config = args.node.source.load()?;
     let trust = trust(args.waypoint.or(config.waypoint), config.genesis.as_deref())?;
     let _lock = access::take(&config)?;
@@ -124,15 +195,44 @@ fn import(args: &ImportArgs) -> Result<()> {
     if let Some(path) = &config.schedule {
         store.follow_schedule(schedule_file::load(path).or_fail()?).or_fail()?;
     }
-    let summary = advised(import_snapshot(&store, &args.dir, &trust), config.role)?;
+    let done = match from {
+        Place::Dir(dir) => {
+            let summary = advised(import_snapshot(&store, &dir, &trust), config.role)?;
+            described("imported", &summary, &dir)
+        }
+        Place::Archive(location) => {
+            archive::import(&store, &location, args.from.number(), &trust, config.role)?
+        }
+    };
     store.close();
-    print(&described("imported", &summary, &args.dir))
+    print(&done)
 }
 
 fn verify(args: &VerifyArgs) -> Result<()> {
+    let from = args.from.place()?;
     let trust = trust(args.waypoint, args.genesis.as_deref())?;
-    let summary = verify_export(&args.dir, &trust).or_fail()?;
-    print(&described("verified", &summary, &args.dir))
+    match from {
+        Place::Dir(dir) => {
+            let summary = verify_export(&dir, &trust).or_fail()?;
+            print(&described("verified", &summary, &dir))
+        }
+        Place::Archive(location) => archive::verify(&location, args.from.number(), &trust),
+    }
+}
+
+/// Where an export is.
+enum Place {
+    Dir(PathBuf),
+    Archive(Location),
+}
+
+impl Place {
+    fn of(text: &str) -> Result<Place> {
+        match Location::is_meant(text) {
+            true => Ok(Place::Archive(archive::location(text)?)),
+            false => Ok(Place::Dir(text.into())),
+        }
+    }
 }
 
 fn trust(waypoint: Option<Waypoint>, genesis: Option<&Path>) -> Result<Trust> {

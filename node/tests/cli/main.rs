@@ -1,6 +1,7 @@
 //! The real binary, as an operator meets it.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod archive;
 mod born;
 mod chain;
 mod config;
@@ -15,6 +16,9 @@ mod offline;
 mod openapi;
 mod operator;
 mod process;
+#[allow(dead_code, reason = "its faults are those of the archive's own tests")]
+#[path = "../../../archive/tests/it/server.rs"]
+mod server;
 mod shell;
 mod socket;
 mod status;

@@ -59,7 +59,7 @@ fn head(node: &Running) -> u64 {
 
 /// The directory that a validator leaves whose first batches are large: those lie in files of their own, because the node was
 /// started again after them.
-fn left_by_a_node() -> Chain {
+pub(crate) fn left_by_a_node() -> Chain {
     let chain = Chain::new();
     chain.configure(&format!("{QUICK}{KEEPING}"));
     let node = Running::start(&chain);
@@ -94,7 +94,7 @@ fn line<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
 }
 
 /// The text between a word and the next blank or line's end.
-fn after<'a>(text: &'a str, word: &str) -> &'a str {
+pub(crate) fn after<'a>(text: &'a str, word: &str) -> &'a str {
     let (_, rest) = text.split_once(word).unwrap_or_else(|| panic!("{word} is not in: {text}"));
     rest.split_whitespace().next().unwrap()
 }
@@ -203,7 +203,7 @@ fn a_snapshot_goes_from_node_to_node_by_files() {
 }
 
 /// A fullnode's directory that knows nothing but a waypoint, and a peer that does not run.
-fn newcomer(chain: &Chain, waypoint: &str) -> Chain {
+pub(crate) fn newcomer(chain: &Chain, waypoint: &str) -> Chain {
     let other = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
     keys::create(&other.path("node.key")).unwrap();
     let peer = keys::load(&chain.path("node.key")).unwrap().public();

@@ -1,5 +1,6 @@
 //! [`StorageError`], and the errors of each kind of work, which are variants of it.
 
+mod pieces;
 mod range_delta;
 mod repair;
 mod restore;
@@ -12,6 +13,7 @@ use slipstream_types::{
     schedule::ScheduleError,
 };
 
+pub use pieces::PieceError;
 pub use range_delta::RangeDeltaError;
 pub use repair::RepairError;
 pub use restore::{ChunkError, RestoreError};

@@ -3,18 +3,17 @@
 use std::{collections::BTreeMap, path::Path as FilePath};
 
 use rayon::prelude::*;
-use slipstream_types::BatchNumber;
 
 use super::{
-    ChunkEntry, ExportError, ExportSummary, MANIFEST, Manifest, check::Export, check::Trust, codes_path,
-    write::summary,
+    ChunkEntry, ExportError, ExportSummary, MANIFEST, Manifest, check::Export, codes_path, write::summary,
 };
 use crate::{
     error::{RestoreError, StorageError},
+    lineage::Trust,
     restore::Restore,
     spans::Span,
     store::Store,
-    takeover::{Ancestry, Takeover},
+    takeover::Takeover,
 };
 
 /// Checks an export and makes it the state of a store that is empty or holds nothing but the same genesis. One that was
@@ -23,20 +22,15 @@ use crate::{
 /// # Errors
 /// [`ExportError::NotFresh`], or the first file that is not accepted; the head has not moved then.
 pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<ExportSummary, ExportError> {
-    if store.is_initialized() {
-        let head = store.head()?.header.number;
-        if head > BatchNumber::GENESIS {
-            return Err(ExportError::NotFresh { head });
-        }
+    if let Some(head) = store.head_behind_genesis()? {
+        return Err(ExportError::NotFresh { head });
     }
     let export = Export::open(dir, trust)?;
-    store.initialize(&export.genesis)?;
-    export.manifest.epoch_ends.iter().try_for_each(|end| store.put_epoch_end(end))?;
-    let restore = store.restore(&export.target()?)?;
+    let Manifest { lineage, genesis_proof, .. } = &export.manifest;
+    let restore = lineage.begin(store, &export.genesis)?;
     import_rows(&export, &restore)?;
     let codes = import_codes(&export, store, &restore, dir)?;
-    let Manifest { headers, headers_proof, genesis_proof, .. } = &export.manifest;
-    let finished = restore.finish(&Ancestry { headers, proof: headers_proof, genesis_proof });
+    let finished = lineage.finish(&restore, genesis_proof);
     finished.map_err(|error| match error {
         StorageError::Restore(error) => ExportError::damaged(&dir.join(MANIFEST), error),
         error => error.into(),
@@ -46,10 +40,6 @@ pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<E
 
 /// The parts of the paths side by side, each in order, so that its rows become a few large files.
 fn import_rows(export: &Export, restore: &Restore) -> Result<(), ExportError> {
-    // Nothing in an older target's column is of use here: the files have it all.
-    while let Some(span) = restore.unchecked(1)?.pop() {
-        restore.check_range(span, &Default::default())?;
-    }
     let mut ranges: BTreeMap<u8, Vec<&ChunkEntry>> = BTreeMap::new();
     for entry in &export.manifest.chunks {
         ranges.entry(entry.range).or_default().push(entry);

@@ -20,12 +20,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Certificate, Digest, Path, Waypoint, accumulator::AccumulatorRangeProof,
-    bounded::BoundedVec, delta::Code,
+    BatchNumber, Digest, Path, Waypoint, accumulator::AccumulatorRangeProof, bounded::BoundedVec, delta::Code,
 };
 
-use crate::{error::StorageError, restore::RESTORE_HEADERS_MAX};
-pub use check::{Trust, verify_export};
+use crate::{error::StorageError, lineage::Lineage};
+pub use check::verify_export;
 pub use import::import_snapshot;
 pub use write::export_snapshot;
 
@@ -37,8 +36,6 @@ const GENESIS: &str = "genesis";
 const FILES_MAX: usize = 1 << 22;
 /// Bytes of a manifest: that many files and the rest.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
-/// Epochs before the snapshot's own: their ends are a few KB each.
-const EPOCH_ENDS_MAX: usize = 65_536;
 /// Codes in one file.
 const CODES_MAX: usize = 4_096;
 /// Bytes of one file of codes: more than 4 MiB end it, and one more code may still come.
@@ -48,13 +45,7 @@ const CODES_BYTES_MAX: usize = 5 << 20;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Manifest {
     version: u32,
-    certificate: Certificate,
-    /// Of all epochs before its own, in order: they lead from the validators of the genesis to those that signed it.
-    epoch_ends: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
-    /// The headers up to the snapshot's own, as far as BLOCKHASH looks back.
-    headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
-    /// That they stand where they say in the certified ledger.
-    headers_proof: AccumulatorRangeProof,
+    lineage: Lineage,
     genesis: FileEntry,
     /// That the genesis is the ledger's first batch.
     genesis_proof: AccumulatorRangeProof,

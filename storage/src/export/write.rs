@@ -5,17 +5,17 @@ use std::{collections::BTreeSet, fs, io::Write as _, ops::ControlFlow, path::Pat
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use slipstream_types::{
-    BatchNumber, Blob, BlobKind, Digest, Epoch, Waypoint, bounded::BoundedVec, codec, delta::Code,
+    BatchNumber, Blob, BlobKind, Digest, Waypoint, bounded::BoundedVec, codec, delta::Code,
 };
 
 use super::{
-    CODES_MAX, ChunkEntry, CodeFile, EPOCH_ENDS_MAX, ExportError, ExportSummary, FileEntry, GENESIS,
-    MANIFEST, Manifest, VERSION, chunk_path, codes_path, file_digest,
+    CODES_MAX, ChunkEntry, CodeFile, ExportError, ExportSummary, FileEntry, GENESIS, MANIFEST, Manifest,
+    VERSION, chunk_path, codes_path, file_digest,
 };
 use crate::{
     chunk::{EncodedChunk, code_hashes},
     error::StorageError,
-    restore::RESTORE_HEADERS_MAX,
+    lineage::Lineage,
     snapshot::Snapshot,
     spans::{Span, Spans},
     store::Store,
@@ -65,9 +65,9 @@ pub fn export_snapshot(
 pub(super) fn summary(manifest: &Manifest, codes: u64) -> ExportSummary {
     let files = manifest.chunks.iter().map(|chunk| &chunk.file).chain(&manifest.codes);
     ExportSummary {
-        number: manifest.certificate.info.number,
-        waypoint: Waypoint::of(&manifest.certificate.info),
-        state_root: manifest.certificate.info.state_root,
+        number: manifest.lineage.info().number,
+        waypoint: Waypoint::of(manifest.lineage.info()),
+        state_root: manifest.lineage.info().state_root,
         rows: manifest.chunks.iter().map(|chunk| u64::from(chunk.rows)).sum(),
         chunks: manifest.chunks.len(),
         codes,
@@ -146,29 +146,10 @@ fn manifest(
     chunks: Vec<ChunkEntry>,
     codes: Vec<FileEntry>,
 ) -> Result<Manifest, ExportError> {
-    let number = snapshot.info().number;
-    let leaves = number.leaves();
-    // A store that was restored has fewer headers than BLOCKHASH could ask for.
-    let mut first = number;
-    while first > BatchNumber::GENESIS && number.since(first) + 1 < RESTORE_HEADERS_MAX as u64 {
-        if store.header(first.before(1))?.is_none() {
-            break;
-        }
-        first = first.before(1);
-    }
-    let headers = store.headers(first, (number.since(first) + 1) as usize)?;
-    let headers_proof = store.header_range_proof(leaves, first, headers.len())?;
-    let genesis = store.blob(BlobKind::Genesis, BatchNumber::GENESIS)?.ok_or(StorageError::NotInitialized)?;
-    let genesis_proof = store.header_range_proof(leaves, BatchNumber::GENESIS, 1)?;
-    let certificate = snapshot.info().certificate.clone();
-    let epochs = usize::try_from(certificate.info.epoch.0).unwrap_or(usize::MAX).min(EPOCH_ENDS_MAX + 1);
-    let epoch_ends = store.epoch_ends(Epoch(0), epochs)?;
+    let (genesis, genesis_proof) = Lineage::genesis_of(store, snapshot.info())?;
     Ok(Manifest {
         version: VERSION,
-        certificate,
-        epoch_ends: BoundedVec::new(epoch_ends).map_err(StorageError::from)?,
-        headers: BoundedVec::new(headers).map_err(StorageError::from)?,
-        headers_proof,
+        lineage: Lineage::of(store, snapshot.info())?,
         genesis: write_file(&dir.join(GENESIS), genesis.as_bytes())?,
         genesis_proof,
         chunks: BoundedVec::new(chunks).map_err(StorageError::from)?,

@@ -56,12 +56,15 @@ impl Restore {
     }
 
     /// Whether rows between two paths are missing.
-    pub(crate) fn is_missing(&self, span: Span) -> bool {
+    pub fn is_missing(&self, span: Span) -> bool {
         !self.progress.lock().todo.within(span).is_empty()
     }
 
     /// Adds those rows of a chunk that are missing, wherever it starts.
-    pub(crate) fn fill(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
+    ///
+    /// # Errors
+    /// [`RestoreError::OtherRoot`]; nothing of the chunk is stored then.
+    pub fn fill(&self, chunk: VerifiedChunk) -> Result<(), StorageError> {
         self.admit(chunk, |_| Ok(()))
     }
 

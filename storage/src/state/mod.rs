@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use slipstream_types::{Digest, Path, tree::Leaf};
 
+pub(crate) use node::lift_hash;
 pub(crate) use shape::Shape;
 pub(crate) use tree::Tree;
 

@@ -126,7 +126,7 @@ pub(super) fn first_nibble(a: &Path, b: &Path) -> usize {
 }
 
 /// The hash at bit `to` of a subtree of two leaves or more, which at bit `from` is all there is.
-pub(super) fn lift_hash(hash: Digest, path: &Path, from: usize, to: usize) -> Digest {
+pub(crate) fn lift_hash(hash: Digest, path: &Path, from: usize, to: usize) -> Digest {
     let lifted = (to..from).rev().fold(Subtree::Inner(hash), |subtree, bit| match path.bit(bit) {
         false => Subtree::parent(subtree, Subtree::Empty),
         true => Subtree::parent(Subtree::Empty, subtree),

@@ -42,7 +42,7 @@ pub(super) enum Key {
 /// What a peer must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Needs {
-    /// A certified head as high as this.
+    /// A certified head as high as this, and some of the batches up to it.
     Head(BatchNumber),
     /// A batch in a mode.
     Batch(RangeMode, BatchNumber),
@@ -55,7 +55,7 @@ pub(super) enum Needs {
 impl Needs {
     pub(super) fn fits(self, peer: &Candidate) -> bool {
         match self {
-            Needs::Head(number) => peer.head >= number,
+            Needs::Head(number) => peer.head >= number && peer.keeps_batches(),
             Needs::Batch(mode, number) => peer.serves(mode, number),
             Needs::Snapshot(number) => peer.offers(number),
             Needs::RangeDelta(from, number) => {

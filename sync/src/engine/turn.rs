@@ -295,7 +295,8 @@ impl Engine {
         if let Some(ends) = self.survey_ends() {
             return now < ends && self.streams.is_wanted(&Key::Survey);
         }
-        let Some(target) = candidates.iter().map(|peer| peer.head).max() else { return false };
+        let keeping = candidates.iter().filter(|peer| peer.keeps_batches());
+        let Some(target) = keeping.map(|peer| peer.head).max() else { return false };
         if target.since(self.head) <= SURVEY_HEADERS {
             return false;
         }

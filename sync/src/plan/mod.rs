@@ -64,6 +64,11 @@ impl Candidate {
         self.head >= number && from.is_some_and(|from| from <= number)
     }
 
+    /// Whether it keeps any batches. Who keeps none has no headers but those of its snapshots: an archive, for one.
+    pub fn keeps_batches(&self) -> bool {
+        self.replay_from.is_some() || self.range_delta_from.is_some()
+    }
+
     /// Whether it has a snapshot.
     pub fn offers(&self, number: BatchNumber) -> bool {
         self.snapshots.iter().any(|offered| offered.number == number)

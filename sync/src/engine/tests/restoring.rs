@@ -36,6 +36,29 @@ fn offer_headers_and_first_rows_are_asked_for_at_once() {
     rig.blames_nobody();
 }
 
+/// Goal: who keeps no batches, as an archive of snapshots, is not asked for the last headers: it would have to refuse.
+#[test]
+fn who_keeps_no_batches_is_not_asked_for_their_sizes() {
+    let is_survey =
+        |request: &Request| matches!(request, Request::Headers { first, last } if last.since(*first) == 63);
+    let archive = || pruned(FAR).offering(FAR, 100, 8_000);
+    let mut rig = Node::new(Mode::Auto, 0).rig_on(long_chain()).peer(A, archive());
+    let asked = rig.step().asked(A);
+    assert!(
+        asked.iter().any(|request| matches!(request, Request::Offer { .. })),
+        "nobody is waited for: {asked:?}"
+    );
+    assert!(!asked.into_iter().any(is_survey));
+
+    // Its head is as high as another peer's, which is late.
+    let rig = Node::new(Mode::Auto, 0).rig_on(long_chain());
+    let mut rig = rig.peer(B, serves(1..=FAR - 1)).peer(A, archive());
+    assert!(rig.step().asked(B).into_iter().any(is_survey));
+    rig.until(Timer::Hedge);
+    assert!(!rig.asked(A).into_iter().any(is_survey));
+    rig.blames_nobody();
+}
+
 /// Goal: what comes before it can be checked is kept and not asked for again.
 #[test]
 fn rows_that_come_before_the_offer_are_kept() {

@@ -1,0 +1,149 @@
+//! [`ArchiveError`].
+
+use std::time::Duration;
+
+use slipstream_storage::{Mistrust, PieceError, StorageError};
+use slipstream_types::BatchNumber;
+
+use crate::location::{BadLocation, Location};
+
+/// Why something was not done with an archive.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// Not the URL of an archive.
+    #[error(transparent)]
+    Location(#[from] BadLocation),
+    /// The archive's store did not do what was asked. It was asked several times where that can help.
+    #[error("cannot {action} {name} of {location}: {source}")]
+    Store {
+        /// What was tried.
+        action: &'static str,
+        /// The object, or what its name begins with.
+        name: String,
+        /// The archive.
+        location: Location,
+        /// Why not.
+        #[source]
+        source: Box<object_store::Error>,
+    },
+    /// The archive cannot be opened at all.
+    #[error("cannot open the archive {location}: {source}")]
+    Open {
+        /// The archive.
+        location: Location,
+        /// Why not.
+        #[source]
+        source: object_store::Error,
+    },
+    /// An object that is not what it should be.
+    #[error("{name} of {location} is not accepted: {reason}; take another snapshot or another archive")]
+    Damaged {
+        /// The object.
+        name: String,
+        /// The archive.
+        location: Location,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A snapshot of another ledger, or none that can be told from one.
+    #[error("{name} of {location} is not of the trusted ledger: {mistrust}")]
+    Untrusted {
+        /// The manifest.
+        name: String,
+        /// The archive.
+        location: Location,
+        /// What does not fit.
+        mistrust: Mistrust,
+    },
+    /// No such snapshot.
+    #[error("{location} has no snapshot{}: `slipstream snapshot list {location}` shows those there are", of_batch(*number))]
+    NoSnapshot {
+        /// The archive.
+        location: Location,
+        /// The batch, if one was asked for.
+        number: Option<BatchNumber>,
+    },
+    /// The store has no such snapshot.
+    #[error("there is no snapshot of batch {number}: `slipstream snapshot list` shows those there are")]
+    NotInStore {
+        /// The batch.
+        number: BatchNumber,
+    },
+    /// Two ledgers in one archive would take each other's snapshots for old ones.
+    #[error("{location} holds snapshots of another ledger ({name}): export to another prefix")]
+    OtherLedger {
+        /// The archive.
+        location: Location,
+        /// The genesis object that is there.
+        name: String,
+    },
+    /// An archive that is read by HTTP.
+    #[error("{location} can only be read: write to the bucket behind it, by its s3:// URL")]
+    ReadOnly {
+        /// The archive.
+        location: Location,
+    },
+    /// So much is there that a listing is not one of this program's archive.
+    #[error("{location} has more than {max} objects under {name}: that is no archive of this program")]
+    TooMany {
+        /// The archive.
+        location: Location,
+        /// What their names begin with.
+        name: &'static str,
+        /// The limit.
+        max: usize,
+    },
+    /// What the export relied on may be gone by now.
+    #[error(
+        "the export took {} hours, and none may take more than {} hours: run it again, it goes on with what is uploaded",
+        hours(*took),
+        hours(*max)
+    )]
+    TooSlow {
+        /// How long it took.
+        took: Duration,
+        /// How long it may take.
+        max: Duration,
+    },
+    /// An import begins with an empty store.
+    #[error("the store is already at batch {head}: import into an empty data directory")]
+    NotFresh {
+        /// The store's head.
+        head: BatchNumber,
+    },
+    /// The state that was to be exported.
+    #[error("the pieces of the snapshot do not make its state: {0}; `slipstream db check` looks at the rows")]
+    Pieces(#[from] PieceError),
+    /// The store.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The system gave no random number.
+    #[error("the system gives no random number: {0}")]
+    Random(String),
+    /// A thread ended in the middle.
+    #[error("a thread of the archive ended early: {0}")]
+    Thread(#[from] tokio::task::JoinError),
+}
+
+impl ArchiveError {
+    /// Whether an object was not there, as one that a prune took out meanwhile is not.
+    pub fn is_gone(&self) -> bool {
+        let is_not_found =
+            |error: &object_store::Error| matches!(error, object_store::Error::NotFound { .. });
+        matches!(self, ArchiveError::Store { source, .. } if is_not_found(source))
+    }
+}
+
+fn of_batch(number: Option<BatchNumber>) -> String {
+    number.map_or_else(String::new, |number| format!(" of batch {number}"))
+}
+
+fn hours(time: Duration) -> u64 {
+    time.as_secs().div_ceil(3_600)
+}
+
+impl From<slipstream_types::CodecError> for ArchiveError {
+    fn from(error: slipstream_types::CodecError) -> ArchiveError {
+        ArchiveError::Storage(error.into())
+    }
+}

@@ -1,0 +1,277 @@
+//! [`Archive::export`]: a snapshot of a store becomes one of the archive. What is there already is not sent again.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    num::NonZeroUsize,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use parking_lot::Mutex;
+use slipstream_storage::{
+    CodePack, CodePackInfo, Lineage, Piece, PieceInfo, PieceMap, Place, Snapshot, StorageError, Store,
+};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Digest, Genesis, bounded::BoundedVec, codec};
+use tokio::{sync::mpsc, task::spawn_blocking, time::Instant};
+
+use crate::{
+    error::ArchiveError,
+    manifest::{ArchiveSummary, Manifest, Object, PackEntry, PieceEntry, VERSION},
+    names::{self, CODES, GENESIS, PIECES, RunId, SNAPSHOTS, SnapshotName},
+    prune::GRACE,
+    store::{Archive, PARALLEL, modified_ms},
+};
+
+/// An object that no snapshot names is used again if it was written so short before: by an export that was interrupted.
+const RECENT: Duration = Duration::from_secs(GRACE.as_secs() / 2);
+/// How long an export may take: less than that, as its last write is under way for a while.
+const EXPORT_TIME_MAX: Duration = Duration::from_secs(GRACE.as_secs() / 2 - 4 * 3_600);
+/// Manifests that are looked at for what is there already.
+const MANIFESTS_READ: usize = 4;
+/// Objects that a listing may have.
+pub(crate) const OBJECTS_MAX: usize = 1 << 23;
+/// Genesis objects in a listing: there is one, or this is no archive of this program.
+const LEDGERS_MAX: usize = 16;
+/// Threads that read the state: the network is slower.
+const THREADS_MAX: usize = 4;
+
+/// What an export did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exported {
+    /// What the snapshot holds.
+    pub summary: ArchiveSummary,
+    /// Objects of pieces and codes that were sent; the others were there.
+    pub uploaded: usize,
+    /// Their bytes.
+    pub uploaded_bytes: u64,
+}
+
+/// The objects that are there and may be named, by the hashes that they are called after.
+#[derive(Debug, Default)]
+struct Known(HashMap<Digest, Object>);
+
+/// An object to be written.
+struct Upload {
+    name: String,
+    blob: Blob,
+}
+
+/// What the threads that read the state share.
+struct Scan {
+    snapshot: Arc<Snapshot>,
+    known: Known,
+    run: RunId,
+    ranges: Vec<Place>,
+    /// The next one of them.
+    next: AtomicUsize,
+    found: Mutex<Found>,
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    pieces: Vec<PieceEntry>,
+    packs: Vec<PackEntry>,
+    codes: BTreeSet<Digest>,
+}
+
+impl Archive {
+    /// Adds a snapshot of a store. An export that was interrupted is gone on with: what it sent is there.
+    ///
+    /// # Errors
+    /// [`ArchiveError::NotInStore`], [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or what the store or the archive says; there
+    /// is no new snapshot then.
+    pub async fn export(&self, store: &Store, number: BatchNumber) -> Result<Exported, ArchiveError> {
+        self.check_writable()?;
+        let snapshot = store.snapshot(number)?.ok_or(ArchiveError::NotInStore { number })?;
+        let began = Instant::now();
+        let now_ms = self.now_ms().await?;
+        let lineage = Lineage::of(store, snapshot.info())?;
+        let (genesis, genesis_proof) = Lineage::genesis_of(store, snapshot.info())?;
+        let genesis = self.put_genesis(&genesis).await?;
+        let name = SnapshotName::of(lineage.info());
+        let known = self.known(now_ms).await?;
+        let scan = Arc::new(Scan {
+            snapshot,
+            known,
+            run: draw_run()?,
+            ranges: Snapshot::piece_ranges(),
+            next: AtomicUsize::new(0),
+            found: Mutex::default(),
+        });
+        let (uploaded, uploaded_bytes) = self.upload(&scan).await?;
+        let Found { mut pieces, packs, .. } = std::mem::take(&mut *scan.found.lock());
+        pieces.sort_unstable_by(|a, b| a.piece.place.path().cmp(b.piece.place.path()));
+        let list = pieces.iter().map(|entry| entry.piece.clone()).collect();
+        PieceMap::new(list, lineage.info().state_root)?;
+        let manifest = Manifest {
+            version: VERSION,
+            lineage,
+            genesis,
+            genesis_proof,
+            pieces: BoundedVec::new(pieces)?,
+            packs: BoundedVec::new(packs)?,
+        };
+        let took = began.elapsed();
+        if took > EXPORT_TIME_MAX {
+            return Err(ArchiveError::TooSlow { took, max: EXPORT_TIME_MAX });
+        }
+        // If another node was faster, its manifest is as good.
+        self.write_new(&name.within(SNAPSHOTS), codec::encode("manifest", &manifest)?).await?;
+        self.write_index().await?;
+        Ok(Exported { summary: manifest.summary(), uploaded, uploaded_bytes })
+    }
+
+    /// Writes the genesis if it is not there. Returns its digest.
+    async fn put_genesis(&self, blob: &Blob) -> Result<Digest, ArchiveError> {
+        let digest = Genesis::decode(&blob.content(BlobKind::Genesis)?)?.header()?.digest();
+        let name = names::genesis(&digest);
+        let mut other = None;
+        self.list(GENESIS, LEDGERS_MAX, |object| {
+            let found = object.location.filename().unwrap_or_default();
+            if !name.ends_with(found) {
+                other = Some(found.to_owned());
+            }
+        })
+        .await?;
+        if let Some(name) = other {
+            return Err(ArchiveError::OtherLedger { location: self.location().clone(), name });
+        }
+        self.write_new(&name, blob.as_bytes().to_vec()).await?;
+        Ok(digest)
+    }
+
+    /// What may be named without being sent: what a snapshot names that is here now, and what was written lately. See
+    /// [`Archive::prune`] for why that stays.
+    async fn known(&self, now_ms: u64) -> Result<Known, ArchiveError> {
+        let mut named = HashMap::new();
+        for entry in self.manifests(SNAPSHOTS).await?.iter().take(MANIFESTS_READ) {
+            match self.manifest(&entry.name, SNAPSHOTS).await {
+                Ok(manifest) => {
+                    named.extend(manifest.objects().map(|(hash, object)| ((hash, object.run), object.len)))
+                }
+                Err(error @ ArchiveError::Damaged { .. }) => {
+                    tracing::warn!(%error, "an older snapshot names nothing that can be used again");
+                }
+                // A prune took it out since it was listed.
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let recent_ms = u64::try_from(RECENT.as_millis()).unwrap_or(u64::MAX);
+        let mut known = Known::default();
+        for folder in [PIECES, CODES] {
+            self.list(folder, OBJECTS_MAX, |object| {
+                let (written_ms, len) = (modified_ms(&object), u32::try_from(object.size).ok());
+                let found = names::hash_and_run(object.location.as_ref()).zip(len);
+                let Some(((hash, run), len)) = found else { return };
+                // One that was cut short is not what a snapshot names.
+                let is_named = named.get(&(hash, run)) == Some(&len);
+                if is_named || now_ms.saturating_sub(written_ms) < recent_ms {
+                    known.0.insert(hash, Object { run, len });
+                }
+            })
+            .await?;
+        }
+        Ok(known)
+    }
+
+    /// Reads the state on a few threads, and sends what is not there. Returns how many objects and bytes were sent.
+    async fn upload(&self, scan: &Arc<Scan>) -> Result<(usize, u64), ArchiveError> {
+        let (sender, mut receiver) = mpsc::channel(PARALLEL);
+        let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
+        let scanning: Vec<_> = (0..threads)
+            .map(|_| {
+                let (scan, sender) = (Arc::clone(scan), sender.clone());
+                spawn_blocking(move || scan.pieces(&sender))
+            })
+            .collect();
+        let codes = {
+            let scan = Arc::clone(scan);
+            async move {
+                for thread in scanning {
+                    thread.await??;
+                }
+                // Only now all codes are known that accounts have.
+                spawn_blocking(move || scan.codes(&sender)).await??;
+                Ok::<_, ArchiveError>(())
+            }
+        };
+        let uploads =
+            stream::poll_fn(|context| receiver.poll_recv(context)).map(|upload: Upload| async move {
+                let len = upload.blob.len() as u64;
+                self.write(&upload.name, upload.blob.into_bytes()).await?;
+                Ok::<_, ArchiveError>(len)
+            });
+        let sent = uploads
+            .buffer_unordered(PARALLEL)
+            .try_fold((0, 0), |(count, bytes), len| async move { Ok((count + 1, bytes + len)) });
+        let ((), sent) = futures::try_join!(codes, sent)?;
+        Ok(sent)
+    }
+}
+
+impl Scan {
+    /// Cuts ranges until none is left. Ends early if nobody takes what is found.
+    fn pieces(&self, sender: &mpsc::Sender<Upload>) -> Result<(), ArchiveError> {
+        while let Some(range) = self.ranges.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let mut is_over = false;
+            self.snapshot.pieces(*range, &mut |piece: Piece| {
+                self.found.lock().codes.extend(piece.code_hashes());
+                let info: PieceInfo = piece.info().clone();
+                let name = names::piece(&info.hash(), self.run);
+                let Some(object) = self.object(&info.hash(), name, sender, || Ok(piece.blob()?))? else {
+                    is_over = true;
+                    return Ok(ControlFlow::Break(()));
+                };
+                self.found.lock().pieces.push(PieceEntry { piece: info, object });
+                Ok(ControlFlow::Continue(()))
+            })?;
+            if is_over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn codes(&self, sender: &mpsc::Sender<Upload>) -> Result<(), ArchiveError> {
+        let hashes = std::mem::take(&mut self.found.lock().codes);
+        Ok(self.snapshot.code_packs(&hashes, &mut |pack: CodePack| {
+            let info: CodePackInfo = *pack.info();
+            let name = names::pack(&info.digest, self.run);
+            let Some(object) = self.object(&info.digest, name, sender, || Ok(pack.blob()?))? else {
+                return Ok(ControlFlow::Break(()));
+            };
+            self.found.lock().packs.push(PackEntry { pack: info, object });
+            Ok(ControlFlow::Continue(()))
+        })?)
+    }
+
+    /// The object with that hash: the one that is there, or one that is sent. None if nobody sends any more.
+    fn object(
+        &self,
+        hash: &Digest,
+        name: String,
+        sender: &mpsc::Sender<Upload>,
+        blob: impl FnOnce() -> Result<Blob, StorageError>,
+    ) -> Result<Option<Object>, StorageError> {
+        if let Some(object) = self.known.0.get(hash) {
+            return Ok(Some(*object));
+        }
+        let blob = blob()?;
+        let object = Object { run: self.run, len: blob.len() as u32 };
+        Ok(sender.blocking_send(Upload { name, blob }).is_ok().then_some(object))
+    }
+}
+
+fn draw_run() -> Result<RunId, ArchiveError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| ArchiveError::Random(error.to_string()))?;
+    Ok(RunId::from_le_bytes(bytes))
+}

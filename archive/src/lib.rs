@@ -1,0 +1,50 @@
+//! Snapshots in object storage: written by who has them, verified by who reads them, and shared piece by piece.
+//!
+//! ```text
+//!   Store ─ Snapshot ─▶ pieces, code packs ─ those that are not there ─▶ objects      s3://bucket/prefix, file:///dir
+//!                                    └─ names of all ─▶ manifest, last ─▶ object
+//!   Store ◀─ restore ◀─ every piece against its name ◀─ manifest against what is trusted ◀─ s3://, https://, file://
+//! ```
+//!
+//! * [`Location`]: where an archive is; never with credentials.
+//! * [`Archive`]: [`Archive::snapshots`] lists it, [`Archive::export`] adds a snapshot of a store, [`Archive::prune`] takes old ones out.
+//! * [`ArchivedSnapshot`]: one whose manifest is of the trusted ledger; [`ArchivedSnapshot::verify`] reads all of it,
+//!   [`ArchivedSnapshot::import`] makes it the state of an empty store; a running node asks it for parts, as it asks peers.
+//!
+//! Nothing in an archive is trusted. A piece of state is named by the hash of its subtree, the list of all pieces gives the state root, and
+//! the root is certified by validators that the genesis, or a waypoint, leads to. Every object is bounded before it is read.
+//!
+//! Invariants:
+//! * A manifest is written when all that it names is there: who dies in an export leaves no snapshot, but pieces that the next one uses.
+//! * No name of a piece is ever used again: it ends with a number that the export draws which writes it. So what is deleted stays deleted,
+//!   and no delete that comes late hits a newer object.
+//! * Nothing is deleted that a snapshot names, or names within [`GRACE`]: see [`Archive::prune`], which has the argument.
+//!
+//! ```
+//! use slipstream_archive::Location;
+//!
+//! let location: Location = "s3://snapshots/mainnet".parse().unwrap();
+//! assert_eq!(location.to_string(), "s3://snapshots/mainnet");
+//! assert!("s3://key:secret@snapshots/mainnet".parse::<Location>().is_err());
+//! ```
+
+mod bounded;
+mod error;
+mod export;
+mod index;
+mod location;
+mod manifest;
+mod names;
+mod prune;
+mod snapshot;
+mod store;
+mod supply;
+
+pub use error::ArchiveError;
+pub use export::Exported;
+pub use location::{BadLocation, Location};
+pub use manifest::ArchiveSummary;
+pub use prune::{GRACE, PrunedArchive};
+pub use snapshot::ArchivedSnapshot;
+pub use store::{Archive, ArchiveEntry, Patience, Settings};
+pub use supply::Unsupplied;

@@ -1,0 +1,204 @@
+//! [`Manifest`]: what a snapshot in an archive consists of.
+
+use serde::{Deserialize, Serialize};
+use slipstream_storage::{CodePackInfo, Lineage, PieceInfo};
+use slipstream_types::{
+    BatchNumber, Digest, Waypoint, accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec,
+};
+
+use crate::names::{self, RunId, SnapshotName};
+
+/// The format that this release writes and reads.
+pub(crate) const VERSION: u32 = 1;
+/// Pieces of a state: at least half a TiB of rows. Bounds what a manifest makes who reads it allocate and compute.
+const PIECES_MAX: usize = 1 << 20;
+/// Packs of codes.
+const PACKS_MAX: usize = 1 << 16;
+/// Bytes of a manifest: that many pieces and packs, and the ends of many epochs.
+pub(crate) const MANIFEST_BYTES_MAX: usize = 256 << 20;
+/// Bytes of a blob of a piece or pack: what LZ4 cannot compress grows by a 255th.
+pub(crate) const BLOB_BYTES_MAX: usize = (1 << 20) + (1 << 13);
+
+/// A snapshot. Its object is called after the waypoint of its batch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) version: u32,
+    pub(crate) lineage: Lineage,
+    /// Digest of batch 0, which the genesis object is called after.
+    pub(crate) genesis: Digest,
+    /// That the genesis is the ledger's first batch.
+    pub(crate) genesis_proof: AccumulatorRangeProof,
+    /// By their places. Their hashes give the state root.
+    pub(crate) pieces: BoundedVec<PieceEntry, PIECES_MAX>,
+    /// By their places: the codes of all accounts.
+    pub(crate) packs: BoundedVec<PackEntry, PACKS_MAX>,
+}
+
+/// A piece, and the object that holds it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct PieceEntry {
+    pub(crate) piece: PieceInfo,
+    pub(crate) object: Object,
+}
+
+/// A pack of codes, and the object that holds it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct PackEntry {
+    pub(crate) pack: CodePackInfo,
+    pub(crate) object: Object,
+}
+
+/// Which of the objects with one hash is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Object {
+    /// Who wrote it.
+    pub(crate) run: RunId,
+    /// Its bytes.
+    pub(crate) len: u32,
+}
+
+impl PieceEntry {
+    pub(crate) fn name(&self) -> String {
+        names::piece(&self.piece.hash(), self.object.run)
+    }
+}
+
+impl PackEntry {
+    pub(crate) fn name(&self) -> String {
+        names::pack(&self.pack.digest, self.object.run)
+    }
+}
+
+impl Manifest {
+    /// Decodes a manifest.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, String> {
+        // Looked at first: what follows may have another form in another version.
+        match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
+            Some(VERSION) => {
+                codec::decode("manifest", bytes, MANIFEST_BYTES_MAX).map_err(|error| error.to_string())
+            }
+            Some(found) => Err(format!("it has the format {found}, this program reads {VERSION}")),
+            None => Err("it is empty".into()),
+        }
+    }
+
+    pub(crate) fn name(&self) -> SnapshotName {
+        SnapshotName::of(self.lineage.info())
+    }
+
+    /// All objects that it needs, by their hashes.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (Digest, Object)> {
+        let pieces = self.pieces.iter().map(|entry| (entry.piece.hash(), entry.object));
+        pieces.chain(self.packs.iter().map(|entry| (entry.pack.digest, entry.object)))
+    }
+
+    pub(crate) fn summary(&self) -> ArchiveSummary {
+        let info = self.lineage.info();
+        ArchiveSummary {
+            number: info.number,
+            waypoint: Waypoint::of(info),
+            state_root: info.state_root,
+            rows: self.pieces.iter().map(|entry| u64::from(entry.piece.rows)).sum(),
+            pieces: self.pieces.len(),
+            codes: self.packs.iter().map(|entry| u64::from(entry.pack.codes)).sum(),
+            bytes: self.objects().map(|(_, object)| u64::from(object.len)).sum(),
+        }
+    }
+}
+
+/// What a snapshot in an archive holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArchiveSummary {
+    /// The batch.
+    pub number: BatchNumber,
+    /// The waypoint that it satisfies.
+    pub waypoint: Waypoint,
+    /// Root of its state.
+    pub state_root: Digest,
+    /// Rows of the state.
+    pub rows: u64,
+    /// Pieces that they are in.
+    pub pieces: usize,
+    /// Contract codes.
+    pub codes: u64,
+    /// Bytes of the objects of pieces and codes.
+    pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_storage::Place;
+    use slipstream_types::{
+        Certificate, Epoch, LedgerInfo, Path, SecretKey,
+        tree::{Leaf, SiblingNode},
+    };
+
+    use super::*;
+    use crate::{index, store::ArchiveEntry};
+
+    fn manifest() -> Manifest {
+        let info = LedgerInfo {
+            epoch: Epoch(3),
+            number: BatchNumber::new(77),
+            accumulator_root: Digest([1; 32]),
+            state_root: Digest([2; 32]),
+            timestamp_ms: 9,
+            next_validators: None,
+        };
+        let certificate = Certificate::signed(info, 0, [(0, &SecretKey::from_seed([7; 32]))]).unwrap();
+        let lineage = Lineage {
+            certificate,
+            epoch_ends: Default::default(),
+            headers: Default::default(),
+            headers_proof: Default::default(),
+        };
+        let piece = |first: u8, node, rows| PieceEntry {
+            piece: PieceInfo { place: Place::new(&Path([first; 32]), 9), node, rows, bytes: 80 * rows },
+            object: Object { run: 5, len: 60 },
+        };
+        let leaf = Leaf { path: Path([8; 32]), value_hash: Digest([9; 32]) };
+        let pieces =
+            vec![piece(8, SiblingNode::Leaf(leaf), 1), piece(200, SiblingNode::Inner(Digest([4; 32])), 3)];
+        let pack = CodePackInfo { place: Place::ROOT, digest: Digest([6; 32]), codes: 2 };
+        let packs = vec![PackEntry { pack, object: Object { run: u64::MAX, len: 7 } }];
+        Manifest {
+            version: VERSION,
+            lineage,
+            genesis: Digest([3; 32]),
+            genesis_proof: Default::default(),
+            pieces: BoundedVec::new(pieces).unwrap(),
+            packs: BoundedVec::new(packs).unwrap(),
+        }
+    }
+
+    /// Goal: what this release wrote is read by later ones, and every other form is refused.
+    #[test]
+    fn the_formats_are_pinned() {
+        let manifest = manifest();
+        let bytes = codec::encode("manifest", &manifest).unwrap();
+        assert_eq!((bytes.len(), Digest::tagged("pinned", &bytes).to_string().as_str()), MANIFEST);
+        assert_eq!(Manifest::decode(&bytes).unwrap(), manifest);
+        let entry = ArchiveEntry { name: manifest.name(), manifest_bytes: 300, modified_ms: 4 };
+        let index = index::encode(&[entry]).unwrap();
+        assert_eq!((index.len(), Digest::tagged("pinned", &index).to_string().as_str()), INDEX);
+        assert_eq!(index::decode(&index).unwrap(), [entry]);
+
+        for end in 0..bytes.len() {
+            assert!(Manifest::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        assert!(Manifest::decode(&[&bytes[..], &[0]].concat()).is_err());
+        // A length that nothing stands behind is refused before room is made for it.
+        let mut many = bytes;
+        let at = many.len() - 1;
+        many.truncate(at);
+        many.extend([0xff, 0xff, 0xff, 0x7f]);
+        assert!(Manifest::decode(&many).is_err());
+    }
+
+    const MANIFEST: (usize, &str) =
+        (405, "0xca6e9ee1a2e4f5de9e80a40024cc901fa4b4d6e6c5c8eaa478dda34bd58f2b41");
+    const INDEX: (usize, &str) = (61, "0x7fa1eabd74567c6557ceee7d9f43edab386b37f3bca9465a9573da09e2c4b0f6");
+}

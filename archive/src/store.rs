@@ -1,0 +1,376 @@
+//! [`Archive`]: the objects of an archive, each bounded before it is read.
+
+use std::{
+    cmp::Reverse,
+    fmt, fs,
+    sync::{Arc, Once},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::{
+    ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    http::HttpBuilder,
+    local::LocalFileSystem,
+    path::Path as ObjectPath,
+};
+use slipstream_types::{BatchNumber, Waypoint};
+use tokio::task::spawn_blocking;
+
+use crate::{
+    bounded::BoundedConnector,
+    error::ArchiveError,
+    index::{self, INDEX_BYTES_MAX},
+    location::{Location, Scheme},
+    manifest::{MANIFEST_BYTES_MAX, Manifest},
+    names::{CLOCK, INDEX, RETIRED, SNAPSHOTS, SnapshotName},
+};
+
+/// Requests under way at once: hides the round trips, and bounds memory to as many pieces.
+pub(crate) const PARALLEL: usize = 16;
+/// Manifests in a listing: more are no archive that anybody prunes, and each is read in a prune.
+const MANIFESTS_MAX: usize = 4_096;
+/// Bytes that are made room for before any come, whatever length the server says.
+const FIRST_BYTES: usize = 2 << 20;
+/// How often it is.
+const RETRIES_MAX: usize = 8;
+
+/// How an archive is asked.
+#[derive(Clone)]
+pub struct Settings {
+    /// How long it may take to answer.
+    pub patience: Patience,
+    /// The variables of the environment that begin with `AWS_`: credentials, region and endpoint of S3, as Amazon's own tools name them.
+    /// Without credentials the machine's role is asked for them.
+    pub variables: Vec<(String, String)>,
+}
+
+/// How long an archive may take to answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// A server that does not even accept a connection is not waited for longer.
+    pub connect: Duration,
+    /// A server that sends nothing is not waited for longer.
+    pub read: Duration,
+    /// An object is not waited for longer, however steadily it trickles: a piece has up to 1 MiB, a manifest some 70 bytes for every piece.
+    pub request: Duration,
+    /// How long a request is tried again and again.
+    pub retry: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        let seconds = Duration::from_secs;
+        Patience { connect: seconds(10), read: seconds(30), request: seconds(300), retry: seconds(120) }
+    }
+}
+
+impl Settings {
+    /// Those of this process.
+    pub fn from_env() -> Settings {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+            name.starts_with("AWS_").then_some((name, value))
+        });
+        Settings { patience: Patience::default(), variables: variables.collect() }
+    }
+}
+
+/// Snapshots in object storage. Clones share the connections.
+#[derive(Clone)]
+pub struct Archive {
+    store: Arc<dyn ObjectStore>,
+    prefix: ObjectPath,
+    location: Location,
+}
+
+/// A snapshot that an archive says it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArchiveEntry {
+    pub(crate) name: SnapshotName,
+    /// Bytes of its manifest.
+    pub manifest_bytes: u64,
+    /// When the manifest was written, by the archive's clock, in milliseconds since 1970.
+    pub modified_ms: u64,
+}
+
+impl ArchiveEntry {
+    /// The batch.
+    pub fn number(&self) -> BatchNumber {
+        self.name.number
+    }
+
+    /// The waypoint that the snapshot satisfies if it is what its name says.
+    pub fn waypoint(&self) -> Waypoint {
+        self.name.waypoint()
+    }
+
+    pub(crate) fn of(meta: &ObjectMeta) -> Option<ArchiveEntry> {
+        let name = SnapshotName::parse(meta.location.as_ref())?;
+        Some(ArchiveEntry { name, manifest_bytes: meta.size, modified_ms: modified_ms(meta) })
+    }
+}
+
+/// Without the store, which knows the credentials.
+impl fmt::Debug for Archive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the archive {}", self.location)
+    }
+}
+
+impl Archive {
+    /// The archive at a location. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Open`].
+    pub fn open(location: &Location, settings: &Settings) -> Result<Archive, ArchiveError> {
+        let opened = match location.scheme() {
+            Scheme::S3 => open_s3(location, settings),
+            Scheme::Http => open_http(location, settings),
+            Scheme::File => open_dir(location),
+        };
+        let failed = |source| ArchiveError::Open { location: location.clone(), source };
+        let (store, prefix) = opened.map_err(failed)?;
+        Ok(Archive { store, prefix, location: location.clone() })
+    }
+
+    /// As [`Archive::open`], for who writes the first snapshot there: a directory need not exist yet.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Open`].
+    pub fn create(location: &Location, settings: &Settings) -> Result<Archive, ArchiveError> {
+        if let (Scheme::File, Some(dir)) = (location.scheme(), location.dir()) {
+            fs::create_dir_all(&dir).map_err(|error| {
+                let source = object_store::Error::Generic { store: "file", source: Box::new(error) };
+                ArchiveError::Open { location: location.clone(), source }
+            })?;
+        }
+        Self::open(location, settings)
+    }
+
+    /// Where it is.
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// The snapshots that it says it has, newest first. A bucket is listed; what is read by HTTP is asked for its index.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Store`], [`ArchiveError::Damaged`], [`ArchiveError::TooMany`].
+    pub async fn snapshots(&self) -> Result<Vec<ArchiveEntry>, ArchiveError> {
+        if self.location.scheme() == Scheme::Http {
+            let bytes = self.read(INDEX, INDEX_BYTES_MAX).await?;
+            return index::decode(&bytes).map_err(|reason| self.damaged(INDEX, reason));
+        }
+        self.manifests(SNAPSHOTS).await
+    }
+
+    /// The manifests in a folder, newest batch first.
+    pub(crate) async fn manifests(&self, folder: &'static str) -> Result<Vec<ArchiveEntry>, ArchiveError> {
+        let mut entries = Vec::new();
+        self.list(folder, MANIFESTS_MAX, |object| entries.extend(ArchiveEntry::of(&object))).await?;
+        entries.sort_by_key(|entry| Reverse(entry.name));
+        Ok(entries)
+    }
+
+    /// A manifest as it is, checked against its name alone.
+    pub(crate) async fn manifest(&self, name: &SnapshotName, folder: &str) -> Result<Manifest, ArchiveError> {
+        let object = name.within(folder);
+        let bytes = self.read(&object, MANIFEST_BYTES_MAX).await?;
+        // One of 256 MiB takes seconds, in which a running node has other things to do.
+        let decoded = spawn_blocking(move || Manifest::decode(&bytes)).await?;
+        let manifest = decoded.map_err(|reason| self.damaged(&object, reason))?;
+        match manifest.name() == *name {
+            true => Ok(manifest),
+            false => Err(self.damaged(&object, "it is of another batch than its name says")),
+        }
+    }
+
+    /// The bytes of an object, if they are not too many.
+    pub(crate) async fn read(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, ArchiveError> {
+        let failed = |source| self.failed("read", name, source);
+        let result = self.store.get(&self.path(name)).await.map_err(failed)?;
+        let too_long =
+            |len: u64| self.damaged(name, format!("it has {len} bytes or more, the limit is {bytes_max}"));
+        if result.meta.size > bytes_max as u64 {
+            return Err(too_long(result.meta.size));
+        }
+        let mut bytes = Vec::with_capacity((result.meta.size as usize).min(FIRST_BYTES));
+        let mut stream = result.into_stream();
+        while let Some(part) = stream.try_next().await.map_err(failed)? {
+            // Whatever it said of its length.
+            if bytes.len() + part.len() > bytes_max {
+                return Err(too_long((bytes.len() + part.len()) as u64));
+            }
+            bytes.extend_from_slice(&part);
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), ArchiveError> {
+        self.check_writable()?;
+        let written = self.store.put(&self.path(name), bytes.into()).await;
+        written.map(|_| ()).map_err(|source| self.failed("write", name, source))
+    }
+
+    /// Writes an object unless there is one; returns whether it did.
+    pub(crate) async fn write_new(&self, name: &str, bytes: Vec<u8>) -> Result<bool, ArchiveError> {
+        self.check_writable()?;
+        let options = PutOptions::from(PutMode::Create);
+        match self.store.put_opts(&self.path(name), bytes.into(), options).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(source) => Err(self.failed("write", name, source)),
+        }
+    }
+
+    /// Deletes objects; those that are not there any more too.
+    pub(crate) async fn delete(&self, names: Vec<String>) -> Result<(), ArchiveError> {
+        self.check_writable()?;
+        let paths: Vec<_> = names.iter().map(|name| Ok(self.path(name))).collect();
+        let mut deleted = self.store.delete_stream(futures::stream::iter(paths).boxed());
+        while let Some(result) = deleted.next().await {
+            match result {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(source) => return Err(self.failed("delete", "objects", source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the objects in a folder one by one: there may be very many.
+    pub(crate) async fn list(
+        &self,
+        folder: &'static str,
+        max: usize,
+        mut visit: impl FnMut(ObjectMeta),
+    ) -> Result<(), ArchiveError> {
+        let path = self.path(folder);
+        let mut listed = self.store.list(Some(&path));
+        let mut count = 0;
+        while let Some(object) =
+            listed.try_next().await.map_err(|source| self.failed("list", folder, source))?
+        {
+            if count == max {
+                return Err(ArchiveError::TooMany { location: self.location.clone(), name: folder, max });
+            }
+            count += 1;
+            visit(object);
+        }
+        Ok(())
+    }
+
+    /// What time it is by the archive's clock, in milliseconds since 1970. Times of objects are compared with no other clock.
+    pub(crate) async fn now_ms(&self) -> Result<u64, ArchiveError> {
+        self.write(CLOCK, Vec::new()).await?;
+        let meta = self.store.head(&self.path(CLOCK)).await;
+        let meta = meta.map_err(|source| self.failed("look at", CLOCK, source))?;
+        Ok(modified_ms(&meta))
+    }
+
+    /// Writes the index anew.
+    pub(crate) async fn write_index(&self) -> Result<(), ArchiveError> {
+        let entries = self.manifests(SNAPSHOTS).await?;
+        self.write(INDEX, index::encode(&entries)?).await
+    }
+
+    /// Moves a manifest out of the snapshots, so that it protects what it names for a while.
+    pub(crate) async fn retire(&self, name: &SnapshotName) -> Result<(), ArchiveError> {
+        let bytes = self.read(&name.within(SNAPSHOTS), MANIFEST_BYTES_MAX).await?;
+        self.write(&name.within(RETIRED), bytes).await?;
+        self.delete(vec![name.within(SNAPSHOTS)]).await
+    }
+
+    /// # Errors
+    /// [`ArchiveError::ReadOnly`].
+    pub(crate) fn check_writable(&self) -> Result<(), ArchiveError> {
+        match self.location.scheme() {
+            Scheme::Http => Err(ArchiveError::ReadOnly { location: self.location.clone() }),
+            Scheme::S3 | Scheme::File => Ok(()),
+        }
+    }
+
+    pub(crate) fn damaged(&self, name: &str, reason: impl ToString) -> ArchiveError {
+        ArchiveError::Damaged {
+            name: name.to_owned(),
+            location: self.location.clone(),
+            reason: reason.to_string(),
+        }
+    }
+
+    fn failed(&self, action: &'static str, name: &str, source: object_store::Error) -> ArchiveError {
+        let (name, location, source) = (name.to_owned(), self.location.clone(), Box::new(source));
+        ArchiveError::Store { action, name, location, source }
+    }
+
+    fn path(&self, name: &str) -> ObjectPath {
+        name.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+    }
+}
+
+/// When an object was written, by the archive's clock, in milliseconds since 1970.
+pub(crate) fn modified_ms(meta: &ObjectMeta) -> u64 {
+    u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or_default()
+}
+
+/// A store, and what the names of its objects begin with.
+type Opened = Result<(Arc<dyn ObjectStore>, ObjectPath), object_store::Error>;
+
+fn open_s3(location: &Location, settings: &Settings) -> Opened {
+    use_ring();
+    let mut builder = AmazonS3Builder::new();
+    for (name, value) in &settings.variables {
+        if let Ok(key) = name.to_ascii_lowercase().parse() {
+            builder = builder.with_config(key, value);
+        }
+    }
+    // One by one: the client's other options stay as the environment has them (AWS_ALLOW_HTTP, AWS_PROXY_URL).
+    for (key, time) in timeouts(&settings.patience) {
+        builder = builder.with_config(AmazonS3ConfigKey::Client(key), time);
+    }
+    let builder = builder.with_http_connector(BoundedConnector).with_retry(retry(&settings.patience));
+    let builder = builder.with_bucket_name(location.bucket());
+    Ok((Arc::new(builder.build()?), ObjectPath::from_url_path(location.url().path())?))
+}
+
+fn open_http(location: &Location, settings: &Settings) -> Opened {
+    use_ring();
+    // What follows is joined to it as a relative name is.
+    let url = format!("{}/", location.url().as_str().trim_end_matches('/'));
+    let is_plain = location.url().scheme() == "http";
+    let mut builder = HttpBuilder::new().with_url(url).with_http_connector(BoundedConnector);
+    builder = builder.with_retry(retry(&settings.patience));
+    for (key, time) in timeouts(&settings.patience) {
+        builder = builder.with_config(key, time);
+    }
+    let builder = builder.with_config(ClientConfigKey::AllowHttp, is_plain.to_string());
+    Ok((Arc::new(builder.build()?), ObjectPath::default()))
+}
+
+fn open_dir(location: &Location) -> Opened {
+    let store = LocalFileSystem::new_with_prefix(location.dir().unwrap_or_default())?;
+    Ok((Arc::new(store.with_fsync(true)), ObjectPath::default()))
+}
+
+fn timeouts(patience: &Patience) -> [(ClientConfigKey, String); 3] {
+    let text = |time: Duration| format!("{}ms", time.as_millis());
+    [
+        (ClientConfigKey::ConnectTimeout, text(patience.connect)),
+        (ClientConfigKey::ReadTimeout, text(patience.read)),
+        (ClientConfigKey::Timeout, text(patience.request)),
+    ]
+}
+
+fn retry(patience: &Patience) -> RetryConfig {
+    RetryConfig { max_retries: RETRIES_MAX, retry_timeout: patience.retry, ..RetryConfig::default() }
+}
+
+/// TLS is rustls with ring, here as everywhere in a node.
+fn use_ring() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // An error says that the process has a provider already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}

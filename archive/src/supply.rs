@@ -1,0 +1,157 @@
+//! What a node asks its peers for, out of an archive.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use slipstream_storage::{CodePack, EncodedChunk, Lineage, Piece, Span};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Blob, Digest, Path,
+    accumulator::{self, AccumulatorRangeProof},
+    delta::Code,
+    tree::StateRangeProof,
+};
+use tokio::task::spawn_blocking;
+
+use crate::{error::ArchiveError, manifest::BLOB_BYTES_MAX, snapshot::ArchivedSnapshot};
+
+/// Why something is not supplied.
+#[derive(Debug)]
+pub enum Unsupplied {
+    /// The archive does not keep it.
+    NotKept,
+    /// The archive could not be read.
+    Failed(ArchiveError),
+    /// The archive gives something else under its name.
+    Wrong {
+        /// What it gives.
+        bytes: Vec<u8>,
+        /// What is wrong with it.
+        error: Box<ArchiveError>,
+    },
+}
+
+impl ArchivedSnapshot {
+    /// What shows that it is of its ledger.
+    pub fn lineage(&self) -> &Lineage {
+        &self.manifest.lineage
+    }
+
+    /// The digest of batch 0.
+    pub fn genesis(&self) -> Digest {
+        self.manifest.genesis
+    }
+
+    /// That the genesis is the first batch of the ledger that ends with the snapshot.
+    pub fn genesis_proof(&self) -> &AccumulatorRangeProof {
+        &self.manifest.genesis_proof
+    }
+
+    /// The headers from one batch to another, with the proof of their place in the ledger that ends with the snapshot; none if one of them is
+    /// not here.
+    pub fn headers(
+        &self,
+        first: BatchNumber,
+        last: BatchNumber,
+    ) -> Option<(Vec<BatchHeader>, AccumulatorRangeProof)> {
+        let Lineage { headers, headers_proof, .. } = self.lineage();
+        let from = headers.iter().position(|header| header.number == first)?;
+        let to = headers.iter().position(|header| header.number == last).filter(|to| *to >= from)?;
+        let asked = headers[from..=to].to_vec();
+        let info = self.lineage().info();
+        let digests: Vec<Digest> = headers.iter().map(BatchHeader::digest).collect();
+        let (start, leaves) = (headers.first()?.number.get(), info.number.leaves());
+        let nodes = headers_proof.verify(info.accumulator_root, leaves, start, &digests).ok()?;
+        let nodes: BTreeMap<_, _> = nodes.into_iter().collect();
+        let proof =
+            accumulator::prove(leaves, first.get(), asked.len(), &|position| nodes.get(&position).copied());
+        Some((asked, proof.ok()?))
+    }
+
+    /// The rows of a span up to the end of a piece, or to about `bytes_max` bytes, with their proof.
+    ///
+    /// # Errors
+    /// [`Unsupplied`].
+    pub async fn chunk(self: &Arc<Self>, span: Span, bytes_max: usize) -> Result<EncodedChunk, Unsupplied> {
+        let piece = self.piece(self.map.piece_of(&span.first)).await?;
+        let this = Arc::clone(self);
+        let made = spawn_blocking(move || this.map.chunk_of(&piece, span, bytes_max));
+        made.await.map_err(failed)?.map_err(|_| Unsupplied::NotKept)
+    }
+
+    /// The siblings beside a span.
+    ///
+    /// # Errors
+    /// [`Unsupplied`].
+    pub async fn range_proof(self: &Arc<Self>, span: Span) -> Result<StateRangeProof, Unsupplied> {
+        let first = self.end_piece(&span.first).await?;
+        let last = self.end_piece(&span.last).await?;
+        let this = Arc::clone(self);
+        let made = spawn_blocking(move || {
+            let pieces: Vec<&Piece> = first.iter().chain(&last).collect();
+            this.map.range_proof(span, &pieces)
+        });
+        made.await.map_err(failed)?.map_err(|_| Unsupplied::NotKept)
+    }
+
+    /// Codes by their Keccak-256, in the order asked for.
+    ///
+    /// # Errors
+    /// [`Unsupplied::NotKept`] if one of them is not among those of the snapshot's accounts; or what the archive gives.
+    pub async fn codes(&self, hashes: &[Digest]) -> Result<Vec<Code>, Unsupplied> {
+        let mut found: BTreeMap<Digest, Code> = BTreeMap::new();
+        for hash in hashes {
+            if found.contains_key(hash) {
+                continue;
+            }
+            let packs = &self.manifest.packs;
+            let path = Path(hash.0);
+            let at = packs.partition_point(|entry| entry.pack.place.span().last < path);
+            let entry = packs.get(at).ok_or(Unsupplied::NotKept)?;
+            let bytes = self.object(&entry.name()).await?;
+            let opened = Blob::from_bytes(bytes.clone())
+                .map_err(Into::into)
+                .and_then(|blob| CodePack::open(&entry.pack, &blob));
+            let codes = opened.map_err(|error| self.wrong(&entry.name(), bytes, error))?;
+            found.extend(codes.into_iter().filter(|(hash, _)| hashes.contains(hash)));
+            if !found.contains_key(hash) {
+                return Err(Unsupplied::NotKept);
+            }
+        }
+        hashes.iter().map(|hash| found.get(hash).cloned().ok_or(Unsupplied::NotKept)).collect()
+    }
+
+    /// The piece that a path is in, if it is in one.
+    async fn end_piece(self: &Arc<Self>, path: &Path) -> Result<Option<Piece>, Unsupplied> {
+        let index = self.map.piece_of(path);
+        let Span { first, last } = self.map.pieces()[index].place.span();
+        match first <= *path && *path <= last {
+            true => self.piece(index).await.map(Some),
+            false => Ok(None),
+        }
+    }
+
+    async fn piece(self: &Arc<Self>, index: usize) -> Result<Piece, Unsupplied> {
+        let entry = &self.manifest.pieces[index];
+        let bytes = self.object(&entry.name()).await?;
+        let (info, given) = (entry.piece.clone(), bytes.clone());
+        let opened = spawn_blocking(move || Piece::open(&info, &Blob::from_bytes(given)?));
+        opened.await.map_err(failed)?.map_err(|error| self.wrong(&entry.name(), bytes, error))
+    }
+
+    async fn object(&self, name: &str) -> Result<Vec<u8>, Unsupplied> {
+        self.archive.read(name, BLOB_BYTES_MAX).await.map_err(|error| match error {
+            // Longer than any such object can be, and not read.
+            error @ ArchiveError::Damaged { .. } => {
+                Unsupplied::Wrong { bytes: Vec::new(), error: Box::new(error) }
+            }
+            error => Unsupplied::Failed(error),
+        })
+    }
+
+    fn wrong(&self, name: &str, bytes: Vec<u8>, error: slipstream_storage::PieceError) -> Unsupplied {
+        Unsupplied::Wrong { bytes, error: Box::new(self.archive.damaged(name, error)) }
+    }
+}
+
+fn failed(error: tokio::task::JoinError) -> Unsupplied {
+    Unsupplied::Failed(error.into())
+}

@@ -1,0 +1,114 @@
+//! Goal: no object of an archive can be changed, swapped, cut, padded or lost unnoticed, and the one that is wrong is named.
+
+use std::{fs, path::Path, sync::Arc};
+
+use slipstream_archive::{Archive, ArchiveError};
+use slipstream_types::BatchNumber;
+
+use super::{STAMP, archive, by_genesis, empty, imported, verified};
+use crate::{ledger::Ledger, server::Server};
+
+/// Both commands refuse, and the head does not move.
+async fn refused(archive: &Archive, object: &Path, how: &str) {
+    let name = object.file_name().unwrap().to_str().unwrap();
+    let (store, _dir) = empty();
+    let errors = [
+        verified(archive, None).await.unwrap_err(),
+        imported(archive, &store, &by_genesis()).await.unwrap_err(),
+    ];
+    for error in errors {
+        let is_kind = matches!(error, ArchiveError::Damaged { .. } | ArchiveError::Store { .. });
+        assert!(is_kind && error.to_string().contains(name), "{how}: {error} does not name {name}");
+    }
+    assert!(!store.is_initialized() || store.head().unwrap().header.number == BatchNumber::GENESIS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_changed_object_is_refused_by_name() {
+    let server = Server::start().await;
+    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let pieces = server.objects("/pieces/");
+    let objects = [
+        pieces[pieces.len() / 2].clone(),
+        server.objects("/codes/")[0].clone(),
+        server.objects("/genesis/")[0].clone(),
+        server.objects("/snapshots/")[0].clone(),
+    ];
+    for object in &objects {
+        let good = fs::read(object).unwrap();
+        let mut flipped = good.clone();
+        flipped[good.len() / 2] ^= 4;
+        fs::write(object, &flipped).unwrap();
+        if object.to_str().unwrap().contains("/snapshots/") {
+            // A changed list may blame what it names.
+            assert!(verified(&archive, None).await.is_err());
+        } else {
+            refused(&archive, object, "flipped").await;
+        }
+        fs::write(object, &good[..good.len() - 1]).unwrap();
+        refused(&archive, object, "cut").await;
+        fs::write(object, [&good[..], &[0]].concat()).unwrap();
+        refused(&archive, object, "padded").await;
+        fs::write(object, b"").unwrap();
+        refused(&archive, object, "emptied").await;
+        fs::remove_file(object).unwrap();
+        if !object.to_str().unwrap().contains("/snapshots/") {
+            refused(&archive, object, "lost").await;
+        }
+        fs::write(object, good).unwrap();
+    }
+    let (one, other) = (&pieces[3], &pieces[4]);
+    let good = fs::read(one).unwrap();
+    fs::copy(other, one).unwrap();
+    refused(&archive, one, "swapped").await;
+
+    // What was refused is taken once it is right, from where the import was.
+    let (store, _dir) = empty();
+    let snapshot = Arc::new(archive.snapshot(None, &by_genesis()).await.unwrap());
+    snapshot.import(&store).await.unwrap_err();
+    fs::write(one, good).unwrap();
+    snapshot.import(&store).await.unwrap();
+    super::check_store(&store, &ledger, ledger.number());
+}
+
+/// Goal: an object that is longer than its kind can be is not read at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_long_is_not_read() {
+    let server = Server::start().await;
+    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let piece = server.objects("/pieces/")[7].clone();
+    fs::File::create(&piece).unwrap().set_len(8 << 20).unwrap();
+    let error = verified(&archive, None).await.unwrap_err();
+    assert!(error.to_string().contains("the limit is"), "{error}");
+    let manifest = server.objects("/snapshots/")[0].clone();
+    fs::File::create(&manifest).unwrap().set_len(300 << 20).unwrap();
+    let error = verified(&archive, None).await.unwrap_err();
+    assert!(error.to_string().contains("the limit is"), "{error}");
+}
+
+/// Goal: a manifest of a later format is told by its version, and one under another's name is not taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_are_what_their_names_say() {
+    let server = Server::start().await;
+    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    ledger.touch([1]);
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let [first, second] = &server.objects("/snapshots/")[..] else { panic!("two snapshots") };
+    let good = fs::read(second).unwrap();
+    fs::copy(first, second).unwrap();
+    let error = verified(&archive, None).await.unwrap_err();
+    assert!(error.to_string().contains("it is of another batch than its name says"), "{error}");
+    let mut later = good;
+    later[0] += 1;
+    fs::write(second, later).unwrap();
+    let error = verified(&archive, None).await.unwrap_err();
+    assert!(error.to_string().contains("it has the format 2, this program reads 1"), "{error}");
+    // The older one is as good as ever, and an export is not kept from its work by the other.
+    verified(&archive, Some(BatchNumber::new(1))).await.unwrap();
+    ledger.touch([2]);
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    verified(&archive, None).await.unwrap();
+}

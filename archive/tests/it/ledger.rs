@@ -1,0 +1,129 @@
+//! A ledger whose snapshots are exported.
+
+use std::collections::BTreeMap;
+
+use slipstream_storage::{CommitBatch, StorageConfig, Store};
+use slipstream_types::{
+    AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, ChainConfig, Delta, Digest,
+    Genesis, LedgerInfo, Receipts, RulesId, SecretKey, StateKey, StateValue, U256, Validator, Waypoint,
+    accumulator::Accumulator, bounded::BoundedVec, delta::DeltaEntry, genesis::GenesisAccount, keccak256,
+};
+
+/// Accounts that the first batch makes.
+const ACCOUNTS: u32 = 3_000;
+
+fn key() -> SecretKey {
+    SecretKey::from_seed([7; 32])
+}
+
+pub(crate) fn genesis(timestamp_ms: u64) -> Genesis {
+    let rich = GenesisAccount { balance: U256::from(1_000_000), ..GenesisAccount::default() };
+    let validator = Validator { public_key: key().public(), fee_recipient: Address::ZERO };
+    Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms,
+        validators: BoundedVec::new(vec![validator]).unwrap(),
+        accounts: BTreeMap::from([(Address::repeat_byte(0xaa), rich)]),
+        ..Genesis::default()
+    }
+}
+
+pub(crate) fn config() -> StorageConfig {
+    StorageConfig {
+        block_cache_mib: 8,
+        snapshot_interval_batches: 1,
+        snapshots_kept: 8,
+        fsync: false,
+        ..StorageConfig::default()
+    }
+}
+
+/// A store, and what the next batch continues.
+pub(crate) struct Ledger {
+    pub(crate) store: Store,
+    head: BatchHeader,
+    accumulator: Accumulator,
+    _dir: tempfile::TempDir,
+}
+
+fn account(i: u32) -> StateKey {
+    let hash = keccak256(i.to_be_bytes());
+    StateKey::Account(Address::from_slice(&hash[..20]))
+}
+
+impl Ledger {
+    /// With some thousand accounts, some of them with code, in batch 1.
+    pub(crate) fn new(timestamp_ms: u64) -> Ledger {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&config(), dir.path()).unwrap();
+        let genesis = genesis(timestamp_ms);
+        store.initialize(&genesis).unwrap();
+        let head = genesis.header().unwrap();
+        let mut accumulator = Accumulator::default();
+        accumulator.append(head.digest());
+        let mut ledger = Ledger { store, head, accumulator, _dir: dir };
+        let codes: Vec<Vec<u8>> = (0..5u8).map(|i| vec![i; 20_000]).collect();
+        let hash = |i: u32| Digest::from(keccak256(&codes[i as usize % codes.len()]));
+        let value = |i: u32| AccountValue {
+            nonce: 1,
+            balance: U256::from(i),
+            code_hash: i.is_multiple_of(100).then(|| hash(i / 100)),
+        };
+        let changes = (0..ACCOUNTS).map(|i| (account(i), StateValue::Account(value(i)))).collect();
+        ledger.commit(changes, codes.clone());
+        ledger
+    }
+
+    /// The next batch: gives some accounts another nonce.
+    pub(crate) fn touch(&mut self, accounts: impl IntoIterator<Item = u32>) {
+        let nonce = self.head.number.get() + 10;
+        let value = StateValue::Account(AccountValue { nonce, ..AccountValue::default() });
+        self.commit(accounts.into_iter().map(|i| (account(i), value)).collect(), Vec::new());
+    }
+
+    pub(crate) fn number(&self) -> BatchNumber {
+        self.head.number
+    }
+
+    pub(crate) fn waypoint(&self, number: BatchNumber) -> Waypoint {
+        Waypoint::of(&self.store.certificate(number).unwrap().unwrap().info)
+    }
+
+    fn commit(&mut self, changes: Vec<(StateKey, StateValue)>, codes: Vec<Vec<u8>>) {
+        let entries =
+            changes.into_iter().map(|(key, value)| DeltaEntry { key, value: Some(value) }).collect();
+        let delta = Delta::new(entries, codes).unwrap();
+        let speculation = self.store.speculate(&delta).unwrap();
+        let digest = |kind, content: &[u8]| slipstream_types::batch::content_digest(kind, content);
+        let receipts = Blob::seal(BlobKind::Receipts, &Receipts::default()).unwrap();
+        let header = BatchHeader {
+            number: self.head.number.next(),
+            parent: self.head.digest(),
+            epoch: self.head.epoch,
+            rules: RulesId::GENESIS,
+            timestamp_ms: self.head.timestamp_ms + 100,
+            proposer: Address::ZERO,
+            tx_count: 0,
+            tx_bytes: 0,
+            gas_used: 0,
+            delta_bytes: delta.content().unwrap().len() as u32,
+            transactions_root: Digest::ZERO,
+            receipts_root: digest(BlobKind::Receipts, &receipts.content(BlobKind::Receipts).unwrap()),
+            delta_digest: digest(BlobKind::Delta, &delta.content().unwrap()),
+            state_root: speculation.root(),
+        };
+        self.accumulator.append(header.digest());
+        let info = LedgerInfo {
+            epoch: header.epoch,
+            number: header.number,
+            accumulator_root: self.accumulator.root(),
+            state_root: header.state_root,
+            timestamp_ms: header.timestamp_ms,
+            next_validators: None,
+        };
+        let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
+        let batch = CommitBatch { certificate: Some(&certificate), ..CommitBatch::new(&header, &delta) };
+        self.store.commit(batch, Some(speculation)).unwrap();
+        self.head = header;
+    }
+}

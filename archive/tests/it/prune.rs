@@ -1,0 +1,120 @@
+//! Goal: old snapshots leave the list at once and their objects after the grace time, and nobody who exports or imports meanwhile loses
+//! anything.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use slipstream_archive::{ArchiveError, GRACE, PrunedArchive};
+use slipstream_types::BatchNumber;
+
+use super::{STAMP, archive, by_genesis, empty, verified};
+use crate::{ledger::Ledger, server::Server};
+
+const KEEP_ONE: NonZeroUsize = NonZeroUsize::MIN;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_needs_goes_after_the_grace_time() {
+    let server = Server::start().await;
+    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
+    let first = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    ledger.touch([5, 6, 7]);
+    let second = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let reading = Arc::new(archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap());
+
+    // All of it is old, but the first snapshot is only now taken out.
+    server.age(GRACE + HOUR);
+    let all = server.objects("/pieces/").len();
+    let pruned = archive.prune(KEEP_ONE).await.unwrap();
+    assert_eq!(pruned, PrunedArchive { kept: 1, retired: 1, deleted: 0, deleted_bytes: 0 });
+    let gone = archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap_err();
+    assert!(matches!(gone, ArchiveError::NoSnapshot { .. }), "{gone}");
+    // Who had begun with it can end.
+    let (store, _dir) = empty();
+    assert_eq!(reading.import(&store).await.unwrap(), first.summary);
+
+    server.age(GRACE + HOUR);
+    let pruned = archive.prune(KEEP_ONE).await.unwrap();
+    assert_eq!((pruned.kept, pruned.retired, pruned.deleted), (1, 0, second.uploaded));
+    assert_eq!(server.objects("/pieces/").len(), all - second.uploaded);
+    assert!(server.objects("/retired/").is_empty());
+    assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
+    let again = archive.prune(KEEP_ONE).await.unwrap();
+    assert_eq!(again, PrunedArchive { kept: 1, ..PrunedArchive::default() });
+}
+
+/// Goal: an export that begins before a prune and ends behind it finds all that it named.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_beside_prunes_loses_nothing() {
+    let server = Server::start().await;
+    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    server.age(GRACE + HOUR);
+    ledger.touch([5]);
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    // A third, slow export of the first state plus a little goes by the first snapshot, which prunes take out meanwhile.
+    ledger.touch(0..40);
+    server.faults.delay_ms.store(100, std::sync::atomic::Ordering::SeqCst);
+    let exporting = tokio::spawn({
+        let (archive, store, number) = (archive.clone(), ledger.store.clone(), ledger.number());
+        async move { archive.export(&store, number).await }
+    });
+    let mut prunes = 0;
+    while !exporting.is_finished() {
+        archive.prune(KEEP_ONE).await.unwrap();
+        prunes += 1;
+    }
+    let third = exporting.await.unwrap().unwrap();
+    assert!(prunes > 0);
+    server.faults.delay_ms.store(0, std::sync::atomic::Ordering::SeqCst);
+    assert!(third.uploaded < third.summary.pieces, "{third:?}");
+    assert_eq!(verified(&archive, Some(ledger.number())).await.unwrap(), third.summary);
+}
+
+/// Goal: what an export left unnamed is used again while it is young; an old one is left to the prune, and no later delete of it hits what was
+/// written instead.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_object_that_may_be_deleted_is_named() {
+    let server = Server::start().await;
+    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
+    server.faults.pieces_left.store(20, std::sync::atomic::Ordering::SeqCst);
+    archive.export(&ledger.store, ledger.number()).await.unwrap_err();
+    server.faults.revive();
+    let orphans = server.objects("/pieces/");
+    assert!(!orphans.is_empty());
+
+    // Young: no prune takes them.
+    let pruned = archive.prune(KEEP_ONE).await.unwrap();
+    assert_eq!(pruned, PrunedArchive::default());
+    server.age(GRACE / 2 + HOUR);
+    assert_eq!(archive.prune(KEEP_ONE).await.unwrap(), PrunedArchive::default());
+
+    // Older than what an export may rely on: written again, under names of their own.
+    let exported = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    assert_eq!(exported.uploaded, exported.summary.pieces + 1);
+    for orphan in &orphans {
+        let hash = orphan.file_name().unwrap().to_str().unwrap().split('-').next().unwrap();
+        assert_eq!(server.objects(hash).len(), 2, "{hash}");
+    }
+    // They alone are deleted when their time has come.
+    server.age(GRACE / 2);
+    let pruned = archive.prune(KEEP_ONE).await.unwrap();
+    assert_eq!(pruned.deleted, orphans.len());
+    assert!(orphans.iter().all(|orphan| !orphan.exists()));
+    assert_eq!(verified(&archive, None).await.unwrap(), exported.summary);
+}
+
+/// Goal: a manifest that cannot be read stops a prune before anything is deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prune_that_does_not_know_what_is_needed_deletes_nothing() {
+    let server = Server::start().await;
+    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    ledger.touch([5]);
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    std::fs::write(&server.objects("/snapshots/")[1], b"nonsense").unwrap();
+    server.age(GRACE * 2);
+    let before = server.objects("/pieces/").len();
+    let refused = archive.prune(KEEP_ONE).await.unwrap_err();
+    assert!(matches!(refused, ArchiveError::Damaged { .. }), "{refused}");
+    assert_eq!(server.objects("/pieces/").len(), before);
+}

@@ -1,0 +1,154 @@
+//! Archives as peers: what `sync.archives` names is asked for snapshots as peers are, and judged as they are.
+//!
+//! ```text
+//!   Follower ── requests ─▶ Archives ─┬─▶ the network, for keys of peers
+//!                                     └─▶ Supplier ─▶ objects, for ids of archives
+//!   looking, beside it: list ─▶ manifest of a newer snapshot ─▶ checked ─▶ offered
+//! ```
+//!
+//! A peer's id is its key, and an archive has none: its id is drawn from its URL so that it is the encoding of no point of the curve
+//! ([`PublicKey::is_usable`]). No peer can prove such a key, and none can be mistaken for an archive.
+//!
+//! An archive is a peer from when its manifest is here and checked, in the background: one that is slow holds nobody up. It keeps no batches, so it is
+//! one only while its snapshot is ahead of the head. What it sends is checked by sync as every peer's answers are: a wrong object is handed on as it
+//! is, so that the archive is banned for it, with that as the reason.
+
+mod answer;
+mod supplier;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use slipstream_archive::{Location, Settings};
+use slipstream_network::{
+    BoxFuture, Bytes, Contacts, ExchangeStatus, NetworkError, PeerId, PeerStats, Priority, Protocol,
+    RequestLimits, Transport, TurnedAway,
+};
+use slipstream_storage::Store;
+use slipstream_types::{Digest, Genesis, PublicKey};
+use tokio_util::sync::CancellationToken;
+
+use self::supplier::Supplier;
+
+/// The network of a node with its archives.
+pub(crate) struct Archives {
+    network: Arc<dyn Transport>,
+    suppliers: BTreeMap<PeerId, Supplier>,
+}
+
+impl Archives {
+    /// The archives of a node whose store has its genesis. Nothing is asked of them before [`Archives::run`].
+    pub(crate) fn new(
+        locations: &[Location],
+        store: &Store,
+        genesis: &Genesis,
+        network: Arc<dyn Transport>,
+    ) -> Arc<Archives> {
+        let settings = Settings::from_env();
+        let supplier = |location: &Location| {
+            let id = id_of(location);
+            (id, Supplier::new(id, location, &settings, store, genesis))
+        };
+        Arc::new(Archives { network, suppliers: locations.iter().map(supplier).collect() })
+    }
+
+    /// Looks for newer snapshots until the shutdown.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let looking = self.suppliers.values().map(|supplier| supplier.look(&shutdown));
+        futures::future::join_all(looking).await;
+        // Without archives there is nothing to do until then.
+        shutdown.cancelled().await;
+    }
+}
+
+/// The same for the same URL, at every start and on every node.
+fn id_of(location: &Location) -> PeerId {
+    let url = location.to_string();
+    let draw = |count: u64| {
+        let bytes = [url.as_bytes(), &count.to_le_bytes()].concat();
+        PublicKey(Digest::tagged("slipstream/archive-peer/1", &bytes).0)
+    };
+    // About every second one is no point.
+    (0..).map(draw).find(|id| !id.is_usable()).expect("half of all encodings are of no point")
+}
+
+impl Transport for Archives {
+    fn local(&self) -> PeerId {
+        self.network.local()
+    }
+
+    fn peers(&self) -> Vec<PeerId> {
+        let mut peers = self.network.peers();
+        peers.extend(self.suppliers.iter().filter(|(_, supplier)| supplier.is_here()).map(|(id, _)| *id));
+        peers.sort_unstable();
+        peers
+    }
+
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+        limits: RequestLimits,
+    ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>> {
+        match self.suppliers.get(&peer) {
+            Some(supplier) => Box::pin(supplier.request(protocol, payload, limits)),
+            None => self.network.request(peer, protocol, payload, limits),
+        }
+    }
+
+    fn send(&self, peer: PeerId, message: Bytes, priority: Priority) {
+        if !self.suppliers.contains_key(&peer) {
+            self.network.send(peer, message, priority);
+        }
+    }
+
+    fn ban(&self, peer: PeerId, reason: &str, duration: Duration) {
+        match self.suppliers.get(&peer) {
+            Some(supplier) => supplier.ban(reason, duration),
+            None => self.network.ban(peer, reason, duration),
+        }
+    }
+
+    fn credit(&self, peer: PeerId, bytes: usize) {
+        if !self.suppliers.contains_key(&peer) {
+            self.network.credit(peer, bytes);
+        }
+    }
+
+    fn peer_stats(&self) -> Vec<PeerStats> {
+        self.network.peer_stats()
+    }
+
+    fn contacts(&self) -> Contacts {
+        self.network.contacts()
+    }
+
+    fn exchange(&self) -> Option<ExchangeStatus> {
+        self.network.exchange()
+    }
+
+    fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
+        self.network.turned_away()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an archive's id is always the same one, and nobody's key.
+    #[test]
+    fn the_id_of_an_archive_is_no_key() {
+        let mut ids = Vec::new();
+        for i in 0..64 {
+            let location: Location = format!("s3://bucket/{i}").parse().unwrap();
+            let id = id_of(&location);
+            assert_eq!(id, id_of(&location));
+            assert!(!id.is_usable());
+            ids.push(id);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 64);
+    }
+}

@@ -1,0 +1,164 @@
+//! [`Supplier`]: one archive, as a peer.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use slipstream_archive::{Archive, ArchiveError, ArchivedSnapshot, Location, Settings};
+use slipstream_network::{NetworkError, PeerId, Protocol, Refusal, RequestLimits};
+use slipstream_storage::{Store, Trust};
+use slipstream_types::{BatchNumber, Genesis};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::answer;
+
+/// How often an archive is looked at for a newer snapshot, while one could be of use.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How soon after one that was not reached. One that gave a wrong manifest, which may be long, is not asked for it sooner.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Snapshots of one archive that are offered: a restore goes on from one while the next is there. Bounds the lists in memory.
+const SNAPSHOTS_MAX: usize = 2;
+
+pub(super) struct Supplier {
+    id: PeerId,
+    location: Location,
+    settings: Settings,
+    /// Once it could be opened: a directory may come later than the node.
+    archive: OnceLock<Archive>,
+    store: Store,
+    trust: Trust,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Newest first.
+    snapshots: Vec<Arc<ArchivedSnapshot>>,
+    banned_until: Option<Instant>,
+    /// What was last said of a look that failed: it is said once.
+    failure: Option<String>,
+}
+
+impl Supplier {
+    pub(super) fn new(
+        id: PeerId,
+        location: &Location,
+        settings: &Settings,
+        store: &Store,
+        genesis: &Genesis,
+    ) -> Supplier {
+        Supplier {
+            id,
+            location: location.clone(),
+            settings: settings.clone(),
+            archive: OnceLock::new(),
+            store: store.clone(),
+            trust: Trust { waypoint: None, genesis: Some(genesis.clone()) },
+            state: Mutex::default(),
+        }
+    }
+
+    fn archive(&self) -> Result<&Archive, ArchiveError> {
+        match self.archive.get() {
+            Some(archive) => Ok(archive),
+            None => {
+                let opened = Archive::open(&self.location, &self.settings)?;
+                Ok(self.archive.get_or_init(|| opened))
+            }
+        }
+    }
+
+    /// Whether it has something to offer, and was not caught lying.
+    pub(super) fn is_here(&self) -> bool {
+        let state = self.state.lock();
+        !state.snapshots.is_empty() && state.banned_until.is_none_or(|until| until <= Instant::now())
+    }
+
+    pub(super) fn ban(&self, reason: &str, duration: Duration) {
+        tracing::warn!(archive = %self.location, peer = %self.id.short(), reason, "the archive is banned");
+        self.state.lock().banned_until = Some(Instant::now() + duration);
+    }
+
+    /// Looks for newer snapshots until the shutdown.
+    pub(super) async fn look(&self, shutdown: &CancellationToken) {
+        loop {
+            let pause = tokio::select! {
+                () = shutdown.cancelled() => return,
+                looked = self.look_once() => self.note(looked),
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Keeps the snapshots that are ahead of the head, and loads the newest one if it is new.
+    async fn look_once(&self) -> Result<(), ArchiveError> {
+        let head = self.head();
+        self.state.lock().snapshots.retain(|snapshot| number(snapshot) > head);
+        let archive = self.archive()?;
+        let entries = archive.snapshots().await?;
+        let Some(newest) = entries.first().map(|entry| entry.number()).filter(|newest| *newest > head) else {
+            return Ok(());
+        };
+        if self.state.lock().snapshots.iter().any(|snapshot| number(snapshot) >= newest) {
+            return Ok(());
+        }
+        let snapshot = archive.snapshot(Some(newest), &self.trust).await?;
+        tracing::info!(archive = %self.location, peer = %self.id.short(), batch = %newest, "the archive has a snapshot ahead");
+        let mut state = self.state.lock();
+        state.snapshots.insert(0, Arc::new(snapshot));
+        state.snapshots.truncate(SNAPSHOTS_MAX);
+        Ok(())
+    }
+
+    /// Says once what failed. When to look again.
+    fn note(&self, looked: Result<(), ArchiveError>) -> Duration {
+        let pause = match &looked {
+            Err(ArchiveError::Store { .. } | ArchiveError::Open { .. }) => LOOK_AGAIN,
+            _ => LOOK_EVERY,
+        };
+        let failure = looked.err().map(|error| error.to_string());
+        let mut state = self.state.lock();
+        if let Some(failure) = failure.as_ref().filter(|failure| state.failure.as_ref() != Some(failure)) {
+            tracing::warn!(failure, "an archive offers nothing; it is looked at again and again");
+        }
+        state.failure = failure;
+        pause
+    }
+
+    pub(super) async fn request(
+        &self,
+        protocol: Protocol,
+        payload: Vec<u8>,
+        limits: RequestLimits,
+    ) -> Result<Vec<u8>, NetworkError> {
+        let peer = self.id;
+        let refused = |refusal| NetworkError::Refused { peer, refusal };
+        if protocol != Protocol::SYNC {
+            return Err(refused(Refusal::not_kept("an archive has snapshots alone")));
+        }
+        let snapshots = self.state.lock().snapshots.clone();
+        let answered = timeout(limits.deadline, answer(&snapshots, &payload));
+        let answer =
+            answered.await.map_err(|_| NetworkError::Deadline { peer, deadline: limits.deadline })?;
+        let bytes = answer.map_err(refused)?;
+        if bytes.len() > limits.response_bytes_max {
+            let (bytes, bytes_max) = (bytes.len(), limits.response_bytes_max);
+            return Err(NetworkError::TooLong { peer, bytes, bytes_max });
+        }
+        Ok(bytes)
+    }
+
+    fn head(&self) -> BatchNumber {
+        self.store.head().map_or(BatchNumber::GENESIS, |head| head.header.number)
+    }
+}
+
+fn number(snapshot: &ArchivedSnapshot) -> BatchNumber {
+    snapshot.lineage().info().number
+}

@@ -1,0 +1,248 @@
+//! Snapshots in object storage, by the commands that docs/operations.md names, against a server that speaks S3.
+
+use std::{
+    fs,
+    net::UdpSocket,
+    process::{Command, Stdio},
+    sync::atomic::Ordering,
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+use slipstream_node::{genesis_file, keys};
+use slipstream_types::Address;
+use tokio::runtime::Runtime;
+
+use crate::{
+    chain::{BINARY, Chain, PATIENCE, Running, printed, quantity, wait},
+    offline::{after, left_by_a_node, newcomer},
+    server::{SECRET, Server},
+};
+
+/// The exit code and what was printed by a command in the environment of the server's users.
+fn with_s3(server: &Server, args: &[&str]) -> (i32, String) {
+    let output = Command::new(BINARY)
+        .args([&["snapshot"], args].concat())
+        .env_remove("RUST_LOG")
+        .envs(server.variables())
+        .output()
+        .unwrap();
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(!text.contains(SECRET), "{text}");
+    (output.status.code().unwrap(), text)
+}
+
+fn done(server: &Server, args: &[&str]) -> String {
+    let (code, text) = with_s3(server, args);
+    assert_eq!(code, 0, "{args:?}: {text}");
+    text
+}
+
+/// Goal: a snapshot goes from a node into a bucket and from there into another node, which starts from it with nobody else.
+#[test]
+fn a_snapshot_goes_from_node_to_node_by_a_bucket() {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(Server::start());
+    let url = "s3://bucket/net";
+    let chain = left_by_a_node();
+    let (config, genesis) = (chain.config(), chain.path("genesis.json"));
+    let created = printed(&["snapshot", "create", "--config", &config], true);
+    let (number, waypoint) = (after(&created, "batch "), after(&created, "waypoint "));
+    assert!(done(&server, &["list", url]).contains("no snapshots in s3://bucket/net"));
+
+    let exported = done(&server, &["export", "--config", &config, url]);
+    assert!(exported.contains(waypoint) && !exported.contains("sent 0 objects"), "{exported}");
+    let again = done(&server, &["export", "--config", &config, url]);
+    assert!(again.contains("sent 0 objects"), "{again}");
+    assert_eq!(done(&server, &["list", url]).trim(), format!("batch {number}  waypoint {waypoint}"));
+    let summary = exported.split_once("\nsent").unwrap().0.replace("exported", "verified");
+    for trust in [["--waypoint", waypoint], ["--genesis", genesis.to_str().unwrap()]] {
+        let verified = done(&server, &[&["verify", url, "--batch", number], &trust[..]].concat());
+        assert_eq!(verified.trim(), summary);
+    }
+    let (code, refused) = with_s3(&server, &["verify", url]);
+    assert!(code == 78 && refused.contains("nothing says which ledger is trusted"), "{code}: {refused}");
+
+    let other = newcomer(&chain, waypoint);
+    let piece = server.objects("/pieces/").into_iter().max_by_key(|file| fs::metadata(file).unwrap().len());
+    let piece = piece.unwrap();
+    let good = fs::read(&piece).unwrap();
+    fs::write(&piece, &good[1..]).unwrap();
+    let (code, refused) = with_s3(&server, &["import", "--config", &other.config(), url]);
+    let name = piece.file_name().unwrap().to_str().unwrap();
+    assert!(code == 65 && refused.contains(name), "{code}: {refused}");
+    fs::write(&piece, good).unwrap();
+    let imported = done(&server, &["import", "--config", &other.config(), url]);
+    assert_eq!(imported.trim(), summary.replace("verified", "imported"));
+    let whole = printed(&["db", "check", "--config", &other.config()], true);
+    assert!(whole.contains("the database is whole"), "{whole}");
+    let carried = printed(&["snapshot", "create", "--config", &other.config()], true);
+    assert_eq!(after(&carried, "waypoint "), waypoint);
+
+    let pruned = done(&server, &["prune", url, "--keep", "1"]);
+    assert!(pruned.contains("1 snapshots kept, 0 taken out, 0 objects"), "{pruned}");
+}
+
+/// Goal: a URL that holds a secret is refused without being repeated, and what cannot be done is said.
+#[test]
+fn archives_are_refused_with_a_reason() {
+    let chain = Chain::new();
+    let config = chain.config();
+    for url in ["s3://key:hidden@bucket/a", "https://host.example/a?X-Amz-Signature=hidden"] {
+        for args in [
+            &["list", url][..],
+            &["verify", url],
+            &["export", "--config", &config, url],
+            &["import", "--config", &config, url],
+            &["prune", url, "--keep", "1"],
+        ] {
+            let refused = printed(&[&["snapshot"], args].concat(), false);
+            assert!(
+                refused.contains("AWS_ACCESS_KEY_ID") && !refused.contains("hidden"),
+                "{args:?}: {refused}"
+            );
+        }
+    }
+    let unknown = printed(&["snapshot", "list", "gs://bucket"], false);
+    assert!(unknown.contains("s3://BUCKET/PREFIX"), "{unknown}");
+    let dir = chain.path("archive");
+    let url = format!("file://{}", dir.display());
+    let none = printed(&["snapshot", "list", &url], false);
+    assert!(none.contains("cannot open the archive"), "{none}");
+    let one = printed(&["snapshot", "verify", dir.to_str().unwrap(), "--batch", "3"], false);
+    assert!(one.contains("leave --batch out"), "{one}");
+    assert!(!chain.path("data").exists(), "a refused command touches nothing");
+}
+
+/// A node that makes and serves no snapshots, so that nobody can begin from it by one.
+const NO_SNAPSHOTS: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 50 }\n\
+     storage: { snapshot_interval_batches: 0, snapshots_kept: 0";
+/// What such a node keeps only the newest batches by.
+const PRUNE: &str = ", prune: { bodies: 2, receipts: 2, deltas: 2, hints: 2 }";
+
+/// A fullnode beside the validator that it follows.
+struct Follower {
+    chain: Chain,
+    running: Running,
+}
+
+impl Follower {
+    /// Starts it with these keys of `sync`.
+    fn start(chain: &Chain, peer: &str, server: &Server, sync: &str) -> Follower {
+        let node = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
+        keys::create(&node.path("node.key")).unwrap();
+        genesis_file::save(&node.path("genesis.json"), &chain.genesis).unwrap();
+        let text = format!(
+            "role: fullnode\ngenesis: genesis.json\nnetwork: {{ listen: \"127.0.0.1:0\", peers: [\"{peer}\"] }}\n\
+             api: {{ listen: \"127.0.0.1:0\" }}\nsync: {{ {sync} }}\n"
+        );
+        fs::write(node.path("node.yaml"), text).unwrap();
+        let mut command = Command::new(BINARY);
+        command.args(["run", "--config", &node.config()]).envs(server.variables()).stdout(Stdio::piped());
+        let log = node.path("log");
+        let child = command.stderr(Stdio::from(fs::File::create(&log).unwrap())).spawn().unwrap();
+        Follower { running: Running::of(child, &log), chain: node }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.chain.path("log")).unwrap()
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&Follower) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "{what}: not so: {}", self.log());
+            wait();
+        }
+    }
+
+    fn head(&self) -> u64 {
+        quantity(&self.running.rpc("eth_blockNumber", json!([]))["result"])
+    }
+}
+
+fn status(node: &Running) -> Value {
+    serde_json::from_str(&node.http("GET /v1/status", "")).unwrap()
+}
+
+/// Goal: a fullnode none of whose peers serves a snapshot begins from an archive and follows its peers; an archive that lies is banned, with
+/// the reason in the status, and the honest one finishes what it began.
+#[test]
+fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(Server::start());
+    let chain = left_by_a_node();
+    let config = chain.config();
+    printed(&["snapshot", "create", "--config", &config], true);
+    let (aside, honest) = (chain.path("aside"), chain.path("honest"));
+    let exported =
+        printed(&["snapshot", "export", "--config", &config, &format!("file://{}", aside.display())], true);
+    let number: u64 = after(&exported, "batch ").trim_end_matches(',').parse().unwrap();
+    done(&server, &["export", "--config", &config, "s3://bucket/liar"]);
+    // All of it lies, so that whatever it is asked for first shows it.
+    for piece in server.objects("/pieces/") {
+        let mut bytes = fs::read(&piece).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(piece, bytes).unwrap();
+    }
+    // The validator has neither a snapshot nor the batches that lead there.
+    chain.configure(&format!("{NO_SNAPSHOTS}{PRUNE} }}\n"));
+    printed(&["db", "prune", "--config", &config], true);
+    chain.configure(&format!("{NO_SNAPSHOTS} }}\n"));
+    let validator = Running::start(&chain);
+    let served: Value = serde_json::from_str(&validator.http("GET /v1/snapshots", "")).unwrap();
+    assert_eq!(served, json!([]));
+
+    let archives = ["s3://bucket/liar".to_owned(), format!("file://{}", honest.display())];
+    let address = status(&validator)["peer_address"].as_str().unwrap().to_owned();
+    let node = Follower::start(&chain, &address, &server, &format!("archives: {archives:?}"));
+    node.until("the liar is banned", |node| node.log().contains("the archive is banned"));
+    fs::rename(&aside, &honest).unwrap();
+    node.until("it follows", |node| node.head() > number + 3);
+    let (status, text) = (status(&node.running), node.log());
+    let banned: Vec<&Value> =
+        status["sync"]["peers"].as_array().unwrap().iter().filter(|peer| peer["banned"] == true).collect();
+    assert_eq!(banned.len(), 1, "{status}\n{text}");
+    assert!(banned[0]["last_reason"].as_str().unwrap().contains("state chunk"), "{}", banned[0]);
+    assert!(text.contains("s3://bucket/liar"), "{text}");
+    assert!(!text.contains(SECRET), "{text}");
+    let balance = node.running.rpc("eth_getBalance", json!([Address::repeat_byte(3), "latest"]));
+    assert_eq!(balance["result"], "0x3", "what the third transaction sent");
+    let Follower { chain: directory, running } = node;
+    running.stop();
+    validator.stop();
+    // What lies before the snapshot was never fetched.
+    let stats = printed(&["db", "stats", "--config", &directory.config()], true);
+    let body = stats.lines().find(|line| line.trim_start().starts_with("body")).unwrap();
+    assert_eq!(body.split_whitespace().nth(1).unwrap(), (number + 1).to_string(), "{stats}");
+}
+
+/// Goal: an archive that promises a snapshot and does not give it holds a new node up for three deadlines; its peers have the batches.
+#[test]
+fn a_silent_archive_is_done_without() {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(Server::start());
+    let chain = left_by_a_node();
+    let config = chain.config();
+    printed(&["snapshot", "create", "--config", &config], true);
+    let exported = done(&server, &["export", "--config", &config, "s3://bucket/net"]);
+    let number: u64 = after(&exported, "batch ").trim_end_matches(',').parse().unwrap();
+    server.faults.keeps_pieces.store(true, Ordering::SeqCst);
+
+    // The validator, which has all batches and no snapshot, comes when the node has begun with the archive's.
+    let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let key = keys::load(&chain.path("node.key")).unwrap().public();
+    let sync = "archives: [\"s3://bucket/net\"], mode: snapshot, request_deadline_ms: 1000";
+    let node = Follower::start(&chain, &format!("{key}@{address}"), &server, sync);
+    node.until("the archive is a peer", |node| node.log().contains("the archive has a snapshot ahead"));
+    chain.configure(&format!("network: {{ listen: \"{address}\" }}\n{NO_SNAPSHOTS} }}\n"));
+    let validator = Running::start(&chain);
+    node.until("it follows", |node| node.head() > number);
+    let text = node.log();
+    assert!(text.contains("the snapshot comes too slowly, if at all"), "{text}");
+    assert!(!text.contains("the archive is banned"), "{text}");
+    node.running.stop();
+    validator.stop();
+}

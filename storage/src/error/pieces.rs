@@ -1,0 +1,58 @@
+//! [`PieceError`].
+
+use slipstream_types::{CodecError, Digest, Path};
+
+use super::ChunkError;
+use crate::place::Place;
+
+/// Why a piece of a state, a pack of codes, or a list of pieces was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PieceError {
+    /// Not what its name says.
+    #[error("the rows at place {place:?} are not those with the subtree hash {expected}")]
+    OtherRows {
+        /// Its place.
+        place: Place,
+        /// What its subtree must be.
+        expected: Digest,
+    },
+    /// The same of codes.
+    #[error("the codes at place {place:?} are not those with the digest {expected}")]
+    OtherCodes {
+        /// Their place.
+        place: Place,
+        /// What their digest must be.
+        expected: Digest,
+    },
+    /// Its rows.
+    #[error(transparent)]
+    Rows(#[from] ChunkError),
+    /// Its encoding.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// A list without pieces.
+    #[error("the list of pieces is empty: every state has rows")]
+    NoPieces,
+    /// A list whose pieces cannot be those of one state.
+    #[error("the list of pieces is wrong at place {place:?}: {reason}")]
+    BadList {
+        /// The first wrong one.
+        place: Place,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A list of another state.
+    #[error("the pieces give the state root {found}, certified is {expected}")]
+    OtherState {
+        /// What they give.
+        found: Digest,
+        /// What is certified.
+        expected: Digest,
+    },
+    /// A proof of what ends inside a piece needs the piece.
+    #[error("path {path:?} is inside a piece, whose rows are needed for a proof")]
+    Within {
+        /// Where the proof should end.
+        path: Path,
+    },
+}

@@ -1,0 +1,229 @@
+//! [`Lineage`]: what shows that a snapshot is of a ledger, to who knows that ledger's genesis or a waypoint of it and nobody to ask.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Epoch, Genesis, LedgerInfo, ValidatorSet,
+    Waypoint, accumulator::AccumulatorRangeProof, bounded::BoundedVec,
+};
+
+use crate::{
+    error::StorageError,
+    restore::{RESTORE_HEADERS_MAX, Restore, follow_each_other},
+    snapshot::SnapshotInfo,
+    store::Store,
+    takeover::{Ancestry, RestoreTarget, Takeover},
+};
+
+/// Epochs before the snapshot's own: their ends are a few KB each.
+const EPOCH_ENDS_MAX: usize = 65_536;
+
+/// What is trusted of a ledger: one of the two, or both.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// The snapshot's batch, or batch 0, as `number:hash`.
+    pub waypoint: Option<Waypoint>,
+    /// The ledger's genesis.
+    pub genesis: Option<Genesis>,
+}
+
+/// Why a snapshot is not of the trusted ledger.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Mistrust {
+    /// Neither waypoint nor genesis.
+    #[error(
+        "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
+    )]
+    NoTrust,
+    /// The genesis is another one.
+    #[error("{reason}")]
+    Genesis {
+        /// What does not fit.
+        reason: String,
+    },
+    /// The snapshot's batch is another one than the waypoint's.
+    #[error("{reason}")]
+    Snapshot {
+        /// What does not fit.
+        reason: String,
+    },
+}
+
+impl Trust {
+    /// Whether a ledger with this genesis, and this info at the snapshot, is the trusted one.
+    ///
+    /// # Errors
+    /// [`Mistrust`].
+    pub fn check(&self, genesis: &Genesis, info: &LedgerInfo) -> Result<(), Mistrust> {
+        let invalid = |error: slipstream_types::CodecError| Mistrust::Genesis { reason: error.to_string() };
+        let own = Waypoint::of(&genesis.ledger_info().map_err(invalid)?);
+        if let Some(trusted) = &self.genesis
+            && trusted != genesis
+        {
+            return Err(Mistrust::Genesis { reason: "it is another genesis than the given one".into() });
+        }
+        let is_genesis_trusted = self.genesis.is_some() || self.waypoint == Some(own);
+        let found = Waypoint::of(info);
+        match self.waypoint {
+            Some(waypoint) if waypoint == found || waypoint == own => Ok(()),
+            Some(waypoint) if waypoint.number == found.number || waypoint.number == BatchNumber::GENESIS => {
+                let reason = format!("the waypoint is {waypoint}, this export has {found}");
+                Err(Mistrust::Snapshot { reason })
+            }
+            // The way from an earlier waypoint to here is not in the export.
+            Some(waypoint) if !is_genesis_trusted => {
+                let reason = format!(
+                    "the waypoint {waypoint} says nothing of batch {}: give that batch's waypoint, or the genesis",
+                    found.number
+                );
+                Err(Mistrust::Snapshot { reason })
+            }
+            Some(_) => Ok(()),
+            None if is_genesis_trusted => Ok(()),
+            None => Err(Mistrust::NoTrust),
+        }
+    }
+}
+
+/// The certificate of a snapshot's batch, who signed it, and the headers that lead to it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lineage {
+    /// Certifies exactly the snapshot's batch.
+    pub certificate: Certificate,
+    /// Of all epochs before its own, in order: they lead from the validators of the genesis to those that signed it.
+    pub epoch_ends: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
+    /// The headers up to the snapshot's own, as far as BLOCKHASH looks back.
+    pub headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
+    /// That they stand where they say in the certified ledger.
+    pub headers_proof: AccumulatorRangeProof,
+}
+
+impl Lineage {
+    /// That of a snapshot of the store.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn of(store: &Store, snapshot: &SnapshotInfo) -> Result<Lineage, StorageError> {
+        let number = snapshot.number;
+        // A store that was restored has fewer headers than BLOCKHASH could ask for.
+        let mut first = number;
+        while first > BatchNumber::GENESIS && number.since(first) + 1 < RESTORE_HEADERS_MAX as u64 {
+            if store.header(first.before(1))?.is_none() {
+                break;
+            }
+            first = first.before(1);
+        }
+        let headers = store.headers(first, (number.since(first) + 1) as usize)?;
+        let headers_proof = store.header_range_proof(number.leaves(), first, headers.len())?;
+        let certificate = snapshot.certificate.clone();
+        let epochs = usize::try_from(certificate.info.epoch.0).unwrap_or(usize::MAX).min(EPOCH_ENDS_MAX + 1);
+        let epoch_ends = BoundedVec::new(store.epoch_ends(Epoch(0), epochs)?)?;
+        Ok(Lineage { certificate, epoch_ends, headers: BoundedVec::new(headers)?, headers_proof })
+    }
+
+    /// The genesis blob of a store, and the proof that it is the first batch of the ledger that ends with the snapshot.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn genesis_of(
+        store: &Store,
+        snapshot: &SnapshotInfo,
+    ) -> Result<(Blob, AccumulatorRangeProof), StorageError> {
+        let genesis =
+            store.blob(BlobKind::Genesis, BatchNumber::GENESIS)?.ok_or(StorageError::NotInitialized)?;
+        let proof = store.header_range_proof(snapshot.number.leaves(), BatchNumber::GENESIS, 1)?;
+        Ok((genesis, proof))
+    }
+
+    /// The ledger that ends with the snapshot.
+    pub fn info(&self) -> &LedgerInfo {
+        &self.certificate.info
+    }
+
+    /// Whether headers, genesis and certificate are of one ledger, and the validators of that ledger signed.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn check(&self, genesis: &Genesis, genesis_proof: &AccumulatorRangeProof) -> Result<(), String> {
+        let Lineage { certificate, headers, headers_proof, .. } = self;
+        let info = &certificate.info;
+        let (Some(first), Some(last)) = (headers.first(), headers.last()) else {
+            return Err("it has no headers".into());
+        };
+        if last.number != info.number || last.state_root != info.state_root {
+            return Err("its certificate is not about its last header".into());
+        }
+        let digests: Vec<Digest> = headers.iter().map(BatchHeader::digest).collect();
+        if !follow_each_other(headers, &digests) {
+            return Err("its headers do not follow each other".into());
+        }
+        let leaves = info.number.leaves();
+        headers_proof
+            .verify(info.accumulator_root, leaves, first.number.get(), &digests)
+            .map_err(|error| error.to_string())?;
+        let digest = genesis.header().map_err(|error| error.to_string())?.digest();
+        let proved = genesis_proof.verify(info.accumulator_root, leaves, 0, &[digest]);
+        proved.map_err(|error| format!("its genesis is not the ledger's first batch: {error}"))?;
+        let set = self.signers(genesis)?;
+        certificate.verify(&set).map_err(|error| error.to_string())
+    }
+
+    /// The validators of the certificate's epoch: each set is named by the certificate that ends the epoch before.
+    fn signers(&self, genesis: &Genesis) -> Result<ValidatorSet, String> {
+        let (mut set, mut before) = (genesis.validator_set(), None);
+        for end in &self.epoch_ends {
+            let info = &end.info;
+            end.verify(&set).map_err(|error| format!("it names validators that nobody signed: {error}"))?;
+            let next = info.next_validators.as_ref().ok_or("one of its epoch ends names no validators")?;
+            let follows = next.epoch.0.checked_sub(1) == Some(info.epoch.0) && before < Some(info.number);
+            if !follows || next.check().is_err() || info.number >= self.certificate.info.number {
+                return Err(format!("its end of epoch {} does not lead to the certificate", info.epoch));
+            }
+            (set, before) = (next.clone(), Some(info.number));
+        }
+        Ok(set)
+    }
+
+    /// Begins the restore of the snapshot in a store that is empty or holds nothing but the same genesis, or goes on with it. The
+    /// caller has checked the lineage, and [`Store::head_behind_genesis`].
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn begin(&self, store: &Store, genesis: &Genesis) -> Result<Restore, StorageError> {
+        store.initialize(genesis)?;
+        self.epoch_ends.iter().try_for_each(|end| store.put_epoch_end(end))?;
+        let header = self.headers.last().cloned();
+        let header = header.ok_or_else(|| StorageError::corrupt("the snapshot comes without headers"))?;
+        let restore = store.restore(&RestoreTarget { header, certificate: self.certificate.clone() })?;
+        // Nothing in an older target's column is of use: what is imported has it all.
+        while let Some(span) = restore.unchecked(1)?.pop() {
+            restore.check_range(span, &Default::default())?;
+        }
+        Ok(restore)
+    }
+
+    /// Makes the snapshot the store's head, once all rows and codes are in.
+    ///
+    /// # Errors
+    /// See [`Takeover::finish`].
+    pub fn finish(
+        &self,
+        restore: &Restore,
+        genesis_proof: &AccumulatorRangeProof,
+    ) -> Result<(), StorageError> {
+        let Lineage { headers, headers_proof, .. } = self;
+        restore.finish(&Ancestry { headers, proof: headers_proof, genesis_proof })
+    }
+}
+
+impl Store {
+    /// The head, if the store has begun to follow its ledger: it holds more than a genesis then, and nothing is imported into it.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn head_behind_genesis(&self) -> Result<Option<BatchNumber>, StorageError> {
+        if !self.is_initialized() {
+            return Ok(None);
+        }
+        Ok(Some(self.head()?.header.number).filter(|head| *head > BatchNumber::GENESIS))
+    }
+}

@@ -1,0 +1,286 @@
+//! [`PieceMap`]: all pieces of a state, by their hashes.
+
+use std::ops::Range;
+
+use slipstream_types::{
+    Blob, Digest, Path,
+    bounded::BoundedVec,
+    limits,
+    tree::{Sibling, SiblingNode, StateRangeProof, Subtree, subtree},
+};
+
+use super::{PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, content_of};
+use crate::{
+    chunk::{ACCOUNT_BYTES, EncodedChunk, VerifiedChunk},
+    error::{ChunkError, PieceError},
+    spans::Span,
+    state::lift_hash,
+};
+
+/// The pieces of one state: their hashes give its root. So each is proved by the others, whoever brings it.
+#[derive(Debug)]
+pub struct PieceMap {
+    root: Digest,
+    pieces: Vec<PieceInfo>,
+    /// Where pieces part, those above behind those below.
+    forks: Vec<Fork>,
+    top: Branch,
+}
+
+/// Two parts of a state that share all bits of a path before one bit.
+#[derive(Clone, Copy, Debug)]
+struct Fork {
+    path: Path,
+    bit: usize,
+    sides: [Branch; 2],
+    /// Of the subtree whose leaves share the bits before `bit`.
+    hash: Digest,
+}
+
+/// An index into the pieces, or the forks.
+#[derive(Clone, Copy, Debug)]
+enum Branch {
+    Piece(usize),
+    Fork(usize),
+}
+
+impl PieceMap {
+    /// Takes pieces in the order of their places, if they are all of the state with that root.
+    ///
+    /// # Errors
+    /// [`PieceError::NoPieces`], [`PieceError::BadList`], [`PieceError::OtherState`].
+    pub fn new(pieces: Vec<PieceInfo>, root: Digest) -> Result<PieceMap, PieceError> {
+        check_list(&pieces)?;
+        let count = pieces.len();
+        let mut map = PieceMap { root, pieces, forks: Vec::new(), top: Branch::Piece(0) };
+        if count == 0 {
+            return Err(PieceError::NoPieces);
+        }
+        map.top = map.fork(0..count);
+        match map.subtree(map.top, 0).hash() {
+            found if found == root => Ok(map),
+            found => Err(PieceError::OtherState { found, expected: root }),
+        }
+    }
+
+    /// The pieces, by their places.
+    pub fn pieces(&self) -> &[PieceInfo] {
+        &self.pieces
+    }
+
+    /// The paths that a piece answers for: those before it that no piece has, and its own.
+    pub fn span(&self, index: usize) -> Span {
+        let first = match index.checked_sub(1) {
+            None => Path::MIN,
+            Some(before) => self.last(before).successor().expect("a place follows"),
+        };
+        Span { first, last: self.last(index) }
+    }
+
+    /// The last path of [`PieceMap::span`].
+    fn last(&self, index: usize) -> Path {
+        match index + 1 == self.pieces.len() {
+            true => Path::MAX,
+            false => self.pieces[index].place.span().last,
+        }
+    }
+
+    /// The piece that answers for a path.
+    pub fn piece_of(&self, path: &Path) -> usize {
+        let at = self.pieces.partition_point(|piece| piece.place.span().last < *path);
+        at.min(self.pieces.len() - 1)
+    }
+
+    /// Checks the blob of a piece: the chunk of [`PieceMap::span`].
+    ///
+    /// # Errors
+    /// What is malformed, or not what the state holds there.
+    pub fn chunk(&self, index: usize, blob: &Blob) -> Result<VerifiedChunk, PieceError> {
+        let Some(info) = self.pieces.get(index) else { return Err(PieceError::NoPieces) };
+        let content = content_of(info, blob)?;
+        let Span { first, last } = self.span(index);
+        let proof = slipstream_types::codec::encode("range proof", &self.prove(first, last, &[])?)?;
+        let chunk = [&first.0[..], &last.0, &content, &proof].concat();
+        VerifiedChunk::open(chunk, self.root).map_err(|error| match error {
+            // The list is right: what does not fit is the piece.
+            ChunkError::Range(_) | ChunkError::Codec(_) => {
+                PieceError::OtherRows { place: info.place, expected: info.hash() }
+            }
+            error => error.into(),
+        })
+    }
+
+    /// What a peer would answer who is asked for the rows from `first` to `last`, and has this piece: [`PieceMap::piece_of`] the first
+    /// path. The chunk ends with the piece, or after about `bytes_max` bytes of rows, at least one.
+    ///
+    /// # Errors
+    /// [`PieceError::Within`] if it is another piece.
+    pub fn chunk_of(&self, piece: &Piece, span: Span, bytes_max: usize) -> Result<EncodedChunk, PieceError> {
+        let index = self.piece_of(&span.first);
+        if piece.info != self.pieces[index] {
+            return Err(PieceError::Within { path: span.first });
+        }
+        let last = span.last.min(self.last(index));
+        let leaves = &piece.rows.leaves;
+        let from = leaves.partition_point(|leaf| leaf.path < span.first);
+        let to = leaves.partition_point(|leaf| leaf.path <= last);
+        let bounds = &piece.rows.bounds;
+        let start = bounds[from];
+        let fitting =
+            bounds[from..=to].partition_point(|end| (end - start) as usize <= bytes_max).saturating_sub(1);
+        let end = to.min(from + fitting.max(1));
+        let last = if end < to { leaves[end - 1].path } else { last };
+        let proof = self.prove(span.first, last, &[piece])?;
+        let rows = &piece.content[start as usize..bounds[end] as usize];
+        let span = Span { first: span.first, last };
+        Ok(EncodedChunk::new(span, end - from, rows, &proof)?)
+    }
+
+    /// The siblings beside a range, for who has its rows. Its ends may be inside the given pieces: [`PieceMap::piece_of`] each of them.
+    ///
+    /// # Errors
+    /// [`PieceError::Within`] if one is inside another piece.
+    pub fn range_proof(&self, span: Span, pieces: &[&Piece]) -> Result<StateRangeProof, PieceError> {
+        self.prove(span.first, span.last, pieces)
+    }
+
+    fn prove(&self, first: Path, last: Path, pieces: &[&Piece]) -> Result<StateRangeProof, PieceError> {
+        let left = BoundedVec::new(self.siblings(&first, true, pieces)?)?;
+        let right = BoundedVec::new(self.siblings(&last, false, pieces)?)?;
+        Ok(StateRangeProof { left, right })
+    }
+
+    /// The subtrees that leave the way to `end` before it, or after it, by ascending depth.
+    fn siblings(&self, end: &Path, before: bool, pieces: &[&Piece]) -> Result<Vec<Sibling>, PieceError> {
+        let mut siblings = Vec::new();
+        let mut beside = |bit: usize, node: SiblingNode| {
+            if end.bit(bit) == before {
+                siblings.push(Sibling { depth: bit as u8, node });
+            }
+        };
+        let mut at = self.top;
+        loop {
+            let (path, bits) = self.place(at);
+            let parting = path.common_bits(end);
+            if parting < bits {
+                beside(parting, self.node(at, parting + 1));
+                return Ok(siblings);
+            }
+            match at {
+                Branch::Fork(index) => {
+                    let Fork { bit, sides, .. } = self.forks[index];
+                    let turn = usize::from(end.bit(bit));
+                    beside(bit, self.node(sides[1 - turn], bit + 1));
+                    at = sides[turn];
+                }
+                Branch::Piece(index) => {
+                    let info = &self.pieces[index];
+                    let Span { first, last } = info.place.span();
+                    let given = pieces.iter().find(|piece| piece.info == *info);
+                    match given {
+                        // All rows of the piece are on the other side of its end.
+                        _ if *end == if before { first } else { last } => {}
+                        Some(piece) => siblings.extend(siblings_within(piece, end, before)),
+                        None => return Err(PieceError::Within { path: *end }),
+                    }
+                    return Ok(siblings);
+                }
+            }
+        }
+    }
+
+    /// The fork of pieces that follow each other, at least one.
+    fn fork(&mut self, range: Range<usize>) -> Branch {
+        if range.len() == 1 {
+            return Branch::Piece(range.start);
+        }
+        let path = *self.pieces[range.start].place.path();
+        let bit = path.common_bits(self.pieces[range.end - 1].place.path());
+        let middle =
+            range.start + self.pieces[range.clone()].partition_point(|piece| !piece.place.path().bit(bit));
+        let sides = [self.fork(range.start..middle), self.fork(middle..range.end)];
+        let [left, right] = sides.map(|side| self.subtree(side, bit + 1));
+        let hash = Subtree::parent(left, right).hash();
+        self.forks.push(Fork { path, bit, sides, hash });
+        Branch::Fork(self.forks.len() - 1)
+    }
+
+    /// The bits that all its leaves share.
+    fn place(&self, branch: Branch) -> (Path, usize) {
+        match branch {
+            Branch::Piece(index) => (*self.pieces[index].place.path(), self.pieces[index].place.bits()),
+            Branch::Fork(index) => (self.forks[index].path, self.forks[index].bit),
+        }
+    }
+
+    /// Its subtree as one of leaves that share so many bits, at most those that they do share.
+    fn node(&self, branch: Branch, bits: usize) -> SiblingNode {
+        let (path, own) = self.place(branch);
+        let hash = match branch {
+            Branch::Fork(index) => self.forks[index].hash,
+            Branch::Piece(index) => match &self.pieces[index].node {
+                SiblingNode::Leaf(leaf) => return SiblingNode::Leaf(*leaf),
+                SiblingNode::Inner(hash) => *hash,
+            },
+        };
+        SiblingNode::Inner(lift_hash(hash, &path, own, bits))
+    }
+
+    fn subtree(&self, branch: Branch, bits: usize) -> Subtree {
+        match self.node(branch, bits) {
+            SiblingNode::Leaf(leaf) => Subtree::Leaf(leaf.hash()),
+            SiblingNode::Inner(hash) => Subtree::Inner(hash),
+        }
+    }
+}
+
+/// The subtrees of a piece that leave the way to a path in it. Leaves that leave it at one bit stand together.
+fn siblings_within(piece: &Piece, end: &Path, before: bool) -> Vec<Sibling> {
+    let leaves = &piece.rows.leaves;
+    let beside = match before {
+        true => &leaves[..leaves.partition_point(|leaf| leaf.path < *end)],
+        false => &leaves[leaves.partition_point(|leaf| leaf.path <= *end)..],
+    };
+    let groups = beside.chunk_by(|a, b| a.path.common_bits(end) == b.path.common_bits(end));
+    let sibling = |group: &[slipstream_types::tree::Leaf]| {
+        let bit = group[0].path.common_bits(end);
+        let node = match group {
+            [leaf] => SiblingNode::Leaf(*leaf),
+            leaves => SiblingNode::Inner(subtree(leaves, bit + 1).hash()),
+        };
+        Sibling { depth: bit as u8, node }
+    };
+    let mut siblings: Vec<Sibling> = groups.map(sibling).collect();
+    if !before {
+        siblings.reverse();
+    }
+    siblings
+}
+
+/// Whether a list could be one of pieces.
+fn check_list(pieces: &[PieceInfo]) -> Result<(), PieceError> {
+    let mut free = Some(Path::MIN);
+    for PieceInfo { place, node, rows, bytes } in pieces {
+        let refused = |reason| Err(PieceError::BadList { place: *place, reason });
+        let Span { first, last } = place.span();
+        if free.is_none_or(|free| first < free) {
+            return refused("it is not behind the piece before it");
+        }
+        free = last.successor();
+        let (rows, bytes) = (*rows as usize, *bytes as usize);
+        match node {
+            SiblingNode::Leaf(leaf) if rows != 1 || !place.contains(&leaf.path) => {
+                return refused("its only row is not in it");
+            }
+            SiblingNode::Inner(_) if rows < 2 => return refused("one row is no inner node"),
+            _ if rows > limits::STATE_CHUNK_ROWS_MAX
+                || bytes > PIECE_ROWS_BYTES_MAX
+                || bytes < rows * ACCOUNT_BYTES =>
+            {
+                return refused("its rows are more than a piece has, or have no such length");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! A state in pieces that keep their names: each holds the rows of one subtree, and is called by that subtree's hash.
+//!
+//! ```text
+//!   Snapshot ── rows by path ─▶ Cutter ─▶ Piece, Piece, … ─▶ elsewhere, under their hashes
+//!                                            │
+//!                          PieceInfo of each └─▶ PieceMap ── range proofs ─▶ VerifiedChunk, or the chunk that a peer asks for
+//! ```
+//!
+//! * The cut depends on the rows alone: a subtree of at most [`PIECE_ROWS_BYTES_MAX`] whose parent is larger is one piece. So two states
+//!   have the pieces in common in which nothing differs, and who has the one needs only the others.
+//! * A [`Piece`] can be checked by its hash and place alone. A [`PieceMap`] is a list of pieces whose hashes give the state root: the rest
+//!   of the list proves each of them, so that a piece becomes the [`crate::StateChunk`] that a peer would send.
+//! * Codes are cut in the same way, by their hashes: [`CodePack`].
+
+mod codes;
+mod cut;
+mod map;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{
+    Blob, BlobKind, CodecError, Digest, limits,
+    tree::{Leaf, SiblingNode, subtree},
+};
+
+pub use self::{
+    codes::{CodePack, CodePackInfo},
+    map::PieceMap,
+};
+use crate::{
+    chunk::{ReadRows, code_hash, put_count, rows_within},
+    error::{ChunkError, PieceError},
+    place::Place,
+    restore::RESTORE_RANGES_BITS,
+};
+use cut::Cut;
+
+/// Bytes of rows in a piece: enough that a large state has few objects, few enough that a changed row costs little.
+pub const PIECE_ROWS_BYTES_MAX: usize = 1 << 20;
+/// A piece shares at least so many bits: a small state is fetched side by side too, as every restore begins with these ranges.
+pub(crate) const PIECE_BITS_MIN: u8 = RESTORE_RANGES_BITS;
+
+/// What a piece is, for who does not have it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PieceInfo {
+    /// Where its rows are all there are.
+    pub place: Place,
+    /// Their subtree. A lone leaf shows its preimage, as in a proof.
+    pub node: SiblingNode,
+    /// How many rows it has.
+    pub rows: u32,
+    /// Bytes of the rows.
+    pub bytes: u32,
+}
+
+impl PieceInfo {
+    /// The hash of its subtree, which is its name.
+    pub fn hash(&self) -> Digest {
+        match &self.node {
+            SiblingNode::Leaf(leaf) => leaf.hash(),
+            SiblingNode::Inner(hash) => *hash,
+        }
+    }
+}
+
+/// All rows at a place of a state. Only cutting and checking make one.
+pub struct Piece {
+    info: PieceInfo,
+    /// The number of rows, and the rows.
+    content: Vec<u8>,
+    rows: ReadRows,
+}
+
+impl Piece {
+    /// What it is.
+    pub fn info(&self) -> &PieceInfo {
+        &self.info
+    }
+
+    /// As it is kept elsewhere.
+    ///
+    /// # Errors
+    /// None for pieces within their limits.
+    pub fn blob(&self) -> Result<Blob, CodecError> {
+        Blob::compress(BlobKind::Piece, &self.content)
+    }
+
+    /// Checks the blob of a piece against what it must be.
+    ///
+    /// # Errors
+    /// What is malformed, or not what its name says.
+    pub fn open(info: &PieceInfo, blob: &Blob) -> Result<Piece, PieceError> {
+        let content = content_of(info, blob)?;
+        let rows = ReadRows::read(&content, 0)?;
+        if rows.end() != content.len() {
+            return Err(ChunkError::Malformed { reason: "it goes on behind its rows" }.into());
+        }
+        rows.check_order(info.place.span()).map_err(ChunkError::from)?;
+        let found = node_of(&rows.leaves, &info.place);
+        match found == info.node && rows.leaves.len() == info.rows as usize {
+            true => Ok(Piece { info: info.clone(), content, rows }),
+            false => Err(PieceError::OtherRows { place: info.place, expected: info.hash() }),
+        }
+    }
+
+    /// The hashes of the codes that its accounts have.
+    pub fn code_hashes(&self) -> impl Iterator<Item = Digest> {
+        rows_within(&self.content, &self.rows.bounds).filter_map(code_hash)
+    }
+
+    fn of_cut(cut: Cut) -> Piece {
+        let Cut { place, items: rows, paths, ends } = cut;
+        let mut content = Vec::with_capacity(rows.len() + 5);
+        put_count(&mut content, paths.len());
+        let start = content.len() as u32;
+        content.extend_from_slice(&rows);
+        let bounds: Vec<u32> = [start].into_iter().chain(ends.iter().map(|end| start + end)).collect();
+        let value_hashes = slipstream_types::StateValue::row_hashes(rows_within(&content, &bounds));
+        let leaf = |(path, value_hash)| Leaf { path, value_hash };
+        let leaves: Vec<Leaf> = paths.into_iter().zip(value_hashes).map(leaf).collect();
+        let node = node_of(&leaves, &place);
+        let info = PieceInfo { place, node, rows: leaves.len() as u32, bytes: rows.len() as u32 };
+        Piece { info, content, rows: ReadRows { leaves, bounds } }
+    }
+}
+
+/// The content of a blob that is said to be a piece, if it has the length that a piece of so many bytes of rows has.
+fn content_of(info: &PieceInfo, blob: &Blob) -> Result<Vec<u8>, PieceError> {
+    let mut count = Vec::new();
+    put_count(&mut count, info.rows as usize);
+    if blob.content_len(BlobKind::Piece)? != count.len() + info.bytes as usize {
+        return Err(PieceError::OtherRows { place: info.place, expected: info.hash() });
+    }
+    Ok(blob.content(BlobKind::Piece)?)
+}
+
+fn node_of(leaves: &[Leaf], place: &Place) -> SiblingNode {
+    match leaves {
+        [leaf] => SiblingNode::Leaf(*leaf),
+        leaves => SiblingNode::Inner(subtree(leaves, place.bits()).hash()),
+    }
+}
+
+const _: () = assert!(PIECE_ROWS_BYTES_MAX < limits::PIECE_BYTES_MAX);
