@@ -12,7 +12,7 @@ use super::dropped::DropReason;
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// The sender has already used this nonce.
-    #[error("nonce too low: transaction has {nonce}, the account's next is {next}")]
+    #[error("nonce too low: next nonce {next}, tx nonce {nonce}")]
     NonceTooLow {
         /// The transaction's.
         nonce: u64,
