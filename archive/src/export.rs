@@ -18,7 +18,7 @@ use slipstream_storage::{
     CodePack, CodePackInfo, Lineage, Piece, PieceInfo, PieceMap, Place, Snapshot, StorageError, Store,
 };
 use slipstream_types::{BatchNumber, Blob, BlobKind, Digest, Genesis, bounded::BoundedVec, codec};
-use tokio::{sync::mpsc, task::spawn_blocking, time::Instant};
+use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{
     error::ArchiveError,
@@ -90,7 +90,6 @@ impl Archive {
     pub async fn export(&self, store: &Store, number: BatchNumber) -> Result<Exported, ArchiveError> {
         self.check_writable()?;
         let snapshot = store.snapshot(number)?.ok_or(ArchiveError::NotInStore { number })?;
-        let began = Instant::now();
         let now_ms = self.now_ms().await?;
         let lineage = Lineage::of(store, snapshot.info())?;
         let (genesis, genesis_proof) = Lineage::genesis_of(store, snapshot.info())?;
@@ -100,7 +99,7 @@ impl Archive {
         let scan = Arc::new(Scan {
             snapshot,
             known,
-            run: draw_run()?,
+            run: names::draw_run()?,
             ranges: Snapshot::piece_ranges(),
             next: AtomicUsize::new(0),
             found: Mutex::default(),
@@ -118,12 +117,14 @@ impl Archive {
             pieces: BoundedVec::new(pieces)?,
             packs: BoundedVec::new(packs)?,
         };
-        let took = began.elapsed();
+        let took = Duration::from_millis(self.now_ms().await?.saturating_sub(now_ms));
         if took > EXPORT_TIME_MAX {
             return Err(ArchiveError::TooSlow { took, max: EXPORT_TIME_MAX });
         }
-        // If another node was faster, its manifest is as good.
-        self.write_new(&name.within(SNAPSHOTS), codec::encode("manifest", &manifest)?).await?;
+        // If another node was faster, its manifest is as good, unless it is damaged.
+        if !self.write_new(&name.within(SNAPSHOTS), codec::encode("manifest", &manifest)?).await? {
+            self.manifest(&name, SNAPSHOTS).await?;
+        }
         self.write_index().await?;
         Ok(Exported { summary: manifest.summary(), uploaded, uploaded_bytes })
     }
@@ -143,7 +144,9 @@ impl Archive {
         if let Some(name) = other {
             return Err(ArchiveError::OtherLedger { location: self.location().clone(), name });
         }
-        self.write_new(&name, blob.as_bytes().to_vec()).await?;
+        if !self.write_new(&name, blob.as_bytes().to_vec()).await? {
+            self.genesis(&digest).await?;
+        }
         Ok(digest)
     }
 
@@ -268,10 +271,4 @@ impl Scan {
         let object = Object { run: self.run, len: blob.len() as u32 };
         Ok(sender.blocking_send(Upload { name, blob }).is_ok().then_some(object))
     }
-}
-
-fn draw_run() -> Result<RunId, ArchiveError> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| ArchiveError::Random(error.to_string()))?;
-    Ok(RunId::from_le_bytes(bytes))
 }

@@ -2,6 +2,8 @@
 
 use slipstream_types::{BatchNumber, Digest, LedgerInfo, Waypoint};
 
+use crate::error::ArchiveError;
+
 pub(crate) const GENESIS: &str = "genesis";
 pub(crate) const PIECES: &str = "pieces";
 pub(crate) const CODES: &str = "codes";
@@ -10,7 +12,7 @@ pub(crate) const RETIRED: &str = "retired";
 pub(crate) const INDEX: &str = "index";
 pub(crate) const CLOCK: &str = "clock";
 
-/// Drawn by each export: no two write an object of the same name.
+/// Drawn by each export, and each time that a manifest is taken out: no two write an object of the same name.
 pub(crate) type RunId = u64;
 
 /// Digits of a batch number in a name: so names sort as their batches do.
@@ -34,6 +36,23 @@ pub(crate) fn hash_and_run(name: &str) -> Option<(Digest, RunId)> {
     let (hash, run) = name.rsplit('/').next()?.split_once('-')?;
     let run = (run.len() == 16).then(|| u64::from_str_radix(run, 16).ok()).flatten()?;
     Some((digest(hash)?, run))
+}
+
+/// The folder of a manifest that was taken out.
+pub(crate) fn retired(run: RunId) -> String {
+    format!("{RETIRED}/{run:016x}")
+}
+
+/// The run in the name of a manifest that was taken out.
+pub(crate) fn run_of_retired(name: &str) -> Option<RunId> {
+    let run = name.rsplit('/').nth(1).filter(|run| run.len() == 16)?;
+    u64::from_str_radix(run, 16).ok()
+}
+
+pub(crate) fn draw_run() -> Result<RunId, ArchiveError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| ArchiveError::Random(error.to_string()))?;
+    Ok(RunId::from_le_bytes(bytes))
 }
 
 /// What a manifest is called after: the waypoint of its batch.

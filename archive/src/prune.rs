@@ -5,7 +5,7 @@ use std::{collections::HashSet, num::NonZeroUsize, time::Duration};
 use crate::{
     error::ArchiveError,
     export::OBJECTS_MAX,
-    names::{self, CODES, PIECES, RETIRED, SNAPSHOTS},
+    names::{self, CODES, PIECES, SNAPSHOTS},
     store::{Archive, modified_ms},
 };
 
@@ -58,15 +58,14 @@ impl Archive {
         }
         self.write_index().await?;
 
-        let retired = self.manifests(RETIRED).await?;
+        let retired = self.retired().await?;
         let (expired, protecting): (Vec<_>, Vec<_>) =
-            retired.into_iter().partition(|entry| is_old(entry.modified_ms));
+            retired.into_iter().partition(|(entry, _)| is_old(entry.modified_ms));
         let mut named = HashSet::new();
-        for (entries, folder) in [(&listed, SNAPSHOTS), (&protecting, RETIRED)] {
-            for entry in entries {
-                let manifest = self.manifest(&entry.name, folder).await?;
-                named.extend(manifest.objects().map(|(hash, object)| (hash, object.run)));
-            }
+        let listed_in = listed.iter().map(|entry| (entry, SNAPSHOTS));
+        for (entry, folder) in listed_in.chain(protecting.iter().map(|(entry, folder)| (entry, &**folder))) {
+            let manifest = self.manifest(&entry.name, folder).await?;
+            named.extend(manifest.objects().map(|(hash, object)| (hash, object.run)));
         }
         let mut pruned =
             PrunedArchive { kept: listed.len(), retired: surplus.len(), ..PrunedArchive::default() };
@@ -90,7 +89,7 @@ impl Archive {
             }
         }
         // Last: a prune that dies before leaves them to protect nothing, and to be deleted by the next.
-        self.delete(expired.iter().map(|entry| entry.name.within(RETIRED)).collect()).await?;
+        self.delete(expired.iter().map(|(entry, folder)| entry.name.within(folder)).collect()).await?;
         Ok(pruned)
     }
 }

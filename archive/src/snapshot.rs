@@ -67,7 +67,7 @@ impl Archive {
         spawn_blocking(move || ArchivedSnapshot::checked(archive, manifest, genesis, &trust)).await?
     }
 
-    async fn genesis(&self, digest: &Digest) -> Result<Genesis, ArchiveError> {
+    pub(crate) async fn genesis(&self, digest: &Digest) -> Result<Genesis, ArchiveError> {
         let name = names::genesis(digest);
         let bytes = self.read(&name, blob::BLOB_BYTES_MAX).await?;
         let content = Blob::from_bytes(bytes).and_then(|blob| blob.content(BlobKind::Genesis));

@@ -16,7 +16,10 @@ use object_store::{
     path::Path as ObjectPath,
 };
 use slipstream_types::{BatchNumber, Waypoint};
-use tokio::task::spawn_blocking;
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
     bounded::BoundedConnector,
@@ -24,13 +27,15 @@ use crate::{
     index::{self, INDEX_BYTES_MAX},
     location::{Location, Scheme},
     manifest::{MANIFEST_BYTES_MAX, Manifest},
-    names::{CLOCK, INDEX, RETIRED, SNAPSHOTS, SnapshotName},
+    names::{self, CLOCK, INDEX, RETIRED, SNAPSHOTS, SnapshotName},
 };
 
 /// Requests under way at once: hides the round trips, and bounds memory to as many pieces.
 pub(crate) const PARALLEL: usize = 16;
 /// Manifests in a listing: more are no archive that anybody prunes, and each is read in a prune.
 const MANIFESTS_MAX: usize = 4_096;
+/// Longest time for a listing: 8 million names are 8,000 pages.
+const LIST_TIME_MAX: Duration = Duration::from_secs(3_600);
 /// Bytes that are made room for before any come, whatever length the server says.
 const FIRST_BYTES: usize = 2 << 20;
 /// How often it is.
@@ -174,6 +179,17 @@ impl Archive {
         Ok(entries)
     }
 
+    /// The manifests that prunes took out, each with the folder that it is in.
+    pub(crate) async fn retired(&self) -> Result<Vec<(ArchiveEntry, String)>, ArchiveError> {
+        let mut retired = Vec::new();
+        self.list(RETIRED, MANIFESTS_MAX, |object| {
+            let run = names::run_of_retired(object.location.as_ref());
+            retired.extend(ArchiveEntry::of(&object).zip(run.map(names::retired)));
+        })
+        .await?;
+        Ok(retired)
+    }
+
     /// A manifest as it is, checked against its name alone.
     pub(crate) async fn manifest(&self, name: &SnapshotName, folder: &str) -> Result<Manifest, ArchiveError> {
         let object = name.within(folder);
@@ -248,9 +264,12 @@ impl Archive {
     ) -> Result<(), ArchiveError> {
         let path = self.path(folder);
         let mut listed = self.store.list(Some(&path));
-        let mut count = 0;
-        while let Some(object) =
-            listed.try_next().await.map_err(|source| self.failed("list", folder, source))?
+        let (mut count, ends) = (0, Instant::now() + LIST_TIME_MAX);
+        // Pages without objects can go on for ever, too.
+        while let Some(object) = timeout_at(ends, listed.try_next())
+            .await
+            .map_err(|_| self.damaged(folder, "its listing does not end"))?
+            .map_err(|source| self.failed("list", folder, source))?
         {
             if count == max {
                 return Err(ArchiveError::TooMany { location: self.location.clone(), name: folder, max });
@@ -275,10 +294,11 @@ impl Archive {
         self.write(INDEX, index::encode(&entries)?).await
     }
 
-    /// Moves a manifest out of the snapshots, so that it protects what it names for a while.
+    /// Moves a manifest out of the snapshots, so that it protects what it names for a while. Its name is new each time: a snapshot can be
+    /// exported again and taken out again, and then names other objects than the first time.
     pub(crate) async fn retire(&self, name: &SnapshotName) -> Result<(), ArchiveError> {
         let bytes = self.read(&name.within(SNAPSHOTS), MANIFEST_BYTES_MAX).await?;
-        self.write(&name.within(RETIRED), bytes).await?;
+        self.write(&name.within(&names::retired(names::draw_run()?)), bytes).await?;
         self.delete(vec![name.within(SNAPSHOTS)]).await
     }
 

@@ -556,7 +556,8 @@ export class LightClient {
     }
     if (!Number.isFinite(ageMsMax)) throw new TypeError("ageMsMax says how many milliseconds old the newest batch may be: it has no default");
     const age = nowMs - Number(header.timestampMs);
-    if (age > ageMsMax) refuse("too-old", `batch ${header.number} is ${age} ms old, at most ${ageMsMax} ms are allowed`);
+    // Of a time that is none no age is known.
+    if (!Number.isFinite(nowMs) || age > ageMsMax) refuse("too-old", `batch ${header.number} is ${age} ms old, at most ${ageMsMax} ms are allowed`);
   }
 
   #readAccount(account) {

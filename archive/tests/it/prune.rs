@@ -118,3 +118,23 @@ async fn a_prune_that_does_not_know_what_is_needed_deletes_nothing() {
     assert!(matches!(refused, ArchiveError::Damaged { .. }), "{refused}");
     assert_eq!(server.objects("/pieces/").len(), before);
 }
+
+/// Goal: a snapshot that is exported again after a prune took it out, and is taken out again, protects what it named the first time, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_can_be_taken_out_twice() {
+    let server = Server::start().await;
+    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
+    let first = ledger.number();
+    archive.export(&ledger.store, first).await.unwrap();
+    let reading = Arc::new(archive.snapshot(Some(first), &by_genesis()).await.unwrap());
+    ledger.touch([5]);
+    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    server.age(GRACE + HOUR);
+    for retired in 1..=2 {
+        assert_eq!(archive.prune(KEEP_ONE).await.unwrap().retired, 1);
+        assert_eq!(server.objects("/retired/").len(), retired);
+        archive.export(&ledger.store, first).await.unwrap();
+    }
+    let (store, _dir) = empty();
+    reading.import(&store).await.unwrap();
+}

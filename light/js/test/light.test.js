@@ -137,6 +137,7 @@ test("a proof of something else does not answer", async () => {
   assert.equal(await ask({ slots: vector.slots.slice(1) }), "other-question");
   assert.equal(await ask({ at: vector.expected.batch + 1 }), "other-question");
   assert.equal(await ask({ nowMs: vectors.nowMs + 70_000 }), "too-old");
+  for (const nowMs of [NaN, null, Infinity]) assert.equal(await ask({ nowMs }), "too-old");
   await assert.rejects(client.verify({ ...asked, ageMsMax: undefined }, vector.answer), TypeError);
 });
 

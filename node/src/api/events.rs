@@ -29,6 +29,8 @@ pub(super) const LISTENERS_RESERVED: usize = 2;
 /// A comment comes so often if nothing else does: who does not take it is gone, and proxies see that the stream lives. Well below the time
 /// for which a connection may be silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Where a browser says whose page asks.
+const FETCH_SITE: &str = "sec-fetch-site";
 /// What a browser, and `slipstream events`, waits before it comes back.
 const RETRY: Duration = Duration::from_secs(2);
 /// The header of the last event that a listener had.
@@ -74,8 +76,13 @@ async fn next(
     Some((Ok(sent.retry(RETRY)), (listener, place)))
 }
 
-/// Whether no page asks, or one that this node served.
+/// Whether no page asks, or one that this node served. A frame or an image of another site's page sends no `Origin`; to loopback and over
+/// TLS browsers say of those where they stand.
 fn is_same_site(headers: &HeaderMap) -> bool {
+    let mut sites = headers.get_all(FETCH_SITE).iter();
+    if !sites.all(|site| site == "same-origin" || site == "none") {
+        return false;
+    }
     let mut origins = headers.get_all(ORIGIN).iter();
     let Some(origin) = origins.next() else { return true };
     let site =
@@ -86,7 +93,7 @@ fn is_same_site(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::{HeaderName, HeaderValue};
 
     use super::*;
 
@@ -111,6 +118,15 @@ mod tests {
             &["http://127.0.0.1:8545", "https://evil.example"],
         ] {
             assert!(!allowed(origins, "127.0.0.1:8545"), "{origins:?}");
+        }
+        for (site, is_allowed) in
+            [("same-origin", true), ("none", true), ("same-site", false), ("cross-site", false)]
+        {
+            let site = HeaderValue::from_static(site);
+            assert_eq!(
+                is_same_site(&HeaderMap::from_iter([(HeaderName::from_static(FETCH_SITE), site)])),
+                is_allowed
+            );
         }
     }
 }

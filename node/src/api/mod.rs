@@ -32,7 +32,7 @@ use axum::{
     body::{Body, Bytes, HttpBody},
     extract::{ConnectInfo, Request, State},
     http::{
-        HeaderMap, Method, StatusCode,
+        HeaderMap, Method, StatusCode, Version,
         header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, UPGRADE},
     },
     middleware::{self, Next},
@@ -193,6 +193,11 @@ async fn root(state: State<Arc<Api>>, seat: ConnectInfo<Seat>, request: Request)
 
 /// Keeps the connection's seat up to date. A request with a body is not worked on before the body is read.
 async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
+    // A seat is one request at a time. The server would speak HTTP/2 too, because another crate of the program asks hyper for it; such a
+    // connection stays what it is while a head is awaited, and ends with that.
+    if request.version() > Version::HTTP_11 {
+        return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here\n").into_response();
+    }
     if request.method() == Method::POST {
         seat.head_read()
     } else {

@@ -102,18 +102,29 @@ impl Supplier {
         self.state.lock().snapshots.retain(|snapshot| number(snapshot) > head);
         let archive = self.archive()?;
         let entries = archive.snapshots().await?;
-        let Some(newest) = entries.first().map(|entry| entry.number()).filter(|newest| *newest > head) else {
-            return Ok(());
-        };
-        if self.state.lock().snapshots.iter().any(|snapshot| number(snapshot) >= newest) {
-            return Ok(());
+        let held = self.state.lock().snapshots.iter().map(|snapshot| number(snapshot)).max();
+        let beyond = held.unwrap_or(head).max(head);
+        // One that is damaged hides no older one.
+        let mut looked = Ok(());
+        for entry in entries.iter().filter(|entry| entry.number() > beyond).take(SNAPSHOTS_MAX) {
+            match archive.snapshot(Some(entry.number()), &self.trust).await {
+                Ok(snapshot) => {
+                    self.keep(snapshot);
+                    break;
+                }
+                Err(error) if looked.is_ok() => looked = Err(error),
+                Err(_) => {}
+            }
         }
-        let snapshot = archive.snapshot(Some(newest), &self.trust).await?;
-        tracing::info!(archive = %self.location, peer = %self.id.short(), batch = %newest, "the archive has a snapshot ahead");
+        looked
+    }
+
+    fn keep(&self, snapshot: ArchivedSnapshot) {
+        let batch = number(&snapshot);
+        tracing::info!(archive = %self.location, peer = %self.id.short(), %batch, "the archive has a snapshot ahead");
         let mut state = self.state.lock();
         state.snapshots.insert(0, Arc::new(snapshot));
         state.snapshots.truncate(SNAPSHOTS_MAX);
-        Ok(())
     }
 
     /// Says once what failed. When to look again.

@@ -7,6 +7,8 @@ mod ask;
 mod config;
 mod db;
 mod debug;
+#[cfg(test)]
+mod documented;
 mod events;
 mod exit;
 mod genesis;

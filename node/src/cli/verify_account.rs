@@ -51,7 +51,8 @@ pub(super) struct VerifyArgs {
     json: bool,
 }
 
-fn slot(text: &str) -> std::result::Result<B256, String> {
+/// Reads the number of a storage slot: 0x and up to 64 hexadecimal digits.
+pub(super) fn slot(text: &str) -> std::result::Result<B256, String> {
     let digits = text.strip_prefix("0x").filter(|digits| (1..=64).contains(&digits.len()));
     let word = digits.and_then(|digits| format!("{digits:0>64}").parse().ok());
     word.ok_or_else(|| "a slot is 0x and 1 to 64 hexadecimal digits".to_owned())

@@ -210,3 +210,26 @@ fn silent_connections_of_many_addresses_keep_nobody_out() {
     drop(silent);
     node.stop();
 }
+
+/// Goal: one connection is one caller: nobody gets a second stream by HTTP/2, which the server's library knows, too.
+#[test]
+fn http_2_is_not_spoken() {
+    let chain = Chain::new();
+    let node = Running::start(&chain);
+    let mut stream = TcpStream::connect(&node.api).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    // No settings; then GET http://127.0.0.1/v1/status as stream 1.
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    let mut head = vec![0x82, 0x86, 0x04, 10];
+    head.extend(b"/v1/status");
+    head.extend([0x41, 9]);
+    head.extend(b"127.0.0.1");
+    stream.write_all(&[0, 0, head.len() as u8, 1, 5, 0, 0, 0, 1]).unwrap();
+    stream.write_all(&head).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("only HTTP/1.1 is spoken here") && !answer.contains("chain_id"), "{answer}");
+    node.stop();
+}

@@ -21,7 +21,9 @@ fn a_node_answers_as_its_document_says() {
     assert_eq!(document["openapi"], "3.1.0");
     let mut checked = Vec::new();
     for (path, page) in document["paths"].as_object().unwrap() {
-        let Some(schema) = page.pointer("/get/responses/200/content/application~1json/schema") else {
+        let schema = page.pointer("/get/responses/200/content/application~1json/schema");
+        // What only an operator gets is tested where the token is.
+        let Some(schema) = schema.filter(|_| page.pointer("/get/security").is_none()) else {
             continue;
         };
         // References are to the document that they stand in.

@@ -284,8 +284,11 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether to begin anew from a snapshot. A node that has a ledger does so only beside somebody who keeps batches: who keeps none, an
+    /// archive, cannot tell that nobody else has the next ones either, and nobody could be followed behind its snapshot.
     fn may_restore(&self) -> bool {
-        self.allows(Mode::Snapshot)
+        let is_empty = self.inputs.head == BatchNumber::GENESIS;
+        self.allows(Mode::Snapshot) && (is_empty || self.inputs.peers.iter().any(Candidate::keeps_batches))
     }
 
     /// The cheapest mode in which somebody serves the next batch; the one in use if another is not much cheaper.

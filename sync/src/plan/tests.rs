@@ -360,3 +360,23 @@ fn peers_that_serve_different_things_are_used_at_once() {
     assert!(switches.iter().all(|[begins, stays]| stays >= begins));
     assert!(switches.iter().any(|[begins, stays]| stays > begins));
 }
+
+/// Goal: a node that has a ledger does not begin anew because an archive is heard before its peers are. An empty one does, and so does one
+/// whose peers have pruned what comes next.
+#[test]
+fn an_archive_alone_replaces_no_ledger() {
+    let archive = Candidate {
+        replay_from: None,
+        delta_from: None,
+        range_delta_from: None,
+        ..offering(1, 4_900, 4_900, 1_000_000)
+    };
+    let snapshot = Step::Snapshot(BatchNumber::new(4_900));
+    assert_eq!(Case::new(Mode::Auto, 0).step(std::slice::from_ref(&archive)), snapshot);
+    for head in [10, 3_999] {
+        assert_eq!(Case::new(Mode::Auto, head).step(std::slice::from_ref(&archive)), Step::Stuck, "{head}");
+    }
+    let from = Some(BatchNumber::new(4_001));
+    let pruned = Candidate { replay_from: from, delta_from: from, range_delta_from: from, ..peer(2, 5_000) };
+    assert_eq!(Case::new(Mode::Auto, 10).step(&[archive, pruned]), snapshot);
+}

@@ -94,8 +94,8 @@ pub(in crate::cli) struct SlotArgs {
     /// The contract
     #[arg(value_name = "ADDRESS")]
     address: Address,
-    /// The slot, 32 bytes
-    #[arg(value_name = "SLOT")]
+    /// The slot, 0x and up to 64 hexadecimal digits
+    #[arg(value_name = "SLOT", value_parser = crate::cli::verify_account::slot)]
     slot: B256,
     /// The batch behind which it is read; the last one if it is left out
     #[arg(long, value_name = "N")]

@@ -256,9 +256,9 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
 /// Another validator, when it was last heard, and how far it said that it is.
 fn standing(peer: &PeerStanding, primary: u16) -> Vec<Cell> {
     let heard = match peer.heard_ms_ago {
-        None => ("not yet".into(), 14, Style::new().red()),
-        Some(heard) if heard > SILENT_AFTER_MS => (format!("{} ago", ms(heard)), 14, Style::new().red()),
-        Some(heard) => (format!("{} ago", ms(heard)), 14, Style::new().green()),
+        None => ("not yet".into(), 16, Style::new().red()),
+        Some(heard) if heard > SILENT_AFTER_MS => (format!("{} ago", ms(heard)), 16, Style::new().red()),
+        Some(heard) => (format!("{} ago", ms(heard)), 16, Style::new().green()),
     };
     let is_primary = if peer.index == primary { "primary" } else { "" };
     let (view, decided, says) = match peer.said {
