@@ -1,6 +1,6 @@
 //! [`ReadOnly`]: a store that is looked at, by a process that neither has it nor changes it. Also while a node runs on it.
 
-use std::{path::Path, sync::Arc};
+use std::{fs, io, path::Path, sync::Arc};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Bytes, Certificate, Digest,
@@ -22,8 +22,8 @@ use crate::{
     transactions,
 };
 
-/// How often opening is tried: a node that runs may remove a file, or its log, just when it is to be read.
-const ATTEMPTS: usize = 5;
+/// How often opening is tried: a node that runs may change its files just when they are read.
+const ATTEMPTS: usize = 20;
 
 /// The store as it was when it was opened.
 pub struct ReadOnly {
@@ -31,6 +31,40 @@ pub struct ReadOnly {
     head: HeadRecord,
     pruned: PrunedRecord,
     headers_floor: BatchNumber,
+}
+
+/// Opens the database so that its tables and its log are of one moment. Tables are read first: had some been added before the log is read,
+/// what the log says of them would be believed without them.
+fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, StorageError> {
+    let mut attempts = 1;
+    loop {
+        let before = tables(dir)?;
+        let opened = open_read_only(config, dir);
+        let is_whole = tables(dir)? == before;
+        match opened {
+            Ok(reader) if is_whole => return Ok(reader),
+            Err(error) if attempts == ATTEMPTS => return Err(error),
+            Ok(_) if attempts == ATTEMPTS => {
+                let error = io::Error::other("its files change faster than they can be opened: try again");
+                return Err(StorageError::io("open", dir, error));
+            }
+            _ => attempts += 1,
+        }
+    }
+}
+
+/// Which tables there are: RocksDB appends every change of them to the manifest that the file CURRENT names.
+fn tables(dir: &Path) -> Result<(String, u64), StorageError> {
+    let (db, current) = (dir.join("db"), dir.join("db/CURRENT"));
+    let name = fs::read_to_string(&current).map_err(|error| StorageError::io("read", &current, error))?;
+    let manifest = db.join(name.trim_end());
+    let len = match fs::metadata(&manifest) {
+        Ok(metadata) => metadata.len(),
+        // Another one has taken its place since.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(StorageError::io("look at", &manifest, error)),
+    };
+    Ok((name, len))
 }
 
 impl ReadOnly {
@@ -41,14 +75,7 @@ impl ReadOnly {
     /// comes from a running node which changes files meanwhile may be over when it is tried again.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<ReadOnly, StorageError> {
         format::check_existing(dir)?;
-        let mut attempts = 1;
-        let reader = loop {
-            match open_read_only(config, dir) {
-                Ok(reader) => break reader,
-                Err(error) if attempts == ATTEMPTS => return Err(error),
-                Err(_) => attempts += 1,
-            }
-        };
+        let reader = open_whole(config, dir)?;
         let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;
         let head = schema::decode("head record", &head)?;
         let (pruned, headers_floor) = (read_record(&*reader)?, read_headers_floor(&*reader)?);
