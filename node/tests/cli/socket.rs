@@ -291,7 +291,7 @@ fn a_late_reader_gets_all() {
     let socket = Socket::open(&node, "/");
     let mut asking = socket.inner.get_ref().try_clone().unwrap();
     let mut reading = WebSocket::from_raw_socket(Mute(asking.try_clone().unwrap()), Role::Client, None);
-    // Their answers repeat the id: 6 MB, more than the systems at both ends keep.
+    // Their answers repeat the id: 6 MB, more than the systems at both ends keep, unless they have made room for more.
     let id = "x".repeat(10_000);
     let text = json!({ "jsonrpc": "2.0", "id": id, "method": "net_version" }).to_string();
     let mut frame = vec![0x81, 0xfe];
@@ -300,7 +300,6 @@ fn a_late_reader_gets_all() {
     frame.extend(text.as_bytes());
     let asked = std::thread::spawn(move || (0..MESSAGES).try_for_each(|_| asking.write_all(&frame)));
     std::thread::sleep(Duration::from_secs(1));
-    assert!(!asked.is_finished(), "the node does not read on");
     let begun = Instant::now();
     for _ in 0..MESSAGES {
         let heard = loop {
