@@ -107,15 +107,7 @@ impl Chain {
     }
 
     pub(crate) fn info(&self, number: u64, next: Option<ValidatorSet>) -> LedgerInfo {
-        let header = &self.headers[number as usize];
-        LedgerInfo {
-            epoch: header.epoch,
-            number: header.number,
-            accumulator_root: self.roots[number as usize],
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: next,
-        }
+        LedgerInfo::of(&self.headers[number as usize], self.roots[number as usize], next)
     }
 
     /// The certificate of a batch, by these validators of its epoch.
