@@ -8,20 +8,17 @@ use std::{
     sync::OnceLock,
 };
 
-use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
-use alloy_eips::eip2718::Encodable2718;
-use alloy_primitives::{Bytes, Signature, TxKind};
+use alloy_primitives::{Bytes, TxKind};
 use anyhow::{Context, Result};
-use k256::ecdsa::SigningKey;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_executor::{
     Basis, HintsMode, Outcome, Transaction, decode_body, execute, seal, seal_hints_with_values,
 };
-use slipstream_storage::{CommitBatch, StorageConfig, Store};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_testkit::{Batch, Wallet, keys, members, set};
 use slipstream_types::{
     AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Delta,
-    Epoch, Genesis, LedgerInfo, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet,
-    bounded::BoundedVec, genesis::GenesisAccount, keccak256,
+    Epoch, Genesis, SecretKey, StateKey, StateValue, U256, genesis::GenesisAccount, keccak256,
 };
 
 /// Batches of the ledger.
@@ -38,6 +35,9 @@ const ACCOUNTS: u64 = 160;
 const CREATION_INTERVAL: u64 = 9;
 /// Runtime code that stores its call's second word under the first: PUSH1 32 CALLDATALOAD PUSH0 CALLDATALOAD SSTORE STOP.
 const RUNTIME: [u8; 7] = [0x60, 0x20, 0x35, 0x5f, 0x35, 0x55, 0x00];
+
+/// Proposes all batches, and gets the fees of every validator.
+const PROPOSER: Address = Address::repeat_byte(1);
 
 /// A batch as the world needs it.
 pub(super) struct Made {
@@ -121,55 +121,43 @@ pub(super) fn epoch(number: BatchNumber) -> Epoch {
 
 /// The validators of an epoch; one of them stays for the next.
 pub(super) fn validators(epoch: Epoch) -> Vec<SecretKey> {
-    (1..=2).map(|seed| SecretKey::from_seed([seed + epoch.0 as u8; 32])).collect()
+    keys((1..=2).map(|seed| seed + epoch.0 as u8))
 }
 
 /// Who signs the forged ledger: nobody that the genesis names.
 fn strangers(epoch: Epoch) -> Vec<SecretKey> {
-    (101..=102).map(|seed| SecretKey::from_seed([seed + epoch.0 as u8; 32])).collect()
-}
-
-fn set(epoch: Epoch, keys: &[SecretKey]) -> Result<ValidatorSet> {
-    let validator =
-        |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Address::repeat_byte(1) };
-    Ok(ValidatorSet::new(epoch, BoundedVec::new(keys.iter().map(validator).collect())?))
+    keys((101..=102).map(|seed| seed + epoch.0 as u8))
 }
 
 struct Maker {
     rng: StdRng,
     signers: fn(Epoch) -> Vec<SecretKey>,
-    sender: SigningKey,
-    nonce: u64,
+    wallet: Wallet,
     contracts: Vec<Address>,
 }
 
 impl Maker {
     fn new(seed: u64, signers: fn(Epoch) -> Vec<SecretKey>) -> Maker {
-        let sender = SigningKey::from_slice(&[9; 32]).expect("a scalar below the order");
-        Maker { rng: StdRng::seed_from_u64(seed), signers, sender, nonce: 0, contracts: Vec::new() }
+        let wallet = Wallet::new(9, ChainConfig::default().chain_id, 200_000);
+        Maker { rng: StdRng::seed_from_u64(seed), signers, wallet, contracts: Vec::new() }
     }
 
-    fn genesis(&self) -> Result<Genesis> {
+    fn genesis(&self) -> Genesis {
         let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
         let address = |index: u64| Address::from_word(keccak256(index.to_be_bytes()));
-        Ok(Genesis {
-            chain: ChainConfig::default(),
+        Genesis {
             timestamp_ms: 1_700_000_000_000,
-            validators: set(Epoch(0), &validators(Epoch(0)))?.validators,
+            validators: members(&validators(Epoch(0)), PROPOSER),
             accounts: (0..ACCOUNTS)
                 .map(|index| (address(index), rich.clone()))
-                .chain([(self.address(), rich.clone())])
+                .chain([(self.wallet.address(), rich.clone())])
                 .collect(),
             ..Genesis::default()
-        })
-    }
-
-    fn address(&self) -> Address {
-        Address::from_public_key(self.sender.verifying_key())
+        }
     }
 
     fn chain(mut self, batches: u64) -> Result<Chain> {
-        let genesis = self.genesis()?;
+        let genesis = self.genesis();
         let config = StorageConfig {
             snapshot_interval_batches: SNAPSHOT_INTERVAL,
             snapshots_kept: usize::MAX,
@@ -189,11 +177,11 @@ impl Maker {
     }
 
     fn append(&mut self, genesis: &Genesis, store: &Store, number: u64) -> Result<Made> {
-        let body = self.body(genesis, number)?;
+        let body = self.body(number)?;
         let head = store.head()?;
         let transactions = decode_body(&body, genesis.chain.chain_id)?;
         let timestamp_ms = head.header.timestamp_ms + 100;
-        let proposer = Address::repeat_byte(1);
+        let proposer = PROPOSER;
         let epoch = epoch(BatchNumber::new(number));
         let basis = Basis { parent: &head.header, epoch, timestamp_ms, proposer };
         let outcome = execute(&store.view()?, &basis.env(&genesis.chain), &transactions)?;
@@ -202,22 +190,9 @@ impl Maker {
         let next = Epoch(epoch.0 + 1);
         let ends = self::epoch(BatchNumber::new(number + 1)) == next;
         let sealed = seal(HintsMode::Values, &basis, &transactions, &outcome, root)?;
-        let mut accumulator = head.accumulator.clone();
-        accumulator.append(sealed.header.digest());
-        let info = LedgerInfo {
-            epoch,
-            number: sealed.header.number,
-            accumulator_root: accumulator.root(),
-            state_root: root,
-            timestamp_ms,
-            next_validators: ends.then(|| set(next, &(self.signers)(next))).transpose()?,
-        };
-        let signers = (self.signers)(epoch);
-        let certificate = Certificate::signed(info, 0, (0..).zip(&signers))?;
-        let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
-        let commit =
-            CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };
-        store.commit(commit, Some(speculation))?;
+        let next = ends.then(|| set(next.0, &(self.signers)(next), PROPOSER));
+        let batch = Batch { sealed: &sealed, delta: &outcome.delta, transactions: &transactions, next };
+        let certificate = batch.commit(store, speculation, &(self.signers)(epoch))?;
         let number = sealed.header.number;
         let body = store.blob(BlobKind::Body, number)?.context("it was just stored")?;
         let hints = store.blob(BlobKind::Hints, number)?;
@@ -228,12 +203,11 @@ impl Maker {
     }
 
     /// One to five transactions: transfers, calls that change and delete slots, now and then a contract.
-    fn body(&mut self, genesis: &Genesis, number: u64) -> Result<Body> {
-        let chain_id = genesis.chain.chain_id;
+    fn body(&mut self, number: u64) -> Result<Body> {
         let mut raw = Vec::new();
         if number % CREATION_INTERVAL == 1 {
-            self.contracts.push(self.address().create(self.nonce));
-            raw.push(self.sign(chain_id, TxKind::Create, 0, init_code(number as u8)));
+            self.contracts.push(self.wallet.address().create(self.wallet.nonce()));
+            raw.push(self.wallet.sign(TxKind::Create, 0, init_code(number as u8)));
         }
         let count = 1 + number % 3;
         for _ in 0..count {
@@ -242,32 +216,14 @@ impl Maker {
                 let slot = U256::from(self.rng.random_range(0..12));
                 let value = U256::from(self.rng.random_range(0..4));
                 let input = [slot.to_be_bytes::<32>(), value.to_be_bytes::<32>()].concat();
-                raw.push(self.sign(chain_id, TxKind::Call(contract), 0, input.into()));
+                raw.push(self.wallet.sign(TxKind::Call(contract), 0, input.into()));
             } else {
                 let to = Address::from_word(keccak256(self.rng.random_range(0..2 * ACCOUNTS).to_be_bytes()));
                 let value = self.rng.random_range(1..1_000);
-                raw.push(self.sign(chain_id, TxKind::Call(to), value, Bytes::new()));
+                raw.push(self.wallet.sign(TxKind::Call(to), value, Bytes::new()));
             }
         }
         Ok(Body::new(raw)?)
-    }
-
-    fn sign(&mut self, chain_id: u64, to: TxKind, value: u64, input: Bytes) -> Vec<u8> {
-        let tx = TxEip1559 {
-            chain_id,
-            nonce: self.nonce,
-            gas_limit: 200_000,
-            max_fee_per_gas: 1_000_000_000,
-            max_priority_fee_per_gas: 1,
-            to,
-            value: U256::from(value),
-            input,
-            access_list: Default::default(),
-        };
-        self.nonce += 1;
-        let signed = self.sender.sign_prehash_recoverable(tx.signature_hash().as_slice());
-        let signature = Signature::from(signed.expect("a digest can be signed"));
-        TxEnvelope::from(tx.into_signed(signature)).encoded_2718()
     }
 }
 

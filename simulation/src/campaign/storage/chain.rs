@@ -6,10 +6,9 @@ use anyhow::Result;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_storage::CommitBatch;
 use slipstream_types::{
-    AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig,
-    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, RulesId, SecretKey, StateKey, StateValue, U256,
-    Validator, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec, delta::DeltaEntry,
-    genesis::GenesisAccount, hints::HINTS_VERSION, keccak256,
+    AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, Digest,
+    Genesis, LedgerInfo, Receipts, SecretKey, StateKey, StateValue, U256, accumulator::Accumulator,
+    batch::content_digest, delta::DeltaEntry, genesis::GenesisAccount, hints::HINTS_VERSION, keccak256,
 };
 
 use super::naive;
@@ -66,7 +65,7 @@ impl Made {
 }
 
 fn key() -> SecretKey {
-    SecretKey::from_seed([7; 32])
+    slipstream_testkit::key(7)
 }
 
 /// A transaction's hash: the storage layer takes it as given.
@@ -92,13 +91,9 @@ impl Chain {
         let rich = |i| {
             (self.address(i), GenesisAccount { balance: U256::from(1_000_000), ..GenesisAccount::default() })
         };
-        let validator = Validator { public_key: key().public(), fee_recipient: Address::ZERO };
         Genesis {
-            chain: ChainConfig::default(),
-            timestamp_ms: 1_000,
-            validators: BoundedVec::new(vec![validator]).expect("one validator is within the limit"),
             accounts: (0..ACCOUNTS / 2).map(rich).collect(),
-            ..Genesis::default()
+            ..slipstream_testkit::genesis(&[key()], 1_000)
         }
     }
 
@@ -174,12 +169,6 @@ impl Chain {
         let (body, delta_content) = (Body::new(transactions)?.content()?, delta.content()?);
         let receipts = Blob::seal(BlobKind::Receipts, &Receipts::default())?;
         let header = BatchHeader {
-            number,
-            parent: parent.digest(),
-            epoch: Epoch(0),
-            rules: RulesId::GENESIS,
-            timestamp_ms: parent.timestamp_ms + 100,
-            proposer: Address::ZERO,
             tx_count,
             tx_bytes: body.len() as u32,
             gas_used: 21_000,
@@ -187,7 +176,7 @@ impl Chain {
             transactions_root: content_digest(BlobKind::Body, &body),
             receipts_root: content_digest(BlobKind::Receipts, &receipts.content(BlobKind::Receipts)?),
             delta_digest: content_digest(BlobKind::Delta, &delta_content),
-            state_root,
+            ..slipstream_testkit::next_header(parent, state_root)
         };
         let mut accumulator = accumulator.clone();
         accumulator.append(header.digest());
@@ -197,22 +186,14 @@ impl Chain {
             (BlobKind::Delta, Blob::compress(BlobKind::Delta, &delta_content)?),
             (BlobKind::Hints, Blob::compress(BlobKind::Hints, &[HINTS_VERSION])?),
         ];
-        let certificate = self.certificate(&header, accumulator.root())?;
+        let certificate = self.certificate(&header, accumulator.root());
         let hashes = (0..u64::from(tx_count)).map(|index| transaction_hash(number, index)).collect();
         Ok(Made { header, delta, blobs, hashes, certificate })
     }
 
     /// The one validator's certificate of a batch.
-    pub(super) fn certificate(&self, header: &BatchHeader, accumulator_root: Digest) -> Result<Certificate> {
-        let info = LedgerInfo {
-            epoch: header.epoch,
-            number: header.number,
-            accumulator_root,
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: None,
-        };
-        Ok(Certificate::signed(info, 0, [(0, &key())])?)
+    pub(super) fn certificate(&self, header: &BatchHeader, accumulator_root: Digest) -> Certificate {
+        slipstream_testkit::sign(LedgerInfo::of(header, accumulator_root, None), &[key()])
     }
 }
 

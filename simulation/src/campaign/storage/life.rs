@@ -206,7 +206,7 @@ pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
     let head = store.head()?;
     let number = head.header.number;
     if number > BatchNumber::GENESIS && store.certificate(number)?.is_none() {
-        store.put_certificate(&chain.certificate(&head.header, head.accumulator.root())?)?;
+        store.put_certificate(&chain.certificate(&head.header, head.accumulator.root()))?;
     }
     if number > BatchNumber::GENESIS {
         store.put_record(VOTE, &number.get().to_be_bytes())?;

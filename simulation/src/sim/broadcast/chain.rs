@@ -7,8 +7,8 @@ use rand::{RngCore, SeedableRng, rngs::StdRng};
 use slipstream_broadcast::{Announced, Head, Part, SignedPlan, Source};
 use slipstream_coding::{CodecKind, Parameters, encode};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, LedgerInfo, SecretKey,
-    Validator, ValidatorSet, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec,
+    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, SecretKey,
+    accumulator::Accumulator, batch::content_digest, bounded::BoundedVec,
 };
 
 /// Bytes of one transaction of noise.
@@ -60,14 +60,13 @@ pub(super) fn small_body(kind: CodecKind, payload_bytes: usize, chunks: usize) -
 }
 
 impl Chain {
-    /// Of so many validators, with these bodies.
+    /// Of so many validators, at most 255, with these bodies.
     ///
     /// # Errors
-    /// If it has too many validators.
+    /// If a blob is no body.
     pub(super) fn new(validators: usize, bodies: Vec<Blob>) -> Result<Chain> {
-        let keys: Vec<_> = (0..validators).map(|seat| SecretKey::from_seed([seat as u8 + 1; 32])).collect();
-        let of = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
-        let set = ValidatorSet::new(Epoch(0), BoundedVec::new(keys.iter().map(of).collect())?);
+        let keys = slipstream_testkit::keys(1..=validators as u8);
+        let set = slipstream_testkit::set(0, &keys, Address::ZERO);
         let mut accumulator = Accumulator::default();
         accumulator.append(Digest([9; 32]));
         let genesis =
@@ -89,16 +88,8 @@ impl Chain {
             ..Chain::header(content_digest(BlobKind::Body, &content))
         };
         let mut accumulator = head.accumulator;
+        let certificate = slipstream_testkit::certify(&accumulator, &header, None, &self.keys);
         accumulator.append(header.digest());
-        let info = LedgerInfo {
-            epoch: header.epoch,
-            number: header.number,
-            accumulator_root: accumulator.root(),
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: None,
-        };
-        let certificate = Certificate::signed(info, 0, (0..).zip(&self.keys))?;
         self.heads.push(Head { number: header.number, digest: header.digest(), accumulator, set: head.set });
         self.batches.push(Certified { header, certificate, body });
         Ok(())
@@ -106,22 +97,7 @@ impl Chain {
 
     /// A header of batch 1 with this body.
     pub(super) fn header(transactions_root: Digest) -> BatchHeader {
-        BatchHeader {
-            number: BatchNumber::new(1),
-            parent: Digest([9; 32]),
-            epoch: Epoch(0),
-            rules: Default::default(),
-            timestamp_ms: 1,
-            proposer: Default::default(),
-            tx_count: 0,
-            tx_bytes: 0,
-            gas_used: 0,
-            delta_bytes: 0,
-            transactions_root,
-            receipts_root: Digest::ZERO,
-            delta_digest: Digest::ZERO,
-            state_root: Digest::ZERO,
-        }
+        BatchHeader { timestamp_ms: 1, transactions_root, ..slipstream_testkit::header(1, Digest([9; 32])) }
     }
 
     /// What the leader publishes of batch 1, coded as a payload of so many bytes is.
