@@ -1,6 +1,6 @@
 //! Chains of transactions: what signs them, and what commits a batch of them.
 
-use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
+use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEnvelope};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Signature, TxKind};
 use k256::ecdsa::SigningKey;
@@ -56,10 +56,14 @@ impl Wallet {
             input,
         };
         self.nonce += 1;
-        let signed = self.key.sign_prehash_recoverable(transaction.signature_hash().as_slice());
-        let signature = Signature::from(signed.expect("a digest can be signed"));
-        TxEnvelope::from(transaction.into_signed(signature)).encoded_2718()
+        TxEnvelope::from(signed(transaction, &self.key)).encoded_2718()
     }
+}
+
+/// A transaction with this key's signature.
+pub fn signed<T: SignableTransaction<Signature>>(transaction: T, key: &SigningKey) -> Signed<T> {
+    let signature = key.sign_prehash_recoverable(transaction.signature_hash().as_slice());
+    transaction.into_signed(Signature::from(signature.expect("a digest can be signed")))
 }
 
 /// A batch that was executed and sealed on the head of a store.

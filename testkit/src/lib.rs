@@ -42,6 +42,6 @@ mod ledger;
 mod validators;
 
 #[cfg(feature = "executor")]
-pub use executed::{Batch, Wallet};
+pub use executed::{Batch, Wallet, signed};
 pub use ledger::{BATCH_INTERVAL_MS, certify, header, info, next_header, sign};
 pub use validators::{Members, genesis, key, keys, members, set};
