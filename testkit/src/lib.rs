@@ -14,9 +14,10 @@
 //! Cargo compiles the unit tests of a crate apart from the library that others link. If this crate depends on that library, the tests would
 //! see each of its types twice, and the two do not mix. Hence:
 //!
-//! * Unit tests of `types`, `storage` and `executor` keep makers of their own. So does the model of `model`, which is no test.
+//! * Unit tests of `types`, `storage` and `executor` keep makers of their own.
 //! * Their integration tests, in `tests/`, link the library that this crate links, and may use it.
-//! * All other crates may use it in every test, for this crate depends on none of them. It must stay so.
+//! * All other crates may use it in every test, and what only searches and measures (`model`, `simulation`, `bench`) everywhere, for this
+//!   crate depends on none of them. It must stay so.
 //!
 //! Invariants:
 //! * Equal arguments give equal keys, headers and signatures: traces of simulations and vectors of formats repeat.

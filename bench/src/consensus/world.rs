@@ -312,12 +312,10 @@ impl<M: Machine> World<M> {
         let Ran { state_root, took_us } = self.machine.run(&job);
         let said = [before.digest(), order.order.digest(&self.domain), state_root];
         let info = LedgerInfo {
-            epoch: Epoch(0),
-            number: work.number,
             accumulator_root: Digest::tagged("slipnet/bench/history", said.map(|it| it.0).as_flattened()),
             state_root,
             timestamp_ms: order.order.timestamp_ms,
-            next_validators: None,
+            ..slipstream_testkit::info(0, work.number.get())
         };
         self.bodies.insert(info.digest(), body);
         let worked_us = begun.elapsed().as_micros() as u64;

@@ -343,12 +343,10 @@ impl World {
             [before.digest().as_bytes(), order.digest(&self.domain).as_bytes(), &slip.to_le_bytes()[..]]
                 .concat();
         let info = LedgerInfo {
-            epoch: Epoch(0),
-            number: order.number,
             accumulator_root: Digest::tagged("accumulator", &content),
             state_root: Digest::tagged("state", &content),
             timestamp_ms: order.timestamp_ms,
-            next_validators: None,
+            ..slipstream_testkit::info(0, order.number.get())
         };
         self.parents.insert(info.digest(), before.digest());
         info
