@@ -2,7 +2,7 @@
 //!
 //! The program `slipnet-simulation` is a thin command line over this library, and `slipnet` becomes it for `sim`, `model` and `campaign`.
 //! It is a program of its own, as `slipnet-bench` is: simulations reach into every crate, and devnets, load and the demo need none of that.
-//! Cargo allows no other way for `slipnet` to have these commands: this library starts devnets with the library of `slipnet`'s own package.
+//! `slipnet` cannot link it: the siege starts devnets with the library of `slipnet`'s package, and no two packages depend on each other.
 //!
 //! ```text
 //!  sim        seed ─▶ world: the crates that ship, on simulated time, disks and links ─▶ oracles ─▶ trace hash
