@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{model::LinkShape, span::Span};
 
-/// What goes wrong. Either `at` or `between` says when.
+/// What goes wrong, or what an operator does. Either `at` or `between` says when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
@@ -67,6 +67,8 @@ pub enum What {
         /// Whom they attack.
         victim: String,
     },
+    /// This node exports its newest snapshot into the archive `{dir}/archive`, which `sync.archives` of others can name.
+    ExportSnapshot(String),
     /// The owner adds a candidate to the validators, by a transaction.
     AddValidator(String),
     /// The owner removes a validator, by a transaction.
@@ -113,6 +115,7 @@ impl What {
             What::Link { .. } => "link",
             What::Partition { .. } => "partition",
             What::Attack { .. } => "attack",
+            What::ExportSnapshot(_) => "export_snapshot",
             What::AddValidator(_) => "add_validator",
             What::RemoveValidator(_) => "remove_validator",
         }
@@ -131,6 +134,7 @@ impl What {
             What::Link { .. }
             | What::Partition { .. }
             | What::Attack { .. }
+            | What::ExportSnapshot(_)
             | What::AddValidator(_)
             | What::RemoveValidator(_) => None,
         }

@@ -91,9 +91,12 @@ impl Names {
         const OFFERED_MAX: usize = 12;
         let mut offered = vec![ALL, VALIDATORS, FULLNODES];
         offered.extend(self.group_names.iter().map(String::as_str));
-        offered.extend(self.names.iter().map(String::as_str).filter(|name| {
-            !self.group_names.iter().any(|group| group == name)
-        }));
+        offered.extend(
+            self.names
+                .iter()
+                .map(String::as_str)
+                .filter(|name| !self.group_names.iter().any(|group| group == name)),
+        );
         let rest = if offered.len() > OFFERED_MAX { ", …" } else { "" };
         offered.truncate(OFFERED_MAX);
         format!("{}{rest}", offered.join(", "))

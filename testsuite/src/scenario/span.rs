@@ -123,7 +123,9 @@ mod tests {
         }
         assert_eq!("90s".parse::<Span>().unwrap().to_string(), "90s");
         assert_eq!("60s".parse::<Span>().unwrap().to_string(), "1m");
-        for text in ["", "30", "s", "-1s", "1.5s", "3 s", "25h", "99999999999999999999s", "18446744073709551615h"] {
+        for text in
+            ["", "30", "s", "-1s", "1.5s", "3 s", "25h", "99999999999999999999s", "18446744073709551615h"]
+        {
             let error = text.parse::<Span>().unwrap_err().to_string();
             assert!(error.contains("`30s`"), "{error}");
         }
