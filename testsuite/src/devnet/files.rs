@@ -28,7 +28,7 @@ use crate::{
 pub(super) const GENESIS: &str = "genesis.json";
 pub(super) const CONFIG: &str = "node.yaml";
 pub(super) const KEY: &str = "node.key";
-pub(super) const DATA: &str = "data";
+pub(crate) const DATA: &str = "data";
 /// Held by whoever runs on the data directory.
 pub(super) const LOCK: &str = "LOCK";
 pub(super) const LOG: &str = "log";

@@ -8,7 +8,7 @@
 //! Validators are meshed; a fullnode peers with every validator and with the fullnodes that were there before it. All
 //! processes end with the [`Devnet`], whatever happens to the program that owns it.
 
-mod files;
+pub(crate) mod files;
 mod holder;
 mod node;
 mod ports;

@@ -121,6 +121,11 @@ pub struct NodeEnd {
 }
 
 impl NodeEnd {
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The node and how it ended, if that was not what somebody wanted: an exit code that is not 0, or a crash.
     pub(super) fn failure(&self) -> Option<String> {
         let asked = [Signal::TERM, Signal::INT, Signal::KILL].map(|signal| Some(signal.as_raw()));
