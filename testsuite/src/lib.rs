@@ -39,5 +39,6 @@ pub mod output;
 pub mod progress;
 pub mod report;
 pub mod rpc;
+pub mod scenario;
 pub mod signer;
 pub mod sim;

@@ -9,7 +9,7 @@ use super::{
     criteria::Criterion,
     error::ScenarioError,
     fault::Fault,
-    model::{Config, Scenario, Settings},
+    model::{Config, Link, Scenario, Settings},
     parse::{self, Problem},
     rules,
 };
@@ -37,6 +37,8 @@ pub struct Defect {
     pub config: Config,
     /// Above those of the scenario.
     pub settings: Vec<Settings>,
+    /// In place of those that the scenario has between the same regions.
+    pub links: Vec<Link>,
     /// After those of the scenario.
     pub faults: Vec<Fault>,
 }
@@ -83,17 +85,20 @@ impl Twin {
             }
         }
         if self.defect == Defect::default() {
-            return Err(wrong("defect", "is empty: write `config`, `settings` or `faults`".to_owned()));
+            return Err(wrong("defect", "is empty: write `config`, `settings`, `links` or `faults`".to_owned()));
         }
         Ok(())
     }
 
     fn planted_in(self, mut scenario: Scenario) -> Scenario {
-        let Defect { config, settings, faults } = self.defect;
+        let Defect { config, settings, links, faults } = self.defect;
         scenario.name += "-defect";
         scenario.description = self.description;
         scenario.topology.config.extend(config);
         scenario.topology.settings.extend(settings);
+        // The first link between two regions counts.
+        let own = std::mem::replace(&mut scenario.topology.links, links);
+        scenario.topology.links.extend(own);
         scenario.faults.extend(faults);
         scenario
     }
@@ -105,7 +110,7 @@ fn shifted(problem: Problem, scenario: &Scenario) -> Problem {
     let own = match key.first().map(String::as_str) {
         Some("topology") => {
             key.remove(0);
-            scenario.topology.settings.len()
+            if key.first().is_some_and(|key| key == "links") { 0 } else { scenario.topology.settings.len() }
         }
         _ => scenario.faults.len(),
     };
@@ -114,7 +119,7 @@ fn shifted(problem: Problem, scenario: &Scenario) -> Problem {
     {
         *index = number.saturating_sub(own).to_string();
     }
-    if key.first().is_none_or(|key| !["config", "settings", "faults"].contains(&key.as_str())) {
+    if key.first().is_none_or(|key| !["config", "settings", "links", "faults"].contains(&key.as_str())) {
         return Problem { key: vec!["defect".to_owned()], text };
     }
     key.insert(0, "defect".to_owned());

@@ -42,7 +42,12 @@ impl Stage<'_> {
             | Action::Attack { victim: place, .. } => Some(*place),
             Action::Links { .. } => None,
         };
-        let what = described(&event.action);
+        let mut what = described(&event.action);
+        if matches!(&event.action, Action::Node { harm: Harm::Upgrade(_), .. })
+            && !self.options.programs.contains_key(setup::BEFORE)
+        {
+            what += " (no --program before=PATH: from itself)";
+        }
         let node = place.map(|place| self.names.name(place).to_owned());
         self.progress.step(&format!("{what} {}", node.as_deref().unwrap_or("links")));
         let hit = Hit { place, mark: self.marks.len() };

@@ -238,6 +238,10 @@ impl Stage<'_> {
             measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
             wanted: "no node and no load ends by itself".to_owned(),
         });
+        // A node that is paused would not hear that it should stop.
+        for node in self.devnet.nodes() {
+            node.signal(rustix::process::Signal::CONT);
+        }
         let stopped = self.devnet.stop().await;
         if let (Err(error), false) = (stopped, fills) {
             let last = report.criteria.last_mut().context("one was pushed")?;

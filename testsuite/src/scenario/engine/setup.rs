@@ -18,6 +18,8 @@ use crate::{
 
 /// The program that nodes run when nobody says otherwise.
 const CURRENT: &str = "current";
+/// The release before. Whoever has none tries the upgrade from this program to itself, and the report says so.
+pub(super) const BEFORE: &str = "before";
 /// In values of node.yaml: the devnet's directory.
 const DIR: &str = "{dir}";
 
@@ -83,7 +85,7 @@ fn overrides(config: &Config, options: &RunOptions) -> Vec<String> {
     config.iter().map(|(key, value)| format!("{key}={}", value.to_string().replace(DIR, &dir))).collect()
 }
 
-/// The program of a name; none if it is the current one.
+/// The program of a name; none if it is the current one, or the release before and nobody gave that.
 ///
 /// # Errors
 /// If nobody gave it.
@@ -92,7 +94,7 @@ pub(super) fn program(name: &str, options: &RunOptions) -> Result<Option<PathBuf
         let path = path.canonicalize();
         return path.map(Some).with_context(|| format!("the program {name} is not where --program says"));
     }
-    if name != CURRENT {
+    if name != CURRENT && name != BEFORE {
         bail!("the scenario needs the program `{name}`: name a `slipstream` with --program {name}=PATH");
     }
     Ok(None)
@@ -138,7 +140,7 @@ topology:
   config: { storage.snapshots_kept: 3 }
   settings:
   - { nodes: [validators], region: eu, config: { sync.archives: ['file://{dir}/archive'] } }
-  - { nodes: [validator-1], region: us, program: before, config: { storage.snapshots_kept: 1 } }
+  - { nodes: [validator-1], region: us, program: fork, config: { storage.snapshots_kept: 1 } }
   - { nodes: [validator-2], region: moon }
   links:
   - { between: [moon, eu], shape: { delay: 1300ms, kib_per_second: 4, loss: 0.5 } }
@@ -151,7 +153,7 @@ criteria: [equal_roots]
         let scenario = Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
         let names = Names::of(&scenario);
         let program = std::env::current_exe().unwrap();
-        let programs = BTreeMap::from([("before".to_owned(), program.clone())]);
+        let programs = BTreeMap::from([("fork".to_owned(), program)]);
         let options = RunOptions { dir: "/d".into(), programs, command: String::new() };
         let devnet = devnet(&scenario, &names, &options).unwrap();
         assert_eq!(
@@ -171,6 +173,6 @@ criteria: [equal_roots]
         assert_eq!(shape(1, 2), Shape::default(), "nobody knows the way from there to the moon");
         let nothing = RunOptions { programs: BTreeMap::new(), ..options };
         let error = self::devnet(&scenario, &names, &nothing).unwrap_err().to_string();
-        assert!(error.contains("--program before=PATH"), "{error}");
+        assert!(error.contains("--program fork=PATH"), "{error}");
     }
 }

@@ -308,10 +308,11 @@ impl Rules<'_> {
         if phase.mix.is_empty() {
             return Err(at.wrong(format!("is empty; there are {}", known.join(", "))));
         }
-        let accounts_min = 2 * phase.mix.len();
+        let kinds: usize = self.scenario.workload.iter().map(|phase| phase.mix.len()).sum();
+        let accounts_min = 2 * kinds;
         if (self.topology().accounts as usize) < accounts_min {
             return Err(at.wrong(format!(
-                "each kind has accounts of its own: write `accounts: {accounts_min}` or more"
+                "each kind of each phase has accounts of its own: write `accounts: {accounts_min}` or more"
             )));
         }
         Ok(())
