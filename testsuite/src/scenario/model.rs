@@ -187,6 +187,12 @@ pub struct Phase {
     /// The node at which the follow latency is read.
     #[serde(default)]
     pub follower: Option<String>,
+    /// Reads per second at each of these nodes beside the writes, half by HTTP and half by WebSocket.
+    #[serde(default)]
+    pub reads_per_second: u32,
+    /// A directory of `NUMBER.rlp.gz`, for the kind `access-lists`.
+    #[serde(default)]
+    pub access_lists: Option<String>,
 }
 
 /// Transactions per second over a phase.

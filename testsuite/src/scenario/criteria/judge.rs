@@ -83,11 +83,11 @@ fn load_complete(findings: &Findings) -> Verdict {
     let wrong: Vec<String> = findings
         .phases
         .iter()
-        .filter(|phase| phase.committed < phase.accepted || phase.given_up > 0 || phase.receipts_failed > 0)
+        .filter(|phase| phase.committed < phase.accepted || phase.given_up > 0 || phase.wrong > 0)
         .map(|phase| {
-            let PhaseTotals { name, accepted, given_up, committed, receipts_failed, .. } = phase;
+            let PhaseTotals { name, accepted, given_up, committed, wrong, .. } = phase;
             format!(
-                "{name}: {committed} of {accepted} committed, {given_up} given up, {receipts_failed} failed"
+                "{name}: {committed} of {accepted} committed, {given_up} given up, {wrong} wrong"
             )
         })
         .collect();

@@ -23,7 +23,7 @@ use super::{names, span::Span};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Criterion {
-    /// Committed transactions per second of a phase, from the first due time to the last commit.
+    /// Committed transactions per second of a phase, from the first due time to the last commit; of a search the rate that it found.
     Throughput {
         /// The phase.
         phase: String,
@@ -48,7 +48,7 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// Everything that nodes took is committed, nothing was given up, and no receipt tells of a failure.
+    /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
     LoadComplete,
     /// Nodes that joined or came back reached the head of that moment in time, each time.
     CatchUp {
@@ -99,7 +99,7 @@ pub enum Criterion {
     },
     /// All nodes have the same state at the end, at a batch that all reached.
     EqualRoots,
-    /// No honest node banned another honest one, or paused it for more than being busy.
+    /// No honest node banned another honest one, or paused one that neither was busy nor met by a fault.
     NobodyHonestBlamed,
     /// No node raised an alarm: no audit found a certified batch that execution does not give.
     NoAlarm,
@@ -161,8 +161,8 @@ pub struct PhaseTotals {
     pub committed: u64,
     /// Per second.
     pub committed_per_second: f64,
-    /// Receipts of failed transactions, of those that were read.
-    pub receipts_failed: u64,
+    /// Receipts, balances and places in batches that are not as they must be.
+    pub wrong: u64,
     /// None if nothing was committed.
     pub commit_ms: Option<Quantiles>,
     /// None without a follower.

@@ -15,16 +15,12 @@ use super::{
     parse::Problem,
     span::Span,
 };
-use crate::load::Workload;
+use crate::load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload};
 
 /// Nodes of one scenario: a fullnode takes some 60 MiB, and ports and relays grow with their square.
 pub const NODES_MAX: u32 = 64;
 /// Validators of one scenario.
 pub const VALIDATORS_MAX: u32 = 32;
-/// Transactions of one phase: they are signed beforehand and kept, some 300 bytes each.
-const TRANSACTIONS_MAX: f64 = 2_000_000.0;
-/// Transactions per second of one phase: far above what one machine signs or sends.
-const RATE_MAX: u32 = 1_000_000;
 /// Times that one fault is drawn.
 const TIMES_MAX: u32 = 100;
 const SEED_BYTES_MAX: usize = 64;
@@ -267,9 +263,9 @@ impl Rules<'_> {
         if rate == 0 || rate > RATE_MAX {
             return Err(at_rate.wrong(format!("must reach 1 to {RATE_MAX} per second, not {rate}")));
         }
-        if count > TRANSACTIONS_MAX {
+        if count > TRANSACTIONS_MAX as f64 {
             return Err(at_rate.wrong(format!(
-                "is {count:.0} transactions, at most {TRANSACTIONS_MAX:.0} are signed for a phase: take less, or several phases"
+                "is {count:.0} transactions, at most {TRANSACTIONS_MAX} are signed for a phase: take less, or several phases"
             )));
         }
         match phase.rate {
@@ -285,6 +281,7 @@ impl Rules<'_> {
             }
             _ => {}
         }
+        at.then("reads_per_second").within(phase.reads_per_second.into(), 0..=READS_MAX.into())?;
         self.mix(&at.then("mix"), phase)?;
         self.known(&at.then("to"), &phase.to)?;
         for (key, name) in [("read_from", &phase.read_from), ("follower", &phase.follower)] {
@@ -308,12 +305,15 @@ impl Rules<'_> {
         if phase.mix.is_empty() {
             return Err(at.wrong(format!("is empty; there are {}", known.join(", "))));
         }
-        let kinds: usize = self.scenario.workload.iter().map(|phase| phase.mix.len()).sum();
-        let accounts_min = 2 * kinds;
+        let accounts_min = 2 * self.scenario.workload.len();
         if (self.topology().accounts as usize) < accounts_min {
             return Err(at.wrong(format!(
-                "each kind of each phase has accounts of its own: write `accounts: {accounts_min}` or more"
+                "each phase has accounts of its own: write `accounts: {accounts_min}` or more"
             )));
+        }
+        let lists = Workload::AccessLists.name();
+        if phase.mix.contains_key(lists) && phase.access_lists.is_none() {
+            return Err(at.then(lists).wrong("replays a directory: name it with `access_lists: DIR`"));
         }
         Ok(())
     }
