@@ -12,6 +12,7 @@
 //!     signer ──▶ load (plan, lanes, trackers, report) ◀───────────────── slipnet load
 //!                       ▲
 //!     contracts ────────┘        demo = devnet + load + one fresh fullnode per sync mode
+//!                                scenario = devnet + phases of load + faults + criteria, from a file of YAML
 //! ```
 //!
 //! Invariants:

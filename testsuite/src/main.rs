@@ -26,6 +26,7 @@ use slipnet::{
     output::{self, print, print_line},
     progress::Progress,
     rpc::Rpc,
+    scenario::{RunScenarios, ScenariosCommand},
     sim::{
         self, SimOptions,
         broadcast::{self, BroadcastSimOptions},
@@ -52,6 +53,11 @@ enum Command {
     Up(Up),
     /// Sends signed transactions at a fixed rate, and tells how long they took to be committed and followed.
     Load(Load),
+    /// Runs scenarios of YAML: nodes, load, faults, and what must hold.
+    Run(RunScenarios),
+    /// What there is to run, and whether a file of your own is sound.
+    #[command(subcommand)]
+    Scenarios(ScenariosCommand),
     /// Shows fresh fullnodes that catch up with a chain by snapshot, by delta and by replay.
     Demo(Demo),
     /// Measures a part of the node beside its floor and its peers.
@@ -211,6 +217,8 @@ async fn main() -> ExitCode {
         match command {
             Command::Up(arguments) => up(arguments).await,
             Command::Load(arguments) => interruptible(run_load(arguments)).await,
+            Command::Run(scenarios) => interruptible(scenarios.run()).await,
+            Command::Scenarios(command) => command.run(),
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { arguments } => become_bench(arguments),
             Command::Sim(sim) => run_sim(sim).await,

@@ -65,7 +65,8 @@ fn failed(report: &RunReport) -> Vec<&str> {
 /// Goal: a scenario passes, its report has a series for every node and a mark for every fault, and its twin fails by the named criterion.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scenario_passes_and_its_twin_fails_by_name() {
-    let scenario = Scenario::parse(SCENARIO, Path::new("small.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let scenario =
+        Scenario::parse(SCENARIO, Path::new("small.yaml")).unwrap_or_else(|error| panic!("{error}"));
     let report = run_here(&scenario).await;
     assert!(report.passed(), "{:#?}", report.criteria);
     let names: Vec<&str> = report.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -77,8 +78,8 @@ async fn a_scenario_passes_and_its_twin_fails_by_name() {
     assert_eq!(report.catch_up.len(), 2);
     assert!(report.harness.offered > 0.0);
 
-    let (defective, must_fail) =
-        Twin::parse(TWIN, Path::new("small.defect.yaml"), &scenario).unwrap_or_else(|error| panic!("{error}"));
+    let (defective, must_fail) = Twin::parse(TWIN, Path::new("small.defect.yaml"), &scenario)
+        .unwrap_or_else(|error| panic!("{error}"));
     let report = run_here(&defective).await;
     for name in must_fail {
         assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);

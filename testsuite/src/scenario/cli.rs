@@ -64,7 +64,9 @@ pub enum ScenariosCommand {
 }
 
 fn program(text: &str) -> Result<(String, PathBuf), String> {
-    let (name, path) = text.split_once('=').ok_or_else(|| format!("{text}: write NAME=PATH, such as before=/opt/slipstream"))?;
+    let (name, path) = text
+        .split_once('=')
+        .ok_or_else(|| format!("{text}: write NAME=PATH, such as before=/opt/slipstream"))?;
     Ok((name.to_owned(), PathBuf::from(path)))
 }
 
@@ -90,7 +92,13 @@ fn list() -> Result<()> {
     let mut text = String::new();
     for shipped in shipped::ALL {
         let scenario = shipped.scenario()?;
-        writeln!(text, "{:<22} {:>5}  {}", scenario.name, scenario.duration.to_string(), scenario.description)?;
+        writeln!(
+            text,
+            "{:<22} {:>5}  {}",
+            scenario.name,
+            scenario.duration.to_string(),
+            scenario.description
+        )?;
     }
     print(&text)
 }
@@ -183,7 +191,8 @@ impl RunScenarios {
             "{} has the nodes of an earlier run: remove it, or choose another --dir",
             nodes.display()
         );
-        std::fs::create_dir_all(&nodes).with_context(|| format!("cannot make the directory {}", nodes.display()))?;
+        std::fs::create_dir_all(&nodes)
+            .with_context(|| format!("cannot make the directory {}", nodes.display()))?;
         let nodes = nodes.canonicalize().with_context(|| format!("cannot open {}", nodes.display()))?;
         let programs: BTreeMap<String, PathBuf> = self.program.iter().cloned().collect();
         let command = std::env::args().collect::<Vec<_>>().join(" ");

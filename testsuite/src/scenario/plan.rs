@@ -25,11 +25,20 @@ pub(super) enum Action {
     /// The node starts for the first time.
     Join(Place),
     /// Something happens to one node.
-    Node { harm: Harm, who: Who },
+    Node {
+        harm: Harm,
+        who: Who,
+    },
     /// The links between these pairs change; none is a cut.
-    Links { pairs: Vec<(Place, Place)>, shape: Option<LinkShape> },
+    Links {
+        pairs: Vec<(Place, Place)>,
+        shape: Option<LinkShape>,
+    },
     /// Attackers of the siege.
-    Attack { name: String, victim: Place },
+    Attack {
+        name: String,
+        victim: Place,
+    },
     ExportSnapshot(Place),
     AddValidator(Place),
     RemoveValidator(Place),
@@ -161,7 +170,8 @@ mod tests {
     /// Goal: the seed alone decides when faults come and whom they hit, and faults that are added leave the others where they were.
     #[test]
     fn a_seed_gives_one_plan() {
-        let drawn = "- { between: [10s, 50s], times: 5, for: 2s, what: { kill: { one_of: [validators] } } }\n";
+        let drawn =
+            "- { between: [10s, 50s], times: 5, for: 2s, what: { kill: { one_of: [validators] } } }\n";
         let more = format!("{drawn}- {{ at: 20s, what: {{ pause: {{ nodes: [late-1] }} }} }}\n");
         let first = plan(&scenario("x", drawn));
         assert_eq!(first, plan(&scenario("x", drawn)));

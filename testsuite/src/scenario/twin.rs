@@ -54,7 +54,11 @@ impl Twin {
     ///
     /// # Errors
     /// As [`Scenario::parse`], also of what the defect makes of the scenario.
-    pub fn parse(text: &str, path: &Path, scenario: &Scenario) -> Result<(Scenario, Vec<String>), ScenarioError> {
+    pub fn parse(
+        text: &str,
+        path: &Path,
+        scenario: &Scenario,
+    ) -> Result<(Scenario, Vec<String>), ScenarioError> {
         let twin: Twin = parse::decode(text, path)?;
         let refused = |problem| parse::refused(text, path, problem);
         twin.check(scenario).map_err(refused)?;
@@ -85,7 +89,10 @@ impl Twin {
             }
         }
         if self.defect == Defect::default() {
-            return Err(wrong("defect", "is empty: write `config`, `settings`, `links` or `faults`".to_owned()));
+            return Err(wrong(
+                "defect",
+                "is empty: write `config`, `settings`, `links` or `faults`".to_owned(),
+            ));
         }
         Ok(())
     }
@@ -139,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_twin_is_its_scenario_with_the_defect() {
-        let text = "description: c\nmust_fail: [equal_roots]\ndefect:\n  config: { consensus.rotate_after: 1 }\n";
+        let text =
+            "description: c\nmust_fail: [equal_roots]\ndefect:\n  config: { consensus.rotate_after: 1 }\n";
         let (scenario, must_fail) = twin(text).unwrap();
         assert_eq!((scenario.name.as_str(), must_fail), ("a-defect", vec!["equal_roots".to_owned()]));
         assert_eq!(scenario.topology.config["consensus.rotate_after"], 1);
@@ -148,12 +156,16 @@ mod tests {
 
     #[test]
     fn a_twin_that_shows_nothing_or_breaks_its_scenario_is_refused_at_its_place() {
-        let error = twin("description: c\nmust_fail: [no_alarm]\ndefect: { config: { a: 1 } }\n").unwrap_err();
+        let error =
+            twin("description: c\nmust_fail: [no_alarm]\ndefect: { config: { a: 1 } }\n").unwrap_err();
         assert!(error.contains("a.defect.yaml:2:12") && error.contains("it has: equal_roots"), "{error}");
         let error = twin("description: c\nmust_fail: [equal_roots]\ndefect: {}\n").unwrap_err();
         assert!(error.contains("`faults`"), "{error}");
         let fault = "description: c\nmust_fail: [equal_roots]\ndefect:\n  faults:\n  - at: 1s\n    what: { kill: { nodes: [nobody] } }\n";
         let error = twin(fault).unwrap_err();
-        assert!(error.contains("a.defect.yaml:6:") && error.contains("no node is called `nobody`"), "{error}");
+        assert!(
+            error.contains("a.defect.yaml:6:") && error.contains("no node is called `nobody`"),
+            "{error}"
+        );
     }
 }

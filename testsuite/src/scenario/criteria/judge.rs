@@ -86,9 +86,7 @@ fn load_complete(findings: &Findings) -> Verdict {
         .filter(|phase| phase.committed < phase.accepted || phase.given_up > 0 || phase.wrong > 0)
         .map(|phase| {
             let PhaseTotals { name, accepted, given_up, committed, wrong, .. } = phase;
-            format!(
-                "{name}: {committed} of {accepted} committed, {given_up} given up, {wrong} wrong"
-            )
+            format!("{name}: {committed} of {accepted} committed, {given_up} given up, {wrong} wrong")
         })
         .collect();
     let committed: u64 = findings.phases.iter().map(|phase| phase.committed).sum();

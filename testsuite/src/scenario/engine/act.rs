@@ -190,7 +190,8 @@ impl Stage<'_> {
 
     async fn export_snapshot(&self, place: Place) -> Result<()> {
         let archive = format!("file://{}", self.devnet.dir().join(ARCHIVE).display());
-        std::fs::create_dir_all(self.devnet.dir().join(ARCHIVE)).context("cannot make the archive's directory")?;
+        std::fs::create_dir_all(self.devnet.dir().join(ARCHIVE))
+            .context("cannot make the archive's directory")?;
         let config = self.node(place)?.config();
         command(&["snapshot", "export", "--config", text(&config)?, &archive]).await
     }

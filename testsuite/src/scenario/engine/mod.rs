@@ -109,7 +109,11 @@ struct Stage<'a> {
 
 impl Stage<'_> {
     /// Starts the validators and the groups that are there from the start.
-    async fn open<'a>(scenario: &'a Scenario, options: &'a RunOptions, progress: Progress) -> Result<Stage<'a>> {
+    async fn open<'a>(
+        scenario: &'a Scenario,
+        options: &'a RunOptions,
+        progress: Progress,
+    ) -> Result<Stage<'a>> {
         let names = Names::of(scenario);
         let links = setup::needs_links(scenario)
             .then(|| Links::new(&scenario.seed, Terrain::Plain(crate::relay::Shape::default())));
@@ -143,8 +147,11 @@ impl Stage<'_> {
         for index in 0..scenario.topology.validators as usize {
             stage.indices[index] = Some(index);
         }
-        let from_start: Vec<Place> =
-            stage.names.all().filter(|place| stage.group(*place).is_some_and(|it| it.joins.is_none())).collect();
+        let from_start: Vec<Place> = stage
+            .names
+            .all()
+            .filter(|place| stage.group(*place).is_some_and(|it| it.joins.is_none()))
+            .collect();
         for place in from_start {
             stage.start_node(place).await?;
         }
@@ -293,5 +300,6 @@ impl Stage<'_> {
 /// Milliseconds since 1970: for people, no time is measured with it.
 fn now_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    u64::try_from(now.tv_sec).unwrap_or_default() * 1_000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
+    u64::try_from(now.tv_sec).unwrap_or_default() * 1_000
+        + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
 }

@@ -22,7 +22,11 @@ use crate::{
 };
 
 /// Mounts the disks that nodes have for themselves.
-pub(super) fn mount_disks(scenario: &Scenario, names: &Names, options: &RunOptions) -> Result<Vec<SmallDisk>> {
+pub(super) fn mount_disks(
+    scenario: &Scenario,
+    names: &Names,
+    options: &RunOptions,
+) -> Result<Vec<SmallDisk>> {
     let mut disks = Vec::new();
     for place in names.all() {
         let mib = setup::settings_of(scenario, names, place).filter_map(|settings| settings.disk_mib).last();

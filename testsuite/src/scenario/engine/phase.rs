@@ -37,11 +37,17 @@ impl Stage<'_> {
         let accounts = self.devnet.accounts().chunks(share.max(1));
         let mut tasks = Vec::with_capacity(phases.len());
         for (phase, accounts) in phases.iter().zip(accounts) {
-            let at = |name: &String| -> Result<Rpc> { Ok(self.node(self.names.find(name)[0])?.rpc().clone()) };
+            let at =
+                |name: &String| -> Result<Rpc> { Ok(self.node(self.names.find(name)[0])?.rpc().clone()) };
             // Commits are read from the first.
             let mut submit: Vec<Rpc> = phase.read_from.iter().map(at).collect::<Result<_>>()?;
             for place in self.names.find_all(&phase.to) {
-                submit.push(self.node(place).context("a load goes to nodes that are there from the start")?.rpc().clone());
+                submit.push(
+                    self.node(place)
+                        .context("a load goes to nodes that are there from the start")?
+                        .rpc()
+                        .clone(),
+                );
             }
             let followers = phase.follower.iter().map(|name| Ok((name.clone(), at(name)?)));
             let mix = phase.mix.iter().map(|(kind, weight)| format!("{kind}={weight}"));
@@ -80,8 +86,11 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
     add(&mut totals, &summary);
     totals.committed_per_second = summary.achieved_per_second;
     totals.commit_ms = summary.commit_ms.map(quantiles);
-    totals.follow_ms =
-        phase.follower.as_ref().and_then(|name| summary.follow_ms.get(name).copied().flatten()).map(quantiles);
+    totals.follow_ms = phase
+        .follower
+        .as_ref()
+        .and_then(|name| summary.follow_ms.get(name).copied().flatten())
+        .map(quantiles);
     Ok(PhaseEnd {
         totals,
         offered_per_second: summary.offered_per_second,
@@ -149,7 +158,8 @@ mod tests {
     #[test]
     fn a_series_has_gaps_where_nothing_was_committed() {
         let latency = Percentiles { count: 1, p50: 1.0, p90: 2.0, p95: 3.0, p99: 4.0, max: 5.0 };
-        let point = |at_ms, commit_ms| Point { at_ms, due_per_second: 1.0, committed_per_second: 2.0, commit_ms };
+        let point =
+            |at_ms, commit_ms| Point { at_ms, due_per_second: 1.0, committed_per_second: 2.0, commit_ms };
         let series = series("main", 10_000, &[point(1_000, Some(latency)), point(2_000, None)]);
         assert_eq!(series.per_second.points, [(11_000, 2.0), (12_000, 2.0)]);
         assert_eq!(series.p99.points, [(11_000, 4.0)]);

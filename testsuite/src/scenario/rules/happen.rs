@@ -1,7 +1,15 @@
 //! What the faults and the criteria of a scenario may say.
 
-use super::{Rules, TIMES_MAX, at::{At, Checked}, shape};
-use crate::scenario::{criteria::Criterion, fault::{Target, What}, names::{PRIMARY, is_candidate}};
+use super::{
+    Rules, TIMES_MAX,
+    at::{At, Checked},
+    shape,
+};
+use crate::scenario::{
+    criteria::Criterion,
+    fault::{Target, What},
+    names::{PRIMARY, is_candidate},
+};
 
 impl Rules<'_> {
     pub(super) fn faults(&self) -> Checked {
