@@ -114,6 +114,22 @@ mod tests {
     /// The longest that a scenario's clock may run, so that it is done within five minutes.
     const SECONDS_MAX: f64 = 270.0;
 
+    /// Goal: the page for people names all that ships with what it shows and what is planted, and its example is a scenario.
+    #[test]
+    fn the_documentation_is_of_what_ships() {
+        let page = include_str!("../../../docs/scenarios.md");
+        for shipped in ALL {
+            let scenario = shipped.scenario().unwrap_or_else(|error| panic!("{error}"));
+            let (defective, _) = shipped.defective().unwrap_or_else(|error| panic!("{error}"));
+            let (name, says, planted) = (&scenario.name, &scenario.description, &defective.description);
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+            assert!(page.contains(&format!("| {says} | {planted} |")), "{name}");
+        }
+        let (_, example) = page.split_once("```yaml\n").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        Scenario::parse(example, Path::new("docs/scenarios.md")).unwrap_or_else(|error| panic!("{error}"));
+    }
+
     /// Goal: every scenario that ships can be run, is called as its file is, ends in time, and has a twin that fails by a criterion of it.
     #[test]
     fn all_that_ships_is_sound() {

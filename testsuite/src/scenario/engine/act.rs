@@ -68,7 +68,8 @@ impl Stage<'_> {
                 }
             }
             (Action::Attack { name, victim }, _) => {
-                let assault = self.assault(name, &index.to_string(), *victim, String::new()).await?;
+                let joiner = self.key(*victim)?;
+                let assault = self.assault(name, &index.to_string(), *victim, joiner).await?;
                 self.assaults.insert(index.to_string(), assault);
             }
             (Action::ExportSnapshot(place), _) => self.export_snapshot(*place).await?,
@@ -188,6 +189,11 @@ impl Stage<'_> {
         u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// The public key of a node.
+    fn key(&self, place: Place) -> Result<String> {
+        Ok(self.node(place)?.peer_address().split('@').next().unwrap_or_default().to_owned())
+    }
+
     async fn export_snapshot(&self, place: Place) -> Result<()> {
         let archive = format!("file://{}", self.devnet.dir().join(ARCHIVE).display());
         std::fs::create_dir_all(self.devnet.dir().join(ARCHIVE))
@@ -201,12 +207,11 @@ impl Stage<'_> {
         let key_file = self.devnet.dir().join(OWNER_KEY);
         std::fs::write(&key_file, self.devnet.owner().key_hex()).context("cannot write the owner's key")?;
         std::fs::set_permissions(&key_file, PermissionsExt::from_mode(0o600)).context("the owner's key")?;
-        let address = self.node(place)?.peer_address();
-        let id = address.split('@').next().unwrap_or_default();
+        let id = self.key(place)?;
         // A node that stays what it is takes the transaction.
         let other = self.running().into_iter().find(|other| *other != place).context("no other node runs")?;
         let rpc = self.node(other)?.rpc().url().to_owned();
-        let mut arguments = vec!["validators", change, id, "--rpc", &rpc, "--key-file", text(&key_file)?];
+        let mut arguments = vec!["validators", change, &id, "--rpc", &rpc, "--key-file", text(&key_file)?];
         if change == "add" {
             arguments.extend(["--fee-recipient", FEES]);
         }

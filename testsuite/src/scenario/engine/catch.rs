@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +55,7 @@ async fn follow(
 ) -> CatchUp {
     while !stop.is_cancelled() {
         let answer = tokio::select! {
-            answer = rpc.call("eth_blockNumber", serde_json::json!([])) => answer,
+            answer = rpc.call::<Value>("eth_blockNumber", json!([])) => answer,
             () = stop.cancelled() => break,
         };
         if let Some(head) = answer.ok().and_then(|head| quantity(&head).ok()) {

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn blame_is_told_from_work_and_from_faults() {
         let mut known = Known { names: [("aa".to_owned(), "one".to_owned())].into(), ..Known::default() };
-        let mut look = |known: &mut Known, id: &str, banned: bool, failures: u64, reason: &str| {
+        let look = |known: &mut Known, id: &str, banned: bool, failures: u64, reason: &str| {
             let peer = json!({ "id": id, "banned": banned, "failures": failures, "pause_ms": 9, "last_reason": reason });
             known.look("two", &json!({ "sync": { "peers": [peer] } }));
             std::mem::take(&mut known.blamed).into_iter().collect::<Vec<_>>()

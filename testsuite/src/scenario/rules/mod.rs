@@ -12,7 +12,6 @@ use at::{At, Checked, NAME_BYTES_MAX};
 use super::{
     model::{Config, Group, LinkShape, Phase, PhaseRate, Scenario, Topology},
     names::{ALL, FULLNODES, Names, PRIMARY, VALIDATORS},
-    parse::Problem,
     span::Span,
 };
 use crate::load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload};
