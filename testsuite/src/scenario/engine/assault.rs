@@ -1,8 +1,8 @@
-//! [`Assault`]: attackers of the siege, as a process of this program beside the nodes.
+//! [`Assault`]: attackers of the siege, as a process beside the nodes.
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -15,6 +15,8 @@ use crate::{
     rpc::quantity,
 };
 
+/// The program that has the attacks.
+const PROGRAM: &str = "slipnet-simulation";
 /// Accounts that attackers have for themselves, behind those of the load.
 pub(super) const ACCOUNTS: u32 = 320;
 /// Time for signing floods beforehand.
@@ -44,7 +46,7 @@ impl Assault {
     /// # Errors
     /// If there is no such attack, or its process ends.
     pub(super) async fn start(name: &str, tag: &str, aim: Aim<'_>, dir: &Path) -> Result<Assault> {
-        let program = std::env::current_exe().context("this program's path is unknown")?;
+        let program = program()?;
         let file = dir.join(format!("attack-{name}-{tag}.json"));
         let log = file.with_extension("log");
         let target = target(&aim).await?;
@@ -76,6 +78,18 @@ impl Assault {
     pub(super) fn end(mut self) -> Result<()> {
         self.process.check_alive().context("the attackers ended by themselves")
     }
+}
+
+/// The program of the attackers, which cargo puts beside this one; a test's own program lies one directory deeper.
+fn program() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("this program's path is unknown")?;
+    let mut places = this.ancestors().skip(1).take(2).map(|dir| dir.join(PROGRAM));
+    places.find(|path| path.is_file()).with_context(|| {
+        format!(
+            "the program {PROGRAM}, which has the attackers, is not beside {}: `./x build` makes it",
+            this.display()
+        )
+    })
 }
 
 /// The file that the attackers read; see the siege's `Target`.

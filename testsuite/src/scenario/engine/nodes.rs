@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use futures::future::join_all;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::{
     RunOptions, Stage,
@@ -15,6 +16,7 @@ use crate::{
     accounts::node_key,
     devnet::{Node, NodeEnd, files},
     relay::{Links, Shape},
+    rpc::quantity,
     scenario::{
         model::{Group, Part, Scenario},
         names::{Names, Place},
@@ -90,9 +92,13 @@ impl Stage<'_> {
 
     /// The highest head of all nodes that answer; 0 if none does.
     pub(super) async fn highest_head(&self) -> u64 {
-        let nodes = self.running().into_iter().filter_map(|place| self.node(place).ok());
-        let statuses = join_all(nodes.map(Node::status)).await;
-        statuses.into_iter().flatten().map(|status| status.head.number).max().unwrap_or_default()
+        let mut asked = JoinSet::new();
+        for node in self.running().into_iter().filter_map(|place| self.node(place).ok()) {
+            let rpc = node.rpc().clone();
+            asked.spawn(async move { quantity(&rpc.call::<Value>("eth_blockNumber", json!([])).await?) });
+        }
+        let heads = asked.join_all().await;
+        heads.into_iter().flatten().max().unwrap_or_default()
     }
 
     /// Whoever orders the batches now; the first validator that runs if none says so.
