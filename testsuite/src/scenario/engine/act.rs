@@ -44,7 +44,7 @@ impl Stage<'_> {
         };
         let mut what = described(&event.action);
         if matches!(&event.action, Action::Node { harm: Harm::Upgrade(_), .. })
-            && !self.options.programs.contains_key(setup::BEFORE)
+            && setup::is_from_itself(self.scenario, self.options)
         {
             what += " (no --program before=PATH: from itself)";
         }

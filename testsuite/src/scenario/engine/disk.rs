@@ -79,3 +79,24 @@ impl Drop for SmallDisk {
         let _ = unmount(self.0.as_path(), UnmountFlags::DETACH);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_full_and_has_room_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("data");
+        // Not everybody may mount.
+        let Ok(disk) = SmallDisk::mount(&at, 1) else { return };
+        assert!(disk.is_at(&at) && !disk.is_at(dir.path()));
+        disk.fill().unwrap();
+        assert!(fs::write(at.join("more"), [0; 4_096]).is_err());
+        disk.free().unwrap();
+        fs::write(at.join("more"), [0; 4_096]).unwrap();
+        disk.free().unwrap();
+        drop(disk);
+        assert!(fs::read_dir(&at).unwrap().next().is_none());
+    }
+}

@@ -19,7 +19,7 @@ use crate::{
 /// The program that nodes run when nobody says otherwise.
 const CURRENT: &str = "current";
 /// The release before. Whoever has none tries the upgrade from this program to itself, and the report says so.
-pub(super) const BEFORE: &str = "before";
+const BEFORE: &str = "before";
 /// In values of node.yaml: the devnet's directory.
 const DIR: &str = "{dir}";
 
@@ -98,6 +98,13 @@ pub(super) fn program(name: &str, options: &RunOptions) -> Result<Option<PathBuf
         bail!("the scenario needs the program `{name}`: name a `slipstream` with --program {name}=PATH");
     }
     Ok(None)
+}
+
+/// Whether nodes begin with the release before, and nobody gave that.
+pub(super) fn is_from_itself(scenario: &Scenario, options: &RunOptions) -> bool {
+    let mut settings = scenario.topology.settings.iter();
+    settings.any(|settings| settings.program.as_deref() == Some(BEFORE))
+        && !options.programs.contains_key(BEFORE)
 }
 
 /// What lies between two nodes while no fault changes it: what `links` say of their regions, else what is known of the world's.

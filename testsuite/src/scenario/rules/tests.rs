@@ -37,10 +37,6 @@ fn numbers_out_of_bounds_are_refused() {
             "faults: [{ at: 1s, what: { link: { between: [[validator-0], [validator-1]], shape: { loss: 2 } } } }]\n",
             "from 0 to 1",
         ),
-        (
-            "faults: [{ at: 1s, what: { link: { between: [[validator-0], [validator-1]], shape: { loss: .nan } } } }]\n",
-            "0 to 1",
-        ),
         ("criteria: [{ memory: { mib_max: -1 } }]\n", "above 0"),
         ("criteria: [{ head_age: { at_most: 1s, percent: 101 } }]\n", "at most 100"),
         ("criteria: []\n", "equal_roots"),
