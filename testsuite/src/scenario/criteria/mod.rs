@@ -48,6 +48,15 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
+    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read.
+    Read {
+        /// The phase; it has `reads_per_second`.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
+    },
     /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
     LoadComplete,
     /// Nodes that joined or came back reached the head of that moment in time, each time.
@@ -137,6 +146,17 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
+    /// The larger value of each percentile.
+    pub(super) fn worse(self, other: Quantiles) -> Quantiles {
+        Quantiles {
+            p50: self.p50.max(other.p50),
+            p90: self.p90.max(other.p90),
+            p95: self.p95.max(other.p95),
+            p99: self.p99.max(other.p99),
+            max: self.max.max(other.max),
+        }
+    }
+
     fn of(&self, percentile: Percentile) -> f64 {
         match percentile {
             Percentile::P50 => self.p50,
@@ -167,6 +187,10 @@ pub struct PhaseTotals {
     pub commit_ms: Option<Quantiles>,
     /// None without a follower.
     pub follow_ms: Option<Quantiles>,
+    /// The slowest of all nodes that were read, each percentile by itself; none without reads.
+    pub read_ms: Option<Quantiles>,
+    /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
+    pub is_limited_by_generators: bool,
 }
 
 /// What an audit at the end of a run found, and what was watched for all its time.
@@ -196,6 +220,7 @@ impl Criterion {
             Criterion::Throughput { phase, .. } => with("throughput", phase),
             Criterion::Commit { phase, percentile, .. } => with(&format!("commit {percentile}"), phase),
             Criterion::Follow { phase, percentile, .. } => with(&format!("follow {percentile}"), phase),
+            Criterion::Read { phase, percentile, .. } => with(&format!("read {percentile}"), phase),
             Criterion::LoadComplete => "load_complete".to_owned(),
             Criterion::CatchUp { nodes, .. } => with("catch_up", &nodes.join(", ")),
             Criterion::HeadAge { nodes, .. } => with("head_age", &nodes.join(", ")),
@@ -214,7 +239,8 @@ impl Criterion {
         match self {
             Criterion::Throughput { phase, .. }
             | Criterion::Commit { phase, .. }
-            | Criterion::Follow { phase, .. } => Some(phase),
+            | Criterion::Follow { phase, .. }
+            | Criterion::Read { phase, .. } => Some(phase),
             _ => None,
         }
     }

@@ -118,7 +118,10 @@ impl Stage<'_> {
     /// Starts a node for the first time, with an empty disk, and waits until it answers.
     pub(super) async fn start_node(&mut self, place: Place) -> Result<()> {
         let name = self.names.name(place).to_owned();
-        let group = self.group(place).with_context(|| format!("{name} is no validator"))?.clone();
+        let group = self
+            .group(place)
+            .with_context(|| format!("{name} is a validator, and started with the devnet"))?
+            .clone();
         let target = if group.joins.is_some() { self.highest_head().await } else { 0 };
         let peers = self.peers_of(place, &group).await?;
         let began = Instant::now();

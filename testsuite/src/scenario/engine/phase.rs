@@ -9,7 +9,8 @@ use super::Stage;
 use crate::{
     accounts,
     load::{
-        self, Audit, Found, LoadOptions, LoadSummary, Mix, Percentiles, Point, Rate, Rule, SaturationOptions,
+        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Point, Rate, Rule,
+        SaturationOptions,
     },
     progress::Progress,
     report::{LoadSeries, Series},
@@ -127,6 +128,9 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.given_up += summary.given_up;
     totals.committed += summary.committed;
     let Audit { receipts_failed, receipts_wrong, duplicates, balances_wrong, .. } = summary.audit;
+    totals.is_limited_by_generators |= summary.limited_by == Some(Limit::Generators);
+    let reads = summary.reads.iter().filter_map(|reads| reads.read_ms).map(quantiles);
+    totals.read_ms = reads.chain(totals.read_ms).reduce(Quantiles::worse);
     totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
 }
 

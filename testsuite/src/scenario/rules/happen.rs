@@ -119,6 +119,13 @@ impl Rules<'_> {
                     );
                 }
             }
+            if let Criterion::Read { phase, .. } = criterion
+                && self.scenario.workload.iter().any(|it| it.name == *phase && it.reads_per_second == 0)
+            {
+                return Err(
+                    at.wrong(format!("nothing is read: write `reads_per_second` into the phase `{phase}`"))
+                );
+            }
             if !criterion.nodes().is_empty() {
                 self.known(&at, criterion.nodes())?;
             }

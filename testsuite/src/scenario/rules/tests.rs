@@ -68,6 +68,10 @@ fn names_are_checked() {
         ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, mix: { gold: 1 } }]\n", "transfers"),
         ("criteria: [{ throughput: { phase: x, at_least: 1 } }]\n", "no phase `x`"),
         ("criteria: [load_complete]\n", "there is no load"),
+        (
+            "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ read: { phase: x, percentile: p50, at_most: 1s } }]\n",
+            "`reads_per_second`",
+        ),
         ("criteria: [{ history: { nodes: [all] } }]\n", "from_at_most"),
     ] {
         let error = refused(lines);

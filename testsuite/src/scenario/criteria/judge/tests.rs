@@ -54,6 +54,7 @@ fn findings() -> Findings {
         committed: 10,
         committed_per_second: 42.0,
         commit_ms: Some(quantiles),
+        read_ms: Some(Quantiles { p50: 9.0, ..quantiles }),
         ..PhaseTotals::default()
     };
     let all = |value: u64| {
@@ -86,6 +87,8 @@ fn each_criterion_has_its_limit() {
         ("{ commit: { phase: main, percentile: p99, at_most: 899ms } }", false),
         ("{ commit: { phase: main, percentile: max, at_most: 900ms } }", false),
         ("{ follow: { phase: main, percentile: p50, at_most: 1h } }", false),
+        ("{ read: { phase: main, percentile: p50, at_most: 10ms } }", true),
+        ("{ read: { phase: main, percentile: p99, at_most: 10ms } }", false),
         ("load_complete", true),
         ("{ catch_up: { nodes: [late], at_most: 4s } }", true),
         ("{ catch_up: { nodes: [late], at_most: 3s } }", false),
@@ -137,7 +140,7 @@ fn what_was_found_is_told() {
     findings.apart = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
     findings.blamed = vec!["one banned two: lied".to_owned()];
     findings.alarms = vec!["one: batch 9".to_owned()];
-    findings.phases[0].committed = 9;
+    (findings.phases[0].committed, findings.phases[0].is_limited_by_generators) = (9, true);
     findings.epochs.insert("late".to_owned(), 3);
     let mut report = report();
     report.catch_up[1].seconds = None;
@@ -146,6 +149,7 @@ fn what_was_found_is_told() {
         ("nobody_honest_blamed", "one banned two: lied"),
         ("no_alarm", "one: batch 9"),
         ("load_complete", "9 of 10 committed"),
+        ("{ throughput: { phase: main, at_least: 43 } }", "the generators"),
         ("{ epoch: { at_least: 1 } }", "late is in 3"),
         ("{ catch_up: { nodes: [late], at_most: 1h } }", "late did not reach the head"),
     ] {
