@@ -7,7 +7,7 @@ use crate::report::{CatchUp, Series};
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, joins: 5s }}]\n\
-         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }} }}]\ncriteria:\n- {criterion}\n"
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1 }}]\ncriteria:\n- {criterion}\n"
     );
     Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
 }
