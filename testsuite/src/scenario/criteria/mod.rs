@@ -59,7 +59,7 @@ pub enum Criterion {
     },
     /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
     LoadComplete,
-    /// Nodes that joined or came back reached the head of that moment in time, each time.
+    /// Nodes that joined or came back were within two batches of the highest head in time, each time.
     CatchUp {
         /// Names of nodes or groups.
         nodes: Vec<String>,

@@ -84,7 +84,7 @@ impl Stage<'_> {
         match &event.action {
             Action::Node { harm, .. } => {
                 if let Some(place) = hit.place {
-                    self.heal(harm, place).await?;
+                    self.heal(harm, place)?;
                 }
             }
             Action::Links { pairs, shape } => {
@@ -123,7 +123,7 @@ impl Stage<'_> {
                 node.stop().await?;
                 let (directory, draw) = (node.data(), *draw);
                 tokio::task::block_in_place(|| flip::row(&directory, draw))?;
-                return self.start_again(place).await;
+                return self.start_again(place);
             }
             Harm::Upgrade(name) => {
                 let program = match setup::program(name, self.options)? {
@@ -133,7 +133,7 @@ impl Stage<'_> {
                 let node = self.node_mut(place)?;
                 node.stop().await?;
                 node.set_program(program);
-                return self.start_again(place).await;
+                return self.start_again(place);
             }
             Harm::FullDisk => {
                 let data = node.data();
@@ -142,40 +142,43 @@ impl Stage<'_> {
             }
         }
         if !ends && matches!(harm, Harm::Restart | Harm::Wipe) {
-            return self.start_again(place).await;
+            return self.start_again(place);
         }
         Ok(())
     }
 
-    async fn heal(&mut self, harm: &Harm, place: Place) -> Result<()> {
+    fn heal(&mut self, harm: &Harm, place: Place) -> Result<()> {
         match harm {
-            Harm::Kill | Harm::Restart | Harm::Wipe => self.start_again(place).await,
+            Harm::Kill | Harm::Restart | Harm::Wipe => self.start_again(place),
             Harm::Pause => {
                 self.node(place)?.signal(Signal::CONT);
-                self.came_back(place).await
+                self.came_back(place);
+                Ok(())
             }
             Harm::FullDisk => {
                 let data = self.node(place)?.data();
                 self.disks.iter().find(|disk| disk.is_at(&data)).map_or(Ok(()), |disk| disk.free())?;
                 // It stopped for want of room, or it goes on by itself.
-                self.devnet.take_ended()?;
+                self.note_ended()?;
                 if self.node(place)?.pid().is_none() {
-                    return self.start_again(place).await;
+                    return self.start_again(place);
                 }
-                self.came_back(place).await
+                self.came_back(place);
+                Ok(())
             }
             // They ended with their start.
             Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
         }
     }
 
-    async fn start_again(&mut self, place: Place) -> Result<()> {
+    fn start_again(&mut self, place: Place) -> Result<()> {
         let node = self.node_mut(place)?;
         // Two faults may have met it: the second end finds it running.
         if node.pid().is_none() {
             node.start()?;
         }
-        self.came_back(place).await
+        self.came_back(place);
+        Ok(())
     }
 
     /// What others hold against these nodes, and they against others, may come from a fault.
@@ -185,7 +188,7 @@ impl Stage<'_> {
         }
     }
 
-    fn elapsed_ms(&self) -> u64 {
+    pub(super) fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 

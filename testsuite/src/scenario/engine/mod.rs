@@ -5,7 +5,7 @@
 //!     │                               ▼
 //!     └─▶ setup ─▶ Devnet ─▶ clock: events begin and end ─▶ audit ─▶ judge ─▶ RunReport
 //!                    │        phases of load, each a task        ▲
-//!                    └─ Collector, Watch, Catching: look on ─────┘
+//!                    └─ Collector and Watch look on ─ ─────┘
 //! ```
 //!
 //! Invariants: a node that nobody harmed and that ends is a finding, whatever the criteria say; whatever the engine started
@@ -31,7 +31,7 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
-use self::{assault::Assault, catch::Catching, disk::SmallDisk, phase::PhaseEnd, watch::Watch};
+use self::{assault::Assault, catch::Behind, disk::SmallDisk, phase::PhaseEnd, watch::Watch};
 use super::{
     criteria::{Findings, judge},
     model::Scenario,
@@ -100,7 +100,8 @@ struct Stage<'a> {
     assaults: BTreeMap<String, Assault>,
     collector: Option<Collector>,
     watch: Option<Watch>,
-    catching: Option<Catching>,
+    /// Nodes that joined or came back.
+    behind: Vec<Behind>,
     marks: Vec<FaultMark>,
     /// Nodes that ended by themselves, and loads that could not go on.
     ended: Vec<String>,
@@ -139,7 +140,7 @@ impl Stage<'_> {
             assaults: BTreeMap::new(),
             collector: None,
             watch: None,
-            catching: None,
+            behind: Vec::new(),
             marks: Vec::new(),
             ended: Vec::new(),
             begin,
@@ -170,7 +171,7 @@ impl Stage<'_> {
             watch.add(node);
         }
         (self.collector, self.watch) = (Some(collector), Some(watch));
-        self.catching = Some(Catching::default());
+        self.behind.clear();
         let phases = self.start_phases()?;
         self.progress.step(&format!("the clock runs for {}", self.scenario.duration));
         self.pass(&plan(self.scenario)).await?;
@@ -187,11 +188,9 @@ impl Stage<'_> {
         report.seconds = self.begin.elapsed().as_secs_f64();
         self.progress.step("comparing states");
         self.audit(&mut findings).await?;
-        if let Some(catching) = self.catching.take() {
-            report.catch_up = catching.finish().await;
-        }
         if let Some(collector) = self.collector.take() {
             report.nodes = collector.finish().await?;
+            report.catch_up = catch::curves(&self.behind, &report.nodes);
         }
         if let Some(watch) = self.watch.take() {
             (findings.blamed, findings.alarms) = watch.end();
@@ -279,16 +278,22 @@ impl Stage<'_> {
         self.wait_until(end_ms).await
     }
 
+    /// Nodes that ended by themselves since the last look are findings, unless a fault has taken them down.
+    fn note_ended(&mut self) -> Result<()> {
+        for end in self.devnet.take_ended()? {
+            let text = end.to_string();
+            self.progress.step(&text);
+            if !self.is_excused(&end) {
+                self.ended.push(text);
+            }
+        }
+        Ok(())
+    }
+
     async fn wait_until(&mut self, at_ms: u64) -> Result<()> {
         loop {
             let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
-            for end in self.devnet.take_ended()? {
-                let text = end.to_string();
-                self.progress.step(&text);
-                if !self.is_excused(&end) {
-                    self.ended.push(text);
-                }
-            }
+            self.note_ended()?;
             if left.is_zero() {
                 return Ok(());
             }

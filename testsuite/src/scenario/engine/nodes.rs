@@ -1,7 +1,5 @@
 //! The nodes of a stage: who was started, who runs, whom they dial.
 
-use std::time::Instant;
-
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -9,6 +7,7 @@ use tokio::task::JoinSet;
 use super::{
     RunOptions, Stage,
     assault::{self, Aim, Assault},
+    catch::Behind,
     disk::SmallDisk,
     setup,
 };
@@ -122,9 +121,8 @@ impl Stage<'_> {
             .group(place)
             .with_context(|| format!("{name} is a validator, and started with the devnet"))?
             .clone();
-        let target = if group.joins.is_some() { self.highest_head().await } else { 0 };
         let peers = self.peers_of(place, &group).await?;
-        let began = Instant::now();
+        let from_ms = self.elapsed_ms();
         let index = match (group.part, group.waypoint) {
             (Part::Candidate, _) => self.devnet.add_candidate_behind(&name, &peers).await?,
             (Part::Fullnode, false) => self.devnet.add_fullnode_behind(&name, group.mode, &peers).await?,
@@ -141,8 +139,8 @@ impl Stage<'_> {
             watch.add(node);
             watch.excuse(&name);
         }
-        if let Some(catching) = self.catching.as_mut().filter(|_| group.joins.is_some()) {
-            catching.add(node, group.mode.name(), target, (self.begin, began));
+        if group.joins.is_some() {
+            self.behind.push(Behind { name, mode: group.mode.name(), from_ms });
         }
         Ok(())
     }
@@ -195,15 +193,11 @@ impl Stage<'_> {
         }
     }
 
-    /// A node is up again: it must reach the head of this moment.
-    pub(super) async fn came_back(&mut self, place: Place) -> Result<()> {
+    /// A node is up again, and behind the head.
+    pub(super) fn came_back(&mut self, place: Place) {
         self.down.remove(&place);
-        let target = self.highest_head().await;
         let mode = self.group(place).map_or("auto", |group| group.mode.name());
-        let node = &self.devnet.nodes()[self.index(place)?];
-        if let Some(catching) = &mut self.catching {
-            catching.add(node, mode, target, (self.begin, Instant::now()));
-        }
-        Ok(())
+        let name = self.names.name(place).to_owned();
+        self.behind.push(Behind { name, mode, from_ms: self.elapsed_ms() });
     }
 }
