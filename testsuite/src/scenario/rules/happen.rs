@@ -11,6 +11,9 @@ use crate::scenario::{
     names::{PRIMARY, is_candidate},
 };
 
+/// The shortest fault: what begins and ends at one moment cannot be told from nothing.
+const LASTS_MS_MIN: u64 = 100;
+
 impl Rules<'_> {
     pub(super) fn faults(&self) -> Checked {
         for (index, fault) in self.scenario.faults.iter().enumerate() {
@@ -31,9 +34,18 @@ impl Rules<'_> {
                     .wrong("needs `between: [FROM, TO]`, of which the seed draws the moments"));
             }
             if let Some(lasts) = fault.lasts {
-                at.then("for").span(lasts, 0, duration)?;
+                at.then("for").span(lasts, LASTS_MS_MIN, duration)?;
             }
             self.what(&at.then("what").then(fault.what.name()), &fault.what)?;
+            if let Some(Target::Rolling { nodes, every }) = fault.what.target() {
+                let begins = fault.between.map(|[_, to]| to).or(fault.at).unwrap_or_default();
+                let turns = self.names.find_all(nodes).len().saturating_sub(1) as u64;
+                if begins.ms() + turns * every.ms() > duration.ms() {
+                    return Err(at.then("what").wrong(format!(
+                        "its last turn comes after the scenario, which lasts {duration}: take a shorter `every`"
+                    )));
+                }
+            }
         }
         Ok(())
     }

@@ -39,6 +39,11 @@ fn numbers_out_of_bounds_are_refused() {
         ),
         ("criteria: [{ memory: { mib_max: -1 } }]\n", "above 0"),
         ("criteria: [{ head_age: { at_most: 1s, percent: 101 } }]\n", "at most 100"),
+        ("faults: [{ at: 1s, for: 0s, what: { kill: { nodes: [all] } } }]\n", "from 100ms to 30s"),
+        (
+            "faults: [{ at: 10s, what: { restart: { rolling: { nodes: [validators], every: 7s } } } }]\n",
+            "after the scenario",
+        ),
         ("criteria: []\n", "equal_roots"),
     ] {
         let error = refused(lines);
