@@ -215,22 +215,34 @@ pub struct Findings {
 impl Criterion {
     /// The name that a report and the exit message tell: of the criterion, and of what it is about.
     pub fn name(&self) -> String {
-        let with = |name: &str, about: &dyn fmt::Display| format!("{name} of {about}");
+        let key = self.key();
         match self {
-            Criterion::Throughput { phase, .. } => with("throughput", phase),
-            Criterion::Commit { phase, percentile, .. } => with(&format!("commit {percentile}"), phase),
-            Criterion::Follow { phase, percentile, .. } => with(&format!("follow {percentile}"), phase),
-            Criterion::Read { phase, percentile, .. } => with(&format!("read {percentile}"), phase),
-            Criterion::LoadComplete => "load_complete".to_owned(),
-            Criterion::CatchUp { nodes, .. } => with("catch_up", &nodes.join(", ")),
-            Criterion::HeadAge { nodes, .. } => with("head_age", &nodes.join(", ")),
-            Criterion::NoProgress { .. } => "no_progress".to_owned(),
-            Criterion::Memory { nodes, .. } => with("memory", &nodes.join(", ")),
-            Criterion::History { nodes, .. } => with("history", &nodes.join(", ")),
-            Criterion::Epoch { .. } => "epoch".to_owned(),
-            Criterion::EqualRoots => "equal_roots".to_owned(),
-            Criterion::NobodyHonestBlamed => "nobody_honest_blamed".to_owned(),
-            Criterion::NoAlarm => "no_alarm".to_owned(),
+            Criterion::Throughput { phase, .. } => format!("{key} of {phase}"),
+            Criterion::Commit { phase, percentile, .. }
+            | Criterion::Follow { phase, percentile, .. }
+            | Criterion::Read { phase, percentile, .. } => format!("{key} {percentile} of {phase}"),
+            _ if self.nodes().is_empty() => key.to_owned(),
+            _ => format!("{key} of {}", self.nodes().join(", ")),
+        }
+    }
+
+    /// Its name in the file.
+    pub(super) fn key(&self) -> &'static str {
+        match self {
+            Criterion::Throughput { .. } => "throughput",
+            Criterion::Commit { .. } => "commit",
+            Criterion::Follow { .. } => "follow",
+            Criterion::Read { .. } => "read",
+            Criterion::LoadComplete => "load_complete",
+            Criterion::CatchUp { .. } => "catch_up",
+            Criterion::HeadAge { .. } => "head_age",
+            Criterion::NoProgress { .. } => "no_progress",
+            Criterion::Memory { .. } => "memory",
+            Criterion::History { .. } => "history",
+            Criterion::Epoch { .. } => "epoch",
+            Criterion::EqualRoots => "equal_roots",
+            Criterion::NobodyHonestBlamed => "nobody_honest_blamed",
+            Criterion::NoAlarm => "no_alarm",
         }
     }
 

@@ -40,6 +40,8 @@ fn values_that_cannot_be_run_are_told_at_their_place() {
     let faults = "faults:\n- { at: 1s, what: { kill: { nodes: [all] } } }\n- at: 2s\n  for: 31s\n  what: { pause: { nodes: [all] } }\n";
     let text = error(&format!("{GOOD}{faults}"));
     assert!(text.starts_with("a.yaml:9:8: faults.1.for: "), "{text}");
+    let text = error(&GOOD.replace("equal_roots", "memory: { nodes: [all, nobody], mib_max: 1 }"));
+    assert!(text.starts_with("a.yaml:5:26: criteria.0.memory.nodes.1: no node is called `nobody`"), "{text}");
     // A key that is not there has the place of the section that lacks it.
     let text = error(&format!("{GOOD}faults:\n- what: {{ kill: {{ nodes: [all] }} }}\n"));
     assert!(text.starts_with("a.yaml:7:3: faults.0: write either `at: 20s`"), "{text}");

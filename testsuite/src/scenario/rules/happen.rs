@@ -101,8 +101,13 @@ impl Rules<'_> {
             at.then("rolling").then("every").span(*every, 100, self.scenario.duration)?;
         }
         let is_primary = matches!(target, Target::Nodes(names) if names.len() == 1 && names[0] == PRIMARY);
+        let listed = match target {
+            Target::Nodes(_) => at.then("nodes"),
+            Target::OneOf(_) => at.then("one_of"),
+            Target::Rolling { .. } => at.then("rolling").then("nodes"),
+        };
         if !is_primary {
-            self.known(&at, target.names())?;
+            self.known(&listed, target.names())?;
         }
         if let What::FullDisk(_) = what {
             let has_disk = |place| {
@@ -111,7 +116,7 @@ impl Rules<'_> {
                 })
             };
             if is_primary || !self.names.find_all(target.names()).iter().all(has_disk) {
-                return Err(at.wrong(
+                return Err(listed.wrong(
                     "needs a disk of its own: write `disk_mib: 256` into `topology.settings` of these nodes",
                 ));
             }
@@ -139,7 +144,7 @@ impl Rules<'_> {
                 );
             }
             if !criterion.nodes().is_empty() {
-                self.known(&at, criterion.nodes())?;
+                self.known(&at.then(criterion.key()).then("nodes"), criterion.nodes())?;
             }
             let limit = match criterion {
                 Criterion::Throughput { at_least, .. } => *at_least,
