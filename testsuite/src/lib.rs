@@ -6,6 +6,8 @@
 //! crate and a program of their own, `slipnet-bench`, which `slipnet bench` runs.
 //!
 //! ```text
+//!  lab (devnets that outlive a command), relay (links between nodes), target (Compose, Kubernetes)
+//!                                      │
 //!  accounts (keys from a seed) ──▶ devnet (genesis, node.yaml, processes) ──▶ manifest
 //!        │                             ▲                                        │
 //!        ▼                             │ JSON-RPC, /v1/status (rpc)             ▼
@@ -15,7 +17,7 @@
 //! ```
 //!
 //! Invariants:
-//! * No node outlives the program that started it, even if that is killed.
+//! * No node outlives the program that started it, even if that is killed. `slipnet up -d` has a keeper for that program.
 //! * Equal seeds give equal keys, genesis and transactions.
 //! * A latency counts from the time at which the schedule wanted a transaction to leave.
 //!
@@ -32,12 +34,17 @@ pub mod contracts;
 pub mod cpu;
 pub mod demo;
 pub mod devnet;
+pub mod lab;
 pub mod load;
 pub mod manifest;
 pub mod model;
 pub mod output;
 pub mod progress;
+pub mod relay;
 pub mod report;
 pub mod rpc;
+pub mod signals;
 pub mod signer;
 pub mod sim;
+pub mod target;
+pub mod time;

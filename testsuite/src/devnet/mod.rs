@@ -8,7 +8,7 @@
 //! Validators are meshed; a fullnode peers with every validator and with the fullnodes that were there before it. All
 //! processes end with the [`Devnet`], whatever happens to the program that owns it.
 
-mod files;
+pub(crate) mod files;
 mod holder;
 mod node;
 mod ports;
@@ -21,6 +21,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 use slipstream_types::Genesis;
 use tempfile::TempDir;
 
@@ -37,7 +38,8 @@ use crate::{
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a devnet consists of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DevnetOptions {
     /// Nodes that certify; at least one.
     pub validators: u32,
@@ -63,6 +65,9 @@ pub struct DevnetOptions {
     pub block_cache_mib: Option<u64>,
     /// States of the past that each node answers for; the nodes' default when it is not given.
     pub state_history: Option<u64>,
+    /// Peers that each node chooses by itself (`network.outbound`); the nodes' default when it is not given. 0 where links are laid
+    /// for a node: what its peers tell it of lies behind them.
+    pub outbound: Option<u32>,
     /// How the fullnodes that are there from the start follow.
     pub sync_mode: SyncMode,
     /// The log filter of all nodes.
@@ -89,6 +94,7 @@ impl Default for DevnetOptions {
             batch_interval_ms: None,
             block_cache_mib: Some(files::BLOCK_CACHE_MIB),
             state_history: None,
+            outbound: None,
             sync_mode: SyncMode::Auto,
             log_filter: "info".to_owned(),
             extra: String::new(),
@@ -195,6 +201,7 @@ impl Devnet {
             batch_interval_ms: self.options.batch_interval_ms,
             block_cache_mib: self.options.block_cache_mib,
             state_history: self.options.state_history,
+            outbound: self.options.outbound,
             log_filter: &self.options.log_filter,
             extra: &self.options.extra,
         })
@@ -284,6 +291,11 @@ impl Devnet {
         &mut self.nodes[index]
     }
 
+    /// The place of the node of this name in [`Devnet::nodes`].
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name() == name)
+    }
+
     /// The first validator, which proposes.
     pub fn proposer(&self) -> &Node {
         &self.nodes[0]
@@ -316,21 +328,41 @@ impl Devnet {
     }
 
     /// What other tools need.
+    ///
+    /// # Errors
+    /// If no node answers.
     pub async fn manifest(&self) -> Result<Manifest> {
         let account =
             |account: &Account| ManifestAccount { address: account.address, key: account.key_hex() };
-        let status = self.proposer().status().await?;
+        let status = self.first_status().await?;
         Ok(Manifest {
             chain_id: self.genesis.chain.chain_id,
             genesis_file: self.genesis_file(),
             accounts: self.accounts.iter().map(account).collect(),
             owner: Some(account(&self.owner())),
+            seed: Some(self.options.seed.clone()),
             nodes: self.nodes.iter().map(Node::manifest).collect(),
             waypoint: status.waypoint,
         })
     }
 
-    async fn write_manifest(&self) -> Result<()> {
+    /// Of the first node that answers: the proposer may be the one that is stopped.
+    async fn first_status(&self) -> Result<Status> {
+        let mut failed = None;
+        for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
+            match node.status().await {
+                Ok(status) => return Ok(status),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.unwrap_or_else(|| anyhow::anyhow!("no node of the devnet runs")))
+    }
+
+    /// Writes the manifest into the devnet's directory: again where nodes have other processes since.
+    ///
+    /// # Errors
+    /// As [`Devnet::manifest`], or if the file cannot be written.
+    pub async fn write_manifest(&self) -> Result<()> {
         let path = self.directory.path.join(manifest::FILE);
         let text = serde_json::to_string_pretty(&self.manifest().await?)?;
         std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
