@@ -8,6 +8,7 @@
 //! Validators are meshed; a fullnode peers with every validator and with the fullnodes that were there before it. All
 //! processes end with the [`Devnet`], whatever happens to the program that owns it.
 
+mod directory;
 pub(crate) mod files;
 mod holder;
 mod node;
@@ -23,11 +24,11 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use slipstream_types::Genesis;
-use tempfile::TempDir;
 
-pub use files::{SyncMode, genesis, write_key};
-pub use node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
-pub use process::{Process, binary, die_with_parent, exists};
+use self::directory::Directory;
+pub use self::files::{SyncMode, genesis, write_key};
+pub use self::node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
+pub use self::process::{Process, binary, die_with_parent, exists};
 
 use crate::{
     accounts::Account,
@@ -398,36 +399,5 @@ impl Devnet {
         }
         let dir = self.keep_directory();
         bail!("{}; logs are in {}", failed.join("; "), dir.display());
-    }
-}
-
-/// The devnet's directory; removed at the end only if we made it and nobody asked to keep it.
-struct Directory {
-    path: PathBuf,
-    temporary: Option<TempDir>,
-}
-
-impl Directory {
-    fn open(options: &DevnetOptions) -> Result<Directory> {
-        if let Some(dir) = &options.dir {
-            std::fs::create_dir_all(dir)
-                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
-            let path =
-                dir.canonicalize().with_context(|| format!("cannot open the directory {}", dir.display()))?;
-            return Ok(Directory { path, temporary: None });
-        }
-        let temporary = tempfile::Builder::new().prefix("slipnet-").tempdir();
-        let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
-        let mut directory = Directory { path: temporary.path().to_owned(), temporary: Some(temporary) };
-        if options.keep {
-            directory.keep();
-        }
-        Ok(directory)
-    }
-
-    fn keep(&mut self) {
-        if let Some(temporary) = self.temporary.take() {
-            let _ = temporary.keep();
-        }
     }
 }

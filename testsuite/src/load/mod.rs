@@ -28,7 +28,7 @@ pub use report::{Latency, Report};
 pub use setup::{Call, Chain};
 
 use crate::{
-    accounts::Account,
+    accounts::{self, Account},
     manifest::{Manifest, Role},
     progress::Progress,
     rpc::Rpc,
@@ -95,6 +95,7 @@ impl LoadOptions {
             accounts: manifest.accounts(accounts)?,
             submit: rpc(Role::Validator)?,
             follower: rpc(Role::Fullnode)?.into_iter().next(),
+            seed: manifest.seed.as_ref().map_or(1, |seed| accounts::number(seed, "load")),
             ..LoadOptions::default()
         })
     }
