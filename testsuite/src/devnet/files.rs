@@ -192,8 +192,7 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
         Some(waypoint) => format!("waypoint: \"{waypoint}\""),
         None => format!("genesis: ../{GENESIS}"),
     };
-    let outbound =
-        settings.outbound.map_or_else(String::new, |count| format!("  outbound: {count}\n"));
+    let outbound = settings.outbound.map_or_else(String::new, |count| format!("  outbound: {count}\n"));
     let cache =
         settings.block_cache_mib.map_or_else(String::new, |mib| format!("  block_cache_mib: {mib}\n"));
     let history =

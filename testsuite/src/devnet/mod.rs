@@ -103,6 +103,19 @@ impl Default for DevnetOptions {
     }
 }
 
+/// The part and the name of the node at a place, validators first.
+pub(crate) fn seat(index: u32, validators: u32) -> (Role, String) {
+    match index.checked_sub(validators) {
+        None => (Role::Validator, format!("validator-{index}")),
+        Some(index) => (Role::Fullnode, format!("fullnode-{index}")),
+    }
+}
+
+/// Whether a node has another one, by their places, among its peers: all validators, and everybody before it.
+pub(crate) fn dials(index: usize, other: usize, validators: usize) -> bool {
+    other != index && (other < validators || other < index)
+}
+
 /// A running devnet.
 pub struct Devnet {
     // Nodes before the directory: fields drop in order, and a process must be gone before its files are.
@@ -142,10 +155,7 @@ impl Devnet {
         let mut ports = ports::Ports::new(options.base_port);
         let mut nodes = Vec::new();
         for index in 0..options.validators + options.fullnodes {
-            let (role, name) = match index.checked_sub(options.validators) {
-                None => (Role::Validator, format!("validator-{index}")),
-                Some(index) => (Role::Fullnode, format!("fullnode-{index}")),
-            };
+            let (role, name) = seat(index, options.validators);
             nodes.push(Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?);
         }
         let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports, failed: Vec::new() };
@@ -177,8 +187,7 @@ impl Devnet {
     /// The peers that a node knows by default, and their places: everybody before it, and all validators.
     fn peers_of(&self, index: usize) -> Vec<(usize, String)> {
         let validators = self.options.validators as usize;
-        let peers = self.nodes.iter().enumerate();
-        let peers = peers.filter(|(other, _)| *other != index && (*other < validators || *other < index));
+        let peers = self.nodes.iter().enumerate().filter(|(other, _)| dials(index, *other, validators));
         peers.map(|(other, node)| (other, node.peer_address())).collect()
     }
 

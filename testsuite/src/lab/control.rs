@@ -1,6 +1,9 @@
 //! What commands ask of a devnet's keeper: one line of JSON each way over a Unix socket.
 
-use std::{path::{Path, PathBuf}, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -25,7 +28,7 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(180);
 /// What a command asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Request {
+pub(super) enum Request {
     /// How it is.
     State,
     /// Stop this node; the others go on.
@@ -39,7 +42,7 @@ pub enum Request {
 /// What the keeper answers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Answer {
+pub(super) enum Answer {
     /// It was done.
     Done,
     /// How it is.
@@ -84,7 +87,7 @@ pub struct NodeState {
 ///
 /// # Errors
 /// If it does not run or answer, or refuses.
-pub async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
+pub(super) async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
     ensure!(
         entry.is_running()?,
         "the devnet {name} does not run: `slipnet up -d {name}` starts it with its files",
@@ -96,7 +99,11 @@ pub async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
         read_line(&mut stream, ANSWER_DEADLINE).await
     };
     let answer = exchange.await.with_context(|| {
-        format!("the keeper of {} does not answer; what it printed is in {}", entry.name(), entry.log().display())
+        format!(
+            "the keeper of {} does not answer; what it printed is in {}",
+            entry.name(),
+            entry.log().display()
+        )
     })?;
     match answer {
         Answer::Refused(reason) => bail!("{}: {reason}", entry.name()),
@@ -108,7 +115,7 @@ pub async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
 ///
 /// # Errors
 /// As [`ask`].
-pub async fn state(entry: &Entry) -> Result<State> {
+pub(super) async fn state(entry: &Entry) -> Result<State> {
     match ask(entry, &Request::State).await? {
         Answer::State(state) => Ok(*state),
         other => bail!("the keeper of {} answered {other:?} instead of its state", entry.name()),
@@ -160,7 +167,8 @@ mod tests {
     #[tokio::test]
     async fn lines_carry_requests_and_answers() {
         let (mut command, mut keeper) = UnixStream::pair().unwrap();
-        for request in [Request::State, Request::Stop("a".into()), Request::Start("b".into()), Request::Down] {
+        for request in [Request::State, Request::Stop("a".into()), Request::Start("b".into()), Request::Down]
+        {
             write_line(&mut command, &request).await.unwrap();
             assert_eq!(read_request(&mut keeper).await.unwrap(), request);
         }

@@ -14,8 +14,7 @@ use super::{
 };
 use crate::{
     devnet::{Devnet, Node},
-    manifest,
-    output,
+    manifest, output,
     relay::Links,
     signals::interrupted,
 };
@@ -49,7 +48,8 @@ pub(super) async fn keep(entry: &Entry) -> Result<()> {
         started = plan.start() => started?,
         () = &mut stop => bail!("interrupted while starting"),
     };
-    let listener = UnixListener::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+    let listener =
+        UnixListener::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
     let mut keeper = Keeper { plan, devnet, links };
     output::note("the devnet is ready");
     let mut check = tokio::time::interval(CHECK_INTERVAL);
@@ -97,7 +97,8 @@ impl Keeper {
         match request {
             Request::State => return Ok(Answer::State(Box::new(self.state()))),
             Request::Stop(name) => {
-                let node = self.devnet.node_mut(self.find(&name)?);
+                let index = self.find(&name)?;
+                let node = self.devnet.node_mut(index);
                 ensure!(node.pid().is_some(), "{name} does not run");
                 node.stop().await?;
                 output::note(&format!("{name} was stopped"));

@@ -32,8 +32,9 @@ impl Log {
     /// The last lines, at most so many; all that the file has counts as shown. Nothing if there is no file yet.
     fn end(&mut self, lines: usize) -> Result<String> {
         let length = self.length()?;
-        let text = self.read(length.saturating_sub(TAIL_BYTES_MAX), length)?;
+        let bytes = self.read(length.saturating_sub(TAIL_BYTES_MAX), length)?;
         self.shown = length;
+        let text = String::from_utf8_lossy(&bytes);
         let all: Vec<_> = text.lines().collect();
         Ok(self.labelled(&all[all.len().saturating_sub(lines)..]))
     }
@@ -45,17 +46,16 @@ impl Log {
             self.shown = 0;
         }
         let end = length.min(self.shown + TAIL_BYTES_MAX);
-        let text = self.read(self.shown, end)?;
-        let whole = match text.rfind('\n') {
-            Some(last) => &text[..=last],
+        let bytes = self.read(self.shown, end)?;
+        let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => last + 1,
             // A line longer than the bound is shown in parts.
-            None if end - self.shown == TAIL_BYTES_MAX => &text,
+            None if end - self.shown == TAIL_BYTES_MAX => bytes.len(),
             None => return Ok(String::new()),
         };
-        // Bytes that are no text count as they are in the file, not as they are shown.
-        let rest = text.len() - whole.len();
-        self.shown = end.saturating_sub(rest as u64);
-        Ok(self.labelled(&whole.lines().collect::<Vec<_>>()))
+        self.shown += whole as u64;
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        Ok(self.labelled(&text.lines().collect::<Vec<_>>()))
     }
 
     fn labelled(&self, lines: &[&str]) -> String {
@@ -70,9 +70,9 @@ impl Log {
         }
     }
 
-    fn read(&self, from: u64, to: u64) -> Result<String> {
+    fn read(&self, from: u64, to: u64) -> Result<Vec<u8>> {
         if from == to {
-            return Ok(String::new());
+            return Ok(Vec::new());
         }
         let mut bytes = Vec::new();
         let read = File::open(&self.path).and_then(|mut file| {
@@ -80,7 +80,7 @@ impl Log {
             file.take(to - from).read_to_end(&mut bytes)
         });
         read.with_context(|| format!("cannot read {}", self.path.display()))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(bytes)
     }
 }
 
@@ -99,6 +99,14 @@ pub(super) async fn show(mut logs: Vec<Log>, lines: usize, follow: bool) -> Resu
         }
     }
     Ok(())
+}
+
+/// The last lines of a log.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn last_lines(path: &Path, lines: usize) -> Result<String> {
+    Log::new(path, "").end(lines)
 }
 
 #[cfg(test)]

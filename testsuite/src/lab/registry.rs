@@ -50,12 +50,15 @@ impl Registry {
     /// # Errors
     /// If no variable says where it is.
     pub fn of_user() -> Result<Registry> {
-        let of = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let of =
+            |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
         let dir = of("SLIPNET_HOME")
             .or_else(|| Some(of("XDG_STATE_HOME")?.join("slipnet")))
             .or_else(|| Some(of("HOME")?.join(".local/state/slipnet")))
             .context("nothing says where devnets are registered: set SLIPNET_HOME to a directory")?;
-        Ok(Registry { dir: std::path::absolute(&dir).with_context(|| format!("{} is no path", dir.display()))? })
+        Ok(Registry {
+            dir: std::path::absolute(&dir).with_context(|| format!("{} is no path", dir.display()))?,
+        })
     }
 
     /// In a directory.
@@ -95,7 +98,8 @@ impl Registry {
             files => files.with_context(|| format!("cannot read the registry {}", self.dir.display()))?,
         };
         let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
-        let mut entries: Vec<_> = names.filter_map(|name| self.entry(&name).ok()).filter(Entry::exists).collect();
+        let mut entries: Vec<_> =
+            names.filter_map(|name| self.entry(&name).ok()).filter(Entry::exists).collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
@@ -110,7 +114,9 @@ impl Registry {
         match name {
             Some(name) => match entries.iter().find(|entry| entry.name == name) {
                 Some(entry) => Ok(entry.clone()),
-                None if entries.is_empty() => bail!("there is no devnet `{name}`: `slipnet up -d {name}` starts one"),
+                None if entries.is_empty() => {
+                    bail!("there is no devnet `{name}`: `slipnet up -d {name}` starts one")
+                }
                 None => bail!("there is no devnet `{name}`; there are: {}", names()),
             },
             None => match &entries[..] {
