@@ -139,6 +139,26 @@ mod tests {
         }
     }
 
+    /// Goal: the table that people read is the one that relays use.
+    #[test]
+    fn the_documentation_has_these_round_trips() {
+        let text = include_str!("../../../docs/devnets.md");
+        for from in Region::value_variants() {
+            let cells: Vec<_> = Region::value_variants()
+                .iter()
+                .map(|to| from.round_trip(*to).as_millis().to_string())
+                .collect();
+            let row = format!(" | {} |", cells.join(" | "));
+            let is_there =
+                |line: &str| line.starts_with(&format!("| **{}** ", from.name())) && line.ends_with(&row);
+            assert!(
+                text.lines().any(is_there),
+                "docs/devnets.md lacks the row of {} that ends with{row}",
+                from.name()
+            );
+        }
+    }
+
     #[test]
     fn nodes_are_spread_in_turn_and_the_table_says_how_far() {
         let regions = [Region::Eu, Region::Us, Region::Ap];

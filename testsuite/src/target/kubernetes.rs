@@ -5,7 +5,7 @@ use std::{fs::File, io::Write as _, os::unix::fs::OpenOptionsExt, path::Path};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use super::{Member, NAME, TOOLS_IMAGE, config, load, peers, sidecar, write_yaml};
+use super::{Member, NAME, TOOLS_IMAGE, config, load, peers, sidecar, write_yaml, yaml};
 use crate::{devnet::files, lab::Plan};
 
 /// The Secret of all nodes' keys.
@@ -92,7 +92,7 @@ fn write_keys(path: &Path, members: &[Member]) -> Result<()> {
         "type": "Opaque",
         "stringData": keys,
     });
-    let text = serde_saphyr::to_string(&secret).context("the keys are no YAML")?;
+    let text = yaml(&secret).context("the keys are no YAML")?;
     let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))

@@ -184,9 +184,15 @@ fn config(plan: &Plan, peers: &[String]) -> Value {
     config
 }
 
+/// A value as YAML, each string on one line: folded ones would be read alike, by programs alone.
+fn yaml(value: &Value) -> Result<String> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    Ok(serde_saphyr::to_string_with_options(value, options)?)
+}
+
 /// Writes a value as YAML, below a comment.
 fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
-    let text = serde_saphyr::to_string(value).with_context(|| format!("{} is no YAML", path.display()))?;
+    let text = yaml(value).with_context(|| format!("cannot write {}", path.display()))?;
     let comment: String = comment.lines().map(|line| format!("# {line}\n")).collect();
     fs::write(path, comment + &text).with_context(|| format!("cannot write {}", path.display()))
 }
