@@ -43,7 +43,8 @@ impl Lab {
     }
 
     fn up(&self, name: &str, arguments: &[&str]) -> Manifest {
-        let text = self.said(&[&["up", "-d", name, "--json", "--accounts", "2"], arguments].concat());
+        let all = [&["up", "-d", name, "--json", "--accounts", "2"][..], arguments].concat();
+        let text = self.said(&all);
         serde_json::from_str(&text).unwrap()
     }
 

@@ -149,7 +149,7 @@ async fn stay(plan: &Plan, json: bool, progress: Progress) -> Result<()> {
         }
     }
     progress.step("stopping");
-    if let Some(links) = links {
+    if let Some(links) = &links {
         progress.step(&format!("relays: {}", serde_json::to_string(&links.stats())?));
     }
     for name in devnet.started_by_hand() {

@@ -56,7 +56,7 @@ impl FromStr for Link {
                 _ => return Err(wrong("the keys are delay, jitter, bandwidth and loss")),
             }
         }
-        shape.check().with_context(|| text.to_owned())?;
+        shape.check().map_err(|error| anyhow!("{text}: {error}"))?;
         Ok(Link { listen, target: target.to_owned(), shape })
     }
 }
@@ -110,13 +110,19 @@ impl RelayOptions {
         loop {
             tokio::select! {
                 _ = resolve.tick() => self.resolve(&mut relays).await?,
-                _ = tell.tick() => {
-                    for (link, relay) in self.links.iter().zip(relays.iter().flatten()) {
-                        output::note(&format!("{} to {}: {}", link.listen, link.target, serde_json::to_string(&relay.stats())?));
-                    }
-                }
+                _ = tell.tick() => self.tell(&relays)?,
             }
         }
+    }
+
+    /// Notes what each link did.
+    fn tell(&self, relays: &[Option<Relay>]) -> Result<()> {
+        for (link, relay) in self.links.iter().zip(relays) {
+            let Some(relay) = relay else { continue };
+            let stats = serde_json::to_string(&relay.stats())?;
+            output::note(&format!("{} to {}: {stats}", link.listen, link.target));
+        }
+        Ok(())
     }
 
     /// Starts what has an address by now, and moves what has another one.
@@ -159,7 +165,7 @@ mod tests {
             ("127.0.0.1:1=validator-1", "validator-1 is not HOST:PORT"),
             ("127.0.0.1:1=a:2,speed=1", "speed=1: the keys are delay"),
             ("127.0.0.1:1=a:2,delay=1d", "delay=1d: d: the units are"),
-            ("127.0.0.1:1=a:2,loss=2", "127.0.0.1:1=a:2,loss=2"),
+            ("127.0.0.1:1=a:2,loss=2", "loss=2: the loss of a link is from 0 to 1"),
         ] {
             let error = text.parse::<Link>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
