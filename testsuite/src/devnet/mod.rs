@@ -14,6 +14,7 @@ mod holder;
 mod node;
 mod ports;
 mod process;
+mod seats;
 
 use std::{
     net::Ipv4Addr,
@@ -29,6 +30,7 @@ use self::directory::Directory;
 pub use self::files::{SyncMode, genesis, write_key};
 pub use self::node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
 pub use self::process::{Process, binary, die_with_parent, exists};
+pub(crate) use self::seats::{dials, seat};
 
 use crate::{
     accounts::Account,
@@ -101,19 +103,6 @@ impl Default for DevnetOptions {
             extra: String::new(),
         }
     }
-}
-
-/// The part and the name of the node at a place, validators first.
-pub(crate) fn seat(index: u32, validators: u32) -> (Role, String) {
-    match index.checked_sub(validators) {
-        None => (Role::Validator, format!("validator-{index}")),
-        Some(index) => (Role::Fullnode, format!("fullnode-{index}")),
-    }
-}
-
-/// Whether a node has another one, by their places, among its peers: all validators, and everybody before it.
-pub(crate) fn dials(index: usize, other: usize, validators: usize) -> bool {
-    other != index && (other < validators || other < index)
 }
 
 /// A running devnet.

@@ -186,9 +186,9 @@ fn described(name: &str, state: Option<&State>, heads: &[Option<u64>]) -> String
         text += &format!("  {:<12} {region:<4} {how:<28} api {}\n", node.name, node.api);
     }
     if let Some(relays) = &state.relays {
-        let RelayStats { datagrams, lost, cut, full, overhead_us_p50, overhead_us_p99, .. } = relays;
+        let RelayStats { datagrams, lost, cut, full, overrun, overhead_us_p50, overhead_us_p99, .. } = relays;
         text += &format!(
-            "  relays: {datagrams} datagrams, {lost} lost, {cut} cut, {full} without room; own overhead p50 {overhead_us_p50} us, \
+            "  relays: {datagrams} datagrams, {lost} lost, {cut} cut, {full} without room, {overrun} overrun; own overhead p50 {overhead_us_p50} us, \
              p99 {overhead_us_p99} us\n"
         );
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Region, Relay, RelayStats, Shape, meter::Meter};
+use super::{Region, Relay, RelayStats, Shape};
 use crate::accounts;
 
 /// What lies between nodes.
@@ -116,9 +116,7 @@ impl Links {
 
     /// What all links did together, and what they cost.
     pub fn stats(&self) -> RelayStats {
-        let mut sum = Meter::default();
-        self.relays.lock().values().for_each(|relay| relay.add_to(&mut sum));
-        sum.stats()
+        RelayStats::of(self.relays.lock().values())
     }
 }
 

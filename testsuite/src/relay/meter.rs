@@ -1,11 +1,11 @@
 //! [`RelayStats`]: what relays did, and what they cost.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::lane::Verdict;
+use super::{Relay, kernel, lane::Verdict};
 
 /// The longest overhead that is told apart, in microseconds: a relay that is a minute late is no relay.
 const OVERHEAD_US_MAX: u64 = 60_000_000;
@@ -23,12 +23,27 @@ pub struct RelayStats {
     pub cut: u64,
     /// Datagrams for which there was no room: in the link's buffer, or in the kernel's.
     pub full: u64,
+    /// Datagrams that the kernel dropped before a relay read them, because it came to read too late: loss that nobody asked for.
+    /// Those of links that were laid anew are not among them.
+    pub overrun: u64,
     /// Half of the datagrams left at most this much later than asked, in microseconds.
     pub overhead_us_p50: u64,
     /// 99 % of them, in microseconds.
     pub overhead_us_p99: u64,
     /// The latest, in microseconds.
     pub overhead_us_max: u64,
+}
+
+impl RelayStats {
+    /// Of several relays together.
+    pub(super) fn of<'a>(relays: impl IntoIterator<Item = &'a Relay>) -> RelayStats {
+        let (mut sum, mut ports) = (Meter::default(), HashSet::new());
+        for relay in relays {
+            relay.add_to(&mut sum);
+            relay.add_ports(&mut ports);
+        }
+        RelayStats { overrun: kernel::drops(&ports), ..sum.stats() }
+    }
 }
 
 /// Counts for [`RelayStats`].
@@ -79,7 +94,7 @@ impl Meter {
         self.overhead_us.add(&other.overhead_us).expect("all meters have the same bounds");
     }
 
-    pub(super) fn stats(&self) -> RelayStats {
+    fn stats(&self) -> RelayStats {
         RelayStats {
             overhead_us_p50: self.overhead_us.value_at_quantile(0.5),
             overhead_us_p99: self.overhead_us.value_at_quantile(0.99),

@@ -10,6 +10,7 @@
 //! * None leaves before its time. How late each one left is measured: that is the relay's own overhead.
 //! * Memory has bounds: waiting bytes for each direction, dialling addresses for each relay.
 
+mod kernel;
 mod lane;
 mod links;
 mod meter;
@@ -18,7 +19,7 @@ mod session;
 mod sidecar;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt, io,
     net::SocketAddr,
     num::NonZeroU64,
@@ -193,12 +194,18 @@ impl Relay {
 
     /// What it did, and its own overhead.
     pub fn stats(&self) -> RelayStats {
-        self.shared.meter.lock().stats()
+        RelayStats::of([self])
     }
 
     /// Adds what it did to a sum.
     fn add_to(&self, sum: &mut Meter) {
         sum.add(&self.shared.meter.lock());
+    }
+
+    /// Adds the ports of its sockets.
+    fn add_ports(&self, ports: &mut HashSet<u16>) {
+        ports.insert(self.address.port());
+        ports.extend(self.shared.control.lock().sessions.values().filter_map(|session| session.port()));
     }
 }
 
@@ -213,6 +220,7 @@ impl Drop for Relay {
 
 fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = std::net::UdpSocket::bind(address)?;
+    kernel::make_room(&socket);
     socket.set_nonblocking(true)?;
     UdpSocket::from_std(socket)
 }

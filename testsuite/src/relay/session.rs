@@ -66,6 +66,11 @@ impl Session {
         }
     }
 
+    /// Of its socket towards the target.
+    pub(super) fn port(&self) -> Option<u16> {
+        self.upstream.local_addr().ok().map(|address| address.port())
+    }
+
     pub(super) fn last_used(&self) -> Instant {
         self.lanes.lock().last_used
     }
