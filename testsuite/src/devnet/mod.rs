@@ -31,7 +31,6 @@ pub use self::files::{SyncMode, genesis, write_key};
 pub use self::node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
 pub use self::process::{Process, binary, die_with_parent, exists};
 pub(crate) use self::seats::{dials, seat};
-
 use crate::{
     accounts::Account,
     manifest::{self, Manifest, ManifestAccount, Role},
