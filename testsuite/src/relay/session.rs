@@ -22,6 +22,12 @@ struct Lanes {
     last_used: Instant,
 }
 
+impl Lanes {
+    fn next_due(&self) -> Option<Instant> {
+        [self.out.next_due(), self.back.next_due()].into_iter().flatten().min()
+    }
+}
+
 pub(super) struct Session {
     client: SocketAddr,
     target: SocketAddr,
@@ -91,15 +97,21 @@ impl Session {
     pub(super) async fn out(&self, now: Instant, bytes: &[u8], shared: &Shared) {
         // Tokio knows of a new socket's room only after it was asked once.
         let _ = self.upstream.writable().await;
-        let verdict = {
+        let (verdict, is_first) = {
             let mut lanes = self.lanes.lock();
             lanes.last_used = now;
-            lanes.out.offer(now, bytes)
+            let before = lanes.next_due();
+            let verdict = lanes.out.offer(now, bytes);
+            (verdict, lanes.next_due() != before)
         };
         self.offered(verdict, bytes.len(), shared);
+        // The task sleeps for what was first: only a new first one concerns it.
+        if is_first && self.next_due().is_some() {
+            self.earlier.notify_one();
+        }
     }
 
-    /// A datagram of the target's.
+    /// A datagram of the target's, which the task itself reads: it looks anew afterwards what is due.
     fn back(&self, now: Instant, bytes: &[u8], shared: &Shared) {
         let verdict = self.lanes.lock().back.offer(now, bytes);
         self.offered(verdict, bytes.len(), shared);
@@ -109,12 +121,10 @@ impl Session {
         shared.meter.lock().offered(verdict, bytes);
         // What is due at once leaves here and now: no task is woken for it.
         self.send_due(shared);
-        self.earlier.notify_one();
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let lanes = self.lanes.lock();
-        [lanes.out.next_due(), lanes.back.next_due()].into_iter().flatten().min()
+        self.lanes.lock().next_due()
     }
 
     /// Sends what is due. The lock is held meanwhile, so that two callers keep the order.
