@@ -346,5 +346,4 @@ impl NonceBook {
 }
 
 #[cfg(test)]
-#[path = "nonce_tests.rs"]
 mod tests;
