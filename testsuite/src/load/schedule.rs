@@ -11,7 +11,7 @@
 //! * `due` never falls as the index grows.
 //! * Every index below `len` is due within the duration.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -50,6 +50,25 @@ pub enum Rate {
         /// Milliseconds of a peak, below the period.
         peak_ms: u64,
     },
+}
+
+impl Rate {
+    /// The same all the time, per second.
+    pub fn constant(per_second: u32) -> Rate {
+        Rate::Constant { per_second }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rate::Constant { per_second } => write!(f, "{per_second} tx/s"),
+            Rate::Ramp { from, to } => write!(f, "{from} to {to} tx/s"),
+            Rate::Burst { base, peak, period_ms, peak_ms } => {
+                write!(f, "{base} tx/s with {peak} tx/s for {peak_ms} of every {period_ms} ms")
+            }
+        }
+    }
 }
 
 /// Why a rate makes no schedule.
