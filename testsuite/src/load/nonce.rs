@@ -327,11 +327,17 @@ impl NonceBook {
         self.accepted.retain(|(_, other)| *other != account);
     }
 
-    /// When there is something to do next, if nothing else happens before.
-    pub(super) fn wake(&self) -> Option<Duration> {
-        let send = self.waiting.peek().map(|Reverse((at, ..))| *at);
-        let ask = self.accepted.first().map(|(at, _)| *at + RESEND_AFTER);
-        send.into_iter().chain(ask).min()
+    /// When there is something to send next, if nothing else happens before.
+    pub(super) fn wake_to_send(&self) -> Option<Duration> {
+        self.waiting.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// When there is an account to ask for next; at once if somebody else seems to use its nonce.
+    pub(super) fn wake_to_ask(&self) -> Option<Duration> {
+        if !self.conflicts.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        self.accepted.first().map(|(at, _)| *at + RESEND_AFTER)
     }
 
     /// Whether every pushed transaction was accepted or given up.

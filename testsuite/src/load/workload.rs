@@ -86,7 +86,7 @@ impl Mix {
 
     /// The kind of one transaction: each as often as its weight says.
     pub(super) fn choose(&self, random: &mut impl Rng) -> Workload {
-        let sum = self.0.iter().map(|(_, weight)| *weight).sum();
+        let sum: u32 = self.0.iter().map(|(_, weight)| *weight).sum();
         let mut dice = random.random_range(0..sum);
         for (kind, weight) in &self.0 {
             match dice.checked_sub(*weight) {
@@ -115,7 +115,7 @@ impl FromStr for Mix {
             let (name, weight) = (name.trim(), weight.trim());
             let kind = Workload::value_variants().iter().find(|kind| kind.name() == name);
             let kind = *kind.ok_or_else(|| MixError::Unknown(name.to_owned()))?;
-            let number = weight.parse().ok().filter(|number| (1..=WEIGHT_MAX).contains(number));
+            let number = weight.parse::<u32>().ok().filter(|number| (1..=WEIGHT_MAX).contains(number));
             let wrong = || MixError::Weight { kind: name.to_owned(), weight: weight.to_owned() };
             if kinds.iter().any(|(other, _)| *other == kind) {
                 return Err(MixError::Twice(kind.name()));

@@ -31,7 +31,7 @@ fn what_is_due_is_taken_in_order_and_not_before() {
     book.push(0, 0, at(10));
     book.push(1, 1, at(20));
     book.push(0, 2, at(30));
-    assert_eq!((book.take(at(9), 9), book.wake()), (Vec::new(), Some(at(10))));
+    assert_eq!((book.take(at(9), 9), book.wake_to_send()), (Vec::new(), Some(at(10))));
     let sends = book.take(at(30), 2);
     assert_eq!(sends.iter().map(|send| (send.account, send.nonce)).collect::<Vec<_>>(), [(0, 5), (1, 9)]);
     assert_eq!(nonces(&book.take(at(30), 2)), [6]);
@@ -105,7 +105,7 @@ fn what_a_node_forgot_is_sent_again_and_counted_once() {
     for send in book.take(ZERO, 9) {
         book.settle(send, Verdict::Accepted, ZERO);
     }
-    assert_eq!((book.wake(), book.doubtful(RESEND_AFTER - at(1))), (Some(RESEND_AFTER), Vec::new()));
+    assert_eq!((book.wake_to_ask(), book.doubtful(RESEND_AFTER - at(1))), (Some(RESEND_AFTER), Vec::new()));
     assert_eq!(book.doubtful(RESEND_AFTER), [0]);
     book.observe(0, 6, RESEND_AFTER);
     let again = book.take(RESEND_AFTER, 9);
@@ -179,7 +179,8 @@ proptest! {
             for account in book.doubtful(now) {
                 book.observe(account, node.next, now);
             }
-            let Some(wake) = book.wake() else { break };
+            let wakes = book.wake_to_send().into_iter().chain(book.wake_to_ask());
+            let Some(wake) = wakes.min() else { break };
             now = wake.max(now + at(1));
         }
         prop_assert!(book.is_settled(), "{:?}", book.counts());
