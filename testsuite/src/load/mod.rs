@@ -24,6 +24,7 @@
 mod access_lists;
 mod audit;
 mod auditor;
+mod command;
 mod commits;
 mod fleet;
 mod lane;
@@ -49,6 +50,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 pub use audit::{Audit, Difference, Place, Unit};
+pub use command::LoadCommand;
 pub use commits::Point;
 pub use percentiles::{Latencies, Percentiles};
 pub use protocol::ReadWay;

@@ -51,8 +51,8 @@ impl<'a> Ready<'a> {
     /// The node whose commits count, and those that follow it.
     fn nodes(&self) -> Vec<(String, Rpc)> {
         let first = self.chain.rpc();
-        let first = (first.url().to_owned(), first.clone());
-        std::iter::once(first).chain(self.options.followers.iter().cloned()).collect()
+        let others = self.options.followers.iter().filter(|(_, rpc)| rpc.url() != first.url()).cloned();
+        std::iter::once((first.url().to_owned(), first.clone())).chain(others).collect()
     }
 
     /// Sends at a rate for a time, and waits until it is committed or lost.
