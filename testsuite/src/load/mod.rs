@@ -17,7 +17,7 @@
 //! Invariants:
 //! * A transaction's latency at a node is the time at which that node first showed its batch, less the time at which it was due.
 //! * Every committed transaction's receipt is read, and every balance of the load's accounts is compared to the last unit.
-//! * A refused transaction never holds up its account: [`nonce`] says how.
+//! * A refused transaction never holds up its account: the nonce book plugs its place.
 //!
 //! What is trusted: that all nodes show the same batch under the same number. Whether they do is for the roots to say, not for the load.
 
