@@ -8,7 +8,7 @@ use std::{
 };
 
 use alloy_primitives::B256;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -205,14 +205,19 @@ impl Worker {
 /// Hands on what a generator says, until it closes its output or the load is gone.
 async fn hear(worker: usize, stdout: ChildStdout, sender: mpsc::Sender<(usize, Result<Said>)>) {
     let mut stdout = BufReader::new(stdout);
+    let mut is_done = false;
     loop {
         let mut line = String::new();
         let said = match (&mut stdout).take(LINE_BYTES_MAX as u64).read_line(&mut line).await {
-            Ok(0) => return,
+            Ok(0) if is_done => return,
+            Ok(0) => Err(anyhow!("it has ended")),
             Ok(_) => serde_json::from_str(&line).context("it does not speak the protocol of this version"),
             Err(error) => Err(error).context("cannot hear it"),
         };
-        if sender.send((worker, said)).await.is_err() {
+        is_done = matches!(said, Ok(Said::Done(_)));
+        // Behind an error nothing is heard any more.
+        let is_over = said.is_err();
+        if sender.send((worker, said)).await.is_err() || is_over {
             return;
         }
     }
@@ -260,7 +265,7 @@ mod tests {
                 "load generator 0 failed: no keys",
             ),
             ("read job; echo hello", "does not speak the protocol"),
-            ("read job", "have ended"),
+            ("read job", "has ended"),
         ];
         for (script, expected) in scripts {
             let program = stand_in(dir.path(), script);

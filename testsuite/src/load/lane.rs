@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    nonce::{NonceBook, Purpose, Send, Verdict},
+    nonce::{Attempt, NonceBook, Purpose, Verdict},
     protocol::{Outcome, Tally},
     stock::Stock,
 };
@@ -151,7 +151,7 @@ impl Running {
     }
 
     /// Sends a batch, and takes in its answers.
-    async fn deliver(&mut self, sends: Vec<Send>) {
+    async fn deliver(&mut self, sends: Vec<Attempt>) {
         let params: Vec<_> = sends.iter().map(|send| json!([self.raw(send)])).collect();
         let handed = self.now();
         for send in &sends {
@@ -180,7 +180,7 @@ impl Running {
     }
 
     /// The transaction as it was signed beforehand, or signed now because its nonce is another.
-    fn raw(&mut self, send: &Send) -> String {
+    fn raw(&mut self, send: &Attempt) -> String {
         let (place, lanes) = self.lane.place;
         let (signed, hash) = match send.purpose {
             Purpose::Planned(index) => {

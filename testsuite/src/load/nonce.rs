@@ -43,7 +43,7 @@ pub(super) enum Purpose {
 
 /// A transaction to send now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Send {
+pub(super) struct Attempt {
     /// The account's place in the book.
     pub(super) account: usize,
     /// The nonce that it must have.
@@ -169,7 +169,7 @@ impl NonceBook {
     }
 
     /// What to send now: at most `max`, what has waited longest first.
-    pub(super) fn take(&mut self, now: Duration, max: usize) -> Vec<Send> {
+    pub(super) fn take(&mut self, now: Duration, max: usize) -> Vec<Attempt> {
         let mut sends = Vec::new();
         while sends.len() < max {
             let Some(&Reverse((not_before, account, nonce))) = self.waiting.peek() else { break };
@@ -182,14 +182,14 @@ impl NonceBook {
                 continue;
             }
             slot.state = State::Sent;
-            sends.push(Send { account, nonce, purpose: slot.purpose, tried: slot.tried });
+            sends.push(Attempt { account, nonce, purpose: slot.purpose, tried: slot.tried });
         }
         sends
     }
 
     /// Takes in the answer to what [`NonceBook::take`] gave.
-    pub(super) fn settle(&mut self, send: Send, verdict: Verdict, now: Duration) {
-        let Send { account, nonce, purpose, tried } = send;
+    pub(super) fn settle(&mut self, send: Attempt, verdict: Verdict, now: Duration) {
+        let Attempt { account, nonce, purpose, tried } = send;
         let Some(slot) = self.accounts[account].slot(nonce) else { return };
         if slot.state != State::Sent || slot.purpose != purpose {
             return;

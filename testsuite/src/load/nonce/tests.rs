@@ -21,7 +21,7 @@ fn three() -> NonceBook {
     book
 }
 
-fn nonces(sends: &[Send]) -> Vec<u64> {
+fn nonces(sends: &[Attempt]) -> Vec<u64> {
     sends.iter().map(|send| send.nonce).collect()
 }
 
@@ -127,7 +127,7 @@ struct Node {
 
 impl Node {
     /// What it says to a transaction: mostly yes.
-    fn answer(&mut self, send: Send, dice: u8) -> Verdict {
+    fn answer(&mut self, send: Attempt, dice: u8) -> Verdict {
         if send.nonce < self.next {
             return Verdict::NonceTaken;
         }
