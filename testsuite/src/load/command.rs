@@ -156,10 +156,7 @@ fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result
 }
 
 /// Reads a time such as `30s`, `500ms`, `5m` or `2h`; a number alone is seconds.
-///
-/// # Errors
-/// If it is no time.
-pub fn duration(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: f64 =

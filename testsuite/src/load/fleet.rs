@@ -208,7 +208,7 @@ async fn hear(worker: usize, stdout: ChildStdout, sender: mpsc::Sender<(usize, R
     let mut is_done = false;
     loop {
         let mut line = String::new();
-        let said = match (&mut stdout).take(LINE_BYTES_MAX as u64).read_line(&mut line).await {
+        let said: Result<Said> = match (&mut stdout).take(LINE_BYTES_MAX as u64).read_line(&mut line).await {
             Ok(0) if is_done => return,
             Ok(0) => Err(anyhow!("it has ended")),
             Ok(_) => serde_json::from_str(&line).context("it does not speak the protocol of this version"),
@@ -247,12 +247,14 @@ mod tests {
     use super::*;
     use crate::load::stock::tests::job;
 
-    /// A shell in the place of slipnet, which ends, or says what nobody understands.
+    /// A shell in the place of slipnet. A child writes it: a file that this process has open for writing, and with it every child that
+    /// another test forks meanwhile, cannot be executed.
     fn stand_in(dir: &Path, script: &str) -> PathBuf {
-        use std::os::unix::fs::PermissionsExt;
         let path = dir.join("slipnet");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let write = r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod +x "$1""#;
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", write, "sh"]).arg(&path).arg(script);
+        assert!(shell.status().unwrap().success());
         path
     }
 
