@@ -116,7 +116,7 @@ fn question(read: usize, addresses: &[Address]) -> (&'static str, Value) {
 /// The way to a node.
 enum Line {
     Http(Rpc),
-    Socket { host: String, socket: Option<WebSocketStream<TcpStream>>, id: u64 },
+    Socket { host: String, socket: Option<Box<WebSocketStream<TcpStream>>>, id: u64 },
 }
 
 impl Line {
@@ -149,7 +149,7 @@ impl Line {
                 let stream = TcpStream::connect(host.as_str()).await?;
                 stream.set_nodelay(true)?;
                 let (opened, _) = client_async(format!("ws://{host}/ws"), stream).await?;
-                socket.insert(opened)
+                socket.insert(Box::new(opened))
             }
         };
         *id += 1;
