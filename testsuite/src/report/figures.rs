@@ -99,12 +99,12 @@ impl Report {
     }
 }
 
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The commit of the checkout that the program was built from, wherever it is run; of the one that it is run in if that is gone.
-fn commit() -> String {
+pub(super) fn commit() -> String {
     let of = |dir: &str| {
         let output = Command::new("git").args(["-C", dir, "rev-parse", "--short", "HEAD"]).output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -1,0 +1,28 @@
+//! What a run measured: [`RunReport`] as JSON, Markdown and one HTML page; and the figures of a benchmark, as [`Report`].
+//!
+//! ```text
+//!  nodes' /v1/status ──▶ Collector ─┐
+//!  load, faults, criteria ──────────┴─▶ RunReport ─┬─▶ JSON ──▶ slipnet compare
+//!                                                  ├─▶ Markdown
+//!                                                  └─▶ one HTML page, charts as SVG
+//! ```
+//!
+//! JSON is the one source: Markdown and HTML are made of it and show nothing that it lacks.
+
+mod chart;
+mod collect;
+mod environment;
+mod figures;
+mod html;
+mod markdown;
+mod run;
+mod series;
+
+pub use collect::{Collected, Collector};
+pub use environment::Environment;
+pub use figures::{Aim, Figure, Report};
+pub use html::escaped;
+pub use run::{
+    CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
+};
+pub use series::Series;
