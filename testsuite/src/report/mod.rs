@@ -4,12 +4,12 @@
 //!  nodes' /v1/status ──▶ Collector ─┐
 //!  load, faults, criteria ──────────┴─▶ RunReport ─┬─▶ JSON ──▶ slipnet compare
 //!                                                  ├─▶ Markdown
-//!                                                  └─▶ one HTML page, charts as SVG
+//!                                                  └─▶ one HTML page, which draws the JSON
 //! ```
 //!
 //! JSON is the one source: Markdown and HTML are made of it and show nothing that it lacks.
 
-mod chart;
+mod catch_up;
 mod collect;
 mod environment;
 mod figures;
@@ -18,7 +18,7 @@ mod markdown;
 mod run;
 mod series;
 
-pub use collect::{Collected, Collector};
+pub use collect::Collector;
 pub use environment::Environment;
 pub use figures::{Aim, Figure, Report};
 pub use html::escaped;

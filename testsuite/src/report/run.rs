@@ -148,7 +148,18 @@ pub struct HarnessFigures {
     pub relay_overhead_us: Option<f64>,
 }
 
+impl NodeSeries {
+    fn all(&self) -> Vec<&Series> {
+        let plain = [&self.head, &self.head_age, &self.cpu, &self.memory, &self.disk];
+        plain.into_iter().chain(self.stages.iter().chain(&self.peers).map(|named| &named.series)).collect()
+    }
+}
+
 impl LoadSeries {
+    fn all(&self) -> Vec<&Series> {
+        vec![&self.per_second, &self.p50, &self.p90, &self.p99]
+    }
+
     /// Counts what was done, second by second: pairs of when, in ms since the run began, and the latency in ms. Their order does not matter.
     pub fn of(name: &str, done: impl IntoIterator<Item = (u64, f64)>) -> LoadSeries {
         let mut windows: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -214,29 +225,29 @@ impl RunReport {
         for node in &report.nodes {
             let inner = [("stages", node.stages.len()), ("peers", node.peers.len())];
             for (name, length) in inner {
-                ensure!(length <= LIST_MAX, "{name} of {} has {length} entries, at most {LIST_MAX}", node.name);
+                ensure!(
+                    length <= LIST_MAX,
+                    "{name} of {} has {length} entries, at most {LIST_MAX}",
+                    node.name
+                );
             }
         }
         for series in report.all_series() {
             let length = series.points.len();
             ensure!(length <= POINTS_MAX, "a series has {length} points, at most {POINTS_MAX} are read");
-            ensure!(series.points.is_sorted_by_key(|(at_ms, _)| *at_ms), "a series is not in the order of time");
+            ensure!(
+                series.points.is_sorted_by_key(|(at_ms, _)| *at_ms),
+                "a series is not in the order of time"
+            );
         }
         Ok(report)
     }
 
     fn all_series(&self) -> impl Iterator<Item = &Series> {
-        let of_node = |node: &NodeSeries| -> Vec<&Series> {
-            let plain = [&node.head, &node.head_age, &node.cpu, &node.memory, &node.disk];
-            let named = node.stages.iter().chain(&node.peers).map(|named| &named.series);
-            plain.into_iter().chain(named).collect()
-        };
-        let of_load = |load: &LoadSeries| -> Vec<&Series> {
-            vec![&load.per_second, &load.p50, &load.p90, &load.p99]
-        };
-        let nodes: Vec<&Series> = self.nodes.iter().flat_map(of_node).collect();
-        let load: Vec<&Series> = self.load.iter().flat_map(of_load).collect();
-        nodes.into_iter().chain(load).chain(self.catch_up.iter().map(|curve| &curve.behind))
+        let nodes = self.nodes.iter().flat_map(NodeSeries::all);
+        nodes
+            .chain(self.load.iter().flat_map(LoadSeries::all))
+            .chain(self.catch_up.iter().map(|curve| &curve.behind))
     }
 
     /// Writes `report.json`, `report.md` and `report.html` into a directory, which it makes.
