@@ -28,6 +28,7 @@
 
 pub mod accounts;
 pub mod campaign;
+pub mod compare;
 pub mod contracts;
 pub mod cpu;
 pub mod demo;

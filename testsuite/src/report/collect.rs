@@ -36,7 +36,7 @@ struct Sampled {
     health: Health,
     process: ProcessUse,
     disk: Option<Disk>,
-    sync: Sync,
+    sync: SyncUse,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -73,7 +73,7 @@ struct DiskUse {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Sync {
+struct SyncUse {
     stages: Vec<Stage>,
     peers: Vec<Peer>,
 }

@@ -84,10 +84,10 @@ impl RunReport {
         let heads =
             ["node", "head", "head age, s", "CPU, cores", "memory, MiB", "disk, MiB", "unanswered samples"];
         table(text, "Nodes, median and maximum", &heads, nodes);
-        let busy = |node: &NodeSeries| named(node, |node| &node.stages, Series::median);
+        let busy = |node: &NodeSeries| named(node, |node| node.stages.as_slice(), Series::median);
         let stages = self.nodes.iter().filter(|node| !node.stages.is_empty()).map(busy);
         table(text, "Stages, median of busy cores", &["node", "stages"], stages);
-        let scores = |node: &NodeSeries| named(node, |node| &node.peers, Series::last);
+        let scores = |node: &NodeSeries| named(node, |node| node.peers.as_slice(), Series::last);
         let peers = self.nodes.iter().filter(|node| !node.peers.is_empty()).map(scores);
         table(text, "Peers' last scores, 0 to 1000", &["node", "scores that it gives"], peers);
     }

@@ -83,5 +83,5 @@ fn load_is_counted_second_by_second() {
     assert_eq!(load.p50.points, [(0, 50.0), (5_000, 700.0)]);
     assert_eq!(load.p90.points, [(0, 90.0), (5_000, 900.0)]);
     assert_eq!(load.p99.points, [(0, 99.0), (5_000, 900.0)]);
-    assert_eq!(LoadSeries::of("none", []).per_second.points, []);
+    assert!(LoadSeries::of("none", []).per_second.points.is_empty());
 }
