@@ -10,13 +10,13 @@ use std::fmt;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-pub use runs::{RunsOptions, compare_runs};
+pub use runs::{RunsOptions, compare_runs, report_files};
 pub use statistics::{SAMPLES_MAX, median};
 
 /// Which way is good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// Throughput, for one.

@@ -65,8 +65,11 @@ fn read(path: &Path) -> Result<Vec<RunReport>> {
     files.iter().map(|file| RunReport::load(file)).collect()
 }
 
-/// A file itself; of a directory its JSON files, and the report.json of each directory in it.
-pub(crate) fn report_files(path: &Path) -> Result<Vec<PathBuf>> {
+/// The runs at a path: a file itself; of a directory its JSON files, and the report.json of each directory in it.
+///
+/// # Errors
+/// If it cannot be read, or holds no run or more than 32.
+pub fn report_files(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_file() {
         return Ok(vec![path.to_owned()]);
     }

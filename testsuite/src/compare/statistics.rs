@@ -40,7 +40,8 @@ pub(super) fn p_larger(large: &[f64], small: &[f64]) -> f64 {
 
 /// The smallest p that sides of these sizes can show: one over the ways to choose the first among all.
 pub(super) fn p_min(large: usize, small: usize) -> f64 {
-    (1..=large).fold(1.0, |p, step| p * step as f64 / (small + step) as f64)
+    // Each step is a whole number, so that 3 and 3 samples give 0.05 and not a little more.
+    1.0 / (1..=large).fold(1.0, |ways, step| ways * (small + step) as f64 / step as f64)
 }
 
 /// Twice the rank of each sample among all, the first side's first; equal samples share the mean of their ranks, and twice that is whole.
@@ -111,7 +112,7 @@ mod tests {
         let ranks = doubled_ranks(&large, &small);
         let found: usize = ranks[..4].iter().sum();
         let sums = (0_u32..1 << 9).filter(|ways| ways.count_ones() == 4).map(|ways| {
-            (0..9).filter(|index| ways >> index & 1 == 1).map(|index| ranks[index]).sum::<usize>()
+            (0..9).filter(|index| (ways >> index) & 1 == 1).map(|index| ranks[index]).sum::<usize>()
         });
         let sums: Vec<usize> = sums.collect();
         assert_eq!(sums.len(), 126);

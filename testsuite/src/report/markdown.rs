@@ -121,13 +121,12 @@ fn cell(text: &str) -> String {
     text.replace(['\n', '\r'], " ").replace('|', "\\|").replace('<', "&lt;")
 }
 
-/// Three significant digits for small numbers, whole ones for large.
+/// A value as tables of figures write it.
 fn number(value: Option<f64>) -> String {
     match value {
         None => NONE.to_owned(),
-        Some(value) if value == 0.0 || value.abs() >= 100.0 => format!("{value:.0}"),
-        Some(value) if value.abs() >= 1.0 => format!("{value:.2}"),
-        Some(value) => format!("{value:.4}"),
+        Some(0.0) => "0".to_owned(),
+        Some(value) => super::number(value),
     }
 }
 

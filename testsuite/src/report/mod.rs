@@ -9,6 +9,7 @@
 //!
 //! JSON is the one source: Markdown and HTML are made of it and show nothing that it lacks.
 
+mod bench;
 mod catch_up;
 mod collect;
 mod environment;
@@ -18,9 +19,10 @@ mod markdown;
 mod run;
 mod series;
 
+pub use bench::{BenchFigure, BenchReport};
 pub use collect::Collector;
 pub use environment::Environment;
-pub use figures::{Aim, Figure, Report};
+pub use figures::{Aim, Figure, Report, number};
 pub use html::escaped;
 pub use run::{
     CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
