@@ -18,6 +18,7 @@ use slipnet::{
         siege::{self, AttackerOptions, SiegeCampaign},
         storage::{self, StorageCampaign, StorageChild},
     },
+    compare::{RunsOptions, compare_runs},
     demo::{self, DemoOptions},
     devnet::{Devnet, DevnetOptions, SyncMode},
     load::{self, LoadOptions, Workload},
@@ -25,10 +26,12 @@ use slipnet::{
     model::ModelOptions,
     output::{self, print, print_line},
     progress::Progress,
+    report::RunReport,
     rpc::Rpc,
     sim::{
         self, SimOptions,
         broadcast::{self, BroadcastSimOptions},
+        explain::ExplainOptions,
         validators::{self, ValidatorsOptions},
     },
 };
@@ -63,6 +66,18 @@ enum Command {
     },
     /// Simulates nodes among hostile peers, one world for each seed.
     Sim(Sim),
+    /// Tells what happened in a simulation of one seed: who lied, what each node thought, why it stood.
+    Explain(ExplainOptions),
+    /// Tells whether runs became worse, a regression from noise, and exits 1 if they did.
+    Compare(RunsOptions),
+    /// Writes a run's Markdown and HTML page beside its JSON.
+    Report {
+        /// The run's report.json.
+        run: PathBuf,
+        /// Where report.json, report.md and report.html go.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
     /// Searches all that may happen, within bounds, for something that must not.
     #[command(subcommand)]
     Model(Model),
@@ -214,6 +229,9 @@ async fn main() -> ExitCode {
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { arguments } => become_bench(arguments),
             Command::Sim(sim) => run_sim(sim).await,
+            Command::Explain(options) => tokio::task::spawn_blocking(move || options.run()).await?,
+            Command::Compare(options) => compare_runs(&options)?.show(options.thresholds.json),
+            Command::Report { run, dir } => RunReport::load(&run)?.write(&dir),
             Command::Model(Model::Consensus(options)) => tokio::task::block_in_place(|| options.run()),
             Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
             Command::Campaign(Campaign::Siege(options)) => interruptible(run_siege(options)).await,

@@ -193,7 +193,7 @@ impl World {
             (Some(error), _) | (None, Err(error)) => Err(anyhow!("{error:#}\n{}", self.picture())),
             (None, Ok(())) => {
                 let troubles = self.chance.lock().troubles.clone();
-                let trace = std::mem::replace(&mut *self.trace.lock(), Trace::new(false)).finish();
+                let trace = std::mem::replace(&mut *self.trace.lock(), Trace::new(false)).finish().0;
                 let batches = self.oracle.lock().head().get();
                 let (took, calm) = (self.elapsed(), self.plan.calm());
                 Ok(Outcome { trace, troubles, took, batches, recovered: took.saturating_sub(calm) })
