@@ -12,6 +12,8 @@
 //!     signer ──▶ load (plan, lanes, trackers, report) ◀───────────────── slipnet load
 //!                       ▲
 //!     contracts ────────┘        demo = devnet + load + one fresh fullnode per sync mode
+//!
+//!  nodes' /v1/status ──▶ report (Collector, RunReport) ──▶ JSON, Markdown, HTML ──▶ compare
 //! ```
 //!
 //! Invariants:
