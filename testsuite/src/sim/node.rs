@@ -212,7 +212,11 @@ impl World {
         let life = node.life;
         let point = (!self.is_quiet).then(|| node.plan.points.get(life as usize - 1).copied()).flatten();
         let faults = point.map_or_else(Faults::none, |(point, passing)| Faults::fail_at(point, passing));
-        self.trace.mark(self.now, Kind::World, format_args!("node {index} starts for the {life}. time, {point:?}"));
+        self.trace.mark(
+            self.now,
+            Kind::World,
+            format_args!("node {index} starts for the {life}. time, {point:?}"),
+        );
         let (store, worker, engine) = match node.open(&faults, now) {
             Ok(opened) => opened,
             Err(SyncError::Storage(error)) if point.is_some() => {
@@ -266,7 +270,11 @@ impl World {
         if self.is_quiet || self.process(to).is_none() {
             return Ok(());
         }
-        self.trace.mark(self.now, Kind::World, format_args!("the power of node {} goes after a commit", to.node));
+        self.trace.mark(
+            self.now,
+            Kind::World,
+            format_args!("the power of node {} goes after a commit", to.node),
+        );
         self.fall(to.node, Fault::CutAfterCommit)
     }
 

@@ -60,9 +60,14 @@ impl Trace {
         }
     }
 
-    /// The digest, and what was recorded.
-    pub(super) fn finish(self) -> ([u8; 32], Option<Recording>) {
-        (self.hash.finalize().into(), self.recording)
+    /// The digest of what happened so far.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        self.hash.clone().finalize().into()
+    }
+
+    /// What was recorded; nothing unless somebody asked. From here on nothing is.
+    pub(super) fn take_recording(&mut self) -> Option<Recording> {
+        self.recording.take()
     }
 }
 
@@ -81,7 +86,7 @@ mod tests {
             trace.note(1, format_args!("node 0 asks 1 (0)"), b"request");
             trace.tell(2, Kind::Lie, format_args!("server 1 lies"));
             trace.mark(3, Kind::World, format_args!("node 0 dies"));
-            trace.finish()
+            (trace.digest(), trace.take_recording())
         };
         let (plain, none) = traced(false);
         let (recorded, some) = traced(true);

@@ -138,7 +138,8 @@ impl World {
         if !waits || !self.is_connected(to.node, peer) {
             return Ok(());
         }
-        let Some((begins, Answer { bytes, is_lie, lie })) = self.make_answer(to, peer, payload, deadline_at)?
+        let Some((begins, Answer { bytes, is_lie, lie })) =
+            self.make_answer(to, peer, payload, deadline_at)?
         else {
             return Ok(());
         };

@@ -268,7 +268,7 @@ impl World {
             text => error.context(text),
         });
         let stands = if is_recorded { self.stands() } else { Vec::new() };
-        let (trace, recording) = self.trace.finish();
+        let (trace, recording) = (self.trace.digest(), self.trace.take_recording());
         (done, Outcome { trace, fired: self.fired, took, recording, stands })
     }
 

@@ -10,7 +10,7 @@ const STYLE: &str = include_str!("page.css");
 impl Explained {
     /// The timeline as one self-contained HTML page: by day, by night, and on a telephone of 360 px.
     pub fn to_html(&self) -> String {
-        let title = escaped(&format!("seed {}, scenario {:?}", self.seed, self.scenario));
+        let title = escaped(&self.title);
         let kind = if self.failure.is_some() { "bad" } else { "good" };
         let mut page = format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -36,7 +36,8 @@ impl Explained {
             let _ = writeln!(page, "<p>{} later events found no room.</p>", self.recording.left_out);
         }
         let count = self.recording.routine.len();
-        let _ = writeln!(page, "<details>\n<summary>The last {count} requests, answers and jobs</summary>\n<ol>");
+        let _ =
+            writeln!(page, "<details>\n<summary>The last {count} requests, answers and jobs</summary>\n<ol>");
         self.recording.routine.iter().for_each(|event| item(&mut page, event));
         page.push_str("</ol>\n</details>\n</main>\n</body>\n</html>\n");
         page
@@ -57,10 +58,8 @@ fn item(page: &mut String, event: &Event) {
     }
     let (at, kind) = (event.at as f64 / 1e6, event.kind.name());
     let text = escaped(&event.text);
-    let _ = writeln!(
-        page,
-        "<li class=\"{kind}\"><time>{at:.3} s</time> <b>{kind}</b> <span>{text}</span></li>"
-    );
+    let _ =
+        writeln!(page, "<li class=\"{kind}\"><time>{at:.3} s</time> <b>{kind}</b> <span>{text}</span></li>");
 }
 
 #[cfg(test)]
@@ -69,7 +68,6 @@ mod tests {
 
     use super::super::{Kind, Recording, Stand};
     use super::*;
-    use crate::sim::Scenario;
 
     fn explained() -> Explained {
         let mut recording = Recording::default();
@@ -82,8 +80,7 @@ mod tests {
             peers: vec!["server 1 (lies: Body): banned".into()],
         };
         Explained {
-            seed: 7,
-            scenario: Scenario::Liars,
+            title: "seed 7, scenario Liars".into(),
             failure: Some("liveness: a node is not caught up".into()),
             took: Duration::from_millis(3_500),
             cast: vec!["server 1: lies: Body".into()],
@@ -96,7 +93,12 @@ mod tests {
     #[test]
     fn both_forms_tell_the_same() {
         let (text, page) = (explained().to_string(), explained().to_html());
-        for part in ["server 1 lies to node 0 (0): Body", "waits: a peer", "server 1 (lies: Body): banned", "failed after 3.500 s"] {
+        for part in [
+            "server 1 lies to node 0 (0): Body",
+            "waits: a peer",
+            "server 1 (lies: Body): banned",
+            "failed after 3.500 s",
+        ] {
             assert!(text.contains(part) && page.contains(part), "{part}: {text}{page}");
         }
         assert!(text.contains("… 1 requests, answers and jobs"), "{text}");

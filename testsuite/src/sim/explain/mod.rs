@@ -12,13 +12,13 @@ mod html;
 mod text;
 mod think;
 
-use std::{collections::VecDeque, path::PathBuf, time::Duration};
+use std::{collections::VecDeque, fmt, path::PathBuf, str::FromStr, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use slipstream_sync::Planted;
 
-use super::{Scenario, world::World};
+use super::{Scenario, validators, world::World};
 use crate::output;
 
 pub(super) use think::Thoughts;
@@ -100,23 +100,26 @@ impl Recording {
 #[derive(Clone, Debug)]
 pub(super) struct Stand {
     /// The node, and what it does.
-    what: String,
+    pub(super) what: String,
     /// How far it is, since when, and what it waits for.
-    facts: Vec<String>,
+    pub(super) facts: Vec<String>,
     /// Each peer as the node sees it, and what it is.
-    peers: Vec<String>,
+    pub(super) peers: Vec<String>,
 }
 
 /// One run, explained.
 #[derive(Debug)]
 pub struct Explained {
-    seed: u64,
-    scenario: Scenario,
-    failure: Option<String>,
-    took: Duration,
-    cast: Vec<String>,
-    stands: Vec<Stand>,
-    recording: Recording,
+    /// The seed and whom it simulates.
+    pub(super) title: String,
+    /// What an oracle found.
+    pub(super) failure: Option<String>,
+    /// Virtual time.
+    pub(super) took: Duration,
+    /// Who takes part, and what each of them really is.
+    pub(super) cast: Vec<String>,
+    pub(super) stands: Vec<Stand>,
+    pub(super) recording: Recording,
 }
 
 /// What `slipnet explain` is given.
@@ -127,12 +130,15 @@ pub struct ExplainOptions {
     /// The scenario, as the failed run printed it; without it the one that the seed picks.
     #[arg(long, value_enum)]
     pub scenario: Option<Scenario>,
+    /// The seed is one of `slipnet sim validators`.
+    #[arg(long, conflicts_with = "scenario")]
+    pub validators: bool,
     /// Also write the timeline to this file, as one HTML page.
     #[arg(long)]
     pub html: Option<PathBuf>,
     /// Leave one defence out, as the failed run did.
     #[arg(long, hide = true)]
-    pub planted: Option<Planted>,
+    pub planted: Option<String>,
 }
 
 impl ExplainOptions {
@@ -141,13 +147,21 @@ impl ExplainOptions {
     /// # Errors
     /// If the world cannot be built, or the output cannot be written. That the run fails is no error: it is what is explained.
     pub fn run(&self) -> Result<()> {
-        let explained = explain(self.seed, self.scenario, self.planted)?;
+        let explained = match self.validators {
+            true => validators::explain(self.seed, planted(self.planted.as_deref())?)?,
+            false => explain(self.seed, self.scenario, planted(self.planted.as_deref())?)?,
+        };
         if let Some(path) = &self.html {
             std::fs::write(path, explained.to_html())
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         output::print(&explained.to_string())
     }
+}
+
+/// The defence of this name, of either simulation.
+fn planted<T: FromStr<Err: fmt::Display>>(name: Option<&str>) -> Result<Option<T>> {
+    name.map(|name| name.parse().map_err(|error| anyhow!("--planted {name}: {error}"))).transpose()
 }
 
 /// Runs one seed again and keeps what a person needs to understand it.
@@ -163,8 +177,7 @@ pub fn explain(seed: u64, scenario: Option<Scenario>, planted: Option<Planted>) 
         let cast = world.cast();
         let (done, outcome) = world.run();
         Ok(Explained {
-            seed,
-            scenario,
+            title: format!("seed {seed}, scenario {scenario:?}"),
             failure: done.err().map(|error| format!("{error:#}")),
             took: outcome.took,
             cast,

@@ -6,7 +6,7 @@ use super::{Event, Explained};
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}, scenario {:?}: {}", self.seed, self.scenario, self.verdict())?;
+        writeln!(f, "{}: {}", self.title, self.verdict())?;
         section(f, "Who takes part", &self.cast)?;
         writeln!(f, "\nTimeline")?;
         for event in &self.recording.events {

@@ -113,7 +113,10 @@ impl World {
         let head = peer.head.map_or_else(|| "no head".to_owned(), |head| format!("head {head}"));
         let last = peer.last_reason.as_ref().map(|reason| format!("; last trouble: {reason}"));
         let last = last.unwrap_or_default();
-        format!("{who}: {state}, {head}, {} bytes verified, {} failures{last}", peer.verified_bytes, peer.failures)
+        format!(
+            "{who}: {state}, {head}, {} bytes verified, {} failures{last}",
+            peer.verified_bytes, peer.failures
+        )
     }
 }
 
