@@ -179,4 +179,13 @@ mod tests {
             assert!(found.contains(wanted), "{wanted}: {found}");
         }
     }
+
+    /// Goal: the page that ships is what the runs beside it say.
+    #[test]
+    fn the_page_of_benchmarks_is_what_its_runs_say() {
+        let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
+        let text = fs::read_to_string(docs.join("benchmarks.md")).unwrap();
+        let filled = fill(&text, &docs.join("runs")).unwrap();
+        assert!(filled == text, "run `slipnet bench document`");
+    }
 }

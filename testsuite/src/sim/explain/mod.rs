@@ -161,7 +161,7 @@ impl ExplainOptions {
 
 /// The defence of this name, of either simulation.
 fn planted<T: FromStr<Err: fmt::Display>>(name: Option<&str>) -> Result<Option<T>> {
-    name.map(|name| name.parse().map_err(|error| anyhow!("--planted {name}: {error}"))).transpose()
+    name.map(|name| name.parse::<T>().map_err(|error| anyhow!("--planted {name}: {error}"))).transpose()
 }
 
 /// Runs one seed again and keeps what a person needs to understand it.
@@ -171,7 +171,7 @@ fn planted<T: FromStr<Err: fmt::Display>>(name: Option<&str>) -> Result<Option<T
 pub fn explain(seed: u64, scenario: Option<Scenario>, planted: Option<Planted>) -> Result<Explained> {
     let scenario = scenario.unwrap_or_else(|| Scenario::of(seed));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-    pool.install(|| {
+    pool.install(|| -> Result<Explained> {
         let mut world = World::new(scenario, seed, planted, false)?;
         world.trace.record();
         let cast = world.cast();

@@ -96,7 +96,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ra
 pub fn explain(seed: u64, planted: Option<Planted>) -> Result<Explained> {
     let defences = Defences::without(planted)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-    pool.install(|| {
+    pool.install(|| -> Result<Explained> {
         defences.plant();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
@@ -104,7 +104,7 @@ pub fn explain(seed: u64, planted: Option<Planted>) -> Result<Explained> {
             let world = World::new(plan::rng(seed), defences, false)?;
             world.record();
             let done = world.clone().run().await;
-            Ok(Explained {
+            anyhow::Ok(Explained {
                 title: format!("seed {seed}, validators"),
                 failure: done.err().map(|error| format!("{error:#}")),
                 took: world.elapsed(),
