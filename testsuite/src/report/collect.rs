@@ -22,6 +22,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 const PEERS_MAX: usize = 64;
 /// Stages of one node that are followed: there are seven today.
 const STAGES_MAX: usize = 32;
+/// Stages count a job when it ends: over less time than this, long jobs would look like many cores.
+const STAGE_WINDOW_MS: u64 = 1_000;
+/// A node looks at its process every few seconds, and a sample sees that up to one interval later: over four seconds the error is small.
+const CPU_WINDOW_MS: u64 = 4_000;
 /// Digits of a key that name a peer.
 const PEER_DIGITS: usize = 10;
 
@@ -130,18 +134,22 @@ impl Collector {
     }
 }
 
-/// One node that is read, and the counters of its last sample.
+/// One node that is read, and the counters that the next rates count from.
 struct Watched {
     series: NodeSeries,
-    last: Option<Counters>,
+    /// When the process that is read began; counters of another one say nothing.
+    started_ms: Option<u64>,
+    cpu: Option<Cpu>,
+    stages: Option<(u64, BTreeMap<String, f64>)>,
 }
 
-/// Counters of one process; rates are differences of two.
-struct Counters {
+/// CPU time of a process.
+#[derive(Clone, Copy)]
+struct Cpu {
     at_ms: u64,
-    started_ms: u64,
-    cpu_seconds: Option<f64>,
-    busy_seconds: BTreeMap<String, f64>,
+    seconds: f64,
+    /// Whether it had just changed then: before that nobody knows how old it was.
+    is_fresh: bool,
 }
 
 impl Watched {
@@ -158,7 +166,7 @@ impl Watched {
             peers: Vec::new(),
             unanswered: 0,
         };
-        Watched { series, last: None }
+        Watched { series, started_ms: None, cpu: None, stages: None }
     }
 
     async fn watch(
@@ -200,33 +208,47 @@ impl Watched {
             push_named(peers, &name, "points", PEERS_MAX, (at_ms, peer.score));
         }
         self.series.role = role;
+        if self.started_ms.replace(process.started_ms) != Some(process.started_ms) {
+            (self.cpu, self.stages) = (None, None);
+        }
+        if let Some(seconds) = process.cpu_seconds {
+            self.take_cpu(at_ms, seconds);
+        }
         let busy = sync.stages.into_iter().take(STAGES_MAX);
-        let counters = Counters {
-            at_ms,
-            started_ms: process.started_ms,
-            cpu_seconds: process.cpu_seconds,
-            busy_seconds: busy.map(|stage| (stage.stage, stage.busy_seconds)).collect(),
-        };
-        if let Some(last) = self.last.replace(counters) {
-            self.rate(&last);
+        self.take_stages(at_ms, busy.map(|stage| (stage.stage, stage.busy_seconds)).collect());
+    }
+
+    /// The node's figure stands still between two of its looks: a rate counts from one change of it to another.
+    fn take_cpu(&mut self, at_ms: u64, seconds: f64) {
+        let now = Cpu { at_ms, seconds, is_fresh: true };
+        match self.cpu {
+            None => self.cpu = Some(Cpu { is_fresh: false, ..now }),
+            Some(last) if last.seconds == seconds => {}
+            Some(last) if !last.is_fresh => self.cpu = Some(now),
+            Some(last) if at_ms.saturating_sub(last.at_ms) >= CPU_WINDOW_MS => {
+                let passed = (at_ms - last.at_ms) as f64 / 1_000.0;
+                self.series.cpu.push(at_ms, (seconds - last.seconds).max(0.0) / passed);
+                self.cpu = Some(now);
+            }
+            Some(_) => {}
         }
     }
 
-    /// What was used since the last sample. Counters of another process say nothing.
-    fn rate(&mut self, last: &Counters) {
-        let Some(now) = &self.last else { return };
-        let seconds = now.at_ms.saturating_sub(last.at_ms) as f64 / 1_000.0;
-        if now.started_ms != last.started_ms || seconds <= 0.0 {
+    fn take_stages(&mut self, at_ms: u64, busy: BTreeMap<String, f64>) {
+        let Some((last_ms, last)) = &self.stages else {
+            self.stages = Some((at_ms, busy));
+            return;
+        };
+        let passed_ms = at_ms.saturating_sub(*last_ms);
+        if passed_ms < STAGE_WINDOW_MS {
             return;
         }
-        if let (Some(before), Some(after)) = (last.cpu_seconds, now.cpu_seconds) {
-            self.series.cpu.push(now.at_ms, (after - before).max(0.0) / seconds);
+        for (stage, after) in &busy {
+            let Some(before) = last.get(stage) else { continue };
+            let cores = (after - before).max(0.0) * 1_000.0 / passed_ms as f64;
+            push_named(&mut self.series.stages, stage, "cores", STAGES_MAX, (at_ms, cores));
         }
-        for (stage, after) in &now.busy_seconds {
-            let Some(before) = last.busy_seconds.get(stage) else { continue };
-            let cores = (after - before).max(0.0) / seconds;
-            push_named(&mut self.series.stages, stage, "cores", STAGES_MAX, (now.at_ms, cores));
-        }
+        self.stages = Some((at_ms, busy));
     }
 }
 
@@ -268,17 +290,32 @@ mod tests {
     fn counters_become_rates_of_one_process() {
         let mut node = Watched::new("fullnode-0");
         node.take(1_000, status(10, 7, 4.0, 1.0));
-        node.take(3_000, status(30, 7, 5.0, 2.5));
+        node.take(3_000, status(30, 7, 4.0, 2.5));
         node.take(4_000, status(31, 8, 0.1, 0.0));
-        node.take(5_000, status(32, 8, 0.6, 0.25));
-        let NodeSeries { role, head, cpu, memory, disk, stages, peers, .. } = node.series;
+        node.take(4_500, status(32, 8, 0.1, 0.2));
+        node.take(5_000, status(33, 8, 0.1, 0.25));
+        let NodeSeries { role, head, memory, disk, stages, peers, .. } = node.series;
         assert_eq!(role, "fullnode");
-        assert_eq!(head.points, [(1_000, 10.0), (3_000, 30.0), (4_000, 31.0), (5_000, 32.0)]);
-        assert_eq!(cpu.points, [(3_000, 0.5), (5_000, 0.5)]);
+        let heads = [(1_000, 10.0), (3_000, 30.0), (4_000, 31.0), (4_500, 32.0), (5_000, 33.0)];
+        assert_eq!(head.points, heads);
         assert_eq!((memory.last(), disk.last()), (Some(3.0), Some(5.0)));
         assert_eq!(stages.len(), 1);
         assert_eq!(stages[0].series.points, [(3_000, 0.75), (5_000, 0.25)]);
         assert_eq!((peers[0].name.as_str(), peers[0].series.last()), ("0123456789", Some(900.0)));
+    }
+
+    /// Goal: a figure that the node renews every two seconds, and that is read every half, gives no peaks and no zeros between.
+    #[test]
+    fn cpu_counts_between_two_looks_of_the_node() {
+        let mut node = Watched::new("fullnode-0");
+        for step in 0..40_u64 {
+            let looked = (step / 4) as f64;
+            node.take(step * 500, status(step, 7, looked, 0.0));
+        }
+        // A core of CPU in two seconds: half a core, from the first change on.
+        assert_eq!(node.series.cpu.points, [(6_000, 0.5), (10_000, 0.5), (14_000, 0.5), (18_000, 0.5)]);
+        node.take(20_000, status(40, 8, 0.0, 0.0));
+        assert_eq!(node.series.cpu.points.len(), 4);
     }
 
     /// Goal: the status of an older release, or of a node that starts, is no failure.
