@@ -24,7 +24,7 @@ const PEERS_MAX: usize = 64;
 const STAGES_MAX: usize = 32;
 /// Stages count a job when it ends: over less time than this, long jobs would look like many cores.
 const STAGE_WINDOW_MS: u64 = 1_000;
-/// A node looks at its process every few seconds, and a sample sees that up to one interval later: over four seconds the error is small.
+/// A node looks at its process every second, and a sample sees that up to one interval later: over four seconds the error is small.
 const CPU_WINDOW_MS: u64 = 4_000;
 /// Digits of a key that name a peer.
 const PEER_DIGITS: usize = 10;
@@ -143,13 +143,12 @@ struct Watched {
     stages: Option<(u64, BTreeMap<String, f64>)>,
 }
 
-/// CPU time of a process.
-#[derive(Clone, Copy)]
+/// CPU seconds of a process, as its node tells them.
 struct Cpu {
-    at_ms: u64,
-    seconds: f64,
-    /// Whether it had just changed then: before that nobody knows how old it was.
-    is_fresh: bool,
+    /// In the last sample.
+    seen: f64,
+    /// When they changed, and what they were then; none before the first change: until then nobody knows how old they are.
+    base: Option<(u64, f64)>,
 }
 
 impl Watched {
@@ -220,17 +219,22 @@ impl Watched {
 
     /// The node's figure stands still between two of its looks: a rate counts from one change of it to another.
     fn take_cpu(&mut self, at_ms: u64, seconds: f64) {
-        let now = Cpu { at_ms, seconds, is_fresh: true };
-        match self.cpu {
-            None => self.cpu = Some(Cpu { is_fresh: false, ..now }),
-            Some(last) if last.seconds == seconds => {}
-            Some(last) if !last.is_fresh => self.cpu = Some(now),
-            Some(last) if at_ms.saturating_sub(last.at_ms) >= CPU_WINDOW_MS => {
-                let passed = (at_ms - last.at_ms) as f64 / 1_000.0;
-                self.series.cpu.push(at_ms, (seconds - last.seconds).max(0.0) / passed);
-                self.cpu = Some(now);
-            }
-            Some(_) => {}
+        let Some(cpu) = &mut self.cpu else {
+            self.cpu = Some(Cpu { seen: seconds, base: None });
+            return;
+        };
+        if cpu.seen == seconds {
+            return;
+        }
+        cpu.seen = seconds;
+        let Some((since_ms, before)) = cpu.base else {
+            cpu.base = Some((at_ms, seconds));
+            return;
+        };
+        let passed_ms = at_ms.saturating_sub(since_ms);
+        if passed_ms >= CPU_WINDOW_MS {
+            self.series.cpu.push(at_ms, (seconds - before).max(0.0) * 1_000.0 / passed_ms as f64);
+            cpu.base = Some((at_ms, seconds));
         }
     }
 

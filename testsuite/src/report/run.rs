@@ -64,11 +64,11 @@ pub struct NodeSeries {
     pub head: Series,
     /// Seconds since its last batch was made.
     pub head_age: Series,
-    /// Cores that its process kept busy.
+    /// Cores that its process kept busy, over four seconds or more.
     pub cpu: Series,
     /// MiB of memory of its process.
     pub memory: Series,
-    /// MiB that it takes on disk.
+    /// MiB that it takes on disk, which a node measures every 30 s.
     pub disk: Series,
     /// Cores that each stage of sync kept busy.
     pub stages: Vec<NamedSeries>,
