@@ -42,6 +42,7 @@ const page = new BrowserProvider({ request }, undefined, { cacheTimeout: -1 });
 const other = new JsonRpcProvider(url, undefined, { cacheTimeout: -1, pollingInterval: 50 });
 const sender = new Wallet(key, other);
 const token = await new ContractFactory(Token.abi, Token.bytecode, sender).deploy("Test", "TST");
+await token.waitForDeployment();
 await (await token.mint(sender.address, 1000n)).wait();
 const bee = "0x00000000000000000000000000000000000bee01";
 const address = await token.getAddress();
