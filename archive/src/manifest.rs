@@ -132,7 +132,7 @@ pub struct ArchiveSummary {
 mod tests {
     use slipstream_storage::Place;
     use slipstream_types::{
-        Certificate, Epoch, LedgerInfo, Path, SecretKey,
+        LedgerInfo, Path,
         tree::{Leaf, SiblingNode},
     };
 
@@ -141,14 +141,12 @@ mod tests {
 
     fn manifest() -> Manifest {
         let info = LedgerInfo {
-            epoch: Epoch(3),
-            number: BatchNumber::new(77),
             accumulator_root: Digest([1; 32]),
             state_root: Digest([2; 32]),
             timestamp_ms: 9,
-            next_validators: None,
+            ..slipstream_testkit::info(3, 77)
         };
-        let certificate = Certificate::signed(info, 0, [(0, &SecretKey::from_seed([7; 32]))]).unwrap();
+        let certificate = slipstream_testkit::sign(info, &[slipstream_testkit::key(7)]);
         let lineage = Lineage {
             certificate,
             epoch_ends: Default::default(),

@@ -15,7 +15,7 @@ pub struct Defences {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "this program has all of its defences and cannot leave {0} out; build one that can: \
-     cargo build -p slipstream-testsuite --features planted"
+     cargo build -p slipstream-simulation --features planted"
 )]
 pub struct NotPlantable(pub Planted);
 

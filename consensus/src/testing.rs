@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use alloy_consensus::{SignableTransaction, TxEip1559};
-use alloy_primitives::{Address, Signature, TxKind, U256, keccak256};
+use alloy_consensus::TxEip1559;
+use alloy_primitives::{Address, TxKind, U256};
 use k256::ecdsa::SigningKey;
 use slipstream_executor::{Envelope, ExecutorConfig, Session, Transaction};
 use slipstream_network::{
@@ -78,7 +78,7 @@ pub(crate) fn clock() -> Arc<ManualClock> {
 }
 
 pub(crate) fn validator_key(index: usize) -> SecretKey {
-    SecretKey::from_seed([index as u8 + 1; 32])
+    slipstream_testkit::key(index as u8 + 1)
 }
 
 /// An Ethereum account with money in the genesis.
@@ -90,8 +90,7 @@ pub(crate) struct Account {
 impl Account {
     pub(crate) fn new(index: u8) -> Account {
         let key = SigningKey::from_slice(&[index + 1; 32]).unwrap();
-        let point = key.verifying_key().to_encoded_point(false);
-        let address = Address::from_slice(&keccak256(&point.as_bytes()[1..])[12..]);
+        let address = Address::from_private_key(&key);
         Account { key, address }
     }
 
@@ -150,10 +149,8 @@ impl Account {
             input: data.to_vec().into(),
             ..TxEip1559::default()
         };
-        let (signature, recovery) =
-            self.key.sign_prehash_recoverable(transaction.signature_hash().as_slice()).unwrap();
-        let signature = Signature::from_bytes_and_parity(&signature.to_bytes(), recovery.is_y_odd());
-        Transaction::from_envelope(Envelope::Eip1559(transaction.into_signed(signature))).unwrap()
+        let signed = slipstream_testkit::signed(transaction, &self.key);
+        Transaction::from_envelope(Envelope::Eip1559(signed)).unwrap()
     }
 }
 

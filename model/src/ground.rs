@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use slipstream_eve::{Order, Settings, SignedOrder};
-use slipstream_types::{
-    BatchNumber, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet, bounded::BoundedVec,
-};
+use slipstream_testkit::{info, keys, set};
+use slipstream_types::{Address, BatchNumber, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet};
 
 use crate::Bounds;
 
@@ -38,22 +37,13 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new(bounds: Bounds) -> Ground {
-        let keys: Vec<_> = (0..SEATS).map(|seat| SecretKey::from_seed([seat as u8 + 1; 32])).collect();
-        let validator =
-            |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
-        let validators = BoundedVec::new(keys.iter().map(validator).collect()).expect("four are few");
-        let genesis = LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::GENESIS,
-            accumulator_root: Digest::tagged("genesis", b""),
-            state_root: Digest::ZERO,
-            timestamp_ms: 0,
-            next_validators: None,
-        };
+        let keys = keys(1..=SEATS as u8);
+        let accumulator_root = Digest::tagged("genesis", b"");
+        let genesis = LedgerInfo { accumulator_root, ..info(0, BatchNumber::GENESIS.get()) };
         let away = [bounds.liar, bounds.silent];
         let mut ground = Ground {
             lying_orders: Vec::new(),
-            set: ValidatorSet::new(Epoch(0), validators),
+            set: set(0, &keys, Address::ZERO),
             keys,
             domain: Digest::tagged("model", b""),
             genesis,
@@ -110,12 +100,10 @@ impl Ground {
             [before.digest().as_bytes(), order.digest(&self.domain).as_bytes(), &[u8::from(is_wrong)][..]]
                 .concat();
         LedgerInfo {
-            epoch: Epoch(0),
-            number: order.number,
             accumulator_root: Digest::tagged("accumulator", &content),
             state_root: Digest::tagged("state", &content),
             timestamp_ms: order.timestamp_ms,
-            next_validators: None,
+            ..info(0, order.number.get())
         }
     }
 

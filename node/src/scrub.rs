@@ -72,7 +72,8 @@ pub(crate) async fn run(store: Store, shutdown: CancellationToken) -> Result<(),
 #[cfg(test)]
 mod tests {
     use slipstream_storage::StorageConfig;
-    use slipstream_types::{Address, Genesis, SecretKey, Validator, bounded::BoundedVec};
+    use slipstream_testkit::keys;
+    use slipstream_types::Genesis;
 
     use super::*;
 
@@ -87,13 +88,8 @@ mod tests {
                 address[..4].copy_from_slice(&i.to_be_bytes());
                 (address.into(), Default::default())
             });
-            let public_key = SecretKey::from_seed([1; 32]).public();
-            let validator = Validator { public_key, fee_recipient: Address::ZERO };
-            let genesis = Genesis {
-                validators: BoundedVec::new(vec![validator]).unwrap(),
-                accounts: accounts.collect(),
-                ..Genesis::default()
-            };
+            let genesis =
+                Genesis { accounts: accounts.collect(), ..slipstream_testkit::genesis(&keys([1]), 0) };
             let store = Store::open(&config, dir.path()).unwrap();
             store.initialize(&genesis).unwrap();
             store.put_record(RECORD, &begin.0).unwrap();

@@ -125,14 +125,8 @@ impl Store {
         let Some(header) = self.header(number)? else { return Ok(None) };
         let Some(accumulator) = load_accumulator(&*self.0.backend, number)? else { return Ok(None) };
         let end = self.epoch_ends(header.epoch, 1)?.pop().filter(|end| end.info.number == number);
-        Ok(Some(LedgerInfo {
-            epoch: header.epoch,
-            number,
-            accumulator_root: accumulator.root(),
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: end.and_then(|end| end.info.next_validators),
-        }))
+        let next_validators = end.and_then(|end| end.info.next_validators);
+        Ok(Some(LedgerInfo::of(&header, accumulator.root(), next_validators)))
     }
 
     /// Adds a certificate for a stored batch. The caller has verified its signatures.

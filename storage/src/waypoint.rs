@@ -138,15 +138,8 @@ impl Store {
             Some(own) => Some(own),
             None => self.epoch_ends(header.epoch, 1)?.pop().filter(|end| end.info.number == header.number),
         };
-        let info = LedgerInfo {
-            epoch: header.epoch,
-            number: header.number,
-            accumulator_root,
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: end.and_then(|end| end.info.next_validators),
-        };
-        compare(waypoint, &info)
+        let next_validators = end.and_then(|end| end.info.next_validators);
+        compare(waypoint, &LedgerInfo::of(header, accumulator_root, next_validators))
     }
 }
 

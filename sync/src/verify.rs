@@ -337,14 +337,7 @@ fn waypoint_of(
     accumulator: &Accumulator,
     next_validators: Option<ValidatorSet>,
 ) -> Waypoint {
-    Waypoint::of(&LedgerInfo {
-        epoch: header.epoch,
-        number: header.number,
-        accumulator_root: accumulator.root(),
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators,
-    })
+    Waypoint::of(&LedgerInfo::of(header, accumulator.root(), next_validators))
 }
 
 fn check_length(batches: &[RangeBatch], request: &RangeRequest, due: u64) -> Result<(), Violation> {

@@ -2,8 +2,8 @@
 //! The binary `slipnet` is a thin command line over this library.
 //!
 //! It uses nodes as anybody would, through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. What
-//! happens inside a node is tested in the crates themselves. Only simulations and campaigns reach into the crates. Benchmarks are a
-//! crate and a program of their own, `slipnet-bench`, which `slipnet bench` runs.
+//! happens inside a node is tested in the crates themselves, and by what reaches into them: simulations with campaigns, and benchmarks. Both
+//! are crates and programs of their own on top of this library, `slipnet-simulation` and `slipnet-bench`, which `slipnet` becomes.
 //!
 //! ```text
 //!  accounts (keys from a seed) ──▶ devnet (genesis, node.yaml, processes) ──▶ manifest
@@ -27,17 +27,14 @@
 //! ```
 
 pub mod accounts;
-pub mod campaign;
 pub mod contracts;
 pub mod cpu;
 pub mod demo;
 pub mod devnet;
 pub mod load;
 pub mod manifest;
-pub mod model;
 pub mod output;
 pub mod progress;
 pub mod report;
 pub mod rpc;
 pub mod signer;
-pub mod sim;

@@ -14,29 +14,22 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use slipnet::{
     accounts::{Account, DEFAULT_SEED},
-    campaign::{
-        siege::{self, AttackerOptions, SiegeCampaign},
-        storage::{self, StorageCampaign, StorageChild},
-    },
     demo::{self, DemoOptions},
     devnet::{Devnet, DevnetOptions, SyncMode},
     load::{self, LoadOptions, Workload},
     manifest::Manifest,
-    model::ModelOptions,
     output::{self, print, print_line},
     progress::Progress,
     rpc::Rpc,
-    sim::{
-        self, SimOptions,
-        broadcast::{self, BroadcastSimOptions},
-        validators::{self, ValidatorsOptions},
-    },
 };
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What a node allocates with is what its storage is measured with.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// The program with simulations, the model and campaigns.
+const SIMULATION: &str = "slipnet-simulation";
 
 /// Runs devnets of real Slipstream nodes on this machine, and drives load through them.
 #[derive(Parser)]
@@ -62,56 +55,26 @@ enum Command {
         arguments: Vec<OsString>,
     },
     /// Simulates nodes among hostile peers, one world for each seed.
-    Sim(Sim),
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// What to simulate; `--help` lists it.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Searches all that may happen, within bounds, for something that must not.
-    #[command(subcommand)]
-    Model(Model),
+    #[command(disable_help_flag = true)]
+    Model {
+        /// What to search; `--help` lists it.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Searches for a lie, with random faults, for minutes or hours.
-    #[command(subcommand)]
-    Campaign(Campaign),
-    /// What a campaign starts and kills.
-    #[command(subcommand, hide = true)]
-    CampaignChild(CampaignChild),
-}
-
-#[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
-struct Sim {
-    /// Whom to simulate; without it nodes that follow.
-    #[command(subcommand)]
-    whom: Option<Simulated>,
-    #[command(flatten)]
-    options: SimOptions,
-}
-
-#[derive(Subcommand)]
-enum Simulated {
-    /// Simulates validators that agree, one world for each seed.
-    Validators(ValidatorsOptions),
-    /// Simulates one batch among thousands of nodes.
-    Broadcast(BroadcastSimOptions),
-}
-
-#[derive(Subcommand)]
-enum Model {
-    /// The validators' protocol: the core that they run, one liar, crashes, and a network that does what it likes.
-    Consensus(ModelOptions),
-}
-
-#[derive(Subcommand)]
-enum Campaign {
-    /// Storage: crash points, kills, torn and flipped files, a full disk, and a model.
-    Storage(StorageCampaign),
-    /// Siege: real attackers against a real node under honest load, over QUIC and HTTP.
-    Siege(SiegeCampaign),
-}
-
-#[derive(Subcommand)]
-enum CampaignChild {
-    #[command(flatten)]
-    Storage(StorageChild),
-    /// Attacks until it is killed.
-    SiegeAttacker(AttackerOptions),
+    #[command(disable_help_flag = true)]
+    Campaign {
+        /// Where to search; `--help` lists it.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(Args)]
@@ -212,15 +175,10 @@ async fn main() -> ExitCode {
             Command::Up(arguments) => up(arguments).await,
             Command::Load(arguments) => interruptible(run_load(arguments)).await,
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
-            Command::Bench { arguments } => become_bench(arguments),
-            Command::Sim(sim) => run_sim(sim).await,
-            Command::Model(Model::Consensus(options)) => tokio::task::block_in_place(|| options.run()),
-            Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
-            Command::Campaign(Campaign::Siege(options)) => interruptible(run_siege(options)).await,
-            Command::CampaignChild(CampaignChild::Storage(child)) => {
-                tokio::task::block_in_place(|| child.run())
-            }
-            Command::CampaignChild(CampaignChild::SiegeAttacker(options)) => options.run().await,
+            Command::Bench { arguments } => become_program("slipnet-bench", &[], &arguments),
+            Command::Sim { arguments } => become_program(SIMULATION, &["sim"], &arguments),
+            Command::Model { arguments } => become_program(SIMULATION, &["model"], &arguments),
+            Command::Campaign { arguments } => become_program(SIMULATION, &["campaign"], &arguments),
         }
     };
     output::end("slipnet", work.await)
@@ -373,47 +331,12 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
 }
 
-/// Becomes the program of the benchmarks, which is built apart: it links what nothing else needs.
-fn become_bench(arguments: Vec<OsString>) -> Result<()> {
-    let program = std::env::current_exe().context("this program's path is unknown")?;
-    let bench = program.with_file_name("slipnet-bench");
-    ensure!(bench.is_file(), "the program {} is missing: `./x build` makes it", bench.display());
-    Err(std::process::Command::new(&bench).args(arguments).exec())
-        .with_context(|| format!("cannot run {}", bench.display()))
-}
-
-/// Keeps its threads busy: it runs beside the runtime, not on it. The processes that it kills are this program.
-async fn run_campaign(options: StorageCampaign) -> Result<()> {
-    let program = std::env::current_exe().context("this program's path is unknown")?;
-    let work = move || storage::run(&options, &program, Progress::detect());
-    print_line(&tokio::task::spawn_blocking(work).await??.to_string())
-}
-
-/// Fails if the node did not survive an attack; an aim of latency or memory that is missed is only said.
-async fn run_siege(options: SiegeCampaign) -> Result<()> {
-    if options.list {
-        return print(&siege::list());
-    }
-    let program = std::env::current_exe().context("this program's path is unknown")?;
-    let summary = siege::run(&options, &program, Progress::detect()).await?;
-    print(&summary.to_string())?;
-    let lost = summary.lost_to();
-    ensure!(lost.is_empty(), "not survived: {}", lost.join(", "));
-    Ok(())
-}
-
-/// As [`run_campaign`].
-async fn run_sim(sim: Sim) -> Result<()> {
-    let work = move || -> Result<String> {
-        Ok(match sim.whom {
-            None => sim::run(&sim.options, Progress::detect())?.to_string(),
-            Some(Simulated::Validators(options)) => {
-                validators::run(&options, Progress::detect())?.to_string()
-            }
-            Some(Simulated::Broadcast(options)) => broadcast::run(&options, Progress::detect())?.to_string(),
-        })
-    };
-    print(&tokio::task::spawn_blocking(work).await??)
+/// Becomes another program, which is built apart because it links what nothing else needs. It gets `first` and the arguments.
+fn become_program(name: &str, first: &[&str], arguments: &[OsString]) -> Result<()> {
+    let program = std::env::current_exe().context("this program's path is unknown")?.with_file_name(name);
+    ensure!(program.is_file(), "the program {} is missing: `./x build` makes it", program.display());
+    Err(std::process::Command::new(&program).args(first).args(arguments).exec())
+        .with_context(|| format!("cannot run {}", program.display()))
 }
 
 #[cfg(test)]
@@ -425,6 +348,26 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Goal: what another program parses goes to it as it stands, its help too.
+    #[test]
+    fn arguments_of_other_programs_pass() {
+        for line in [
+            &["slipnet", "sim", "--help"][..],
+            &["slipnet", "sim", "validators", "--seeds", "0..9"],
+            &["slipnet", "model", "consensus", "--batches", "2"],
+            &["slipnet", "campaign", "siege", "--only", "log-bomb"],
+        ] {
+            let parsed = Cli::try_parse_from(line).map(|cli| cli.command);
+            let (Ok(Command::Sim { arguments })
+            | Ok(Command::Model { arguments })
+            | Ok(Command::Campaign { arguments })) = parsed
+            else {
+                panic!("{line:?} is parsed here");
+            };
+            assert_eq!(arguments, line[2..]);
+        }
     }
 
     #[test]

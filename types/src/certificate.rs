@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    batch::{BatchNumber, Epoch},
+    batch::{BatchHeader, BatchNumber, Epoch},
     bounded::BoundedVec,
     codec::CodecError,
     digest::Digest,
@@ -30,6 +30,23 @@ pub struct LedgerInfo {
 }
 
 impl LedgerInfo {
+    /// Of the ledger that ends with a batch. `accumulator_root` is over all headers up to this one; `next_validators` are those of the next
+    /// epoch, if the batch ends its own.
+    pub fn of(
+        header: &BatchHeader,
+        accumulator_root: Digest,
+        next_validators: Option<ValidatorSet>,
+    ) -> LedgerInfo {
+        LedgerInfo {
+            epoch: header.epoch,
+            number: header.number,
+            accumulator_root,
+            state_root: header.state_root,
+            timestamp_ms: header.timestamp_ms,
+            next_validators,
+        }
+    }
+
     /// What waypoints quote and, with a view, validators sign.
     pub fn digest(&self) -> Digest {
         let bytes = bcs::to_bytes(self).expect("a validator set is within the limits of BCS");

@@ -181,14 +181,7 @@ impl Genesis {
         let header = self.header()?;
         let mut accumulator = Accumulator::default();
         accumulator.append(header.digest());
-        Ok(LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::GENESIS,
-            accumulator_root: accumulator.root(),
-            state_root: header.state_root,
-            timestamp_ms: self.timestamp_ms,
-            next_validators: Some(self.validator_set()),
-        })
+        Ok(LedgerInfo::of(&header, accumulator.root(), Some(self.validator_set())))
     }
 
     /// Places the validators contract at [`validators_contract::ADDRESS`]; see [`validators_contract::account`].

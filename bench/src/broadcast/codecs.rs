@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use rand::{RngCore, SeedableRng, rngs::StdRng};
-use slipnet::{
-    progress::Progress,
-    sim::broadcast::operations::{Samples, measure, timed},
-};
+use slipnet::progress::Progress;
+use slipnet_simulation::sim::broadcast::operations::{Samples, measure, timed};
 use slipstream_coding::{CodecKind, Parameters, warm_up};
 
 use super::{

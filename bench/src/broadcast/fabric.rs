@@ -7,11 +7,8 @@ use super::{
     super::{Aim, Figure, harness::ratios},
     SIZES,
 };
-use slipnet::{
-    cpu,
-    progress::Progress,
-    sim::broadcast::{Costs, Outcome, Run, Scenario, play, run_on_fabric},
-};
+use slipnet::{cpu, progress::Progress};
+use slipnet_simulation::sim::broadcast::{Costs, Outcome, Run, Scenario, play, run_on_fabric};
 
 const NODES: usize = 60;
 /// Up-links in Mbit/s.

@@ -16,8 +16,8 @@ use super::{
     local::Local,
     world::{Job, Machine, Pace, Ran, World},
 };
-use crate::harness::chain::certify;
 use slipnet::accounts::node_key;
+use slipstream_testkit::certify;
 
 /// Batches that are recorded; the first is not counted.
 const RECORDED: u64 = 6;
@@ -89,9 +89,8 @@ impl Stages {
         stages.keep_s = clock.lap();
         store.put_record("bench/vote", &[7; 400])?;
         stages.record_s = clock.lap();
-        let mut accumulator = head.accumulator;
-        accumulator.append(sealed.header.digest());
-        let certificate = certify(&node_key(super::local::SEED, 0), &sealed.header, accumulator.root())?;
+        let keys = [node_key(super::local::SEED, 0)];
+        let certificate = certify(&head.accumulator, &sealed.header, None, &keys);
         let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit =
             CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };

@@ -14,10 +14,7 @@ use std::{collections::BTreeMap, time::Instant};
 use slipstream_eve::{
     Core, Effect, Flush, Message, NoOutcome, Order, Output, Settings, Setup, SignedOrder, Timer, To, Work,
 };
-use slipstream_types::{
-    BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet,
-    bounded::BoundedVec,
-};
+use slipstream_types::{Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey};
 
 /// Executes, and says how long it takes.
 pub(super) trait Machine {
@@ -134,19 +131,13 @@ pub(super) struct World<M> {
 impl<M: Machine> World<M> {
     /// So many validators on a state of that root.
     pub(super) fn new(validators: u8, genesis_root: Digest, pace: Pace, machine: M) -> World<M> {
-        let keys: Vec<_> = (1..=validators).map(|seat| SecretKey::from_seed([seat; 32])).collect();
-        let validator =
-            |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
-        let all = BoundedVec::new(keys.iter().map(validator).collect()).expect("few validators");
-        let set = ValidatorSet::new(Epoch(0), all);
+        let keys = slipstream_testkit::keys(1..=validators);
+        let set = slipstream_testkit::set(0, &keys, Address::ZERO);
         let domain = Digest::tagged("slipnet/bench", b"");
         let head = LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::GENESIS,
             accumulator_root: domain,
             state_root: genesis_root,
-            timestamp_ms: 0,
-            next_validators: None,
+            ..slipstream_testkit::info(0, BatchNumber::GENESIS.get())
         };
         let settings =
             Settings { view_timeout_ms: 2_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 50 };
@@ -321,12 +312,10 @@ impl<M: Machine> World<M> {
         let Ran { state_root, took_us } = self.machine.run(&job);
         let said = [before.digest(), order.order.digest(&self.domain), state_root];
         let info = LedgerInfo {
-            epoch: Epoch(0),
-            number: work.number,
             accumulator_root: Digest::tagged("slipnet/bench/history", said.map(|it| it.0).as_flattened()),
             state_root,
             timestamp_ms: order.order.timestamp_ms,
-            next_validators: None,
+            ..slipstream_testkit::info(0, work.number.get())
         };
         self.bodies.insert(info.digest(), body);
         let worked_us = begun.elapsed().as_micros() as u64;

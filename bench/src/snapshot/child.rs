@@ -111,7 +111,7 @@ fn restore(work: &Path, files: &Path) -> Result<Measured> {
         ..StorageConfig::default()
     };
     let store = Store::open(&config, work)?;
-    store.initialize(&source::genesis()?)?;
+    store.initialize(&source::genesis())?;
     let target = source::Target::read(files)?;
     let start = Instant::now();
     let restore = store.restore(&target.restore_target())?;

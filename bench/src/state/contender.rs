@@ -5,10 +5,7 @@ use std::{num::NonZeroUsize, path::Path as FilePath};
 use anyhow::{Context, Result};
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use slipstream_storage::{CommitBatch, StateHistory, StorageConfig, Store, plain_database};
-use slipstream_types::{
-    Address, BatchHeader, ChainConfig, Delta, Digest, Genesis, Path, SecretKey, Validator,
-    bounded::BoundedVec,
-};
+use slipstream_types::{BatchHeader, Delta, Digest, Genesis, Path};
 
 use super::{
     meter::{Cost, Meter},
@@ -238,15 +235,7 @@ impl Contender for Floor {
 }
 
 fn genesis() -> Genesis {
-    let public_key = SecretKey::from_seed([1; 32]).public();
-    let validator = Validator { public_key, fee_recipient: Address::ZERO };
-    Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms: 0,
-        validators: BoundedVec::new(vec![validator]).expect("one validator is within the limit"),
-        accounts: Default::default(),
-        ..Genesis::default()
-    }
+    slipstream_testkit::genesis(&slipstream_testkit::keys([1]), 0)
 }
 
 pub(crate) fn next_header(parent: &BatchHeader, state_root: Digest) -> BatchHeader {

@@ -24,14 +24,7 @@ impl Tip {
 
     /// What validators sign for this batch.
     pub(super) fn info(&self) -> LedgerInfo {
-        LedgerInfo {
-            epoch: self.header.epoch,
-            number: self.header.number,
-            accumulator_root: self.accumulator.root(),
-            state_root: self.header.state_root,
-            timestamp_ms: self.header.timestamp_ms,
-            next_validators: self.next.clone(),
-        }
+        LedgerInfo::of(&self.header, self.accumulator.root(), self.next.clone())
     }
 
     /// Whether the epoch of these validators has its last batch: nothing more of it may be ordered or executed.

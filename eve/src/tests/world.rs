@@ -7,8 +7,8 @@ use std::{
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_types::{
-    BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet,
-    bounded::BoundedVec, validators::Failures,
+    Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet,
+    validators::Failures,
 };
 
 use super::traitor::Traitor;
@@ -112,23 +112,12 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, climate: Climate) -> World {
-        let keys: Vec<_> =
-            (0..climate.validators).map(|seat| SecretKey::from_seed([seat as u8 + 1; 32])).collect();
-        let validators = keys
-            .iter()
-            .map(|key| Validator { public_key: key.public(), fee_recipient: Default::default() })
-            .collect();
-        let set = ValidatorSet {
-            failures: climate.failures,
-            ..ValidatorSet::new(Epoch(0), BoundedVec::new(validators).unwrap())
-        };
+        let keys = slipstream_testkit::keys(1..=climate.validators as u8);
+        let set =
+            ValidatorSet { failures: climate.failures, ..slipstream_testkit::set(0, &keys, Address::ZERO) };
         let genesis = LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::GENESIS,
             accumulator_root: Digest::tagged("genesis", b""),
-            state_root: Digest::ZERO,
-            timestamp_ms: 0,
-            next_validators: None,
+            ..slipstream_testkit::info(0, BatchNumber::GENESIS.get())
         };
         let node = || Node {
             core: None,
@@ -354,12 +343,10 @@ impl World {
             [before.digest().as_bytes(), order.digest(&self.domain).as_bytes(), &slip.to_le_bytes()[..]]
                 .concat();
         let info = LedgerInfo {
-            epoch: Epoch(0),
-            number: order.number,
             accumulator_root: Digest::tagged("accumulator", &content),
             state_root: Digest::tagged("state", &content),
             timestamp_ms: order.timestamp_ms,
-            next_validators: None,
+            ..slipstream_testkit::info(0, order.number.get())
         };
         self.parents.insert(info.digest(), before.digest());
         info

@@ -21,7 +21,6 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Follower, SyncConfig};
 use slipstream_types::{
     BatchHeader, BatchNumber, Body, ChainConfig, Digest, Epoch, Genesis, Log, Receipt, Receipts, RulesId,
-    SecretKey, Validator,
     bounded::{BoundedBytes, BoundedVec},
     genesis::GenesisAccount,
 };
@@ -65,10 +64,7 @@ fn signed<T: SignableTransaction<Signature>>(transaction: T) -> Bytes
 where
     Envelope: From<alloy_consensus::Signed<T>>,
 {
-    let (signature, parity) =
-        key().sign_prehash_recoverable(transaction.signature_hash().as_slice()).unwrap();
-    let signature = Signature::from((signature, parity));
-    Envelope::from(transaction.into_signed(signature)).encoded_2718().into()
+    Envelope::from(slipstream_testkit::signed(transaction, &key())).encoded_2718().into()
 }
 
 /// A transaction that the pool takes.
@@ -163,7 +159,8 @@ pub(super) struct Fixture(pub(super) Table);
 
 /// What the methods use, over such a chain.
 pub(crate) fn context() -> RpcContext {
-    let validator = SecretKey::from_seed([1; 32]).public();
+    let validators = slipstream_testkit::keys([1]);
+    let validator = validators[0].public();
     // CALLDATASIZE ISZERO PUSH1 8 JUMPI  PUSH0 PUSH0 REVERT  JUMPDEST PUSH1 42 PUSH0 MSTORE PUSH1 32 PUSH0 RETURN
     let code = hex!("36156008575f5ffd5b602a5f5260205ff3").to_vec();
     let contract = GenesisAccount {
@@ -179,8 +176,7 @@ pub(crate) fn context() -> RpcContext {
     let genesis = Genesis {
         chain: chain(),
         timestamp_ms: 1_700_000_000_000,
-        validators: BoundedVec::new(vec![Validator { public_key: validator, fee_recipient: Address::ZERO }])
-            .unwrap(),
+        validators: slipstream_testkit::members(&validators, Address::ZERO),
         accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
         ..Genesis::default()
     };

@@ -6,9 +6,9 @@ use std::{
     time::Instant,
 };
 
-use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
+use alloy_consensus::{TxEip1559, TxEnvelope};
 use alloy_eips::eip2718::Encodable2718;
-use alloy_primitives::{Bytes, Signature, TxKind, hex};
+use alloy_primitives::{Bytes, TxKind, hex};
 use k256::ecdsa::SigningKey;
 use serde_json::{Value, json};
 use slipstream_node::keys;
@@ -39,8 +39,7 @@ pub(crate) fn transaction(nonce: u64) -> String {
         access_list: Default::default(),
         input: Bytes::from_iter(noise),
     };
-    let (signature, parity) = key.sign_prehash_recoverable(transaction.signature_hash().as_slice()).unwrap();
-    let signed = transaction.into_signed(Signature::from((signature, parity)));
+    let signed = slipstream_testkit::signed(transaction, &key);
     hex::encode_prefixed(TxEnvelope::from(signed).encoded_2718())
 }
 

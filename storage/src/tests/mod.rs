@@ -133,15 +133,7 @@ impl Made {
 }
 
 pub(super) fn certify(header: &BatchHeader, accumulator_root: Digest) -> Certificate {
-    let info = LedgerInfo {
-        epoch: header.epoch,
-        number: header.number,
-        accumulator_root,
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators: None,
-    };
-    Certificate::signed(info, 0, [(0, &key())]).unwrap()
+    Certificate::signed(LedgerInfo::of(header, accumulator_root, None), 0, [(0, &key())]).unwrap()
 }
 
 pub(super) fn state_root(state: &BTreeMap<StateKey, StateValue>) -> Digest {

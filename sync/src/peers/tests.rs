@@ -1,6 +1,6 @@
 //! Goal: a model of peers that are fast, slow, flaky, stale or lie; the book ranks them right and says why.
 
-use slipstream_types::{Digest, Epoch, LedgerInfo, PublicKey, bounded::BoundedVec, schedule::Forks};
+use slipstream_types::{Digest, PublicKey, bounded::BoundedVec, schedule::Forks};
 
 use super::{view::candidate, *};
 use crate::status::PeerStatus;
@@ -27,15 +27,7 @@ fn summary() -> Summary {
 
 /// Whether signatures are good is checked before the book.
 fn summary_at(number: u64) -> Summary {
-    let info = LedgerInfo {
-        epoch: Epoch(0),
-        number: BatchNumber::new(number),
-        accumulator_root: Digest::ZERO,
-        state_root: Digest::ZERO,
-        timestamp_ms: 0,
-        next_validators: None,
-    };
-    Summary { head: Some(Certificate { info, view: 0, signatures: BoundedVec::default() }), ..summary() }
+    Summary { head: Some(slipstream_testkit::sign(slipstream_testkit::info(0, number), &[])), ..summary() }
 }
 
 fn book(now: Instant, peers: std::ops::RangeInclusive<u8>) -> PeerBook {

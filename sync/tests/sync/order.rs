@@ -10,8 +10,8 @@ use slipstream_sync::{
     verify::{self, VerifiedRange, Violation},
 };
 use slipstream_types::{
-    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Digest, Epoch,
-    Genesis, LedgerInfo, RulesId, SecretKey, Validator, Waypoint,
+    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, LedgerInfo, SecretKey,
+    Waypoint,
     accumulator::{self, Accumulator},
     batch::content_digest,
     bounded::BoundedVec,
@@ -24,18 +24,11 @@ const BATCHES: u64 = 4;
 const GENESIS: Digest = Digest([9; 32]);
 
 fn key() -> SecretKey {
-    SecretKey::from_seed([1; 32])
+    slipstream_testkit::key(1)
 }
 
 fn trust() -> Trust {
-    let validator = Validator { public_key: key().public(), fee_recipient: Address::ZERO };
-    Trust::of_genesis(&Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms: 1,
-        validators: BoundedVec::new(vec![validator]).unwrap(),
-        accounts: BTreeMap::new(),
-        ..Genesis::default()
-    })
+    Trust::of_genesis(&slipstream_testkit::genesis(&[key()], 1))
 }
 
 fn body() -> Blob {
@@ -45,20 +38,11 @@ fn body() -> Blob {
 fn header(number: u64, parent: Digest) -> BatchHeader {
     let content = Body::new(Vec::new()).unwrap().content().unwrap();
     BatchHeader {
-        number: BatchNumber::new(number),
-        epoch: Epoch(0),
-        rules: RulesId::GENESIS,
-        parent,
         timestamp_ms: 100 * number,
-        proposer: Address::ZERO,
-        tx_count: 0,
         tx_bytes: content.len() as u32,
-        gas_used: 0,
-        delta_bytes: 0,
         transactions_root: content_digest(BlobKind::Body, &content),
-        receipts_root: Digest::ZERO,
-        delta_digest: Digest::ZERO,
         state_root: Digest([number as u8; 32]),
+        ..slipstream_testkit::header(number, parent)
     }
 }
 
@@ -84,16 +68,11 @@ impl Ledger {
             headers.push(header);
         }
         let last = &headers[headers.len() - 1];
-        let mut info = LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::new(BATCHES),
-            accumulator_root: accumulator.root(),
-            state_root: last.state_root,
-            timestamp_ms: last.timestamp_ms,
-            next_validators: None,
-        };
+        // Whatever epoch and number the header says.
+        let (epoch, number) = (Epoch(0), BatchNumber::new(BATCHES));
+        let mut info = LedgerInfo { epoch, number, ..LedgerInfo::of(last, accumulator.root(), None) };
         certify(&mut info);
-        let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
+        let certificate = slipstream_testkit::sign(info, &[key()]);
         Ledger { headers, accumulator, nodes, certificate }
     }
 
@@ -263,7 +242,7 @@ fn an_announcement_follows_the_head() {
             },
             ..ledger.certificate.info.clone()
         };
-        let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
+        let certificate = slipstream_testkit::sign(info, &[key()]);
         let announcement = Announcement { header: header.clone(), certificate, body: body(), hints: None };
         verify::announced(announcement, head, &trust()).map_err(violation)
     };

@@ -217,7 +217,7 @@ impl Devnet {
     }
 
     /// As [`Devnet::add_fullnode_behind`], at another address of this machine's: its peers take it for a stranger from elsewhere.
-    pub(crate) async fn add_fullnode_from(
+    pub async fn add_fullnode_from(
         &mut self,
         host: Ipv4Addr,
         name: &str,

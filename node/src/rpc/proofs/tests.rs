@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question, SLOTS_MAX, WaypointProof};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_types::{
-    AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Delta, Epoch,
-    LedgerInfo, SecretKey, StateKey, StateValue, U256, ValidatorSet, Waypoint, delta::DeltaEntry,
+    AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Epoch, StateKey,
+    StateValue, U256, ValidatorSet, Waypoint, delta::DeltaEntry,
 };
 
 use super::super::{
@@ -31,17 +31,8 @@ fn grow(store: &Store, is_certified: bool, next: Option<ValidatorSet>) {
         state_root: store.speculate(&delta).unwrap().root(),
         ..head.header
     };
-    let mut accumulator = head.accumulator;
-    accumulator.append(header.digest());
-    let info = LedgerInfo {
-        epoch: header.epoch,
-        number,
-        accumulator_root: accumulator.root(),
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators: next,
-    };
-    let certificate = Certificate::signed(info, 0, [(0, &SecretKey::from_seed([1; 32]))]).unwrap();
+    let certificate =
+        slipstream_testkit::certify(&head.accumulator, &header, next, &[slipstream_testkit::key(1)]);
     let blob = Blob::seal(BlobKind::Delta, &delta).unwrap();
     let batch = CommitBatch {
         delta_blob: Some(&blob),

@@ -1,0 +1,73 @@
+//! The simulator: many seeds find nothing, the same seed is the same run, and a defence that is left out is missed.
+
+use slipnet::progress::Progress;
+use slipnet_simulation::sim::{self, Scenario, Seeds, SimOptions};
+use slipstream_sync::Planted;
+
+fn options(seeds: std::ops::Range<u64>) -> SimOptions {
+    SimOptions { seeds: Seeds(seeds), scenario: None, verbose: false, planted: None }
+}
+
+/// Goal: whatever goes wrong, nodes store and serve the ledger and nothing else, and are caught up soon after it ends; and all that can
+/// go wrong did.
+#[test]
+fn two_hundred_worlds_hold() {
+    let report = sim::run(&options(0..200), Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(report.runs, 200);
+}
+
+/// Goal: a failure can be looked at again: nothing but the seed decides what happens.
+#[test]
+fn a_seed_is_one_run() {
+    for scenario in [Scenario::Everything, Scenario::Crash, Scenario::Liars, Scenario::Snapshot] {
+        for seed in 0..4 {
+            let run = || sim::run_seed(seed, Some(scenario), None, false).unwrap();
+            let (one, other) = (run(), run());
+            assert_eq!(one, other, "{scenario:?} {seed}");
+        }
+        let traces = [0, 1].map(|seed| sim::run_seed(seed, Some(scenario), None, false).unwrap().trace);
+        assert_ne!(traces[0], traces[1], "{scenario:?}: other seeds are other runs");
+    }
+}
+
+/// Goal: the oracles see what each defence is for.
+#[test]
+fn a_missing_defence_is_noticed() {
+    let unnoticed: Vec<Planted> = Planted::ALL
+        .into_iter()
+        .filter(|planted| {
+            let options =
+                SimOptions { planted: Some(*planted), scenario: scene(*planted), ..options(0..200) };
+            sim::run(&options, Progress::Quiet).is_ok()
+        })
+        .collect();
+    assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
+}
+
+/// Where a defence is needed too seldom in a run of everything to be missed there.
+fn scene(planted: Planted) -> Option<Scenario> {
+    match planted {
+        Planted::ForgottenRestore => Some(Scenario::Crash),
+        Planted::LateHedge => Some(Scenario::Stallers),
+        Planted::BelievedValues => Some(Scenario::Liars),
+        _ => None,
+    }
+}
+
+/// Goal: what survives the tests of its own crate is held against worlds that nobody tuned anything to. For `./x mutants`, and for who
+/// changed a defence: `SLIPNET_SEEDS=A..B` are others.
+#[test]
+#[ignore = "slow: for ./x mutants"]
+fn unseen_worlds_hold() {
+    let seeds = std::env::var("SLIPNET_SEEDS").unwrap_or_else(|_| "1000000..1000100".into());
+    let options = SimOptions { seeds: seeds.parse().unwrap(), ..options(0..1) };
+    let report = sim::run(&options, Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    println!("{report}");
+}
+
+#[test]
+fn seeds_are_ranges() {
+    assert_eq!("3..7".parse(), Ok(Seeds(3..7)));
+    assert_eq!("12".parse(), Ok(Seeds(12..13)));
+    assert!("7..7".parse::<Seeds>().is_err() && "a..b".parse::<Seeds>().is_err());
+}

@@ -1,0 +1,45 @@
+//! The simulator of validators: many seeds find nothing, the same seed is the same run, and a defence that is left out is missed.
+
+use slipnet::progress::Progress;
+use slipnet_simulation::sim::{
+    Seeds,
+    validators::{self, ValidatorsOptions},
+};
+use slipstream_consensus::simulated::Planted;
+
+fn options(seeds: std::ops::Range<u64>) -> ValidatorsOptions {
+    ValidatorsOptions { seeds: Seeds(seeds), verbose: false, planted: None }
+}
+
+/// Goal: whatever goes wrong, validators have one history, lose nothing, say nothing that is not on their disks, convict nobody honest,
+/// and go on soon after it ends; and all that can go wrong did.
+#[test]
+fn two_hundred_worlds_hold() {
+    let report =
+        validators::run(&options(0..200), Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(report.runs, 200);
+    assert!(report.batches > 2_000, "{report}");
+}
+
+/// Goal: a failure can be looked at again: nothing but the seed decides what happens.
+#[test]
+fn a_seed_is_one_run() {
+    let run = |seed| validators::run_seed(seed, None, false).unwrap();
+    for seed in 0..8 {
+        assert_eq!(run(seed), run(seed), "{seed}");
+    }
+    assert_ne!(run(0).trace, run(1).trace, "other seeds are other runs");
+}
+
+/// Goal: the oracles see what each defence is for.
+#[test]
+fn a_missing_defence_is_noticed() {
+    let unnoticed: Vec<Planted> = Planted::ALL
+        .into_iter()
+        .filter(|planted| {
+            let options = ValidatorsOptions { planted: Some(*planted), ..options(0..200) };
+            validators::run(&options, Progress::Quiet).is_ok()
+        })
+        .collect();
+    assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
+}
