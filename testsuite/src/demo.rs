@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     devnet::{Devnet, DevnetOptions, SyncMode},
-    load::{self, LoadOptions, Report, Workload},
+    load::{self, LoadOptions, LoadSummary, Rate, Workload},
     progress::Progress,
     rpc::Rpc,
 };
@@ -75,7 +75,7 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoReport {
     /// The load's figures.
-    pub load: Vec<Report>,
+    pub load: Vec<LoadSummary>,
     /// The batch that every fullnode had to reach.
     pub target: u64,
     /// Transactions up to it.
@@ -118,10 +118,12 @@ async fn steps(devnet: &mut Devnet, options: &DemoOptions, progress: Progress) -
         let accounts = devnet.accounts().len();
         let defaults = LoadOptions::for_manifest(&manifest, accounts)?;
         let duration = Duration::from_secs(seconds);
-        let report =
-            load::run(&LoadOptions { workload, tps: options.tps, duration, ..defaults }, progress).await?;
-        ensure!(report.committed > 0, "no transaction was committed:\n{report}");
-        load.push(report);
+        let rate = Rate::constant(options.tps);
+        let options = LoadOptions { workload: workload.into(), rate, duration, ..defaults };
+        let summary = load::run(&options, progress).await?;
+        ensure!(summary.committed > 0, "no transaction was committed:\n{summary}");
+        ensure!(summary.audit.is_clean(), "the load's books do not add up:\n{summary}");
+        load.push(summary);
     }
     let target = devnet.proposer().status().await?.head.number;
     let transactions = count_transactions(devnet.proposer().rpc(), target).await?;
@@ -234,12 +236,11 @@ impl fmt::Display for DemoReport {
         let committed: u64 = self.load.iter().map(|report| report.committed).sum();
         writeln!(f, "The load committed {committed} transactions on {} batches.", self.target)?;
         for report in &self.load {
-            if let Some(latency) = &report.commit_latency_ms {
+            if let Some(latency) = &report.commit_ms {
                 writeln!(
                     f,
                     "  {:<9} {:.0} tx/s, commit latency {latency}",
-                    report.workload.name(),
-                    report.effective_tps
+                    report.workload, report.achieved_per_second
                 )?;
             }
         }

@@ -9,7 +9,7 @@
 //!  accounts (keys from a seed) ──▶ devnet (genesis, node.yaml, processes) ──▶ manifest
 //!        │                             ▲                                        │
 //!        ▼                             │ JSON-RPC, /v1/status (rpc)             ▼
-//!     signer ──▶ load (plan, lanes, trackers, report) ◀───────────────── slipnet load
+//!     signer ──▶ load (plan, generators, audit, summary) ◀────────────── slipnet load
 //!                       ▲
 //!     contracts ────────┘        demo = devnet + load + one fresh fullnode per sync mode
 //! ```

@@ -13,14 +13,13 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use slipnet::{
-    accounts::{Account, DEFAULT_SEED},
+    accounts::DEFAULT_SEED,
     demo::{self, DemoOptions},
     devnet::{Devnet, DevnetOptions, SyncMode},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadCommand},
     manifest::Manifest,
     output::{self, print, print_line},
     progress::Progress,
-    rpc::Rpc,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -43,8 +42,11 @@ struct Cli {
 enum Command {
     /// Starts validators and fullnodes, and keeps them running until ctrl-c.
     Up(Up),
-    /// Sends signed transactions at a fixed rate, and tells how long they took to be committed and followed.
-    Load(Load),
+    /// Sends transactions and reads at the times of a schedule, and tells how long each node took.
+    Load(LoadCommand),
+    /// What a load starts: a generator.
+    #[command(hide = true)]
+    LoadWorker,
     /// Shows fresh fullnodes that catch up with a chain by snapshot, by delta and by replay.
     Demo(Demo),
     /// Measures a part of the node beside its floor and its peers.
@@ -121,37 +123,6 @@ struct Up {
 }
 
 #[derive(Args)]
-struct Load {
-    /// What the transactions do.
-    #[arg(long, value_enum, default_value_t = Workload::Transfers)]
-    workload: Workload,
-    /// Transactions per second.
-    #[arg(long, default_value_t = 500)]
-    tps: u32,
-    /// How long: 30s, 5m, or a number of seconds.
-    #[arg(long, default_value = "10s", value_parser = duration)]
-    duration: Duration,
-    /// manifest.json of a devnet, for its nodes and accounts.
-    #[arg(long, conflicts_with = "api")]
-    manifest: Option<PathBuf>,
-    /// API of a node; the first gets the commits read, the last, if there are several, is the follower.
-    #[arg(long)]
-    api: Vec<String>,
-    /// Sending accounts.
-    #[arg(long, default_value_t = 200)]
-    accounts: u32,
-    /// Where accounts come from when there is no manifest.
-    #[arg(long, default_value = DEFAULT_SEED)]
-    seed: String,
-    /// Connections; each has one batch in flight.
-    #[arg(long, default_value_t = 4)]
-    connections: usize,
-    /// Also write the figures to this file.
-    #[arg(long)]
-    json: Option<PathBuf>,
-}
-
-#[derive(Args)]
 struct Demo {
     /// Seconds of load.
     #[arg(long, default_value_t = 15)]
@@ -173,7 +144,8 @@ async fn main() -> ExitCode {
     let work = async {
         match command {
             Command::Up(arguments) => up(arguments).await,
-            Command::Load(arguments) => interruptible(run_load(arguments)).await,
+            Command::Load(command) => interruptible(command.run(Progress::detect())).await,
+            Command::LoadWorker => load::run_worker().await,
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { arguments } => become_program("slipnet-bench", &[], &arguments),
             Command::Sim { arguments } => become_program(SIMULATION, &["sim"], &arguments),
@@ -260,31 +232,6 @@ fn described(manifest: &Manifest, dir: &Path) -> Result<String> {
     Ok(text)
 }
 
-async fn run_load(arguments: Load) -> Result<()> {
-    let defaults = match &arguments.manifest {
-        Some(path) => LoadOptions::for_manifest(&Manifest::load(path)?, arguments.accounts as usize)?,
-        None => {
-            ensure!(!arguments.api.is_empty(), "name the chain with --manifest FILE or --api URL");
-            let apis = arguments.api.iter().map(|url| Rpc::new(url)).collect::<Result<Vec<_>>>()?;
-            let accounts = Account::derive_many(&arguments.seed, arguments.accounts);
-            let follower = apis.last().filter(|_| apis.len() > 1).cloned();
-            LoadOptions { accounts, submit: apis, follower, ..LoadOptions::default() }
-        }
-    };
-    let options = LoadOptions {
-        workload: arguments.workload,
-        tps: arguments.tps,
-        duration: arguments.duration,
-        connections: arguments.connections,
-        ..defaults
-    };
-    let report = load::run(&options, Progress::detect()).await?;
-    print(&report.to_string())?;
-    write_json(arguments.json.as_deref(), &report)?;
-    ensure!(report.committed > 0, "nothing was committed");
-    Ok(())
-}
-
 async fn run_demo(arguments: Demo) -> Result<()> {
     let defaults = DemoOptions::default();
     let options = DemoOptions { seconds: arguments.seconds, tps: arguments.tps, ..defaults };
@@ -314,21 +261,6 @@ async fn interrupted() {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: f64 =
-        number.parse().map_err(|_| format!("{text}: expected a time such as 30s, 500ms or 5m"))?;
-    let seconds = match unit {
-        "ms" => number / 1_000.0,
-        "" | "s" => number,
-        "m" => number * 60.0,
-        "h" => number * 3_600.0,
-        _ => return Err(format!("{unit}: the units are ms, s, m and h")),
-    };
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
 }
 
 /// Becomes another program, which is built apart because it links what nothing else needs. It gets `first` and the arguments.
@@ -368,14 +300,5 @@ mod tests {
             };
             assert_eq!(arguments, line[2..]);
         }
-    }
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert!(duration("-1s").is_err() && duration("s").is_err() && duration("1d").is_err());
     }
 }

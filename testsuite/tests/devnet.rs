@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use slipnet::{
     devnet::{Devnet, DevnetOptions, binary, exists},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     manifest::{Manifest, ManifestNode},
     progress::Progress,
     rpc::{Rpc, quantity},
@@ -56,14 +56,14 @@ async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     assert!(manifest.nodes.iter().all(|node| exists(node.pid)));
 
     let options = LoadOptions {
-        workload: Workload::Transfers,
-        tps: 100,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(100),
         duration: Duration::from_secs(2),
         ..LoadOptions::for_manifest(&manifest, 20).unwrap()
     };
     let report = load::run(&options, Progress::Quiet).await.unwrap();
     assert_eq!((report.sent, report.committed, report.followed), (200, 200, Some(200)), "{report}");
-    assert_eq!((report.receipts_checked, report.receipts_failed), (200, 0));
+    assert_eq!((report.audit.receipts, report.audit.receipts_failed), (200, 0));
 
     signal(&child, Signal::INT);
     assert!(child.wait().unwrap().success());
@@ -177,9 +177,14 @@ async fn four_validators_certify_with_three() {
     let manifest = devnet.manifest().await.unwrap();
     for workload in [Workload::Erc20, Workload::Amm] {
         let defaults = LoadOptions::for_manifest(&manifest, 20).unwrap();
-        let options = LoadOptions { workload, tps: 100, duration: Duration::from_secs(2), ..defaults };
+        let options = LoadOptions {
+            workload: workload.into(),
+            rate: Rate::constant(100),
+            duration: Duration::from_secs(2),
+            ..defaults
+        };
         let report = load::run(&options, Progress::Quiet).await.unwrap();
-        assert_eq!((report.committed, report.receipts_failed), (200, 0), "{report}");
+        assert_eq!((report.committed, report.audit.receipts_failed), (200, 0), "{report}");
     }
 
     let head = |devnet: &Devnet| {
@@ -220,18 +225,18 @@ async fn the_chain_goes_on_without_its_primary() {
     let manifest = devnet.manifest().await.unwrap();
     let submit = [1, 2, 3].map(|index| devnet.nodes()[index].rpc().clone()).to_vec();
     let options = LoadOptions {
-        workload: Workload::Transfers,
-        tps: 50,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(50),
         duration: Duration::from_secs(8),
         submit,
-        follower: Some(devnet.nodes()[1].rpc().clone()),
+        followers: vec![("validator-2".to_owned(), devnet.nodes()[2].rpc().clone())],
         ..LoadOptions::for_manifest(&manifest, 20).unwrap()
     };
     let load = tokio::spawn(async move { load::run(&options, Progress::Quiet).await });
     tokio::time::sleep(Duration::from_secs(3)).await;
     devnet.node_mut(0).kill();
     let report = load.await.unwrap().unwrap();
-    assert_eq!((report.committed, report.receipts_failed), (400, 0), "{report}");
+    assert_eq!((report.committed, report.audit.receipts_failed), (400, 0), "{report}");
     let soon = || Instant::now() + Duration::from_secs(20);
     let head = devnet.nodes()[1].status().await.unwrap().head.number;
     devnet.node_mut(0).start().unwrap();

@@ -10,7 +10,7 @@ use std::{
 
 use slipnet::{
     devnet::{Devnet, DevnetOptions, Status, SyncMode, binary},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
@@ -104,12 +104,12 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     // Given to nodes that stay what they are, and read from one.
     let rpc = |index: usize| devnet.nodes()[index].rpc().clone();
     let load = LoadOptions {
-        workload: Workload::Transfers,
-        tps: 50,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(50),
         duration: Duration::from_secs(12),
         accounts: devnet.accounts().to_vec(),
         submit: vec![rpc(1), rpc(2), rpc(3)],
-        follower: Some(rpc(candidate + 1)),
+        followers: vec![("fullnode".to_owned(), rpc(candidate + 1))],
         ..LoadOptions::default()
     };
     let load = tokio::spawn(async move { load::run(&load, Progress::Quiet).await });
@@ -145,7 +145,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     all.push(devnet.add_fullnode_by_waypoint("trusts", SyncMode::Auto, &waypoint).await.unwrap());
     let report = load.await.unwrap().unwrap();
     assert_eq!((report.sent, report.committed), (600, 600), "{report}");
-    assert_eq!(report.receipts_failed, 0, "{report}");
+    assert_eq!(report.audit.receipts_failed, 0, "{report}");
 
     let head = devnet.nodes()[candidate].status().await.unwrap().head.number + 5;
     wait(&devnet, &all, "the end", |_, status| status.head.number >= head && status.epoch.number == 2).await;

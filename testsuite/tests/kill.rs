@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipnet::{
     devnet::{Devnet, DevnetOptions, SyncMode},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
@@ -27,8 +27,8 @@ async fn killed_fullnodes_resume_and_end_at_the_same_state() {
         devnet.add_fullnode("delta", SyncMode::Delta).await.unwrap(),
     ];
     let options = LoadOptions {
-        workload: Workload::Erc20,
-        tps: 50,
+        workload: Workload::Erc20.into(),
+        rate: Rate::constant(50),
         duration: Duration::from_secs(15),
         ..LoadOptions::for_manifest(&manifest, 20).unwrap()
     };
@@ -57,7 +57,7 @@ async fn killed_fullnodes_resume_and_end_at_the_same_state() {
         }
     }
     let report = load.await.unwrap().unwrap();
-    assert_eq!((report.committed, report.receipts_failed), (750, 0), "{report}");
+    assert_eq!((report.committed, report.audit.receipts_failed), (750, 0), "{report}");
     let deadline = Instant::now() + Duration::from_secs(30);
     let root = devnet.proposer().state_root(report.head).await.unwrap();
     for fullnode in fullnodes {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use slipnet::{
     devnet::{Devnet, DevnetOptions, Status, SyncMode},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
@@ -44,13 +44,13 @@ async fn batches_go_down_a_line_of_fullnodes() {
             hops.push((index, fetched(&status)));
         }
         let options = LoadOptions {
-            workload: Workload::Transfers,
-            tps: 400,
+            workload: Workload::Transfers.into(),
+            rate: Rate::constant(400),
             duration: Duration::from_secs(4),
             ..LoadOptions::for_manifest(&devnet.manifest().await.unwrap(), ACCOUNTS as usize).unwrap()
         };
         let report = load::run(&options, Progress::Quiet).await.unwrap();
-        assert_eq!((report.committed, report.receipts_failed), (1_600, 0), "{codec}: {report}");
+        assert_eq!((report.committed, report.audit.receipts_failed), (1_600, 0), "{codec}: {report}");
 
         let head = devnet.proposer().status().await.unwrap().head.number;
         for (hop, fetched_before) in hops {
@@ -98,8 +98,8 @@ async fn the_other_half_goes_on() {
         rows.push(addresses);
     }
     let load = |tps, seconds, manifest| LoadOptions {
-        workload: Workload::Transfers,
-        tps,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(tps),
         duration: Duration::from_secs(seconds),
         ..LoadOptions::for_manifest(&manifest, ACCOUNTS as usize).unwrap()
     };
@@ -110,7 +110,7 @@ async fn the_other_half_goes_on() {
         devnet.node_mut(*index).kill();
     }
     let report = running.await.unwrap().unwrap();
-    assert_eq!((report.committed, report.receipts_failed), (1_800, 0), "{report}");
+    assert_eq!((report.committed, report.audit.receipts_failed), (1_800, 0), "{report}");
 
     let head = devnet.proposer().status().await.unwrap().head.number;
     for (name, index) in fullnodes.into_iter().filter(|(name, _)| *name == "lives") {

@@ -10,7 +10,7 @@ use std::{
 
 use slipnet::{
     devnet::{Devnet, DevnetOptions, SyncMode},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 use slipstream_storage::{StorageConfig, plain_database};
@@ -50,8 +50,8 @@ async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     let manifest = devnet.manifest().await.unwrap();
     let index = devnet.add_fullnode("damaged", SyncMode::Replay).await.unwrap();
     let load = LoadOptions {
-        workload: Workload::Erc20,
-        tps: 40,
+        workload: Workload::Erc20.into(),
+        rate: Rate::constant(40),
         duration: Duration::from_secs(3),
         ..LoadOptions::for_manifest(&manifest, 40).unwrap()
     };

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Figure, harness::ratios};
 use slipnet::{
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
@@ -101,15 +101,15 @@ async fn measure(cluster: &Cluster, weight: &Weight, plan: &Plan, far: &mut Far)
     far.heavy.push((flow.batches, flow.bytes));
     let first = cluster.chain.head().await? + 1;
     let options = LoadOptions {
-        workload: Workload::Transfers,
-        tps: LIGHT_TPS,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(LIGHT_TPS),
         duration: Duration::from_secs(plan.light_seconds),
         accounts: cluster.devnet.accounts()[..200].to_vec(),
         submit: vec![cluster.chain.rpc().clone()],
         ..LoadOptions::default()
     };
     let report = load::run(&options, Progress::Quiet).await?;
-    far.commit_p50_ms.push(report.commit_latency_ms.context("nothing was committed")?.p50);
+    far.commit_p50_ms.push(report.commit_ms.context("nothing was committed")?.p50);
     far.light.push((first, report.head));
     Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::cluster::Cluster;
 use slipnet::{
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
     rpc::Rpc,
 };
@@ -35,8 +35,8 @@ pub(super) async fn seconds(cluster: &mut Cluster) -> Result<f64> {
         others.into_iter().enumerate().filter(|(index, _)| *index != primary).map(|(_, rpc)| rpc).collect();
     let watched = others[0].clone();
     let options = LoadOptions {
-        workload: Workload::Transfers,
-        tps: TPS,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(TPS),
         duration: Duration::from_secs(SECONDS),
         accounts: cluster.devnet.accounts()[..200].to_vec(),
         submit: others,

@@ -22,7 +22,7 @@ use super::{
 use slipnet::{
     accounts::node_key,
     devnet::{Devnet, DevnetOptions},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
@@ -115,10 +115,10 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    async fn load(&self, tps: u32, seconds: u64) -> Result<load::Report> {
+    async fn load(&self, tps: u32, seconds: u64) -> Result<load::LoadSummary> {
         let options = LoadOptions {
-            workload: Workload::Transfers,
-            tps,
+            workload: Workload::Transfers.into(),
+            rate: Rate::constant(tps),
             duration: Duration::from_secs(seconds),
             accounts: self.devnet.accounts().to_vec(),
             submit: vec![self.devnet.proposer().rpc().clone()],
@@ -164,8 +164,8 @@ impl Bench<'_> {
         ensure!(!lags.is_empty(), "no batch was seen");
         Ok(Run {
             lags,
-            committed_tps: report.effective_tps,
-            commit_p50_ms: report.commit_latency_ms.as_ref().map_or(0.0, |latency| latency.p50),
+            committed_tps: report.achieved_per_second,
+            commit_p50_ms: report.commit_ms.as_ref().map_or(0.0, |latency| latency.p50),
             sustained: is_sustained(tps, &report),
             validator_cpu: (after.0 - before.0) / took,
             fullnode_cpu: (after.1 - before.1) / took,
@@ -173,9 +173,9 @@ impl Bench<'_> {
     }
 }
 
-fn is_sustained(tps: u32, report: &load::Report) -> bool {
-    let soon = report.commit_latency_ms.as_ref().is_some_and(|latency| latency.p99 <= SUSTAINED_P99_MS);
-    soon && report.effective_tps >= SUSTAINED_SHARE * f64::from(tps)
+fn is_sustained(tps: u32, report: &load::LoadSummary) -> bool {
+    let soon = report.commit_ms.as_ref().is_some_and(|latency| latency.p99 <= SUSTAINED_P99_MS);
+    soon && report.achieved_per_second >= SUSTAINED_SHARE * f64::from(tps)
 }
 
 /// The aims of this bench; other figures have none.

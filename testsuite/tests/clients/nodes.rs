@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use slipnet::{
     devnet::{Devnet, DevnetOptions, SyncMode},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
     rpc::Rpc,
 };
@@ -50,7 +50,12 @@ async fn three_nodes_read_the_same_blocks_receipts_and_logs() {
     let manifest = devnet.manifest().await.unwrap();
     for workload in [Workload::Transfers, Workload::Erc20] {
         let defaults = LoadOptions::for_manifest(&manifest, 20).unwrap();
-        let options = LoadOptions { workload, tps: 100, duration: Duration::from_secs(2), ..defaults };
+        let options = LoadOptions {
+            workload: workload.into(),
+            rate: Rate::constant(100),
+            duration: Duration::from_secs(2),
+            ..defaults
+        };
         load::run(&options, Progress::Quiet).await.unwrap();
     }
     let head = devnet.proposer().status().await.unwrap().head.number;

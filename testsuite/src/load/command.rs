@@ -1,0 +1,223 @@
+//! [`LoadCommand`]: the command line of `slipnet load`.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use super::{LoadOptions, Mix, Rate, Rule, SaturationOptions, Workload};
+use crate::{
+    accounts::{Account, DEFAULT_SEED},
+    manifest::Manifest,
+    output,
+    progress::Progress,
+    rpc::Rpc,
+};
+
+/// Sends transactions and reads at the times of a schedule, and tells how long they took.
+#[derive(Args, Debug)]
+pub struct LoadCommand {
+    /// What the transactions do.
+    #[arg(long, value_enum, default_value_t = Workload::Transfers)]
+    workload: Workload,
+    /// Several workloads by weight, in place of one: transfers=7,erc20=2,amm=1.
+    #[arg(long, conflicts_with = "workload")]
+    mix: Option<Mix>,
+    /// Transactions per second; where the rate moves, that of the start.
+    #[arg(long, default_value_t = 500)]
+    tps: u32,
+    /// The rate moves in a straight line to this one.
+    #[arg(long, conflicts_with_all = ["burst", "saturate"])]
+    ramp_to: Option<u32>,
+    /// Peaks above --tps: PEAK:PERIOD:LENGTH, such as 5000:10s:1s.
+    #[arg(long, value_parser = burst, conflicts_with = "saturate")]
+    burst: Option<Burst>,
+    /// Search the highest rate that the chain sustains, from --tps on; --duration is that of a step.
+    #[arg(long)]
+    saturate: bool,
+    /// With --saturate: a step whose 99th percentile of commit latency is higher is not sustained, in milliseconds.
+    #[arg(long, default_value_t = Rule::default().p99_ms_max, requires = "saturate")]
+    p99_max_ms: f64,
+    /// How long: 30s, 5m, or a number of seconds.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// Reads per second at each node, half over HTTP and half over WebSocket.
+    #[arg(long, default_value_t = 0)]
+    reads: u32,
+    /// A directory of access lists (NUMBER.rlp.gz), for the workload access-lists.
+    #[arg(long)]
+    access_lists: Option<PathBuf>,
+    /// manifest.json of a devnet, for its nodes and accounts.
+    #[arg(long, conflicts_with = "api")]
+    manifest: Option<PathBuf>,
+    /// API of a node; the first gets the commits read, the last, if there are several, is the follower.
+    #[arg(long)]
+    api: Vec<String>,
+    /// Sending accounts.
+    #[arg(long, default_value_t = 200)]
+    accounts: u32,
+    /// Where accounts come from when there is no manifest.
+    #[arg(long, default_value = DEFAULT_SEED)]
+    seed: String,
+    /// The random choices come from this number: receivers, amounts, and which workload comes when.
+    #[arg(long, default_value_t = 1)]
+    random: u64,
+    /// Connections; each has one batch in flight.
+    #[arg(long, default_value_t = 4)]
+    connections: usize,
+    /// Processes that generate; without it, one for every four cores.
+    #[arg(long)]
+    generators: Option<usize>,
+    /// Also write the figures to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Peak rate, period and length of a peak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Burst {
+    peak: u32,
+    period_ms: u64,
+    peak_ms: u64,
+}
+
+impl LoadCommand {
+    /// Sends the load, and prints what came of it.
+    ///
+    /// # Errors
+    /// If the load cannot run, commits nothing, or leaves receipts or balances that are not what they must be.
+    pub async fn run(self, progress: Progress) -> Result<()> {
+        let options = self.options()?;
+        let json = self.json.as_deref();
+        if self.saturate {
+            let rule = Rule { p99_ms_max: self.p99_max_ms, ..Rule::default() };
+            let search = SaturationOptions { rule, start: self.tps, step: self.duration };
+            let result = super::saturate(&options, search, progress).await?;
+            show(&result, json)?;
+            let is_clean = result.steps.iter().all(|step| step.audit.is_clean());
+            ensure!(is_clean, "the audit of a step found differences: --json lists them");
+            return Ok(());
+        }
+        let summary = super::run(&options, progress).await?;
+        show(&summary, json)?;
+        ensure!(summary.committed > 0, "nothing was committed");
+        let audit = &summary.audit;
+        ensure!(audit.is_clean(), "the audit found differences: {}", serde_json::to_string(audit)?);
+        Ok(())
+    }
+
+    fn rate(&self) -> Rate {
+        match (self.ramp_to, self.burst) {
+            (Some(to), _) => Rate::Ramp { from: self.tps, to },
+            (None, Some(Burst { peak, period_ms, peak_ms })) => {
+                Rate::Burst { base: self.tps, peak, period_ms, peak_ms }
+            }
+            (None, None) => Rate::constant(self.tps),
+        }
+    }
+
+    fn options(&self) -> Result<LoadOptions> {
+        let defaults = match &self.manifest {
+            Some(path) => LoadOptions::for_manifest(&Manifest::load(path)?, self.accounts as usize)?,
+            None => {
+                ensure!(!self.api.is_empty(), "name the chain with --manifest FILE or --api URL");
+                let apis = self.api.iter().map(|url| Rpc::new(url)).collect::<Result<Vec<_>>>()?;
+                let accounts = Account::derive_many(&self.seed, self.accounts);
+                let follower = apis.last().filter(|_| apis.len() > 1);
+                let followers = follower.map(|rpc| (rpc.url().to_owned(), rpc.clone())).into_iter().collect();
+                LoadOptions { accounts, submit: apis, followers, ..LoadOptions::default() }
+            }
+        };
+        Ok(LoadOptions {
+            workload: self.mix.clone().unwrap_or_else(|| self.workload.into()),
+            rate: self.rate(),
+            duration: self.duration,
+            connections: self.connections,
+            generators: self.generators.unwrap_or(defaults.generators),
+            reads_per_second: self.reads,
+            access_lists: self.access_lists.clone(),
+            seed: self.random,
+            ..defaults
+        })
+    }
+}
+
+/// Prints a result, and writes it to a file if there is one.
+fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result<()> {
+    output::print(&result.to_string())?;
+    let Some(path) = json else { return Ok(()) };
+    let text = serde_json::to_string_pretty(result)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads a time such as `30s`, `500ms`, `5m` or `2h`; a number alone is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 =
+        number.parse().map_err(|_| format!("{text}: expected a time such as 30s, 500ms or 5m"))?;
+    let seconds = match unit {
+        "ms" => number / 1_000.0,
+        "" | "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3_600.0,
+        _ => return Err(format!("{unit}: the units are ms, s, m and h")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
+}
+
+fn burst(text: &str) -> Result<Burst, String> {
+    let form = || format!("{text}: expected PEAK:PERIOD:LENGTH, such as 5000:10s:1s");
+    let parts: Vec<&str> = text.split(':').collect();
+    let [peak, period, length] = parts[..] else { return Err(form()) };
+    let peak = peak.parse().map_err(|_| form())?;
+    let ms = |text| duration(text).map(|time| time.as_millis() as u64);
+    Ok(Burst { peak, period_ms: ms(period)?, peak_ms: ms(length)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<LoadCommand, clap::Error> {
+        let command = LoadCommand::augment_args(Command::new("load").no_binary_name(true));
+        LoadCommand::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(duration("-1s").is_err() && duration("s").is_err() && duration("1d").is_err());
+    }
+
+    #[test]
+    fn the_flags_of_earlier_releases_mean_what_they_meant() {
+        let text = "--workload erc20 --tps 100 --duration 5s --api a:1 --api b:2 --accounts 3 --seed s --connections 2";
+        let command = parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
+        let options = command.options().unwrap();
+        assert_eq!((options.workload, options.rate), (Workload::Erc20.into(), Rate::constant(100)));
+        assert_eq!((options.accounts.len(), options.submit.len(), options.connections), (3, 2, 2));
+        assert_eq!(options.followers[0].0, "http://b:2");
+    }
+
+    #[test]
+    fn rates_are_ramps_and_bursts() {
+        let rate = |text: &str| parse(&text.split(' ').collect::<Vec<_>>()).map(|command| command.rate());
+        assert_eq!(rate("--tps 10 --ramp-to 90").unwrap(), Rate::Ramp { from: 10, to: 90 });
+        let burst = Rate::Burst { base: 10, peak: 90, period_ms: 10_000, peak_ms: 500 };
+        assert_eq!(rate("--tps 10 --burst 90:10s:500ms").unwrap(), burst);
+        assert!(rate("--burst 90:10s").unwrap_err().to_string().contains("PEAK:PERIOD:LENGTH"));
+        assert!(rate("--burst 90:10s:1s --ramp-to 5").is_err());
+        assert!(rate("--mix transfers,amm --workload erc20").is_err());
+    }
+}
