@@ -17,6 +17,7 @@ mod parallel;
 mod predictors;
 mod repair;
 mod replay;
+mod runs;
 mod serve;
 mod size;
 mod snapshot;
@@ -30,6 +31,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
+pub use runs::{AllOptions, CompareOptions, DocumentOptions};
 pub use slipnet::report::{Aim, Figure, Report};
 use slipnet::{output::print_line, progress::Progress};
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use slipnet::output;
-use slipnet_bench::{Bench, BenchChild, BenchOptions};
+use slipnet_bench::{AllOptions, Bench, BenchChild, BenchOptions, CompareOptions, DocumentOptions};
 
 /// What a node allocates with is what its storage is measured with.
 #[global_allocator]
@@ -28,11 +28,17 @@ struct Cli {
     #[command(flatten)]
     options: BenchOptions,
     #[command(subcommand)]
-    child: Option<Child>,
+    command: Option<Command>,
 }
 
 #[derive(clap::Subcommand)]
-enum Child {
+enum Command {
+    /// Runs all benchmarks, one after the other, and writes the figures to one file.
+    All(AllOptions),
+    /// Tells a regression from noise, and exits 1 if there is one.
+    Compare(CompareOptions),
+    /// Writes the tables of named runs into docs/benchmarks.md, or checks them.
+    Document(DocumentOptions),
     /// What a bench starts beside itself.
     #[command(subcommand, hide = true)]
     Child(BenchChild),
@@ -47,9 +53,12 @@ async fn main() -> ExitCode {
     output::end("slipnet bench", run(cli).await)
 }
 
-async fn run(Cli { bench, options, child }: Cli) -> Result<()> {
-    match (child, bench) {
-        (Some(Child::Child(child)), _) => child.run().await,
+async fn run(Cli { bench, options, command }: Cli) -> Result<()> {
+    match (command, bench) {
+        (Some(Command::Child(child)), _) => child.run().await,
+        (Some(Command::All(options)), _) => tokio::task::spawn_blocking(move || options.run()).await?,
+        (Some(Command::Compare(options)), _) => options.run(),
+        (Some(Command::Document(options)), _) => options.run(),
         (None, Some(bench)) => {
             // A bench keeps its threads busy: it runs beside the runtime, not on it.
             let work = move || slipnet_bench::run(bench, &options);

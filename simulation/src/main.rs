@@ -1,5 +1,5 @@
-//! `slipnet-simulation`, which `slipnet sim`, `slipnet model` and `slipnet campaign` run: a program of its own, so that devnets and the demo
-//! are built without it.
+//! `slipnet-simulation`, which `slipnet sim`, `slipnet explain`, `slipnet model` and `slipnet campaign` run: a program of its own, so that
+//! devnets and the demo are built without it.
 
 use std::process::ExitCode;
 
@@ -18,6 +18,7 @@ use slipnet_simulation::{
     sim::{
         self, SimOptions,
         broadcast::{self, BroadcastSimOptions},
+        explain::ExplainOptions,
         validators::{self, ValidatorsOptions},
     },
 };
@@ -39,6 +40,8 @@ struct Cli {
 enum Command {
     /// Simulates nodes among hostile peers, one world for each seed.
     Sim(Sim),
+    /// Tells what happened in a simulation of one seed: who lied, what each node thought, why it stood.
+    Explain(ExplainOptions),
     /// Searches all that may happen, within bounds, for something that must not.
     #[command(subcommand)]
     Model(Model),
@@ -102,6 +105,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Sim(sim) => run_sim(sim).await,
+        Command::Explain(options) => tokio::task::spawn_blocking(move || options.run()).await?,
         Command::Model(Model::Consensus(options)) => tokio::task::block_in_place(|| options.run()),
         Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
         Command::Campaign(Campaign::Siege(options)) => interruptible(run_siege(options)).await,

@@ -1,7 +1,7 @@
 //! The simulator: many seeds find nothing, the same seed is the same run, and a defence that is left out is missed.
 
 use slipnet::progress::Progress;
-use slipnet_simulation::sim::{self, Scenario, Seeds, SimOptions};
+use slipnet_simulation::sim::{self, Scenario, Seeds, SimOptions, explain::explain};
 use slipstream_sync::Planted;
 
 fn options(seeds: std::ops::Range<u64>) -> SimOptions {
@@ -42,6 +42,26 @@ fn a_missing_defence_is_noticed() {
         })
         .collect();
     assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
+}
+
+/// Goal: who looks at a failed seed again sees the same failure, the lie before it, what the node thought, and who the liar was.
+#[test]
+fn a_failed_seed_is_explained() {
+    let (planted, scenario) = (Some(Planted::BelievedValues), Some(Scenario::Liars));
+    let options = SimOptions { planted, scenario, ..options(0..200) };
+    let error = sim::run(&options, Progress::Quiet).unwrap_err().to_string();
+    let words: Vec<&str> = error.split_whitespace().collect();
+    let seed: u64 = words[1].parse().unwrap_or_else(|_| panic!("no seed in {error}"));
+    assert!(error.contains(&format!("`slipnet explain {seed} --scenario liars`")), "{error}");
+
+    let explained = explain(seed, scenario, planted).unwrap();
+    let failure = explained.failure().expect("the same run fails again");
+    let text = explained.to_string();
+    for part in [failure, "Who takes part", " lies to node ", "  thought  node 0 at batch ", "(lies: "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let sound = explain(seed, scenario, None).unwrap();
+    assert!(sound.failure().is_none() && sound.to_string().contains("nothing found in"));
 }
 
 /// Where a defence is needed too seldom in a run of everything to be missed there.

@@ -31,6 +31,28 @@ fn a_seed_is_one_run() {
     assert_ne!(run(0).trace, run(1).trace, "other seeds are other runs");
 }
 
+/// Goal: a seed that is explained is the run that failed: who reads sees faults, lies and what validators thought of them.
+#[test]
+fn a_seed_is_explained() {
+    let explained = (0..8).map(|seed| validators::explain(seed, None).unwrap());
+    let texts: Vec<String> = explained.map(|explained| explained.to_string()).collect();
+    assert!(
+        texts.iter().all(|text| text.contains("nothing found in") && text.contains("thought  machine 0"))
+    );
+    assert!(texts.iter().any(|text| text.contains("; a traitor: ")), "no seed has a traitor");
+    assert!(texts.iter().any(|text| text.contains(" lies to machine ") || text.contains(" keeps ")));
+
+    let planted = Planted::ALL.into_iter().find_map(|planted| {
+        let options = ValidatorsOptions { planted: Some(planted), ..options(0..50) };
+        Some((planted, validators::run(&options, Progress::Quiet).err()?.to_string()))
+    });
+    let (planted, error) = planted.expect("a defence is missed");
+    let seed: u64 = error.split_whitespace().nth(1).unwrap().parse().unwrap_or_else(|_| panic!("{error}"));
+    assert!(error.contains(&format!("`slipnet explain {seed} --validators`")), "{error}");
+    let explained = validators::explain(seed, Some(planted)).unwrap();
+    assert!(explained.failure().is_some(), "{explained}");
+}
+
 /// Goal: the oracles see what each defence is for.
 #[test]
 fn a_missing_defence_is_noticed() {

@@ -12,6 +12,8 @@
 //!     signer ──▶ load (plan, generators, audit, summary) ◀────────────── slipnet load
 //!                       ▲
 //!     contracts ────────┘        demo = devnet + load + one fresh fullnode per sync mode
+//!
+//!  nodes' /v1/status ──▶ report (Collector, RunReport) ──▶ JSON, Markdown, HTML ──▶ compare
 //! ```
 //!
 //! Invariants:
@@ -27,6 +29,7 @@
 //! ```
 
 pub mod accounts;
+pub mod compare;
 pub mod contracts;
 pub mod cpu;
 pub mod demo;

@@ -14,12 +14,14 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use slipnet::{
     accounts::DEFAULT_SEED,
+    compare::{RunsOptions, compare_runs},
     demo::{self, DemoOptions},
     devnet::{Devnet, DevnetOptions, SyncMode},
     load::{self, LoadCommand},
     manifest::Manifest,
     output::{self, print, print_line},
     progress::Progress,
+    report::RunReport,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -62,6 +64,23 @@ enum Command {
         /// What to simulate; `--help` lists it.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
+    },
+    /// Tells what happened in a simulation of one seed: who lied, what each node thought, why it stood.
+    #[command(disable_help_flag = true)]
+    Explain {
+        /// Which seed; `--help` lists the options.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Tells whether runs became worse, a regression from noise, and exits 1 if they did.
+    Compare(RunsOptions),
+    /// Writes a run's Markdown and HTML page beside its JSON.
+    Report {
+        /// The run's report.json.
+        run: PathBuf,
+        /// Where report.json, report.md and report.html go.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
     },
     /// Searches all that may happen, within bounds, for something that must not.
     #[command(disable_help_flag = true)]
@@ -149,6 +168,9 @@ async fn main() -> ExitCode {
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { arguments } => become_program("slipnet-bench", &[], &arguments),
             Command::Sim { arguments } => become_program(SIMULATION, &["sim"], &arguments),
+            Command::Explain { arguments } => become_program(SIMULATION, &["explain"], &arguments),
+            Command::Compare(options) => compare_runs(&options)?.show(options.thresholds.json),
+            Command::Report { run, dir } => RunReport::load(&run)?.write(&dir),
             Command::Model { arguments } => become_program(SIMULATION, &["model"], &arguments),
             Command::Campaign { arguments } => become_program(SIMULATION, &["campaign"], &arguments),
         }
@@ -288,11 +310,13 @@ mod tests {
         for line in [
             &["slipnet", "sim", "--help"][..],
             &["slipnet", "sim", "validators", "--seeds", "0..9"],
+            &["slipnet", "explain", "7", "--html", "seven.html"],
             &["slipnet", "model", "consensus", "--batches", "2"],
             &["slipnet", "campaign", "siege", "--only", "log-bomb"],
         ] {
             let parsed = Cli::try_parse_from(line).map(|cli| cli.command);
             let (Ok(Command::Sim { arguments })
+            | Ok(Command::Explain { arguments })
             | Ok(Command::Model { arguments })
             | Ok(Command::Campaign { arguments })) = parsed
             else {

@@ -8,6 +8,7 @@ use slipstream_types::PublicKey;
 
 use super::{
     chain::{Chain, epoch},
+    explain::Kind,
     fault::Fault,
     server::Habit,
     world::{Event, FLOOD_INTERVAL, Place, RENAME_INTERVAL, To, World},
@@ -68,7 +69,7 @@ impl World {
     fn flap(&mut self, server: usize, is_cut: bool) -> Result<()> {
         let is_cut = is_cut && !self.is_quiet;
         self.cut[server] = is_cut;
-        self.trace.note(self.now, format_args!("server {server} is cut off: {is_cut}"), &[]);
+        self.trace.mark(self.now, Kind::World, format_args!("server {server} is cut off: {is_cut}"));
         if is_cut {
             self.fired.insert(Fault::Flapping);
         }
@@ -80,7 +81,7 @@ impl World {
     }
 
     fn part(&mut self, begins: bool) -> Result<()> {
-        self.trace.note(self.now, format_args!("the network is apart: {begins}"), &[]);
+        self.trace.mark(self.now, Kind::World, format_args!("the network is apart: {begins}"));
         if begins {
             let places = self.servers.len() + self.nodes.len();
             self.sides = Some((0..places).map(|_| self.rng.random()).collect());
@@ -92,7 +93,7 @@ impl World {
     }
 
     fn quiet(&mut self) -> Result<()> {
-        self.trace.note(self.now, format_args!("nothing goes wrong any more"), &[]);
+        self.trace.mark(self.now, Kind::World, format_args!("nothing goes wrong any more"));
         self.is_quiet = true;
         self.sides = None;
         self.cut.fill(false);
@@ -122,7 +123,7 @@ impl World {
         let former = std::mem::replace(&mut self.servers[server].id, PublicKey(key));
         self.servers[server].former.push(former);
         self.fired.insert(Fault::FreshKey);
-        self.trace.note(self.now, format_args!("server {server} has its {count}. other key"), &[]);
+        self.trace.mark(self.now, Kind::World, format_args!("server {server} has its {count}. other key"));
         if self.servers[server].habit == Habit::Stalling {
             let at = self.now + RENAME_INTERVAL + self.rng.random_range(0..RENAME_INTERVAL);
             self.queue.push(at, Event::Rename { server, key: self.servers[server].id });
@@ -158,6 +159,8 @@ impl World {
                     self.fired.insert(Fault::FalseAnnouncement);
                     let (payload, is_expired) = super::lie::announcement(number, known, &mut self.rng)?;
                     self.fired.extend(is_expired.then_some(Fault::ExpiredKeys));
+                    let head = format_args!("server {server} announces a false batch after {number}");
+                    self.trace.tell(self.now, Kind::Lie, head);
                     payload
                 }
                 _ => continue,

@@ -9,6 +9,7 @@
 
 pub mod broadcast;
 mod chain;
+pub mod explain;
 mod fault;
 mod happen;
 mod jobs;
@@ -37,7 +38,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use slipnet::progress::Progress;
 use slipstream_sync::Planted;
 
@@ -114,7 +115,12 @@ pub fn run_seed(
         let (done, outcome) = World::new(scenario, seed, planted, verbose)?.run();
         done.map(|()| Ran { trace: outcome.trace, took: outcome.took, fired: outcome.fired })
     };
-    pool.install(run).with_context(|| format!("seed {seed} of scenario {scenario:?} failed"))
+    pool.install(run).with_context(|| {
+        let name = scenario.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        format!(
+            "seed {seed} of scenario {scenario:?} failed; `slipnet explain {seed} --scenario {name}` tells what happened"
+        )
+    })
 }
 
 /// A campaign in which nothing was found.

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::{
     chain::Chain,
+    explain::Kind,
     fault::Fault,
     plan::NodePlan,
     queue::{Moment, Ticket},
@@ -211,11 +212,15 @@ impl World {
         let life = node.life;
         let point = (!self.is_quiet).then(|| node.plan.points.get(life as usize - 1).copied()).flatten();
         let faults = point.map_or_else(Faults::none, |(point, passing)| Faults::fail_at(point, passing));
-        self.trace.note(self.now, format_args!("node {index} starts for the {life}. time, {point:?}"), &[]);
+        self.trace.mark(
+            self.now,
+            Kind::World,
+            format_args!("node {index} starts for the {life}. time, {point:?}"),
+        );
         let (store, worker, engine) = match node.open(&faults, now) {
             Ok(opened) => opened,
             Err(SyncError::Storage(error)) if point.is_some() => {
-                self.trace.note(self.now, format_args!("node {index} does not start: {error}"), &[]);
+                self.trace.mark(self.now, Kind::World, format_args!("node {index} does not start: {error}"));
                 return self.fall(index, Fault::CrashPoint);
             }
             Err(error) => return self.fail(&format!("node {index} does not start: {error}")),
@@ -256,7 +261,7 @@ impl World {
         if self.is_quiet || self.nodes[index].up.is_none() {
             return Ok(());
         }
-        self.trace.note(self.now, format_args!("node {index} dies"), &[]);
+        self.trace.mark(self.now, Kind::World, format_args!("node {index} dies"));
         self.fall(index, fault)
     }
 
@@ -265,7 +270,11 @@ impl World {
         if self.is_quiet || self.process(to).is_none() {
             return Ok(());
         }
-        self.trace.note(self.now, format_args!("the power of node {} goes after a commit", to.node), &[]);
+        self.trace.mark(
+            self.now,
+            Kind::World,
+            format_args!("the power of node {} goes after a commit", to.node),
+        );
         self.fall(to.node, Fault::CutAfterCommit)
     }
 
@@ -317,7 +326,7 @@ impl World {
     fn stopped(&mut self, index: usize, error: &SyncError) -> Result<()> {
         let node = &mut self.nodes[index];
         let is_armed = node.up.as_ref().is_some_and(|up| up.is_armed);
-        self.trace.note(self.now, format_args!("node {index} stops: {error}"), &[]);
+        self.trace.mark(self.now, Kind::World, format_args!("node {index} stops: {error}"));
         match error {
             SyncError::Storage(_) if is_armed => self.fall(index, Fault::CrashPoint),
             SyncError::WrongWaypoint { waypoint, .. } if node.plan.is_misled => {

@@ -109,6 +109,15 @@ pub(super) struct Answer {
     pub(super) bytes: Result<Vec<u8>, Refusal>,
     /// The asker may not find credit in it.
     pub(super) is_lie: bool,
+    /// What is false in it, also where nobody can prove that: for who reads along.
+    pub(super) lie: Option<String>,
+}
+
+impl Answer {
+    /// An answer in which nothing is false.
+    pub(super) fn honest(bytes: Result<Vec<u8>, Refusal>) -> Answer {
+        Answer { bytes, is_lie: false, lie: None }
+    }
 }
 
 impl Server {
@@ -177,16 +186,17 @@ impl Server {
         match &self.habit {
             Habit::Colluding { summaries } if *summaries || request != Request::Summary => {
                 fired.insert(Fault::Collusion);
-                Ok(Answer { bytes: answer(&Chain::forged().store, payload), is_lie: true })
+                let lie = Some("the forged ledger".to_owned());
+                Ok(Answer { bytes: answer(&Chain::forged().store, payload), is_lie: true, lie })
             }
             Habit::Lying(lies) => {
                 let honest = match self.honest(certified, request.clone(), fired)? {
                     Ok(honest) => honest,
-                    Err(refusal) => return Ok(Answer { bytes: Err(refusal), is_lie: false }),
+                    Err(refusal) => return Ok(Answer::honest(Err(refusal))),
                 };
                 let fitting: Vec<Lie> = lies.iter().copied().filter(|lie| lie.fits(&request)).collect();
                 if fitting.is_empty() || rng.random_ratio(1, 4) {
-                    return Ok(Answer { bytes: Ok(honest), is_lie: false });
+                    return Ok(Answer::honest(Ok(honest)));
                 }
                 let lie = fitting[rng.random_range(0..fitting.len())];
                 let question =
@@ -194,9 +204,10 @@ impl Server {
                 let told = lie.tell(question, rng)?.filter(|told| *told != honest);
                 fired.extend(told.as_ref().map(|_| lie.fault()));
                 let is_lie = told.is_some() && lie.is_provable();
-                Ok(Answer { bytes: Ok(told.unwrap_or(honest)), is_lie })
+                let what = told.as_ref().map(|_| format!("{lie:?}"));
+                Ok(Answer { bytes: Ok(told.unwrap_or(honest)), is_lie, lie: what })
             }
-            _ => Ok(Answer { bytes: self.honest(certified, request, fired)?, is_lie: false }),
+            _ => Ok(Answer::honest(self.honest(certified, request, fired)?)),
         }
     }
 

@@ -13,6 +13,7 @@ use slipstream_sync::{
 use slipstream_types::{BatchNumber, codec};
 
 use super::{
+    explain::Kind,
     node::{Asked, Thing},
     oracle::ANCHOR,
     queue::Moment,
@@ -65,7 +66,7 @@ impl World {
             Effect::Run { id, job } => self.run_job(to, id, job)?,
             Effect::Ban { peer, reason, .. } => {
                 let place = self.place(&peer)?;
-                self.trace.note(self.now, format_args!("node {node} bans {place}: {reason}"), &[]);
+                self.trace.mark(self.now, Kind::Ban, format_args!("node {node} bans {place}: {reason}"));
                 let is_honest = self.servers.get(place).is_none_or(|server| server.habit.is_honest());
                 if is_honest {
                     return self.fail(&format!("safety: node {node} bans honest peer {place}: {reason}"));
@@ -137,10 +138,16 @@ impl World {
         if !waits || !self.is_connected(to.node, peer) {
             return Ok(());
         }
-        let Some((begins, Answer { bytes, is_lie })) = self.make_answer(to, peer, payload, deadline_at)?
+        let Some((begins, Answer { bytes, is_lie, lie })) =
+            self.make_answer(to, peer, payload, deadline_at)?
         else {
             return Ok(());
         };
+        if let Some(lie) = lie {
+            let proof = if is_lie { "the node can prove it" } else { "nothing proves it" };
+            let what = format_args!("server {peer} lies to node {} ({}): {lie}; {proof}", to.node, id.0);
+            self.trace.tell(self.now, Kind::Lie, what);
+        }
         let id_of_peer = self.id(peer);
         let answer = bytes.map_err(|refusal| NetworkError::Refused { peer: id_of_peer, refusal });
         let len = answer.as_ref().map_or(64, Vec::len);
@@ -163,14 +170,14 @@ impl World {
         let now = self.now;
         if let Some(other) = self.node_at(peer) {
             let Some(up) = &self.nodes[other].up else { return Ok(None) };
-            return Ok(Some((now, Answer { bytes: answer(&up.store, payload), is_lie: false })));
+            return Ok(Some((now, Answer::honest(answer(&up.store, payload)))));
         }
         let manner = self.servers[peer].manner(payload, now, deadline_at, &mut self.fired)?;
         let Some(up) = self.process(to) else { return Ok(None) };
         let known = up.store.epoch();
         let at = match manner {
             Manner::Silence => return Ok(None),
-            Manner::Busy(at) => return Ok(Some((at, Answer { bytes: Err(busy()), is_lie: false }))),
+            Manner::Busy(at) => return Ok(Some((at, Answer::honest(Err(busy()))))),
             Manner::Answer(at) => at,
         };
         let server = &self.servers[peer];

@@ -18,6 +18,7 @@ use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
 use super::{
+    explain::{Recording, Stand, Thoughts},
     fault::Fired,
     link::Link,
     node::Node,
@@ -115,14 +116,19 @@ pub(super) struct World {
     pub(super) is_quiet: bool,
     pub(super) trace: Trace,
     pub(super) fired: Fired,
+    /// What each node thought last, while somebody reads along.
+    pub(super) thoughts: Thoughts,
 }
 
-/// What a run that went well leaves.
+/// What a run leaves.
 pub(super) struct Outcome {
     pub(super) trace: [u8; 32],
     pub(super) fired: Fired,
     /// Virtual time.
     pub(super) took: Duration,
+    /// What was recorded for a reader, and how the nodes stood; nothing unless somebody asked.
+    pub(super) recording: Option<Recording>,
+    pub(super) stands: Vec<Stand>,
 }
 
 impl World {
@@ -160,6 +166,7 @@ impl World {
             is_quiet: false,
             trace: Trace::new(verbose),
             fired: Fired::new(),
+            thoughts: Thoughts::default(),
             plan,
         };
         world.begin();
@@ -252,13 +259,17 @@ impl World {
     /// # Errors
     /// What an oracle says.
     pub(super) fn run(mut self) -> (Result<()>, Outcome) {
-        let done = self.drive();
-        let done = done.and_then(|()| self.check_end()).map_err(|error| match self.statuses() {
-            text if text.is_empty() => error,
+        let done = self.drive().and_then(|()| self.check_end());
+        let took = Duration::from_micros(self.now);
+        let is_recorded = self.trace.is_recorded();
+        // A reader sees how the nodes stood in words; who runs a campaign sees all that they say.
+        let done = done.map_err(|error| match self.statuses() {
+            text if text.is_empty() || is_recorded => error,
             text => error.context(text),
         });
-        let took = Duration::from_micros(self.now);
-        (done, Outcome { trace: self.trace.finish(), fired: self.fired, took })
+        let stands = if is_recorded { self.stands() } else { Vec::new() };
+        let (trace, recording) = (self.trace.digest(), self.trace.take_recording());
+        (done, Outcome { trace, fired: self.fired, took, recording, stands })
     }
 
     fn drive(&mut self) -> Result<()> {
@@ -276,7 +287,9 @@ impl World {
                 CATCH_UP / 1_000_000,
                 self.certified
             );
-            self.happen(event)?;
+            let happened = self.happen(event);
+            self.think();
+            happened?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod hardhat;
 mod nodes;
 mod page;
 mod programs;
+mod report;
 mod run;
 mod viem;
 mod wallet;

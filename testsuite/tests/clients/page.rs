@@ -46,7 +46,7 @@ impl Browser {
 
 /// The script with its packages; none if the test is to be skipped.
 #[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
-fn installed() -> Option<Client> {
+pub(crate) fn installed() -> Option<Client> {
     let chromium = std::process::Command::new("chromium").arg("--version").output();
     if !chromium.is_ok_and(|output| output.status.success()) {
         let is_required = std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1");

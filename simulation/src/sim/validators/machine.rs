@@ -130,7 +130,7 @@ impl World {
         let points = &machine.plan.points;
         let point = (!self.is_calm()).then(|| points.get(life as usize - 1).copied()).flatten();
         let faults = point.map_or_else(Faults::none, |(point, passing)| Faults::fail_at(point, passing));
-        self.note(format_args!("machine {index} starts for the {life}. time, {point:?}"), &[]);
+        self.mark(format_args!("machine {index} starts for the {life}. time, {point:?}"));
         let store = Store::memory_on(&machine.disk.lock(), &storage(), &faults)?;
         if !store.is_initialized() {
             store.initialize(&self.genesis)?;
@@ -160,7 +160,7 @@ impl World {
     pub(super) fn fall(self: &Arc<World>, index: usize, trouble: Trouble) -> Result<()> {
         let machine = &self.machines[index];
         let Some(Process { up, tasks }) = machine.state.lock().process.take() else { return Ok(()) };
-        self.note(format_args!("machine {index} dies: {trouble:?}"), &[]);
+        self.mark(format_args!("machine {index} dies: {trouble:?}"));
         self.fire(trouble);
         // Only what was acknowledged may be missed: what a failed write left is for the next process to find.
         if trouble != Trouble::CrashPoint {
@@ -204,7 +204,7 @@ async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<
         // Nobody told it to.
         Ok(Ok(())) => Err(anyhow!("a task of machine {} ends", up.machine)),
         Ok(Err(error)) if up.is_armed && has_failed(&up) => {
-            world.note(format_args!("machine {} stops: {error}", up.machine), &[]);
+            world.mark(format_args!("machine {} stops: {error}", up.machine));
             world.fall(up.machine, Trouble::CrashPoint)
         }
         Ok(Err(error)) => Err(error.context(format!("machine {} gives up", up.machine))),

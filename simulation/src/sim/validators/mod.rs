@@ -18,6 +18,7 @@ mod oracle;
 mod plan;
 mod port;
 mod seat;
+mod think;
 mod traitor;
 mod words;
 mod world;
@@ -34,7 +35,7 @@ use self::{
     fault::Troubles,
     world::{Outcome, World},
 };
-use super::{COVERED_RUNS_MIN, SHARE_MIN, Seeds, campaign, digest_of};
+use super::{COVERED_RUNS_MIN, SHARE_MIN, Seeds, campaign, digest_of, explain::Explained};
 
 /// What to simulate.
 #[derive(Clone, Debug, Args)]
@@ -84,7 +85,34 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ra
         Ok(Ran { trace, took, batches, recovered, troubles })
     };
     pool.install(run).with_context(|| {
-        format!("seed {seed} failed; `slipnet sim validators --seeds {seed} --verbose` tells every event")
+        format!("seed {seed} failed; `slipnet explain {seed} --validators` tells what happened")
+    })
+}
+
+/// Runs one seed again and keeps what a person needs to understand it.
+///
+/// # Errors
+/// If the world cannot be built.
+pub fn explain(seed: u64, planted: Option<Planted>) -> Result<Explained> {
+    let defences = Defences::without(planted)?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+    pool.install(|| -> Result<Explained> {
+        defences.plant();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+        runtime.block_on(async {
+            let world = World::new(plan::rng(seed), defences, false)?;
+            world.record();
+            let done = world.clone().run().await;
+            anyhow::Ok(Explained {
+                title: format!("seed {seed}, validators"),
+                failure: done.err().map(|error| format!("{error:#}")),
+                took: world.elapsed(),
+                cast: world.cast(),
+                stands: world.stands(),
+                recording: world.take_recording().unwrap_or_default(),
+            })
+        })
     })
 }
 

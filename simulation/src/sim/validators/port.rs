@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{fault::Trouble, machine::Up, traitor::Traitor, world::World};
+use super::{super::explain::Kind, fault::Trouble, machine::Up, traitor::Traitor, world::World};
 
 /// What comes of a request; nothing of one that is lost.
 type Answer = oneshot::Sender<Result<Vec<u8>, NetworkError>>;
@@ -98,12 +98,20 @@ impl Port {
         let mut chance = self.world.chance.lock();
         let (rng, troubles) = chance.both();
         let key = &self.world.machines[machine].key;
+        let about = about(&request);
         let requests = Traitor { key, seat, domain, rng, troubles }.twist(habit, to as u64, request);
         drop(chance);
         for request in &requests {
             oracle.hear(up, request)?;
         }
-        requests.iter().map(|request| Ok(encode(request)?)).collect()
+        let said = requests.iter().map(|request| Ok(encode(request)?)).collect::<Result<Vec<_>>>()?;
+        if said.is_empty() {
+            self.world
+                .tell(Kind::Lie, format_args!("machine {machine} keeps {about} back from machine {to}"));
+        } else if said != [payload] {
+            self.world.tell(Kind::Lie, format_args!("machine {machine} lies to machine {to} in {about}"));
+        }
+        Ok(said)
     }
 }
 
@@ -194,6 +202,7 @@ impl Letter {
             return;
         }
         world.note(format_args!("{from} reaches {to} by {protocol}"), &payload);
+        world.think(to);
         let peer = world.machines[from].id;
         let answered = match protocol {
             Protocol::SYNC => answer(&up.store, &payload),
@@ -230,8 +239,27 @@ async fn answer_consensus(
             let mut chance = world.chance.lock();
             let (rng, troubles) = chance.both();
             let shown = Traitor { key, seat: 0, domain, rng, troubles }.show(habit, response);
-            encode(&shown).map_err(failed)
+            let shown = encode(&shown).map_err(failed)?;
+            if shown != answered {
+                world.tell(Kind::Lie, format_args!("machine {machine} shows a false outcome"));
+            }
+            Ok(shown)
         }
+    }
+}
+
+/// What a message is, for who reads along.
+fn about(request: &Request) -> &'static str {
+    let Request::Say(_, message) = request else {
+        return if matches!(request, Request::Order(_)) { "an order" } else { "a question" };
+    };
+    match **message {
+        Message::Verify(_) => "an outcome",
+        Message::Prepare(_) => "a prepare",
+        Message::Commit(_) => "a commit",
+        Message::ViewChange(_) => "a view change",
+        Message::Status(_) => "what it says of itself",
+        _ => "a message",
     }
 }
 

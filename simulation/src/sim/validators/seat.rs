@@ -79,7 +79,7 @@ pub(super) async fn run(world: Arc<World>, up: Arc<Up>) -> Result<()> {
         let (decided, announced) = mpsc::channel(DECIDED_MAX);
         let (validator, driver) = validator(&world, &up, set, decided)?;
         *up.validator.lock() = Some(validator.clone());
-        world.note(format_args!("machine {} validates in epoch {}", up.machine, epoch.0), &[]);
+        world.mark(format_args!("machine {} validates in epoch {}", up.machine, epoch.0));
         let token = CancellationToken::new();
         let running = driver.run(token.clone());
         tokio::pin!(running);

@@ -24,13 +24,17 @@ use tokio::{
 };
 
 use super::{
-    super::trace::Trace,
+    super::{
+        explain::{Kind, Recording},
+        trace::Trace,
+    },
     fault::{Trouble, Troubles},
     load::{Load, accounts, owner, recipient},
     machine::{BEGINS_MS, Machine},
     oracle::Oracle,
     plan::{Happening, MachinePlan, Plan},
     port::Arrivals,
+    think::Thoughts,
 };
 
 /// Within so much time after the last fault every machine has [`PROGRESS`] more batches, and every transaction is executed.
@@ -67,6 +71,7 @@ pub(super) struct World {
     pub(super) load: Mutex<Load>,
     begun: Instant,
     trace: Mutex<Trace>,
+    pub(super) thoughts: Mutex<Thoughts>,
     /// On which side each machine is.
     sides: Mutex<Vec<bool>>,
     calm: AtomicBool,
@@ -127,6 +132,7 @@ impl World {
             load: Mutex::default(),
             begun: Instant::now(),
             trace: Mutex::new(Trace::new(verbose)),
+            thoughts: Mutex::default(),
             calm: AtomicBool::new(false),
             failed: Mutex::new(None),
             stop: Notify::new(),
@@ -161,6 +167,29 @@ impl World {
         self.trace.lock().note(self.elapsed().as_micros() as u64, what, bytes);
     }
 
+    /// As [`World::note`], of an event that changes how a run goes on.
+    pub(super) fn mark(&self, what: fmt::Arguments<'_>) {
+        self.trace.lock().mark(self.elapsed().as_micros() as u64, Kind::World, what);
+    }
+
+    /// Tells a reader what no machine can see. It is not part of the trace's digest.
+    pub(super) fn tell(&self, kind: Kind, what: fmt::Arguments<'_>) {
+        self.trace.lock().tell(self.elapsed().as_micros() as u64, kind, what);
+    }
+
+    /// Keeps from now on what a person is to read.
+    pub(super) fn record(&self) {
+        self.trace.lock().record();
+    }
+
+    pub(super) fn is_recorded(&self) -> bool {
+        self.trace.lock().is_recorded()
+    }
+
+    pub(super) fn take_recording(&self) -> Option<Recording> {
+        self.trace.lock().take_recording()
+    }
+
     /// The first failure ends the run.
     pub(super) fn hold(&self, result: Result<()>) {
         if let Err(error) = result {
@@ -190,10 +219,12 @@ impl World {
         };
         let failed = self.failed.lock().take();
         match (failed, played) {
+            // A reader sees how the machines stood in words.
+            (Some(error), _) | (None, Err(error)) if self.is_recorded() => Err(error),
             (Some(error), _) | (None, Err(error)) => Err(anyhow!("{error:#}\n{}", self.picture())),
             (None, Ok(())) => {
                 let troubles = self.chance.lock().troubles.clone();
-                let trace = std::mem::replace(&mut *self.trace.lock(), Trace::new(false)).finish();
+                let trace = self.trace.lock().digest();
                 let batches = self.oracle.lock().head().get();
                 let (took, calm) = (self.elapsed(), self.plan.calm());
                 Ok(Outcome { trace, troubles, took, batches, recovered: took.saturating_sub(calm) })
@@ -207,11 +238,11 @@ impl World {
                 break;
             }
             sleep_until(self.begun + Duration::from_millis(at_ms)).await;
-            self.note(format_args!("{happening:?}"), &[]);
+            self.mark(format_args!("{happening:?}"));
             self.happen(happening)?;
         }
         sleep_until(self.begun + self.plan.calm()).await;
-        self.note(format_args!("nothing goes wrong any more"), &[]);
+        self.mark(format_args!("nothing goes wrong any more"));
         self.calm.store(true, Relaxed);
         self.machines.iter().for_each(|machine| machine.set_clock(0));
         self.sides.lock().fill(false);

@@ -3,7 +3,8 @@
 use std::{fmt, fs, path::Path, process::Command};
 
 use anyhow::{Context, Result};
-use serde_json::json;
+
+use super::BenchReport;
 
 /// What a figure should be.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -27,10 +28,11 @@ impl Aim {
 /// One measured quantity.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    name: String,
-    unit: &'static str,
-    samples: Vec<f64>,
-    aim: Option<Aim>,
+    pub(super) name: String,
+    pub(super) unit: &'static str,
+    /// In the order of their size.
+    pub(super) samples: Vec<f64>,
+    pub(super) aim: Option<Aim>,
 }
 
 impl Figure {
@@ -60,11 +62,11 @@ impl Figure {
         }
     }
 
-    fn min(&self) -> f64 {
+    pub(super) fn min(&self) -> f64 {
         self.samples[0]
     }
 
-    fn max(&self) -> f64 {
+    pub(super) fn max(&self) -> f64 {
         self.samples[self.samples.len() - 1]
     }
 }
@@ -88,23 +90,18 @@ impl Report {
     /// # Errors
     /// If the file cannot be written.
     pub fn write_json(&self, path: &Path) -> Result<()> {
-        let figures: Vec<_> = self.figures.iter().map(|figure| {
-            json!({"name": figure.name, "value": figure.value(), "min": figure.min(), "max": figure.max(), "unit": figure.unit})
-        }).collect();
-        let report = json!({
-            "bench": self.bench, "commit": commit(), "machine": {"cores": cores()}, "runs": self.runs, "figures": figures,
-        });
+        let report = BenchReport::from(self);
         let text = serde_json::to_string_pretty(&report)? + "\n";
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The commit of the checkout that the program was built from, wherever it is run; of the one that it is run in if that is gone.
-fn commit() -> String {
+pub(super) fn commit() -> String {
     let of = |dir: &str| {
         let output = Command::new("git").args(["-C", dir, "rev-parse", "--short", "HEAD"]).output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -137,7 +134,7 @@ impl fmt::Display for Report {
 }
 
 /// Three significant digits for small numbers, whole ones for large.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 1.0 => format!("{value:.2}"),
