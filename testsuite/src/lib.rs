@@ -6,6 +6,8 @@
 //! are crates and programs of their own on top of this library, `slipnet-simulation` and `slipnet-bench`, which `slipnet` becomes.
 //!
 //! ```text
+//!  lab (devnets that outlive a command), relay (links between nodes), target (Compose, Kubernetes)
+//!                                      │
 //!  accounts (keys from a seed) ──▶ devnet (genesis, node.yaml, processes) ──▶ manifest
 //!        │                             ▲                                        │
 //!        ▼                             │ JSON-RPC, /v1/status (rpc)             ▼
@@ -17,7 +19,7 @@
 //! ```
 //!
 //! Invariants:
-//! * No node outlives the program that started it, even if that is killed.
+//! * No node outlives the program that started it, even if that is killed. `slipnet up -d` has a keeper for that program.
 //! * Equal seeds give equal keys, genesis and transactions.
 //! * A latency counts from the time at which the schedule wanted a transaction to leave.
 //!
@@ -34,10 +36,15 @@ pub mod contracts;
 pub mod cpu;
 pub mod demo;
 pub mod devnet;
+pub mod lab;
 pub mod load;
 pub mod manifest;
 pub mod output;
 pub mod progress;
+pub mod relay;
 pub mod report;
 pub mod rpc;
+pub mod signals;
 pub mod signer;
+pub mod target;
+pub mod time;

@@ -2,28 +2,25 @@
 
 use std::{
     ffi::OsString,
-    fmt::Write as _,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use slipnet::{
-    accounts::DEFAULT_SEED,
     compare::{RunsOptions, compare_runs},
     demo::{self, DemoOptions},
-    devnet::{Devnet, DevnetOptions, SyncMode},
+    lab::{LabCommand, Up},
     load::{self, LoadCommand},
-    manifest::Manifest,
-    output::{self, print, print_line},
+    output::{self, print},
     progress::Progress,
+    relay::RelayOptions,
     report::RunReport,
+    signals::interruptible,
 };
-use tokio::signal::unix::{SignalKind, signal};
 
 /// What a node allocates with is what its storage is measured with.
 #[global_allocator]
@@ -42,8 +39,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts validators and fullnodes, and keeps them running until ctrl-c.
+    /// Starts validators and fullnodes, and keeps them running until ctrl-c, or detached.
     Up(Up),
+    #[command(flatten)]
+    Lab(LabCommand),
+    /// Relays UDP with delay, jitter, bandwidth and loss: beside a node that runs in a container.
+    Relay(RelayOptions),
     /// Sends transactions and reads at the times of a schedule, and tells how long each node took.
     Load(LoadCommand),
     /// What a load starts: a generator.
@@ -99,49 +100,6 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Up {
-    /// Validators.
-    #[arg(short, long, default_value_t = 4)]
-    validators: u32,
-    /// Fullnodes.
-    #[arg(short, long, default_value_t = 2)]
-    fullnodes: u32,
-    /// Funded accounts.
-    #[arg(long, default_value_t = 1_000)]
-    accounts: u32,
-    /// Begin without the contracts that Ethereum's tools expect: a CREATE2 deployer, Multicall3, and that of EIP-4788.
-    #[arg(long)]
-    no_predeploys: bool,
-    /// All keys come from this text.
-    #[arg(long, default_value = DEFAULT_SEED)]
-    seed: String,
-    /// Where files go; kept at the end. Without it: a temporary directory, removed at the end.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Keep the temporary directory.
-    #[arg(long)]
-    keep: bool,
-    /// First port; two per node. Without it nodes keep the ports that they had in --dir, and new ones get free ones.
-    #[arg(long)]
-    base_port: Option<u16>,
-    /// How the fullnodes catch up.
-    #[arg(long, value_enum, default_value_t = SyncMode::Auto)]
-    sync_mode: SyncMode,
-    /// Batches between two snapshots.
-    #[arg(long, default_value_t = 100)]
-    snapshot_interval: u64,
-    /// States of the past that nodes answer for: at ten batches a second, five minutes of forks, wallets and debuggers.
-    #[arg(long, default_value_t = 3_000)]
-    state_history: u64,
-    /// Log filter of the nodes.
-    #[arg(long, default_value = "info")]
-    log: String,
-    /// Print the manifest as JSON once the devnet is ready.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Args)]
 struct Demo {
     /// Seconds of load.
     #[arg(long, default_value_t = 15)]
@@ -162,7 +120,9 @@ async fn main() -> ExitCode {
     };
     let work = async {
         match command {
-            Command::Up(arguments) => up(arguments).await,
+            Command::Up(up) => up.run().await,
+            Command::Lab(command) => command.run().await,
+            Command::Relay(options) => interruptible(options.run()).await,
             Command::Load(command) => interruptible(command.run(Progress::detect())).await,
             Command::LoadWorker => load::run_worker().await,
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
@@ -178,80 +138,6 @@ async fn main() -> ExitCode {
     output::end("slipnet", work.await)
 }
 
-async fn up(arguments: Up) -> Result<()> {
-    let progress = Progress::detect();
-    // One listener for the whole time: a signal between two listeners would be lost.
-    let mut stop = std::pin::pin!(interrupted());
-    progress
-        .step(&format!("starting {} validators and {} fullnodes", arguments.validators, arguments.fullnodes));
-    let start = Devnet::start(DevnetOptions {
-        validators: arguments.validators,
-        fullnodes: arguments.fullnodes,
-        accounts: arguments.accounts,
-        predeploys: !arguments.no_predeploys,
-        seed: arguments.seed,
-        base_port: arguments.base_port,
-        dir: arguments.dir,
-        keep: arguments.keep,
-        snapshot_interval_batches: arguments.snapshot_interval,
-        state_history: Some(arguments.state_history),
-        sync_mode: arguments.sync_mode,
-        log_filter: arguments.log,
-        ..DevnetOptions::default()
-    });
-    let mut devnet = tokio::select! {
-        devnet = start => devnet?,
-        () = &mut stop => bail!("interrupted while starting"),
-    };
-    let manifest = devnet.manifest().await?;
-    if arguments.json {
-        print_line(&serde_json::to_string_pretty(&manifest)?)?;
-    } else {
-        print(&described(&manifest, devnet.dir())?)?;
-    }
-    let mut check = tokio::time::interval(Duration::from_millis(500));
-    loop {
-        tokio::select! {
-            () = &mut stop => break,
-            _ = check.tick() => {
-                for end in devnet.take_ended()? {
-                    progress.step(&end.to_string());
-                }
-            }
-        }
-    }
-    progress.step("stopping");
-    for name in devnet.started_by_hand() {
-        let dir = devnet.keep_directory();
-        progress
-            .step(&format!("{name} was started by hand and goes on; the files stay in {}", dir.display()));
-    }
-    devnet.stop().await
-}
-
-/// The manifest, for people.
-fn described(manifest: &Manifest, dir: &Path) -> Result<String> {
-    let mut text = format!("chain id {}, files in {}\n\n", manifest.chain_id, dir.display());
-    writeln!(text, "accounts (keys are known to everybody: never use them elsewhere)")?;
-    for account in manifest.accounts.iter().take(10) {
-        writeln!(text, "  {}  {}", account.address, account.key)?;
-    }
-    if manifest.accounts.len() > 10 {
-        writeln!(text, "  and {} more in manifest.json", manifest.accounts.len() - 10)?;
-    }
-    writeln!(text, "\nnodes")?;
-    for node in &manifest.nodes {
-        let (name, api, network) = (&node.name, &node.api, &node.network);
-        writeln!(
-            text,
-            "  {name:<12} api {api}  network {network}  pid {}  {}",
-            node.pid,
-            node.dir.display()
-        )?;
-    }
-    let manifest = dir.join("manifest.json");
-    writeln!(text, "\nready: slipnet load --manifest {}   ctrl-c stops", manifest.display())?;
-    Ok(text)
 }
 
 async fn run_demo(arguments: Demo) -> Result<()> {
@@ -266,23 +152,6 @@ fn write_json(path: Option<&Path>, report: &impl Serialize) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(report)? + "\n";
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Ends the work on ctrl-c; what it holds, processes too, is dropped and thereby ended.
-async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
-    tokio::select! {
-        result = work => result,
-        () = interrupted() => bail!("interrupted"),
-    }
-}
-
-/// Waits for ctrl-c or SIGTERM.
-async fn interrupted() {
-    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM may be handled");
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// Becomes another program, which is built apart because it links what nothing else needs. It gets `first` and the arguments.

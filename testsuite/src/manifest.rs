@@ -43,6 +43,9 @@ pub struct Manifest {
     /// The owner of the validators contract: `slipstream validators` signs with its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<ManifestAccount>,
+    /// All keys come from it; loads and faults take it too, so that one seed repeats a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<String>,
     /// Running nodes.
     pub nodes: Vec<ManifestNode>,
     /// Where trust may start instead of at the genesis; see `slipstream init --waypoint`.

@@ -10,6 +10,12 @@ use std::{
 };
 
 use serde_json::Value;
+use slipnet::{
+    devnet::DevnetOptions,
+    lab::Plan,
+    relay::{Link, Region},
+    target::{self, Target},
+};
 use slipstream_config::Overrides;
 
 fn packaging(name: &str) -> PathBuf {
@@ -68,6 +74,48 @@ fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
     let (text, error) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     if output.status.success() { Ok(text) } else { Err(error) }
+}
+
+/// What the chart makes of values that `slipnet up --target kubernetes` wrote.
+fn rendered_target(dir: &Path) -> String {
+    printed(
+        Command::new(tools().join("helm"))
+            .args(["template", "devnet", "--kube-version", "1.34.0"])
+            .arg(packaging("helm/slipstream"))
+            .arg("--values")
+            .arg(dir.join("values.yaml"))
+            .arg("--set-file")
+            .arg(format!("genesis={}", dir.join("genesis.json").display())),
+    )
+}
+
+/// A devnet of two validators and a fullnode in these regions, whose files go to a directory.
+fn plan(dir: &Path, regions: &[Region]) -> Plan {
+    let devnet = DevnetOptions {
+        validators: 2,
+        fullnodes: 1,
+        accounts: 3,
+        dir: Some(dir.to_owned()),
+        ..DevnetOptions::default()
+    };
+    Plan { devnet, regions: regions.to_vec() }
+}
+
+fn strings(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect()
+}
+
+/// That each `--link` of a sidecar is one, and leads to another node's port for peers.
+fn check_links(arguments: &Value, hosts: &[&str]) {
+    let arguments = strings(arguments);
+    assert_eq!(arguments[0], "relay");
+    let links = arguments.iter().zip(&arguments[1..]).filter(|(flag, _)| **flag == "--link");
+    let links: Vec<Link> = links.map(|(_, link)| link.parse().unwrap()).collect();
+    assert!(!links.is_empty());
+    for link in links {
+        let (host, port) = link.target.rsplit_once(':').unwrap();
+        assert!(hosts.contains(&host) && port == "7400" && link.listen.ip().is_loopback(), "{link}");
+    }
 }
 
 /// The documents of a rendered chart.
@@ -198,5 +246,102 @@ fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
                 .arg(&file)
                 .env("PYTHONPATH", schemas),
         );
+    }
+}
+
+/// Goal: what `slipnet up --target compose` writes is what Compose takes, and what the nodes take; with regions each node dials its sidecar.
+#[test]
+fn compose_and_the_node_take_what_slipnet_writes() {
+    let schema = tools().join("compose-spec.json");
+    if !is_installed("Compose's schema", || schema.exists()) {
+        return;
+    }
+    let mut schema: Value = serde_json::from_str(&fs::read_to_string(schema).unwrap()).unwrap();
+    // It names its draft by an address that is not the draft's own, https for http.
+    schema.as_object_mut().unwrap().remove("$schema");
+    let validator = jsonschema::draft7::new(&schema).unwrap();
+    for regions in [&[][..], &[Region::Eu, Region::Us]] {
+        let dir = tempfile::tempdir().unwrap();
+        target::write(Target::Compose, &plan(dir.path(), regions)).unwrap();
+        let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+        let file: Value = serde_saphyr::from_str(&text).unwrap();
+        let problems: Vec<_> = validator.iter_errors(&file).map(|error| error.to_string()).collect();
+        assert!(problems.is_empty(), "{problems:?}: {text}");
+
+        let nodes = ["validator-0", "validator-1", "fullnode-0"];
+        for name in nodes {
+            let path = dir.path().join(name).join("node.yaml");
+            let config = slipstream_config::load(&path, &Overrides::default()).unwrap().config;
+            assert_eq!(config.role.name(), name.split('-').next().unwrap());
+            assert_eq!((config.api.listen.port(), config.network.listen.port()), (8545, 7400));
+            assert_eq!(config.api.allowed_hosts, [name]);
+            let peers: Vec<_> = config.network.peers.iter().map(ToString::to_string).collect();
+            assert!(!peers.is_empty());
+            let is_direct = |peer: &String| nodes.iter().any(|node| peer.ends_with(&format!("@{node}:7400")));
+            let is_relayed = |peer: &String| peer.contains("@127.0.0.1:100");
+            let service = &file["services"][name];
+            assert!(strings(&service["volumes"]).contains(&format!("./{name}:/devnet/{name}").as_str()));
+            let sidecar = &file["services"][format!("relay-{name}")];
+            if regions.is_empty() {
+                assert!(peers.iter().all(is_direct), "{peers:?}");
+                assert!(sidecar.is_null());
+            } else {
+                assert!(peers.iter().all(is_relayed), "{peers:?}");
+                assert_eq!(config.network.outbound, 0);
+                assert_eq!(sidecar["network_mode"], format!("service:{name}"));
+                check_links(&sidecar["command"], &nodes);
+            }
+        }
+        let load = strings(&file["services"]["load"]["command"]);
+        assert_eq!(load[..3], ["load", "--api", "http://validator-0:8545"]);
+    }
+}
+
+/// Goal: what `slipnet up --target kubernetes` writes is what the chart, Kubernetes and the nodes take.
+#[test]
+fn the_chart_takes_what_slipnet_writes() {
+    let schemas = tools().join("kubernetes");
+    if !is_installed("Helm with Kubernetes' schemas", || {
+        tools().join("helm").exists() && schemas.join("kubernetes_validate").exists()
+    }) {
+        return;
+    }
+    for regions in [&[][..], &[Region::Eu, Region::Us]] {
+        let dir = tempfile::tempdir().unwrap();
+        target::write(Target::Kubernetes, &plan(dir.path(), regions)).unwrap();
+        let text = rendered_target(dir.path());
+        let mut documents = documents(&text);
+        let keys: Value =
+            serde_saphyr::from_str(&fs::read_to_string(dir.path().join("keys.yaml")).unwrap()).unwrap();
+        documents.push(keys.clone());
+        validate(&schemas, dir.path(), "target", &documents);
+
+        let services: Vec<_> =
+            of_kind(&documents, "Service").filter_map(|it| it["metadata"]["name"].as_str()).collect();
+        let sets: Vec<_> = of_kind(&documents, "StatefulSet").collect();
+        assert_eq!(sets.len(), 3);
+        for set in sets {
+            let name = set["metadata"]["name"].as_str().unwrap();
+            assert!(keys["stringData"][format!("{name}-0.key")].is_string(), "{name} has no key");
+            let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+            assert_eq!(containers.len(), if regions.is_empty() { 1 } else { 2 });
+            if let Some(sidecar) = containers.get(1) {
+                check_links(&sidecar["args"], &services);
+            }
+        }
+        for map in of_kind(&documents, "ConfigMap").filter(|map| map["data"]["node.yaml"].is_string()) {
+            let config = map["data"]["node.yaml"].as_str().unwrap();
+            let config = slipstream_config::parse(config, Path::new("/config/node.yaml")).unwrap();
+            let peers: Vec<_> = config.network.peers.iter().map(ToString::to_string).collect();
+            let is_known = |peer: &String| {
+                let host = peer.split_once('@').unwrap().1.rsplit_once(':').unwrap().0;
+                if regions.is_empty() { services.contains(&host) } else { host == "127.0.0.1" }
+            };
+            assert!(!peers.is_empty() && peers.iter().all(is_known), "{peers:?}");
+        }
+        let jobs: Vec<_> = of_kind(&documents, "Job").collect();
+        assert_eq!(jobs.len(), 1);
+        let arguments = strings(&jobs[0]["spec"]["template"]["spec"]["containers"][0]["args"]);
+        assert_eq!(arguments[..3], ["load", "--api", "http://devnet-validator-0:8545"]);
     }
 }

@@ -14,7 +14,7 @@ use alloy_eips::eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE};
 use alloy_primitives::{Address, U256, utils::parse_ether};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use slipstream_types::{
     ChainConfig, Genesis, SecretKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
 };
@@ -24,13 +24,13 @@ use crate::{
     manifest::Role,
 };
 
-pub(super) const GENESIS: &str = "genesis.json";
-pub(super) const CONFIG: &str = "node.yaml";
-pub(super) const KEY: &str = "node.key";
-pub(super) const DATA: &str = "data";
+pub(crate) const GENESIS: &str = "genesis.json";
+pub(crate) const CONFIG: &str = "node.yaml";
+pub(crate) const KEY: &str = "node.key";
+pub(crate) const DATA: &str = "data";
 /// Held by whoever runs on the data directory.
 pub(super) const LOCK: &str = "LOCK";
-pub(super) const LOG: &str = "log";
+pub(crate) const LOG: &str = "log";
 
 /// 1 January 2025. Fixed, so that a seed alone decides the chain's identity.
 const GENESIS_TIMESTAMP_MS: u64 = 1_735_689_600_000;
@@ -38,7 +38,8 @@ const GENESIS_TIMESTAMP_MS: u64 = 1_735_689_600_000;
 pub(super) const BLOCK_CACHE_MIB: u64 = 32;
 
 /// How a fullnode catches up: `sync.mode` in node.yaml.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SyncMode {
     /// The node decides.
     Auto,
@@ -72,6 +73,7 @@ pub(super) struct Settings<'a> {
     pub(super) batch_interval_ms: Option<u64>,
     pub(super) block_cache_mib: Option<u64>,
     pub(super) state_history: Option<u64>,
+    pub(super) outbound: Option<u32>,
     pub(super) log_filter: &'a str,
     pub(super) extra: &'a str,
 }
@@ -106,7 +108,7 @@ fn funded(balance: U256) -> GenesisAccount {
 
 /// Writes the genesis, with the contracts that tools expect if they are wanted, and gives it. A directory that already has one keeps it, with
 /// or without these contracts, and must mean the same chain otherwise.
-pub(super) fn write_genesis(plain: Genesis, has_predeploys: bool, dir: &Path) -> Result<Genesis> {
+pub(crate) fn write_genesis(plain: Genesis, has_predeploys: bool, dir: &Path) -> Result<Genesis> {
     plain.check().context("such a devnet has no valid genesis")?;
     let text = |genesis: &Genesis| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(genesis)? + "\n");
     let path = dir.join(GENESIS);
@@ -190,6 +192,7 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
         Some(waypoint) => format!("waypoint: \"{waypoint}\""),
         None => format!("genesis: ../{GENESIS}"),
     };
+    let outbound = settings.outbound.map_or_else(String::new, |count| format!("  outbound: {count}\n"));
     let cache =
         settings.block_cache_mib.map_or_else(String::new, |mib| format!("  block_cache_mib: {mib}\n"));
     let history =
@@ -200,7 +203,7 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
          data_dir: {DATA}\n\
          {origin}\n\
          key_file: {KEY}\n\
-         network:\n  listen: \"{network}\"\n  peers:{peers}\
+         network:\n  listen: \"{network}\"\n  peers:{peers}{outbound}\
          storage:\n{cache}{history}  snapshot_interval_batches: {interval}\n\
          sync:\n  mode: {mode}\n\
          {consensus}\
@@ -257,6 +260,7 @@ mod tests {
             batch_interval_ms: None,
             block_cache_mib: None,
             state_history: Some(3_000),
+            outbound: Some(0),
             log_filter: "info",
             extra: "",
         };
@@ -271,7 +275,7 @@ mod tests {
         .unwrap();
         assert_eq!(kept_ports(dir.path()).unwrap(), Some((12_001, 12_002)));
         let text = fs::read_to_string(dir.path().join(CONFIG)).unwrap();
-        assert!(text.contains("storage:\n  state_history: 3000\n"), "{text}");
+        assert!(text.contains("peers: []\n  outbound: 0\nstorage:\n  state_history: 3000\n"), "{text}");
         fs::write(dir.path().join(CONFIG), "role: validator\n").unwrap();
         assert!(kept_ports(dir.path()).unwrap_err().to_string().contains("remove it"));
     }

@@ -8,11 +8,13 @@
 //! Validators are meshed; a fullnode peers with every validator and with the fullnodes that were there before it. All
 //! processes end with the [`Devnet`], whatever happens to the program that owns it.
 
-mod files;
+mod directory;
+pub(crate) mod files;
 mod holder;
 mod node;
 mod ports;
 mod process;
+mod seats;
 
 use std::{
     net::Ipv4Addr,
@@ -21,13 +23,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 use slipstream_types::Genesis;
-use tempfile::TempDir;
 
-pub use files::{SyncMode, genesis, write_key};
-pub use node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
-pub use process::{Process, binary, die_with_parent, exists};
-
+use self::directory::Directory;
+pub use self::files::{SyncMode, genesis, write_key};
+pub use self::node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
+pub use self::process::{Process, binary, die_with_parent, exists};
+pub(crate) use self::seats::{dials, seat};
 use crate::{
     accounts::Account,
     manifest::{self, Manifest, ManifestAccount, Role},
@@ -37,7 +40,8 @@ use crate::{
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a devnet consists of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DevnetOptions {
     /// Nodes that certify; at least one.
     pub validators: u32,
@@ -63,6 +67,9 @@ pub struct DevnetOptions {
     pub block_cache_mib: Option<u64>,
     /// States of the past that each node answers for; the nodes' default when it is not given.
     pub state_history: Option<u64>,
+    /// Peers that each node chooses by itself (`network.outbound`); the nodes' default when it is not given. 0 where links are laid
+    /// for a node: what its peers tell it of lies behind them.
+    pub outbound: Option<u32>,
     /// How the fullnodes that are there from the start follow.
     pub sync_mode: SyncMode,
     /// The log filter of all nodes.
@@ -89,6 +96,7 @@ impl Default for DevnetOptions {
             batch_interval_ms: None,
             block_cache_mib: Some(files::BLOCK_CACHE_MIB),
             state_history: None,
+            outbound: None,
             sync_mode: SyncMode::Auto,
             log_filter: "info".to_owned(),
             extra: String::new(),
@@ -135,10 +143,7 @@ impl Devnet {
         let mut ports = ports::Ports::new(options.base_port);
         let mut nodes = Vec::new();
         for index in 0..options.validators + options.fullnodes {
-            let (role, name) = match index.checked_sub(options.validators) {
-                None => (Role::Validator, format!("validator-{index}")),
-                Some(index) => (Role::Fullnode, format!("fullnode-{index}")),
-            };
+            let (role, name) = seat(index, options.validators);
             nodes.push(Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?);
         }
         let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports, failed: Vec::new() };
@@ -170,8 +175,7 @@ impl Devnet {
     /// The peers that a node knows by default, and their places: everybody before it, and all validators.
     fn peers_of(&self, index: usize) -> Vec<(usize, String)> {
         let validators = self.options.validators as usize;
-        let peers = self.nodes.iter().enumerate();
-        let peers = peers.filter(|(other, _)| *other != index && (*other < validators || *other < index));
+        let peers = self.nodes.iter().enumerate().filter(|(other, _)| dials(index, *other, validators));
         peers.map(|(other, node)| (other, node.peer_address())).collect()
     }
 
@@ -195,6 +199,7 @@ impl Devnet {
             batch_interval_ms: self.options.batch_interval_ms,
             block_cache_mib: self.options.block_cache_mib,
             state_history: self.options.state_history,
+            outbound: self.options.outbound,
             log_filter: &self.options.log_filter,
             extra: &self.options.extra,
         })
@@ -284,6 +289,11 @@ impl Devnet {
         &mut self.nodes[index]
     }
 
+    /// The place of the node of this name in [`Devnet::nodes`].
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name() == name)
+    }
+
     /// The first validator, which proposes.
     pub fn proposer(&self) -> &Node {
         &self.nodes[0]
@@ -316,21 +326,41 @@ impl Devnet {
     }
 
     /// What other tools need.
+    ///
+    /// # Errors
+    /// If no node answers.
     pub async fn manifest(&self) -> Result<Manifest> {
         let account =
             |account: &Account| ManifestAccount { address: account.address, key: account.key_hex() };
-        let status = self.proposer().status().await?;
+        let status = self.first_status().await?;
         Ok(Manifest {
             chain_id: self.genesis.chain.chain_id,
             genesis_file: self.genesis_file(),
             accounts: self.accounts.iter().map(account).collect(),
             owner: Some(account(&self.owner())),
+            seed: Some(self.options.seed.clone()),
             nodes: self.nodes.iter().map(Node::manifest).collect(),
             waypoint: status.waypoint,
         })
     }
 
-    async fn write_manifest(&self) -> Result<()> {
+    /// Of the first node that answers: the proposer may be the one that is stopped.
+    async fn first_status(&self) -> Result<Status> {
+        let mut failed = None;
+        for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
+            match node.status().await {
+                Ok(status) => return Ok(status),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.unwrap_or_else(|| anyhow::anyhow!("no node of the devnet runs")))
+    }
+
+    /// Writes the manifest into the devnet's directory: again where nodes have other processes since.
+    ///
+    /// # Errors
+    /// As [`Devnet::manifest`], or if the file cannot be written.
+    pub async fn write_manifest(&self) -> Result<()> {
         let path = self.directory.path.join(manifest::FILE);
         let text = serde_json::to_string_pretty(&self.manifest().await?)?;
         std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
@@ -366,36 +396,5 @@ impl Devnet {
         }
         let dir = self.keep_directory();
         bail!("{}; logs are in {}", failed.join("; "), dir.display());
-    }
-}
-
-/// The devnet's directory; removed at the end only if we made it and nobody asked to keep it.
-struct Directory {
-    path: PathBuf,
-    temporary: Option<TempDir>,
-}
-
-impl Directory {
-    fn open(options: &DevnetOptions) -> Result<Directory> {
-        if let Some(dir) = &options.dir {
-            std::fs::create_dir_all(dir)
-                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
-            let path =
-                dir.canonicalize().with_context(|| format!("cannot open the directory {}", dir.display()))?;
-            return Ok(Directory { path, temporary: None });
-        }
-        let temporary = tempfile::Builder::new().prefix("slipnet-").tempdir();
-        let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
-        let mut directory = Directory { path: temporary.path().to_owned(), temporary: Some(temporary) };
-        if options.keep {
-            directory.keep();
-        }
-        Ok(directory)
-    }
-
-    fn keep(&mut self) {
-        if let Some(temporary) = self.temporary.take() {
-            let _ = temporary.keep();
-        }
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     output,
     progress::Progress,
     rpc::Rpc,
+    time::duration,
 };
 
 /// Sends transactions and reads at the times of a schedule, and tells how long they took.
@@ -155,22 +156,6 @@ fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a time such as `30s`, `500ms`, `5m` or `2h`; a number alone is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: f64 =
-        number.parse().map_err(|_| format!("{text}: expected a time such as 30s, 500ms or 5m"))?;
-    let seconds = match unit {
-        "ms" => number / 1_000.0,
-        "" | "s" => number,
-        "m" => number * 60.0,
-        "h" => number * 3_600.0,
-        _ => return Err(format!("{unit}: the units are ms, s, m and h")),
-    };
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
-}
-
 fn burst(text: &str) -> Result<Burst, String> {
     let form = || format!("{text}: expected PEAK:PERIOD:LENGTH, such as 5000:10s:1s");
     let parts: Vec<&str> = text.split(':').collect();
@@ -189,15 +174,6 @@ mod tests {
     fn parse(arguments: &[&str]) -> Result<LoadCommand, clap::Error> {
         let command = LoadCommand::augment_args(Command::new("load").no_binary_name(true));
         LoadCommand::from_arg_matches(&command.try_get_matches_from(arguments)?)
-    }
-
-    #[test]
-    fn times() {
-        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert!(duration("-1s").is_err() && duration("s").is_err() && duration("1d").is_err());
     }
 
     #[test]

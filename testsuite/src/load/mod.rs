@@ -62,7 +62,7 @@ pub use worker::run as run_worker;
 pub use workload::{Mix, MixError, Workload};
 
 use crate::{
-    accounts::Account,
+    accounts::{self, Account},
     manifest::{Manifest, ManifestNode, Role},
     progress::Progress,
     rpc::Rpc,
@@ -120,6 +120,7 @@ impl LoadOptions {
             accounts: manifest.accounts(accounts)?,
             submit,
             followers,
+            seed: manifest.seed.as_ref().map_or(1, |seed| accounts::number(seed, "load")),
             ..LoadOptions::default()
         })
     }
