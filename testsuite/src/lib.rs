@@ -14,6 +14,7 @@
 //!     signer ──▶ load (plan, generators, audit, summary) ◀────────────── slipnet load
 //!                       ▲
 //!     contracts ────────┘        demo = devnet + load + one fresh fullnode per sync mode
+//!                                scenario = devnet + phases of load + faults + criteria, from a file of YAML
 //!
 //!  nodes' /v1/status ──▶ report (Collector, RunReport) ──▶ JSON, Markdown, HTML ──▶ compare
 //! ```
@@ -44,6 +45,7 @@ pub mod progress;
 pub mod relay;
 pub mod report;
 pub mod rpc;
+pub mod scenario;
 pub mod signals;
 pub mod signer;
 pub mod target;

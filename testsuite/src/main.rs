@@ -19,6 +19,7 @@ use slipnet::{
     progress::Progress,
     relay::RelayOptions,
     report::RunReport,
+    scenario::{RunScenarios, ScenariosCommand},
     signals::interruptible,
 };
 
@@ -50,6 +51,11 @@ enum Command {
     /// What a load starts: a generator.
     #[command(hide = true)]
     LoadWorker,
+    /// Runs scenarios of YAML: nodes, load, faults, and what must hold.
+    Run(RunScenarios),
+    /// What there is to run, and whether a file of your own is sound.
+    #[command(subcommand)]
+    Scenarios(ScenariosCommand),
     /// Shows fresh fullnodes that catch up with a chain by snapshot, by delta and by replay.
     Demo(Demo),
     /// Measures a part of the node beside its floor and its peers.
@@ -125,6 +131,8 @@ async fn main() -> ExitCode {
             Command::Relay(options) => interruptible(options.run()).await,
             Command::Load(command) => interruptible(command.run(Progress::detect())).await,
             Command::LoadWorker => load::run_worker().await,
+            Command::Run(scenarios) => interruptible(scenarios.run()).await,
+            Command::Scenarios(command) => command.run(),
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { arguments } => become_program("slipnet-bench", &[], &arguments),
             Command::Sim { arguments } => become_program(SIMULATION, &["sim"], &arguments),

@@ -14,6 +14,7 @@ use alloy_eips::eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE};
 use alloy_primitives::{Address, U256, utils::parse_ether};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
     ChainConfig, Genesis, SecretKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
@@ -38,10 +39,11 @@ const GENESIS_TIMESTAMP_MS: u64 = 1_735_689_600_000;
 pub(super) const BLOCK_CACHE_MIB: u64 = 32;
 
 /// How a fullnode catches up: `sync.mode` in node.yaml.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SyncMode {
     /// The node decides.
+    #[default]
     Auto,
     /// Downloads transactions and executes them, helped by hints.
     Replay,

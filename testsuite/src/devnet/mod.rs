@@ -17,6 +17,7 @@ mod process;
 mod seats;
 
 use std::{
+    collections::BTreeMap,
     net::Ipv4Addr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -76,6 +77,18 @@ pub struct DevnetOptions {
     pub log_filter: String,
     /// Further sections of all nodes' configuration, as lines of YAML; of none that the options above write.
     pub extra: String,
+    /// What differs for some nodes, by their names; for those that are added later too.
+    pub nodes: BTreeMap<String, NodeOptions>,
+}
+
+/// What differs for one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeOptions {
+    /// The program that it runs; [`binary`]'s when it is not given.
+    pub program: Option<PathBuf>,
+    /// `KEY=VALUE` for `slipstream run --set`: above everything that its node.yaml says.
+    pub overrides: Vec<String>,
 }
 
 /// Where a node dials another one: by the dialling one's place, and the other's place and entry of `network.peers`.
@@ -100,6 +113,7 @@ impl Default for DevnetOptions {
             sync_mode: SyncMode::Auto,
             log_filter: "info".to_owned(),
             extra: String::new(),
+            nodes: BTreeMap::new(),
         }
     }
 }
@@ -144,7 +158,8 @@ impl Devnet {
         let mut nodes = Vec::new();
         for index in 0..options.validators + options.fullnodes {
             let (role, name) = seat(index, options.validators);
-            nodes.push(Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?);
+            let node = Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?;
+            nodes.push(with_options(node, &options));
         }
         let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports, failed: Vec::new() };
         if let Err(error) = devnet.start_all(route).await {
@@ -243,6 +258,28 @@ impl Devnet {
         self.add_node(Ipv4Addr::LOCALHOST, name, Role::Fullnode, mode, &peers, Some(waypoint)).await
     }
 
+    /// Starts one more fullnode that trusts a waypoint and has no genesis, with these entries of `network.peers`.
+    ///
+    /// # Errors
+    /// As [`Devnet::add_fullnode`].
+    pub async fn add_fullnode_by_waypoint_behind(
+        &mut self,
+        name: &str,
+        mode: SyncMode,
+        waypoint: &str,
+        peers: &[String],
+    ) -> Result<usize> {
+        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Fullnode, mode, peers, Some(waypoint)).await
+    }
+
+    /// As [`Devnet::add_candidate`], with these entries of `network.peers`.
+    ///
+    /// # Errors
+    /// As [`Devnet::add_candidate`].
+    pub async fn add_candidate_behind(&mut self, name: &str, peers: &[String]) -> Result<usize> {
+        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Validator, SyncMode::Auto, peers, None).await
+    }
+
     /// Starts a node that validates as soon as the chain's set names it, and follows until then.
     pub async fn add_candidate(&mut self, name: &str) -> Result<usize> {
         let peers = self.peers_by_default();
@@ -270,7 +307,7 @@ impl Devnet {
             &mut self.ports,
             &binary()?,
         )?;
-        let node = node.at(host);
+        let node = with_options(node.at(host), &self.options);
         ensure!(!node.has_data(), "{} already has data: choose another name", node.dir().display());
         self.nodes.push(node);
         self.configure(index, mode, peers, waypoint)?;
@@ -397,4 +434,15 @@ impl Devnet {
         let dir = self.keep_directory();
         bail!("{}; logs are in {}", failed.join("; "), dir.display());
     }
+}
+
+/// The node with what the options say of it alone.
+fn with_options(mut node: Node, options: &DevnetOptions) -> Node {
+    if let Some(own) = options.nodes.get(node.name()) {
+        node.set_overrides(own.overrides.clone());
+        if let Some(program) = &own.program {
+            node.set_program(program.clone());
+        }
+    }
+    node
 }

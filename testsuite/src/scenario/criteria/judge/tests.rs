@@ -1,0 +1,159 @@
+use std::path::Path;
+
+use super::*;
+use crate::report::{CatchUp, Series};
+
+/// One criterion of a scenario of two validators and a fullnode `late`, with one phase `main`.
+fn scenario(criterion: &str) -> Scenario {
+    let text = format!(
+        "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, joins: 5s }}]\n\
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1 }}]\ncriteria:\n- {criterion}\n"
+    );
+    Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn series(points: &[(u64, f64)]) -> Series {
+    Series { unit: String::new(), points: points.to_vec() }
+}
+
+fn node(name: &str, head: &[(u64, f64)], age: &[(u64, f64)], memory: &[(u64, f64)]) -> NodeSeries {
+    NodeSeries {
+        name: name.to_owned(),
+        role: "validator".to_owned(),
+        head: series(head),
+        head_age: series(age),
+        cpu: series(&[]),
+        memory: series(memory),
+        disk: series(&[]),
+        stages: Vec::new(),
+        peers: Vec::new(),
+        unanswered: 0,
+    }
+}
+
+/// Heads stand from 2 s to 7 s; one validator is slow and large.
+fn report() -> RunReport {
+    let curve =
+        |seconds| CatchUp { node: "late".to_owned(), mode: "auto".to_owned(), seconds, behind: series(&[]) };
+    RunReport {
+        seconds: 10.0,
+        nodes: vec![
+            node("validator-0", &[(0, 1.0), (2_000, 5.0), (7_000, 6.0)], &[(0, 0.5), (1, 9.0)], &[(0, 90.0)]),
+            node("validator-1", &[(1_000, 4.0), (9_000, 8.0)], &[(0, 0.1)], &[(0, 300.0), (1, 100.0)]),
+        ],
+        catch_up: vec![curve(Some(2.0)), curve(Some(4.0))],
+        ..RunReport::default()
+    }
+}
+
+fn findings() -> Findings {
+    let quantiles = Quantiles { p50: 100.0, p90: 200.0, p95: 300.0, p99: 900.0, max: 5_000.0 };
+    let phase = PhaseTotals {
+        name: "main".to_owned(),
+        accepted: 10,
+        committed: 10,
+        committed_per_second: 42.0,
+        commit_ms: Some(quantiles),
+        read_ms: Some(Quantiles { p50: 9.0, ..quantiles }),
+        ..PhaseTotals::default()
+    };
+    let all = |value: u64| {
+        ["validator-0", "validator-1", "late"].map(|name| (name.to_owned(), value)).into_iter().collect()
+    };
+    Findings {
+        phases: vec![phase],
+        compared_at: Some(9),
+        history: all(40),
+        epochs: all(2),
+        ..Findings::default()
+    }
+}
+
+fn passes(criterion: &str, report: &RunReport, findings: &Findings) -> bool {
+    let results = judge(&scenario(criterion), report, findings);
+    let [result] = &results[..] else { panic!("{results:?}") };
+    assert!(!result.measured.is_empty() && !result.wanted.is_empty(), "{result:?}");
+    result.passed
+}
+
+/// Goal: each criterion holds at its limit, and not beyond it.
+#[test]
+fn each_criterion_has_its_limit() {
+    let (report, findings) = (report(), findings());
+    for (criterion, passed) in [
+        ("{ throughput: { phase: main, at_least: 42 } }", true),
+        ("{ throughput: { phase: main, at_least: 42.1 } }", false),
+        ("{ commit: { phase: main, percentile: p99, at_most: 900ms } }", true),
+        ("{ commit: { phase: main, percentile: p99, at_most: 899ms } }", false),
+        ("{ commit: { phase: main, percentile: max, at_most: 900ms } }", false),
+        ("{ follow: { phase: main, percentile: p50, at_most: 1h } }", false),
+        ("{ read: { phase: main, percentile: p50, at_most: 10ms } }", true),
+        ("{ read: { phase: main, percentile: p99, at_most: 10ms } }", false),
+        ("load_complete", true),
+        ("{ catch_up: { nodes: [late], at_most: 4s } }", true),
+        ("{ catch_up: { nodes: [late], at_most: 3s } }", false),
+        ("{ catch_up: { nodes: [validator-0], at_most: 1h } }", false),
+        ("{ head_age: { nodes: [validators], at_most: 9s } }", true),
+        ("{ head_age: { nodes: [validators], at_most: 8s } }", false),
+        ("{ head_age: { nodes: [validators], at_most: 1s, percent: 50 } }", true),
+        ("{ head_age: { at_most: 1h } }", false),
+        ("{ no_progress: { at_most: 5s } }", true),
+        ("{ no_progress: { at_most: 4s } }", false),
+        ("{ memory: { nodes: [validators], mib_max: 300 } }", true),
+        ("{ memory: { nodes: [validators], mib_max: 299 } }", false),
+        ("{ history: { nodes: [all], from_at_most: 40, from_at_least: 40 } }", true),
+        ("{ history: { nodes: [all], from_at_most: 39 } }", false),
+        ("{ history: { nodes: [late], from_at_least: 41 } }", false),
+        ("{ epoch: { at_least: 2 } }", true),
+        ("{ epoch: { at_least: 3 } }", false),
+        ("equal_roots", true),
+        ("nobody_honest_blamed", true),
+        ("no_alarm", true),
+    ] {
+        assert_eq!(passes(criterion, &report, &findings), passed, "{criterion}");
+    }
+}
+
+/// Goal: what was not measured is not met, whatever the limit.
+#[test]
+fn what_was_not_measured_fails() {
+    let (report, findings) = (RunReport::default(), Findings::default());
+    for criterion in [
+        "{ throughput: { phase: main, at_least: 0.1 } }",
+        "{ commit: { phase: main, percentile: p50, at_most: 1h } }",
+        "load_complete",
+        "{ catch_up: { nodes: [late], at_most: 1h } }",
+        "{ head_age: { at_most: 1h } }",
+        "{ no_progress: { at_most: 1h } }",
+        "{ memory: { mib_max: 100000 } }",
+        "{ history: { nodes: [all], from_at_least: 1 } }",
+        "{ epoch: { at_least: 0 } }",
+        "equal_roots",
+    ] {
+        assert!(!passes(criterion, &report, &findings), "{criterion}");
+    }
+}
+
+#[test]
+fn what_was_found_is_told() {
+    let mut findings = findings();
+    findings.apart = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+    findings.blamed = vec!["one banned two: lied".to_owned()];
+    findings.alarms = vec!["one: batch 9".to_owned()];
+    (findings.phases[0].committed, findings.phases[0].is_limited_by_generators) = (9, true);
+    findings.epochs.insert("late".to_owned(), 3);
+    let mut report = report();
+    report.catch_up[1].seconds = None;
+    for (criterion, said) in [
+        ("equal_roots", "a; b; c; and 1 more"),
+        ("nobody_honest_blamed", "one banned two: lied"),
+        ("no_alarm", "one: batch 9"),
+        ("load_complete", "9 of 10 committed"),
+        ("{ throughput: { phase: main, at_least: 43 } }", "the generators"),
+        ("{ epoch: { at_least: 1 } }", "late is in 3"),
+        ("{ catch_up: { nodes: [late], at_most: 1h } }", "late did not reach the head"),
+    ] {
+        let result = &judge(&scenario(criterion), &report, &findings)[0];
+        assert!(!result.passed && result.measured.contains(said), "{result:?}");
+    }
+}

@@ -1,0 +1,290 @@
+//! [`Criterion`]: what must hold for a scenario to pass, judged by pure functions over what a run measured.
+//!
+//! ```text
+//!  RunReport (series of nodes and load, catch-up curves) ─┐
+//!  Findings (audits at the end: roots, blame, alarms) ────┴─▶ judge ─▶ one CriterionResult for each criterion
+//! ```
+//!
+//! Invariant: what was not measured is not met. A phase without a figure, a node without a sample, and a name that nobody has
+//! fail their criterion, and the result says so.
+
+mod judge;
+
+use std::{collections::BTreeMap, fmt};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use judge::judge;
+
+use super::{names, span::Span};
+
+/// What must hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Criterion {
+    /// Committed transactions per second of a phase, from the first due time to the last commit; of a search the rate that it found.
+    Throughput {
+        /// The phase.
+        phase: String,
+        /// Transactions per second.
+        at_least: f64,
+    },
+    /// A percentile of the commit latency of a phase, from when transactions were due.
+    Commit {
+        /// The phase.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
+    },
+    /// As `commit`, until the phase's follower showed the batch.
+    Follow {
+        /// The phase.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
+    },
+    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read.
+    Read {
+        /// The phase; it has `reads_per_second`.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
+    },
+    /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
+    LoadComplete,
+    /// Nodes that joined or came back were within two batches of the highest head in time, each time.
+    CatchUp {
+        /// Names of nodes or groups.
+        nodes: Vec<String>,
+        /// The limit.
+        at_most: Span,
+    },
+    /// The age of the last batch, of each sample of each node that answered.
+    HeadAge {
+        /// Names of nodes or groups.
+        #[serde(default = "everybody")]
+        nodes: Vec<String>,
+        /// The limit.
+        at_most: Span,
+        /// Share of the samples that must keep it, above 0 and at most 100.
+        #[serde(default = "hundred")]
+        percent: f64,
+    },
+    /// The longest time in which no node showed a new batch.
+    NoProgress {
+        /// The limit.
+        at_most: Span,
+    },
+    /// The most memory that a node's process took.
+    Memory {
+        /// Names of nodes or groups.
+        #[serde(default = "everybody")]
+        nodes: Vec<String>,
+        /// The limit.
+        mib_max: f64,
+    },
+    /// The first batch whose transactions a node still has.
+    History {
+        /// Names of nodes or groups.
+        nodes: Vec<String>,
+        /// The node keeps no less.
+        #[serde(default)]
+        from_at_most: Option<u64>,
+        /// The node keeps no more.
+        #[serde(default)]
+        from_at_least: Option<u64>,
+    },
+    /// All nodes are in one epoch at the end, at least this one.
+    Epoch {
+        /// Its number.
+        at_least: u64,
+    },
+    /// All nodes have the same state at the end, at a batch that all reached.
+    EqualRoots,
+    /// No honest node banned another honest one, or paused one that neither was busy nor met by a fault.
+    NobodyHonestBlamed,
+    /// No node raised an alarm: no audit found a certified batch that execution does not give.
+    NoAlarm,
+}
+
+/// A share of all samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Percentile {
+    /// Half of all are faster.
+    P50,
+    /// 90 %.
+    P90,
+    /// 95 %.
+    P95,
+    /// 99 %.
+    P99,
+    /// The slowest.
+    Max,
+}
+
+/// A latency's percentiles, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Quantiles {
+    /// Half of all are faster.
+    pub p50: f64,
+    /// 90 %.
+    pub p90: f64,
+    /// 95 %.
+    pub p95: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+impl Quantiles {
+    /// The larger value of each percentile.
+    pub(super) fn worse(self, other: Quantiles) -> Quantiles {
+        Quantiles {
+            p50: self.p50.max(other.p50),
+            p90: self.p90.max(other.p90),
+            p95: self.p95.max(other.p95),
+            p99: self.p99.max(other.p99),
+            max: self.max.max(other.max),
+        }
+    }
+
+    fn of(&self, percentile: Percentile) -> f64 {
+        match percentile {
+            Percentile::P50 => self.p50,
+            Percentile::P90 => self.p90,
+            Percentile::P95 => self.p95,
+            Percentile::P99 => self.p99,
+            Percentile::Max => self.max,
+        }
+    }
+}
+
+/// What became of a phase.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PhaseTotals {
+    /// Its name.
+    pub name: String,
+    /// Transactions that nodes took.
+    pub accepted: u64,
+    /// Transactions that no node took.
+    pub given_up: u64,
+    /// Transactions in batches.
+    pub committed: u64,
+    /// Per second.
+    pub committed_per_second: f64,
+    /// Receipts, balances and places in batches that are not as they must be.
+    pub wrong: u64,
+    /// None if nothing was committed.
+    pub commit_ms: Option<Quantiles>,
+    /// None without a follower.
+    pub follow_ms: Option<Quantiles>,
+    /// The slowest of all nodes that were read, each percentile by itself; none without reads.
+    pub read_ms: Option<Quantiles>,
+    /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
+    pub is_limited_by_generators: bool,
+}
+
+/// What an audit at the end of a run found, and what was watched for all its time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// The phases that ended.
+    pub phases: Vec<PhaseTotals>,
+    /// The batch at which all states were compared; none if some node did not reach it.
+    pub compared_at: Option<u64>,
+    /// Nodes whose state differs from the first validator's there, and nodes that did not reach it.
+    pub apart: Vec<String>,
+    /// What honest nodes held against honest ones, in words.
+    pub blamed: Vec<String>,
+    /// Alarms, in words.
+    pub alarms: Vec<String>,
+    /// The first batch whose transactions a node answers for, by its name.
+    pub history: BTreeMap<String, u64>,
+    /// The epoch of each node that answered at the end, by its name.
+    pub epochs: BTreeMap<String, u64>,
+}
+
+impl Criterion {
+    /// The name that a report and the exit message tell: of the criterion, and of what it is about.
+    pub fn name(&self) -> String {
+        let key = self.key();
+        match self {
+            Criterion::Throughput { phase, .. } => format!("{key} of {phase}"),
+            Criterion::Commit { phase, percentile, .. }
+            | Criterion::Follow { phase, percentile, .. }
+            | Criterion::Read { phase, percentile, .. } => format!("{key} {percentile} of {phase}"),
+            _ if self.nodes().is_empty() => key.to_owned(),
+            _ => format!("{key} of {}", self.nodes().join(", ")),
+        }
+    }
+
+    /// Its name in the file.
+    pub(super) fn key(&self) -> &'static str {
+        match self {
+            Criterion::Throughput { .. } => "throughput",
+            Criterion::Commit { .. } => "commit",
+            Criterion::Follow { .. } => "follow",
+            Criterion::Read { .. } => "read",
+            Criterion::LoadComplete => "load_complete",
+            Criterion::CatchUp { .. } => "catch_up",
+            Criterion::HeadAge { .. } => "head_age",
+            Criterion::NoProgress { .. } => "no_progress",
+            Criterion::Memory { .. } => "memory",
+            Criterion::History { .. } => "history",
+            Criterion::Epoch { .. } => "epoch",
+            Criterion::EqualRoots => "equal_roots",
+            Criterion::NobodyHonestBlamed => "nobody_honest_blamed",
+            Criterion::NoAlarm => "no_alarm",
+        }
+    }
+
+    /// The phase that it is about, if it is about one.
+    pub(super) fn phase(&self) -> Option<&str> {
+        match self {
+            Criterion::Throughput { phase, .. }
+            | Criterion::Commit { phase, .. }
+            | Criterion::Follow { phase, .. }
+            | Criterion::Read { phase, .. } => Some(phase),
+            _ => None,
+        }
+    }
+
+    /// The names of nodes that it is written with.
+    pub(super) fn nodes(&self) -> &[String] {
+        match self {
+            Criterion::CatchUp { nodes, .. }
+            | Criterion::HeadAge { nodes, .. }
+            | Criterion::Memory { nodes, .. }
+            | Criterion::History { nodes, .. } => nodes,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for Percentile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Percentile::P50 => "p50",
+            Percentile::P90 => "p90",
+            Percentile::P95 => "p95",
+            Percentile::P99 => "p99",
+            Percentile::Max => "max",
+        })
+    }
+}
+
+fn everybody() -> Vec<String> {
+    vec![names::ALL.to_owned()]
+}
+
+fn hundred() -> f64 {
+    100.0
+}

@@ -1,0 +1,113 @@
+//! [`Assault`]: attackers of the siege, as a process beside the nodes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::{
+    accounts::Account,
+    devnet::{Node, Process},
+    rpc::quantity,
+};
+
+/// The program that has the attacks.
+const PROGRAM: &str = "slipnet-simulation";
+/// Accounts that attackers have for themselves, behind those of the load.
+pub(super) const ACCOUNTS: u32 = 320;
+/// Time for signing floods beforehand.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// What attackers are told: nothing that is secret.
+pub(super) struct Aim<'a> {
+    pub(super) victim: &'a Node,
+    /// The node that the victim follows; liars take the truth from it.
+    pub(super) upstream: &'a Node,
+    /// The public key of the node that joins next.
+    pub(super) joiner: String,
+    pub(super) accounts: &'a [Account],
+}
+
+/// Running attackers; dropping them ends them.
+pub(super) struct Assault {
+    process: Process,
+    /// Entries of `network.peers` of those that listen.
+    pub(super) servers: Vec<String>,
+}
+
+impl Assault {
+    /// Starts the attackers and waits until their attack goes on. Files go into the directory, under the attack's name and `tag`.
+    ///
+    /// # Errors
+    /// If there is no such attack, or its process ends.
+    pub(super) async fn start(name: &str, tag: &str, aim: Aim<'_>, dir: &Path) -> Result<Assault> {
+        let program = program()?;
+        let file = dir.join(format!("attack-{name}-{tag}.json"));
+        let log = file.with_extension("log");
+        let target = target(&aim).await?;
+        fs::write(&file, target.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+        let file = file.to_str().context("the directory's name is not valid UTF-8")?;
+        let arguments = ["campaign-child", "siege-attacker", "--name", name, "--target", file];
+        let mut process = Process::spawn(&program, &arguments, log.clone())?;
+        let deadline = Instant::now() + READY_DEADLINE;
+        loop {
+            process.check_alive().with_context(|| format!("the attack {name}"))?;
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            // Only whole lines: the process may be writing one.
+            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            if let Some(servers) = whole.lines().find_map(|line| line.strip_prefix("ready ")) {
+                let servers = serde_json::from_str(servers)?;
+                return Ok(Assault { process, servers });
+            }
+            if Instant::now() > deadline {
+                bail!("the attackers of {name} were not ready in time; their log is {}", log.display());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Ends them.
+    ///
+    /// # Errors
+    /// If they had ended by themselves: then the scenario lacked its attack.
+    pub(super) fn end(mut self) -> Result<()> {
+        self.process.check_alive().context("the attackers ended by themselves")
+    }
+}
+
+/// The program of the attackers, which cargo puts beside this one; a test's own program lies one directory deeper.
+fn program() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("this program's path is unknown")?;
+    let mut places = this.ancestors().skip(1).take(2).map(|dir| dir.join(PROGRAM));
+    places.find(|path| path.is_file()).with_context(|| {
+        format!(
+            "the program {PROGRAM}, which has the attackers, is not beside {}: `./x build` makes it",
+            this.display()
+        )
+    })
+}
+
+/// The file that the attackers read; see the siege's `Target`.
+async fn target(aim: &Aim<'_>) -> Result<Value> {
+    let rpc = aim.victim.rpc();
+    let chain_id = quantity(&rpc.call("eth_chainId", json!([])).await?)?;
+    let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
+    let head = quantity(&block["number"])?;
+    let keys: Vec<String> = aim.accounts.iter().map(Account::key_hex).collect();
+    Ok(json!({
+        "api": rpc.url().trim_start_matches("http://"),
+        "peer": aim.victim.peer_address(),
+        "upstream": aim.upstream.peer_address(),
+        "joiner": aim.joiner,
+        "chain_id": chain_id,
+        "base_fee_wei": quantity(&block["baseFeePerGas"])?,
+        "accounts": keys,
+        "heavy_batch": head,
+        "head": head,
+    }))
+}

@@ -1,0 +1,145 @@
+//! [`Watch`]: what nodes hold against each other, and their alarms, seen all the time.
+//!
+//! A ban is blame. So is a pause, unless a fault ever met one of the two, or the other one said that it is busy: whoever was killed
+//! failed in truth.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use crate::{devnet::Node, rpc::Rpc};
+
+const POLL: Duration = Duration::from_millis(500);
+
+/// What is known of the honest nodes.
+#[derive(Default)]
+struct Known {
+    /// Names by public keys.
+    names: BTreeMap<String, String>,
+    nodes: Vec<(String, Rpc)>,
+    /// Nodes that a fault met, or that joined.
+    excused: BTreeSet<String>,
+    /// The counts of failures of the last look, by who counts and whom.
+    failures: BTreeMap<(String, String), u64>,
+    blamed: BTreeSet<String>,
+    alarms: BTreeSet<String>,
+}
+
+/// Looks at honest nodes until it is ended or dropped.
+pub(super) struct Watch {
+    known: Arc<Mutex<Known>>,
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Begins to look, at nobody yet.
+    pub(super) fn start() -> Watch {
+        let known = Arc::<Mutex<Known>>::default();
+        let shared = known.clone();
+        let task = tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(POLL);
+            loop {
+                ticks.tick().await;
+                let nodes = shared.lock().nodes.clone();
+                for (name, rpc) in nodes {
+                    // A node that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
+                    if let Ok(status) = rpc.page("/v1/status").await {
+                        shared.lock().look(&name, &status);
+                    }
+                }
+            }
+        });
+        Watch { known, task }
+    }
+
+    /// Looks at one more node from now on.
+    pub(super) fn add(&self, node: &Node) {
+        let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();
+        let mut known = self.known.lock();
+        known.names.insert(id, node.name().to_owned());
+        known.nodes.push((node.name().to_owned(), node.rpc().clone()));
+    }
+
+    /// A fault meets this node: that others pause it, or it others, is no blame.
+    pub(super) fn excuse(&self, name: &str) {
+        self.known.lock().excused.insert(name.to_owned());
+    }
+
+    /// What was seen: blame, and alarms, each once.
+    pub(super) fn end(self) -> (Vec<String>, Vec<String>) {
+        self.task.abort();
+        let known = self.known.lock();
+        (known.blamed.iter().cloned().collect(), known.alarms.iter().cloned().collect())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Known {
+    fn look(&mut self, name: &str, status: &Value) {
+        if let Some(alarm) = status["sync"]["alarm"].as_str() {
+            self.alarms.insert(format!("{name}: {alarm}"));
+        }
+        for peer in status["sync"]["peers"].as_array().into_iter().flatten() {
+            let id = peer["id"].as_str().unwrap_or_default();
+            let Some(other) = self.names.get(id).cloned() else { continue };
+            let reason = peer["last_reason"].as_str().unwrap_or("no reason");
+            if peer["banned"] == true {
+                self.blamed.insert(format!("{name} banned {other}: {reason}"));
+                continue;
+            }
+            let count = peer["failures"].as_u64().unwrap_or_default();
+            let before = self.failures.insert((name.to_owned(), id.to_owned()), count);
+            let failed_anew = before.is_some_and(|before| count > before);
+            let pauses = peer["pause_ms"].as_u64().unwrap_or_default() > 0;
+            let is_busy = reason.to_ascii_lowercase().contains("busy");
+            let is_excused = self.excused.contains(name) || self.excused.contains(&other);
+            if failed_anew && pauses && !is_busy && !is_excused {
+                self.blamed.insert(format!("{name} paused {other}: {reason}"));
+            }
+        }
+        for peer in status["configured_peers"].as_array().into_iter().flatten() {
+            let id = peer["peer"].as_str().unwrap_or_default().split('@').next().unwrap_or_default();
+            if let Some(other) = self.names.get(id).filter(|_| peer["state"] == "banned") {
+                self.blamed.insert(format!("{name} keeps {other} out"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Goal: bans and new pauses of the honest are blame; pauses of the busy, of strangers, and of those that a fault met are none.
+    #[test]
+    fn blame_is_told_from_work_and_from_faults() {
+        let mut known = Known { names: [("aa".to_owned(), "one".to_owned())].into(), ..Known::default() };
+        let look = |known: &mut Known, id: &str, banned: bool, failures: u64, reason: &str| {
+            let peer = json!({ "id": id, "banned": banned, "failures": failures, "pause_ms": 9, "last_reason": reason });
+            known.look("two", &json!({ "sync": { "peers": [peer] } }));
+            std::mem::take(&mut known.blamed).into_iter().collect::<Vec<_>>()
+        };
+        assert!(look(&mut known, "aa", false, 3, "late").is_empty(), "it was so before");
+        assert!(look(&mut known, "aa", false, 4, "busy: no time").is_empty());
+        assert_eq!(look(&mut known, "aa", false, 5, "late"), ["two paused one: late"]);
+        assert!(look(&mut known, "bb", true, 9, "lied").is_empty(), "a liar may be banned");
+        known.excused.insert("one".to_owned());
+        assert!(look(&mut known, "aa", false, 6, "late").is_empty());
+        assert_eq!(look(&mut known, "aa", true, 6, "lied"), ["two banned one: lied"]);
+        known.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }));
+        assert_eq!(known.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
+    }
+}

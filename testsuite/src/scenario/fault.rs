@@ -1,0 +1,151 @@
+//! [`Fault`]: what goes wrong, when, and for how long.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{model::LinkShape, span::Span};
+
+/// What goes wrong, or what an operator does. Either `at` or `between` says when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// When, after the scenario's clock starts.
+    #[serde(default)]
+    pub at: Option<Span>,
+    /// From and to: the seed draws when.
+    #[serde(default)]
+    pub between: Option<[Span; 2]>,
+    /// How often within `between`, 1 to 100.
+    #[serde(default = "once")]
+    pub times: u32,
+    /// How long: a killed node starts again, a paused one goes on, a link is as before. Without it nothing ends it.
+    #[serde(default, rename = "for")]
+    pub lasts: Option<Span>,
+    /// What happens.
+    pub what: What,
+}
+
+/// The kinds of faults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum What {
+    /// `kill -9`; it starts again at the end.
+    Kill(Target),
+    /// SIGSTOP; SIGCONT at the end.
+    Pause(Target),
+    /// A polite stop; it starts again at the end, or at once.
+    Restart(Target),
+    /// `kill -9`, and its data is removed; it starts again at the end, or at once. A validator also forgets what it voted for.
+    Wipe(Target),
+    /// A polite stop, one bit of its database flipped, and a start. The seed draws the bit.
+    BitFlip(Target),
+    /// Its disk (`disk_mib`) is filled up; at the end there is room again, and it starts if it ended.
+    FullDisk(Target),
+    /// A polite stop, and a start with another program.
+    Upgrade {
+        /// Whom.
+        who: Target,
+        /// `current`, or a name that `--program NAME=PATH` gives.
+        to: String,
+    },
+    /// The links between two sets of nodes change their shape.
+    Link {
+        /// Names of nodes or groups.
+        between: [Vec<String>; 2],
+        /// How datagrams travel meanwhile.
+        shape: LinkShape,
+    },
+    /// No datagram passes between two sets of nodes.
+    Partition {
+        /// Names of nodes or groups.
+        between: [Vec<String>; 2],
+    },
+    /// Attackers of the siege; `slipnet campaign siege --list` tells them.
+    Attack {
+        /// The attack.
+        name: String,
+        /// Whom they attack.
+        victim: String,
+    },
+    /// This node exports its newest snapshot into the archive `{dir}/archive`, which `sync.archives` of others can name.
+    ExportSnapshot(String),
+    /// The owner adds a candidate to the validators, by a transaction.
+    AddValidator(String),
+    /// The owner removes a validator, by a transaction.
+    RemoveValidator(String),
+}
+
+/// Which nodes a fault hits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Target {
+    /// All of these at once: names of nodes or groups; `primary` is whoever is it then.
+    Nodes(Vec<String>),
+    /// These one after another; `for` counts for each.
+    Rolling {
+        /// Names of nodes or groups.
+        nodes: Vec<String>,
+        /// From one to the next.
+        every: Span,
+    },
+    /// One that the seed draws: the name of a group, or of several nodes.
+    OneOf(Vec<String>),
+}
+
+impl Target {
+    /// The names that it is written with.
+    pub(super) fn names(&self) -> &[String] {
+        match self {
+            Target::Nodes(names) | Target::OneOf(names) | Target::Rolling { nodes: names, .. } => names,
+        }
+    }
+}
+
+impl What {
+    /// Its name in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            What::Kill(_) => "kill",
+            What::Pause(_) => "pause",
+            What::Restart(_) => "restart",
+            What::Wipe(_) => "wipe",
+            What::BitFlip(_) => "bit_flip",
+            What::FullDisk(_) => "full_disk",
+            What::Upgrade { .. } => "upgrade",
+            What::Link { .. } => "link",
+            What::Partition { .. } => "partition",
+            What::Attack { .. } => "attack",
+            What::ExportSnapshot(_) => "export_snapshot",
+            What::AddValidator(_) => "add_validator",
+            What::RemoveValidator(_) => "remove_validator",
+        }
+    }
+
+    /// Whom it hits, if it hits nodes.
+    pub(super) fn target(&self) -> Option<&Target> {
+        match self {
+            What::Kill(target)
+            | What::Pause(target)
+            | What::Restart(target)
+            | What::Wipe(target)
+            | What::BitFlip(target)
+            | What::FullDisk(target)
+            | What::Upgrade { who: target, .. } => Some(target),
+            What::Link { .. }
+            | What::Partition { .. }
+            | What::Attack { .. }
+            | What::ExportSnapshot(_)
+            | What::AddValidator(_)
+            | What::RemoveValidator(_) => None,
+        }
+    }
+
+    /// Whether it needs relays between the nodes.
+    pub(super) fn needs_relays(&self) -> bool {
+        matches!(self, What::Link { .. } | What::Partition { .. })
+    }
+}
+
+fn once() -> u32 {
+    1
+}
