@@ -95,6 +95,9 @@ type Number = (&'static str, Better, f64);
 /// The numbers of a run by their names.
 type Measured = BTreeMap<String, Number>;
 
+/// A figure of a node, if it was measured.
+type OfNode = fn(&NodeSeries) -> Option<f64>;
+
 /// What of a run is compared. Nodes of one role are taken together by the worst of them: a fleet is as good as that.
 fn measured(run: &RunReport) -> Measured {
     let mut all = Measured::new();
@@ -108,7 +111,7 @@ fn measured(run: &RunReport) -> Measured {
             all.extend(series.median().map(|value| (format!("{name}.{kind}"), (unit, better, value))));
         }
     }
-    let of_node: [(&str, &'static str, fn(&NodeSeries) -> Option<f64>); 3] = [
+    let of_node: [(&str, &'static str, OfNode); 3] = [
         ("head_age_max", "s", |node| Series::max(&node.head_age)),
         ("memory_max", "MiB", |node| Series::max(&node.memory)),
         ("cpu", "cores", |node| Series::median(&node.cpu)),

@@ -312,7 +312,8 @@ impl Node {
         };
         for entry in entries {
             let path = entry?.path();
-            let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
             removed.with_context(|| format!("cannot remove {}", path.display()))?;
         }
         Ok(())

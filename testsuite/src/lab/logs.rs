@@ -92,13 +92,15 @@ pub(super) async fn show(mut logs: Vec<Log>, lines: usize, follow: bool) -> Resu
     for log in &mut logs {
         print(&log.end(lines)?)?;
     }
-    while follow {
+    if !follow {
+        return Ok(());
+    }
+    loop {
         tokio::time::sleep(POLL).await;
         for log in &mut logs {
             print(&log.added()?)?;
         }
     }
-    Ok(())
 }
 
 /// The last lines of a log.

@@ -115,7 +115,7 @@ fn question(read: usize, addresses: &[Address]) -> (&'static str, Value) {
 
 /// The way to a node.
 enum Line {
-    Http(Rpc),
+    Http(Box<Rpc>),
     Socket { host: String, socket: Option<Box<WebSocketStream<TcpStream>>>, id: u64 },
 }
 
@@ -123,7 +123,7 @@ impl Line {
     fn new(way: ReadWay, url: &str) -> Result<Line> {
         let rpc = Rpc::new(url)?;
         Ok(match way {
-            ReadWay::Http => Line::Http(rpc),
+            ReadWay::Http => Line::Http(Box::new(rpc)),
             ReadWay::WebSocket => {
                 let host = rpc.url().trim_start_matches("http://").to_owned();
                 Line::Socket { host, socket: None, id: 0 }

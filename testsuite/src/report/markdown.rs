@@ -132,7 +132,6 @@ fn number(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::report::run::tests::report;
 
     /// Goal: a reader finds the verdict first, then what the harness says of itself, then every series.

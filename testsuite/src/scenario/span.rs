@@ -67,7 +67,7 @@ impl fmt::Display for Span {
         let ms = self.ms();
         let (unit, size) = match ms {
             0 => ("s", 1_000),
-            _ => *UNITS.iter().find(|(_, size)| ms % size == 0).expect("one divides everything"),
+            _ => *UNITS.iter().find(|(_, size)| ms.is_multiple_of(*size)).expect("one divides everything"),
         };
         write!(f, "{}{unit}", ms / size)
     }

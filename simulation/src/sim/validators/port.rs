@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{super::explain::Kind, fault::Trouble, machine::Up, traitor::Traitor, world::World};
+use super::{super::explain, fault::Trouble, machine::Up, traitor::Traitor, world::World};
 
 /// What comes of a request; nothing of one that is lost.
 type Answer = oneshot::Sender<Result<Vec<u8>, NetworkError>>;
@@ -106,10 +106,13 @@ impl Port {
         }
         let said = requests.iter().map(|request| Ok(encode(request)?)).collect::<Result<Vec<_>>>()?;
         if said.is_empty() {
-            self.world
-                .tell(Kind::Lie, format_args!("machine {machine} keeps {about} back from machine {to}"));
+            self.world.tell(
+                explain::Kind::Lie,
+                format_args!("machine {machine} keeps {about} back from machine {to}"),
+            );
         } else if said != [payload] {
-            self.world.tell(Kind::Lie, format_args!("machine {machine} lies to machine {to} in {about}"));
+            self.world
+                .tell(explain::Kind::Lie, format_args!("machine {machine} lies to machine {to} in {about}"));
         }
         Ok(said)
     }
@@ -241,7 +244,7 @@ async fn answer_consensus(
             let shown = Traitor { key, seat: 0, domain, rng, troubles }.show(habit, response);
             let shown = encode(&shown).map_err(failed)?;
             if shown != answered {
-                world.tell(Kind::Lie, format_args!("machine {machine} shows a false outcome"));
+                world.tell(explain::Kind::Lie, format_args!("machine {machine} shows a false outcome"));
             }
             Ok(shown)
         }
