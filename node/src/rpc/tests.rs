@@ -199,7 +199,8 @@ pub(crate) fn context() -> RpcContext {
     RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
         chain: chain(),
-        forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), &[validator], None).unwrap(),
+        forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)
+            .unwrap(),
         pool: pool.clone(),
         transport,
         health: Arc::new(health),

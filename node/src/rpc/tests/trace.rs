@@ -8,7 +8,7 @@ use super::*;
 fn commit(context: &RpcContext, raws: &[Bytes]) {
     let store = &context.store;
     let parent = store.head().unwrap().header;
-    let transactions: Vec<_> = raws.iter().map(|raw| Transaction::decode(raw, CHAIN_ID).unwrap()).collect();
+    let transactions: Vec<_> = raws.iter().map(|raw| Transaction::decode(raw, &chain()).unwrap()).collect();
     let timestamp_ms = parent.timestamp_ms + 1_000;
     let basis = Basis { parent: &parent, epoch: parent.epoch, timestamp_ms, proposer: Address::ZERO };
     let outcome = execute(&store.view().unwrap(), &basis.env(&context.chain), &transactions).unwrap();
