@@ -268,8 +268,7 @@ impl Node {
         let (sender, decided) = mpsc::channel(64);
         let (key, set) = (validator_key(index), genesis.validator_set());
         let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
-        let forwarder =
-            Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, None).unwrap();
+        let forwarder = Forwarder::new(pool.clone(), &chain, transport.clone(), &members, None).unwrap();
         let (validator, mut driver) = Validator::new(
             config(),
             session(&ExecutorConfig::default(), genesis),

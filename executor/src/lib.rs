@@ -95,5 +95,5 @@ pub use seal::{Sealed, seal};
 pub use senders::Senders;
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};
 pub use simulate::{SimulateError, SimulatedBatch, SimulatedCall, Simulation, SimulationRules};
-pub use transaction::{Envelope, Transaction, TransactionError};
+pub use transaction::{Admission, Envelope, Transaction, TransactionError};
 pub use validators::{ValidatorsStorage, next_validators};

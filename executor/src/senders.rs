@@ -7,7 +7,7 @@
 use alloy_primitives::{Address, B256, keccak256};
 use quick_cache::sync::Cache;
 
-use crate::transaction::{Transaction, TransactionError};
+use crate::transaction::{Admission, Transaction, TransactionError};
 
 /// Transactions whose senders are kept: about 11 MiB, thirteen full batches or one full pool.
 const SENDERS_MAX: usize = 131_072;
@@ -27,11 +27,16 @@ impl Senders {
     ///
     /// # Errors
     /// As [`Transaction::decode`].
-    pub fn decode(&self, raw: &[u8], chain_id: u64) -> Result<Transaction, TransactionError> {
+    pub fn decode(
+        &self,
+        raw: &[u8],
+        admission: impl Into<Admission>,
+    ) -> Result<Transaction, TransactionError> {
+        let admission = admission.into();
         if let Some(sender) = self.get(&keccak256(raw)) {
-            return Transaction::decode_known(raw, chain_id, sender);
+            return Transaction::decode_known(raw, admission, sender);
         }
-        let transaction = Transaction::decode(raw, chain_id)?;
+        let transaction = Transaction::decode(raw, admission)?;
         self.keep(&transaction);
         Ok(transaction)
     }

@@ -229,6 +229,7 @@ fn genesis() -> Genesis {
             transaction_gas_max,
             base_fee_wei: 59,
             schedule: Schedule::default(),
+            unprotected_transactions: false,
         },
         timestamp_ms: 60,
         validators: BoundedVec::default(),

@@ -1,6 +1,6 @@
 //! Chains of transactions: what signs them, and what commits a batch of them.
 
-use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEnvelope};
+use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEnvelope, TxLegacy};
 use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Signature, TxKind};
 use k256::ecdsa::SigningKey;
@@ -53,6 +53,21 @@ impl Wallet {
             to,
             value: U256::from(value_wei),
             access_list: Default::default(),
+            input,
+        };
+        self.nonce += 1;
+        TxEnvelope::from(signed(transaction, &self.key)).encoded_2718()
+    }
+
+    /// The same as a legacy transaction that names no chain, as before EIP-155.
+    pub fn sign_unprotected(&mut self, to: TxKind, value_wei: u64, input: Bytes) -> Vec<u8> {
+        let transaction = TxLegacy {
+            chain_id: None,
+            nonce: self.nonce,
+            gas_price: FEE_WEI_MAX,
+            gas_limit: self.gas_limit,
+            to,
+            value: U256::from(value_wei),
             input,
         };
         self.nonce += 1;
@@ -120,7 +135,7 @@ mod tests {
         let to = TxKind::Call(Address::repeat_byte(7));
         let raw = (0..2).map(|_| wallet.sign(to, 5, Bytes::new())).collect();
         assert_eq!(wallet.nonce(), 2);
-        let transactions = decode_body(&Body::new(raw).unwrap(), genesis.chain.chain_id).unwrap();
+        let transactions = decode_body(&Body::new(raw).unwrap(), &genesis.chain).unwrap();
         let head = store.head().unwrap();
         let proposer = Address::ZERO;
         let basis = Basis { parent: &head.header, epoch: Epoch(0), timestamp_ms: 1_100, proposer };

@@ -52,6 +52,10 @@ pub struct ChainConfig {
     /// The forks after the genesis. No part of it, nor of its file: the node's configuration names them.
     #[serde(skip)]
     pub schedule: Schedule,
+    /// Whether legacy transactions without a chain id (from before EIP-155) are admitted. For good: no fork changes it. It stands in the
+    /// genesis and its file, but beside `chain`: see [`Genesis`](crate::Genesis).
+    #[serde(skip)]
+    pub unprotected_transactions: bool,
 }
 
 impl Default for ChainConfig {
@@ -63,6 +67,7 @@ impl Default for ChainConfig {
             transaction_gas_max: limits::TRANSACTION_GAS_MAX,
             base_fee_wei: 10_000_000,
             schedule: Schedule::default(),
+            unprotected_transactions: false,
         }
     }
 }

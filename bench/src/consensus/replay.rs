@@ -69,7 +69,7 @@ impl Stages {
         let mut stages = Stages::default();
         let mut clock = Lap(Instant::now());
         for transaction in transactions {
-            Transaction::decode(&transaction.raw, chain.chain_id)?;
+            Transaction::decode(&transaction.raw, chain)?;
         }
         stages.recover_s = clock.lap();
         let head = store.head()?;

@@ -128,7 +128,7 @@ fn read_hints(
     for number in first.through(last) {
         let header = store.header(number)?.context("a header")?;
         let body: Body = bodies.of(number)?.context("a body")?.open(BlobKind::Body)?;
-        let transactions = decode_body(&body, world.genesis.chain.chain_id)?;
+        let transactions = decode_body(&body, &world.genesis.chain)?;
         let blob = hints.of(number)?.context("hints")?;
         bytes += blob.len() as u64;
         let opened = open_hints(&blob, header.gas_used, header.proposer, &transactions)?;

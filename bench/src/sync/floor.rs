@@ -65,7 +65,7 @@ impl Loaded {
         let (begin, cpu_before) = (Instant::now(), cpu::of_this_process());
         let prepare = |batch: &Batch| -> Result<Vec<Transaction>> {
             let body: Body = batch.body.open(BlobKind::Body)?;
-            Ok(decode_body(&body, source.genesis.chain.chain_id)?)
+            Ok(decode_body(&body, &source.genesis.chain)?)
         };
         let mut batches = self.batches.iter().peekable();
         let mut next = batches.peek().map(|batch| prepare(batch));

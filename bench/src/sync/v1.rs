@@ -185,7 +185,7 @@ impl V1Follower {
         let begin = Instant::now();
         let RangeBatch { header, body: blob, .. } = batch;
         let body: Body = blob.as_ref().context("a body that was verified")?.open(BlobKind::Body)?;
-        let transactions = decode_body(&body, self.chain.chain_id)?;
+        let transactions = decode_body(&body, &self.chain)?;
         let head = self.store.head()?;
         let basis = Basis::of(&head.header, header);
         let outcome = execute(&self.store.view()?, &basis.env(&self.chain), &transactions)?;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use slipstream_executor::{Transaction, TransactionError};
+use slipstream_executor::{Admission, Transaction, TransactionError};
 use slipstream_network::PeerId;
 use slipstream_types::{batch::RawTransaction, keccak256};
 use tokio::{
@@ -241,7 +241,7 @@ impl Shared {
 /// Takes single transactions: what the threads share.
 pub(super) struct Taker {
     pub(super) pool: Pool,
-    pub(super) chain_id: u64,
+    pub(super) admission: Admission,
     pub(super) meter: Mutex<Meter<PeerId>>,
     pub(super) refused: Mutex<Memory>,
     /// What was new, on its way to others.
@@ -299,7 +299,7 @@ impl Taker {
             self.pool.count_refused(reason, 1);
             (Some(reason), JUNK)
         };
-        let unrecovered = match Transaction::decode_known(raw, self.chain_id, Default::default()) {
+        let unrecovered = match Transaction::decode_known(raw, self.admission, Default::default()) {
             Ok(transaction) => transaction,
             Err(error) => return junk(error),
         };
@@ -388,7 +388,8 @@ mod tests {
         let pool = Pool::new(Default::default(), genesis.chain.clone(), store(&genesis)).unwrap();
         let (queue, mut queued) = mpsc::channel(8);
         let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
-        let taker = Taker { pool: pool.clone(), chain_id: genesis.chain.chain_id, meter, refused, queue };
+        let admission = Admission::from(&genesis.chain);
+        let taker = Taker { pool: pool.clone(), admission, meter, refused, queue };
         let taker = Arc::new(taker);
         let intake = Intake::start(taker.clone(), 3).unwrap();
         let raw = RawTransaction::new(Account::new(0).transfer(0, 1).raw.to_vec()).unwrap();

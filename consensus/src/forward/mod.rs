@@ -26,7 +26,7 @@ mod verdicts;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use slipstream_executor::Transaction;
+use slipstream_executor::{Admission, Transaction};
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_types::{Failures, ValidatorSet};
 use tokio::{
@@ -65,7 +65,7 @@ type Item = (Transaction, Option<PeerId>);
 /// Takes transactions into the pool and forwards those that were new.
 pub struct Forwarder {
     pool: Pool,
-    chain_id: u64,
+    admission: Admission,
     transport: Arc<dyn Transport>,
     journal: Option<Arc<Journal>>,
     taker: Arc<Taker>,
@@ -91,18 +91,19 @@ impl Forwarder {
     /// If the system gives no threads.
     pub fn new(
         pool: Pool,
-        chain_id: u64,
+        admission: impl Into<Admission>,
         transport: Arc<dyn Transport>,
         validators: &[PeerId],
         journal: Option<Journal>,
     ) -> std::io::Result<Arc<Forwarder>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::with_threads(pool, chain_id, transport, validators, journal, (cores / 2).clamp(1, THREADS_MAX))
+        let threads = (cores / 2).clamp(1, THREADS_MAX);
+        Self::with_threads(pool, admission.into(), transport, validators, journal, threads)
     }
 
     fn with_threads(
         pool: Pool,
-        chain_id: u64,
+        admission: Admission,
         transport: Arc<dyn Transport>,
         validators: &[PeerId],
         journal: Option<Journal>,
@@ -110,13 +111,13 @@ impl Forwarder {
     ) -> std::io::Result<Arc<Forwarder>> {
         let (queue, queued) = mpsc::channel(QUEUE_MAX);
         let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
-        let taker = Arc::new(Taker { pool: pool.clone(), chain_id, meter, refused, queue });
+        let taker = Arc::new(Taker { pool: pool.clone(), admission, meter, refused, queue });
         let couriers = Couriers::new(transport.local(), validators);
         // Until a set is told, as many as a third of them makes it.
         let enough = usize::from(Failures::thirds(validators.len()).any) + 1;
         Ok(Arc::new(Forwarder {
             pool,
-            chain_id,
+            admission,
             transport,
             journal: journal.map(Arc::new),
             intake: Intake::start(taker.clone(), threads)?,

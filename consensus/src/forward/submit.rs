@@ -58,7 +58,7 @@ impl Forwarder {
         }
         let submitted = self.submit_unmetered(raw);
         // Who delegates asks for a recovery of each authority, too.
-        let parse = || Transaction::decode_known(raw, self.chain_id, Default::default());
+        let parse = || Transaction::decode_known(raw, self.admission, Default::default());
         let authorities = || parse().map_or(0, |transaction| transaction.authorizations() as i64);
         let cost = if submitted.is_ok() { 0 } else { charged + RECOVERY * authorities() };
         self.wallets.lock().settle(&address, charged, cost);
@@ -66,7 +66,7 @@ impl Forwarder {
     }
 
     fn submit_unmetered(&self, raw: &[u8]) -> Result<B256, SubmitError> {
-        let decoded = Transaction::decode(raw, self.chain_id);
+        let decoded = Transaction::decode(raw, self.admission);
         let transaction = decoded.inspect_err(|error| self.pool.count_refused(reason_of(error), 1))?;
         let hash = transaction.hash;
         // Before the pool takes it, which may drive out others that are acknowledged.
@@ -154,7 +154,7 @@ impl Forwarder {
         let Some(journal) = &self.journal else { return };
         let (mut taken, mut waiting, mut gone) = (0u64, Vec::new(), 0u64);
         for raw in journal.recovered() {
-            let Ok(transaction) = Transaction::decode(&raw, self.chain_id) else {
+            let Ok(transaction) = Transaction::decode(&raw, self.admission) else {
                 gone += 1;
                 continue;
             };

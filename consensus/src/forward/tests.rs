@@ -29,7 +29,7 @@ fn fullnode(
     let pool = Pool::new(Default::default(), genesis.chain.clone(), store(genesis)).unwrap();
     let members = [id(0)];
     let forwarder =
-        Forwarder::with_threads(pool, genesis.chain.chain_id, transport, &members, journal, 0).unwrap();
+        Forwarder::with_threads(pool, (&genesis.chain).into(), transport, &members, journal, 0).unwrap();
     endpoint.serve(forwarder.clone());
     (forwarder, endpoint)
 }
@@ -69,7 +69,7 @@ async fn transactions_reach_the_proposer() {
     let [near, far] = [1, 2].map(|index| {
         let (transport, endpoint) = join(&hub, id(index));
         let pool = Pool::new(Default::default(), genesis.chain.clone(), store(&genesis)).unwrap();
-        let forwarder = Forwarder::new(pool, genesis.chain.chain_id, transport, &[id(0)], None).unwrap();
+        let forwarder = Forwarder::new(pool, &genesis.chain, transport, &[id(0)], None).unwrap();
         tokio::spawn(forwarder.clone().run(shutdown.clone()));
         endpoint.serve(forwarder.clone());
         forwarder

@@ -183,7 +183,7 @@ impl Session {
     /// # Errors
     /// Those of [`decode_body`](crate::decode_body).
     pub fn decode(&self, body: &Body) -> Result<Vec<Transaction>, BodyError> {
-        body::decode_body_with(body, self.chain.chain_id, &self.senders)
+        body::decode_body_with(body, (&self.chain).into(), &self.senders)
     }
 
     /// Executes a batch on the state behind its parent. What was read ahead is used if the state covers what it was read from, and is

@@ -148,7 +148,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Seal
     let basis = Basis::of(&head.header, header);
     let env = basis.env(&genesis.chain);
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
-    let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
+    let transactions = decode_body(&body, &genesis.chain).unwrap();
     let counted = Counted { view, reads: Arc::default() };
     let Decoded { hints, conflicts, .. } = hints(given, sealed, other, &transactions).unwrap_or_default();
     let warm = Warm::complete(counted.clone(), Wanted::from(&hints)).unwrap();

@@ -6,7 +6,7 @@ use alloy_primitives::{B256, Bytes, keccak256};
 use parking_lot::Mutex;
 use slipstream_executor::{Senders as MetSenders, Transaction};
 use slipstream_storage::Store;
-use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, Receipts};
+use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, ChainConfig, Receipts};
 
 use super::{
     errors::RpcError,
@@ -119,12 +119,16 @@ impl Batch {
     }
 
     /// One transaction. Its sender is recovered once, however often it is asked for.
-    pub(crate) fn transaction(&self, index: usize, chain_id: u64) -> Result<Option<Transaction>, RpcError> {
+    pub(crate) fn transaction(
+        &self,
+        index: usize,
+        chain: &ChainConfig,
+    ) -> Result<Option<Transaction>, RpcError> {
         let Some(raw) = self.body()?.transactions.get(index) else { return Ok(None) };
         if let Some(sender) = self.senders.get(index) {
-            return Ok(Some(Transaction::decode_known(raw, chain_id, sender)?));
+            return Ok(Some(Transaction::decode_known(raw, chain, sender)?));
         }
-        let transaction = Transaction::decode(raw, chain_id)?;
+        let transaction = Transaction::decode(raw, chain)?;
         self.senders.keep(index, transaction.sender);
         Ok(Some(transaction))
     }

@@ -6,6 +6,7 @@ mod pool;
 mod shown;
 mod simulate;
 mod trace;
+mod unprotected;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -159,6 +160,11 @@ pub(super) struct Fixture(pub(super) Table);
 
 /// What the methods use, over such a chain.
 pub(crate) fn context() -> RpcContext {
+    context_under(chain())
+}
+
+/// The same under other rules.
+fn context_under(chain: ChainConfig) -> RpcContext {
     let validators = slipstream_testkit::keys([1]);
     let validator = validators[0].public();
     // CALLDATASIZE ISZERO PUSH1 8 JUMPI  PUSH0 PUSH0 REVERT  JUMPDEST PUSH1 42 PUSH0 MSTORE PUSH1 32 PUSH0 RETURN
@@ -174,7 +180,7 @@ pub(crate) fn context() -> RpcContext {
     let rich =
         GenesisAccount { balance: U256::from(10).pow(U256::from(18)), nonce: 1, ..GenesisAccount::default() };
     let genesis = Genesis {
-        chain: chain(),
+        chain: chain.clone(),
         timestamp_ms: 1_700_000_000_000,
         validators: slipstream_testkit::members(&validators, Address::ZERO),
         accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
@@ -183,12 +189,12 @@ pub(crate) fn context() -> RpcContext {
     let store = Store::memory(&StorageConfig::default());
     store.initialize(&genesis).unwrap();
     let transport: Arc<dyn Transport> = MemoryHub::new().join(validator, Arc::new(Nobody));
-    let pool = Pool::new(PoolConfig::default(), chain(), store.clone()).unwrap();
+    let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone()).unwrap();
     let follower = Follower::new(
         SyncConfig::default(),
         store.clone(),
         transport.clone(),
-        Arc::new(Session::new(&ExecutorConfig::default(), chain()).unwrap()),
+        Arc::new(Session::new(&ExecutorConfig::default(), chain.clone()).unwrap()),
         None,
         Duration::ZERO,
     );
@@ -198,8 +204,9 @@ pub(crate) fn context() -> RpcContext {
         HealthSource::new(rules, store.clone(), follower.unwrap(), None, transport.clone(), clock.clone());
     RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
-        chain: chain(),
-        forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), &[validator], None).unwrap(),
+        chain,
+        forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)
+            .unwrap(),
         pool: pool.clone(),
         transport,
         health: Arc::new(health),

@@ -81,7 +81,7 @@ pub(super) fn to_transaction(
     batch: &Batch,
     index: usize,
 ) -> Result<Option<RpcTransaction>, RpcError> {
-    let Some(decoded) = batch.transaction(index, chain.chain_id)? else { return Ok(None) };
+    let Some(decoded) = batch.transaction(index, chain)? else { return Ok(None) };
     Ok(Some(RpcTransaction {
         block_hash: Some(batch.hash),
         block_number: Some(batch.number().get()),
@@ -116,7 +116,7 @@ pub(super) fn to_receipt(
     index: usize,
 ) -> Result<Option<TransactionReceipt>, RpcError> {
     let Some(receipt) = batch.receipts()?.receipts.get(index) else { return Ok(None) };
-    let Some(decoded) = batch.transaction(index, chain.chain_id)? else { return Ok(None) };
+    let Some(decoded) = batch.transaction(index, chain)? else { return Ok(None) };
     let inner = ReceiptWithBloom {
         receipt: Receipt {
             status: Eip658Value::Eip658(receipt.success),

@@ -310,3 +310,21 @@ fn predeploys_are_added_to_a_genesis() {
     assert_eq!(add(&whole, &again).matches("stays as it was").count(), 4);
     assert_eq!(fs::read(&whole).unwrap(), fs::read(&again).unwrap());
 }
+
+/// Goal: a genesis file gets the rule, beside all that it has, and not twice.
+#[test]
+fn unprotected_transactions_are_admitted_by_a_genesis() {
+    let chain = Chain::new();
+    let (plain, lax, again) = (chain.path("genesis.json"), chain.path("lax.json"), chain.path("again.json"));
+    let admit = |from: &Path, to: &Path| {
+        printed(&["genesis", "unprotected", from.to_str().unwrap(), "--out", to.to_str().unwrap()], true)
+    };
+    let said = admit(&plain, &lax);
+    assert!(said.contains("another chain than that of"), "{said}");
+    let [mut before, after]: [Value; 2] =
+        [&plain, &lax].map(|path| serde_json::from_slice(&fs::read(path).unwrap()).unwrap());
+    before["unprotected_transactions"] = true.into();
+    assert_eq!(before, after);
+    assert!(admit(&lax, &again).contains("already"));
+    assert_eq!(fs::read(&lax).unwrap(), fs::read(&again).unwrap());
+}

@@ -179,7 +179,7 @@ impl Maker {
     fn append(&mut self, genesis: &Genesis, store: &Store, number: u64) -> Result<Made> {
         let body = self.body(number)?;
         let head = store.head()?;
-        let transactions = decode_body(&body, genesis.chain.chain_id)?;
+        let transactions = decode_body(&body, &genesis.chain)?;
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = PROPOSER;
         let epoch = epoch(BatchNumber::new(number));

@@ -164,8 +164,7 @@ impl Worker {
         let number = header.number;
         let blob = body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
-        let transactions =
-            decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
+        let transactions = decode_body(&body, &*self.chain).map_err(|error| unreadable(number, error))?;
         let mut overlay = Overlay::default();
         before.iter().for_each(|step| overlay.extend(&step.header, None, &step.delta));
         let state = State::on(base, &overlay).ok_or_else(|| gap(number))?;

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use alloy_primitives::{Bytes, TxKind};
 use slipstream_executor::{
-    Basis, ExecutorConfig, HintsMode, Session, Touched, decode_body, execute, next_validators, seal,
+    Admission, Basis, ExecutorConfig, HintsMode, Session, Touched, decode_body, execute, next_validators,
+    seal,
     validators::{add_call, remove_call},
 };
 use slipstream_network::{
@@ -50,12 +51,17 @@ impl Chain {
 
     /// As [`Chain::new`], on a genesis with that many accounts more.
     pub(crate) fn with_accounts(batches: u64, accounts: u64) -> Chain {
+        Self::under(ChainConfig::default(), batches, accounts)
+    }
+
+    /// As [`Chain::with_accounts`], under these rules.
+    pub(crate) fn under(rules: ChainConfig, batches: u64, accounts: u64) -> Chain {
         let keys = keys(Epoch(0));
         let wallet = Wallet::new(9, ChainConfig::default().chain_id, 500_000);
         let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
         let owner = wallet.address();
         let genesis = Genesis {
-            chain: ChainConfig::default(),
+            chain: rules,
             timestamp_ms: 1_700_000_000_000,
             validators: validators(&keys),
             accounts: (0..accounts)
@@ -159,6 +165,13 @@ impl Chain {
         self.append(Body::new(vec![raw]).unwrap(), None, Some(to));
     }
 
+    /// Appends one batch with a transaction that names no chain, as a quorum does that admits these, whatever the genesis says.
+    pub(crate) fn extend_unprotected(&mut self, to: Address) {
+        let raw = self.wallet.sign_unprotected(TxKind::Call(to), 1, Bytes::new());
+        let lax = ChainConfig { unprotected_transactions: true, ..self.genesis.chain.clone() };
+        self.append_admitting((&lax).into(), Body::new(vec![raw]).unwrap(), None, None);
+    }
+
     /// Appends one batch that changes few rows, and the same ones every time.
     pub(crate) fn extend_quietly(&mut self) {
         let raw = self.wallet.sign(TxKind::Call(self.wallet.address()), 1, Bytes::new());
@@ -171,8 +184,18 @@ impl Chain {
         usurpers: Option<ValidatorSet>,
         gift: Option<Address>,
     ) -> (slipstream_types::BatchHeader, Certificate) {
+        self.append_admitting((&self.genesis.chain).into(), body, usurpers, gift)
+    }
+
+    fn append_admitting(
+        &mut self,
+        admission: Admission,
+        body: Body,
+        usurpers: Option<ValidatorSet>,
+        gift: Option<Address>,
+    ) -> (slipstream_types::BatchHeader, Certificate) {
         let head = self.store.head().unwrap();
-        let transactions = decode_body(&body, self.genesis.chain.chain_id).unwrap();
+        let transactions = decode_body(&body, admission).unwrap();
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = self.genesis.validators[0].fee_recipient;
         let basis = Basis { parent: &head.header, epoch: self.epoch, timestamp_ms, proposer };
@@ -210,7 +233,7 @@ impl Chain {
         let blob = |kind| self.store.blob(kind, number).unwrap().unwrap();
         let [body, receipts, delta_blob] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta].map(blob);
         let transactions: Body = body.open(BlobKind::Body).unwrap();
-        let transactions = decode_body(&transactions, self.genesis.chain.chain_id).unwrap();
+        let transactions = decode_body(&transactions, &self.genesis.chain).unwrap();
         let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
         let header = self.store.header(number).unwrap().unwrap();
         let certificate = self.store.certificate(number).unwrap();

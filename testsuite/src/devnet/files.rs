@@ -20,6 +20,7 @@ use slipstream_types::{
     ChainConfig, Genesis, SecretKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
 };
 
+use super::DevnetOptions;
 use crate::{
     accounts::{Account, fee_recipient, node_key},
     manifest::Role,
@@ -108,15 +109,42 @@ fn funded(balance: U256) -> GenesisAccount {
     GenesisAccount { balance, ..GenesisAccount::default() }
 }
 
-/// Writes the genesis, with the contracts that tools expect if they are wanted, and gives it. A directory that already has one keeps it, with
-/// or without these contracts, and must mean the same chain otherwise.
-pub(crate) fn write_genesis(plain: Genesis, has_predeploys: bool, dir: &Path) -> Result<Genesis> {
+/// What makes a chain easier to try things on.
+#[derive(Clone, Copy)]
+pub(crate) struct Extras {
+    /// See [`DevnetOptions::predeploys`].
+    pub(crate) predeploys: bool,
+    /// See [`DevnetOptions::unprotected_transactions`].
+    pub(crate) unprotected_transactions: bool,
+}
+
+impl Extras {
+    pub(crate) fn of(options: &DevnetOptions) -> Extras {
+        let DevnetOptions { predeploys, unprotected_transactions, .. } = *options;
+        Extras { predeploys, unprotected_transactions }
+    }
+
+    fn all() -> impl Iterator<Item = Extras> {
+        [(true, true), (true, false), (false, true), (false, false)]
+            .into_iter()
+            .map(|(predeploys, unprotected_transactions)| Extras { predeploys, unprotected_transactions })
+    }
+
+    fn added_to(self, plain: &Genesis) -> Genesis {
+        let mut genesis = plain.clone();
+        genesis.chain.unprotected_transactions = self.unprotected_transactions;
+        if self.predeploys { genesis.with_predeploys() } else { genesis }
+    }
+}
+
+/// Writes the genesis with what is wanted of the extras, and gives it. A directory that already has one keeps it, with what of them it has, and
+/// must mean the same chain otherwise.
+pub(crate) fn write_genesis(plain: &Genesis, extras: Extras, dir: &Path) -> Result<Genesis> {
     plain.check().context("such a devnet has no valid genesis")?;
     let text = |genesis: &Genesis| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(genesis)? + "\n");
     let path = dir.join(GENESIS);
-    let whole = plain.clone().with_predeploys();
     if let Ok(stored) = fs::read_to_string(&path) {
-        for genesis in [plain, whole] {
+        for genesis in Extras::all().map(|extras| extras.added_to(plain)) {
             if stored == text(&genesis)? {
                 return Ok(genesis);
             }
@@ -126,7 +154,7 @@ pub(crate) fn write_genesis(plain: Genesis, has_predeploys: bool, dir: &Path) ->
             path.display()
         );
     }
-    let genesis = if has_predeploys { whole } else { plain };
+    let genesis = extras.added_to(plain);
     fs::write(&path, text(&genesis)?).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(genesis)
 }
@@ -224,16 +252,21 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
 mod tests {
     use super::*;
 
+    const EVERYTHING: Extras = Extras { predeploys: true, unprotected_transactions: true };
+    const NOTHING: Extras = Extras { predeploys: false, unprotected_transactions: false };
+
     #[test]
     fn the_seed_decides_the_chain_and_a_directory_belongs_to_one() {
         let dir = tempfile::tempdir().unwrap();
         let accounts = Account::derive_many("a", 3);
         let plain = |validators| genesis("a", validators, &accounts);
-        let first = write_genesis(plain(4), true, dir.path()).unwrap();
-        assert_eq!(write_genesis(plain(4), true, dir.path()).unwrap(), first);
+        let first = write_genesis(&plain(4), EVERYTHING, dir.path()).unwrap();
+        assert!(first.chain.unprotected_transactions);
         // Who asks for less, as an earlier slipnet did, gets the chain that is there; and the other way round.
-        assert_eq!(write_genesis(plain(4), false, dir.path()).unwrap(), first);
-        let error = write_genesis(plain(3), true, dir.path()).unwrap_err().to_string();
+        for extras in Extras::all() {
+            assert_eq!(write_genesis(&plain(4), extras, dir.path()).unwrap(), first);
+        }
+        let error = write_genesis(&plain(3), EVERYTHING, dir.path()).unwrap_err().to_string();
         assert!(error.contains("another --dir"), "{error}");
         let stored: Genesis =
             serde_json::from_str(&fs::read_to_string(dir.path().join(GENESIS)).unwrap()).unwrap();
@@ -244,8 +277,9 @@ mod tests {
             "accounts, the owner, the validators contract and four more"
         );
         let old = tempfile::tempdir().unwrap();
-        write_genesis(plain(4), false, old.path()).unwrap();
-        let kept = write_genesis(plain(4), true, old.path()).unwrap();
+        assert_eq!(write_genesis(&plain(4), NOTHING, old.path()).unwrap(), plain(4));
+        let kept = write_genesis(&plain(4), EVERYTHING, old.path()).unwrap();
+        assert!(!kept.chain.unprotected_transactions);
         assert_eq!(kept.accounts.len(), 3 + 1 + 2, "accounts, the owner, and two system contracts");
         stored.check().unwrap();
     }
@@ -285,7 +319,7 @@ mod tests {
     #[test]
     fn a_devnet_of_too_many_validators_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(write_genesis(genesis("a", 1_000, &[]), true, dir.path()).is_err());
+        assert!(write_genesis(&genesis("a", 1_000, &[]), EVERYTHING, dir.path()).is_err());
         assert!(!dir.path().join(GENESIS).exists());
     }
 }

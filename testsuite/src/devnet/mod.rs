@@ -52,6 +52,9 @@ pub struct DevnetOptions {
     pub accounts: u32,
     /// Whether the chain begins with the contracts that Ethereum's tools expect (`slipstream_types::predeploys`).
     pub predeploys: bool,
+    /// Whether the chain admits transactions that name no chain, from before EIP-155: those that deploy known contracts at their known
+    /// addresses are such ones.
+    pub unprotected_transactions: bool,
     /// All keys come from it.
     pub seed: String,
     /// The first port; when it is not given, nodes keep the ports that a directory says they had, and new ones get free ones.
@@ -101,6 +104,7 @@ impl Default for DevnetOptions {
             fullnodes: 0,
             accounts: 200,
             predeploys: true,
+            unprotected_transactions: true,
             seed: crate::accounts::DEFAULT_SEED.to_owned(),
             base_port: None,
             dir: None,
@@ -152,7 +156,7 @@ impl Devnet {
         let directory = Directory::open(&options)?;
         let accounts = Account::derive_many(&options.seed, options.accounts);
         let genesis = files::genesis(&options.seed, options.validators, &accounts);
-        let genesis = files::write_genesis(genesis, options.predeploys, &directory.path)?;
+        let genesis = files::write_genesis(&genesis, files::Extras::of(&options), &directory.path)?;
 
         let mut ports = ports::Ports::new(options.base_port);
         let mut nodes = Vec::new();

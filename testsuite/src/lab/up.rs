@@ -46,6 +46,9 @@ pub struct Up {
     /// Begin without the contracts that Ethereum's tools expect: a CREATE2 deployer, Multicall3, and that of EIP-4788.
     #[arg(long)]
     no_predeploys: bool,
+    /// Refuse transactions that name no chain (from before EIP-155), as chains do by default.
+    #[arg(long)]
+    no_unprotected_transactions: bool,
     /// All keys come from this text.
     #[arg(long, default_value = DEFAULT_SEED)]
     seed: String,
@@ -98,6 +101,7 @@ impl Up {
                 fullnodes: self.fullnodes,
                 accounts: self.accounts,
                 predeploys: !self.no_predeploys,
+                unprotected_transactions: !self.no_unprotected_transactions,
                 seed: self.seed,
                 base_port: self.base_port,
                 dir: self.dir,

@@ -78,7 +78,7 @@ pub fn write(target: Target, plan: &Plan) -> Result<String> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
     let accounts = Account::derive_many(&plan.devnet.seed, plan.devnet.accounts);
     let genesis = files::genesis(&plan.devnet.seed, plan.devnet.validators, &accounts);
-    files::write_genesis(genesis, plan.devnet.predeploys, dir)?;
+    files::write_genesis(&genesis, files::Extras::of(&plan.devnet), dir)?;
     match target {
         Target::Compose => compose::write(dir, plan, &members),
         Target::Kubernetes => kubernetes::write(dir, plan, &members),

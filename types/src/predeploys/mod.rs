@@ -1,8 +1,9 @@
 //! Contracts that Ethereum's tools expect at the same address on every chain, for a genesis to begin with.
 //!
 //! On Ethereum each was deployed by a transaction that was signed once for all chains, so that its address is the same everywhere. Such
-//! transactions name no chain, and no chain here admits them (EIP-155): a chain has these contracts from its genesis, or never. The two that are
-//! public were published as such transactions, which stand beside this file; their signers say at which addresses they deploy.
+//! transactions name no chain, and a chain admits them only if its genesis says so (EIP-155): others have these contracts from their genesis, or
+//! never. The two that are public were published as such transactions, which stand beside this file; their signers say at which addresses they
+//! deploy.
 
 use std::collections::BTreeMap;
 

@@ -27,8 +27,7 @@ fn hints_carry_values_where_that_is_configured() {
         let config = ExecutorConfig { hints, prefetch_threads: 0, ..Default::default() };
         let built = build(&ledger_with(config, &genesis, &store), &[], &pool, NOW_MS, true);
         let sealed = made(built).parts.sealed.clone();
-        let transactions =
-            decode_body(&sealed.body.open(BlobKind::Body).unwrap(), genesis.chain.chain_id).unwrap();
+        let transactions = decode_body(&sealed.body.open(BlobKind::Body).unwrap(), &genesis.chain).unwrap();
         let (header, hints) = (sealed.header, sealed.hints.unwrap());
         let decoded = open_hints(&hints, header.gas_used, header.proposer, &transactions).unwrap();
         assert_eq!(!decoded.values.is_empty(), carry);

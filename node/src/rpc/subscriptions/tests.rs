@@ -76,7 +76,7 @@ impl Socket {
     }
 
     fn send(&self, nonce: u64) -> Transaction {
-        let transaction = Transaction::decode(&raw_at(nonce), self.context.chain.chain_id).unwrap();
+        let transaction = Transaction::decode(&raw_at(nonce), &self.context.chain).unwrap();
         self.context.pool.add(transaction.clone()).unwrap();
         self.context.feed.advance(&self.context);
         transaction

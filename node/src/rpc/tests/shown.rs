@@ -124,7 +124,7 @@ fn senders_are_recovered_once() {
     assert_eq!(batch().hashes.iter().find_map(|hash| met.get(hash)), None);
     // Nobody signed for this address: an answer that shows it recovered nothing.
     let raw = &batch().body.unwrap().transactions[1];
-    met.keep(&slipstream_executor::Transaction::decode_known(raw, CHAIN_ID, CONTRACT).unwrap());
+    met.keep(&slipstream_executor::Transaction::decode_known(raw, &chain(), CONTRACT).unwrap());
     assert_eq!(from(1), CONTRACT);
     let block = serde_json::to_value(blocks::to_block(&chain(), &open(), true, &loose()).unwrap()).unwrap();
     assert_eq!(

@@ -5,10 +5,11 @@ use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
 use super::*;
 
 /// Makes a batch of these transactions the head.
-fn commit(context: &RpcContext, raws: &[Bytes]) {
+pub(super) fn commit(context: &RpcContext, raws: &[Bytes]) {
     let store = &context.store;
     let parent = store.head().unwrap().header;
-    let transactions: Vec<_> = raws.iter().map(|raw| Transaction::decode(raw, CHAIN_ID).unwrap()).collect();
+    let transactions: Vec<_> =
+        raws.iter().map(|raw| Transaction::decode(raw, &context.chain).unwrap()).collect();
     let timestamp_ms = parent.timestamp_ms + 1_000;
     let basis = Basis { parent: &parent, epoch: parent.epoch, timestamp_ms, proposer: Address::ZERO };
     let outcome = execute(&store.view().unwrap(), &basis.env(&context.chain), &transactions).unwrap();

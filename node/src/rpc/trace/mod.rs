@@ -124,7 +124,7 @@ impl Executable {
         index: usize,
         look: impl FnOnce(&Past<'_>) -> Result<T, TraceError>,
     ) -> Result<T, RpcError> {
-        let transaction = self.batch.transaction(index, request.context.chain.chain_id)?;
+        let transaction = self.batch.transaction(index, &request.context.chain)?;
         let receipt = self.batch.receipts()?.receipts.get(index);
         let (Some(transaction), Some(receipt)) = (transaction, receipt) else {
             return Err(RpcError::Rejected("transaction not found".into()));

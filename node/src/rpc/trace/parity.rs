@@ -183,7 +183,7 @@ fn replayed(
 pub(super) fn raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<TraceResults> {
     let (Strict(raw), asked, id): (Strict<Bytes>, Types, Option<BlockParam>) = args(params)?;
     let types = types(asked)?;
-    let transaction = Transaction::decode(&raw, context.chain.chain_id).map_err(RpcError::from)?;
+    let transaction = Transaction::decode(&raw, &context.chain).map_err(RpcError::from)?;
     let request = Request::begin(context, asker);
     let view = context.state_at(id.unwrap_or_default().0)?;
     let head = view.head();

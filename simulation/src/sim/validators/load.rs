@@ -97,7 +97,7 @@ impl World {
         let envelope = Envelope::DynamicFee;
         let request = Request { chain_id, nonce, to, value, gas_limit, fees, input, envelope };
         let signed = sign(&accounts()[account], request);
-        let transaction = Transaction::decode(&signed.raw, chain_id)?;
+        let transaction = Transaction::decode(&signed.raw, &self.genesis.chain)?;
         self.load.lock().sent[account].push(transaction.clone());
         self.give(&transaction);
         Ok(())
