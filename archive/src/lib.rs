@@ -7,7 +7,8 @@
 //! ```
 //!
 //! * [`Location`]: where an archive is; never with credentials.
-//! * [`Archive`]: [`Archive::snapshots`] lists it, [`Archive::export`] adds a snapshot of a store, [`Archive::prune`] takes old ones out.
+//! * [`Archive`]: [`Archive::snapshots`] lists it, [`Archive::export`] adds a snapshot of a store,
+//!   [`Archive::export_snapshot`] one that is at hand, [`Archive::prune`] takes old ones out.
 //! * [`ArchivedSnapshot`]: one whose manifest is of the trusted ledger; [`ArchivedSnapshot::verify`] reads all of it,
 //!   [`ArchivedSnapshot::import`] makes it the state of an empty store; a running node asks it for parts, as it asks peers.
 //!
