@@ -7,7 +7,7 @@ use slipstream_archive::{
     Archive, ArchiveError, ArchiveSummary, ArchivedSnapshot, Exported, Location, Settings,
 };
 use slipstream_config::Role;
-use slipstream_storage::{Store, Trust};
+use slipstream_storage::{Snapshot, Store, Trust};
 use slipstream_types::BatchNumber;
 use tokio::runtime::Runtime;
 
@@ -30,9 +30,9 @@ pub(super) fn list(location: &Location) -> Result<()> {
         .try_for_each(|entry| print(&format!("batch {}  waypoint {}", entry.number(), entry.waypoint())))
 }
 
-pub(super) fn export(store: &Store, number: BatchNumber, location: &Location, role: Role) -> Result<()> {
+pub(super) fn export(snapshot: Arc<Snapshot>, location: &Location, role: Role) -> Result<()> {
     let exported =
-        run(async { Archive::create(location, &Settings::from_env())?.export(store, number).await })?;
+        run(async { Archive::create(location, &Settings::from_env())?.export_snapshot(snapshot).await })?;
     let Exported { summary, uploaded, uploaded_bytes } = advised(exported, role)?;
     print(&described("exported", &summary, location))?;
     print(&format!("sent {uploaded} objects, {uploaded_bytes} bytes; the others were there"))
