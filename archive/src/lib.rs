@@ -19,7 +19,7 @@
 //! * A manifest is written when all that it names is there: who dies in an export leaves no snapshot, but pieces that the next one uses.
 //! * No name of a piece is ever used again: it ends with a number that the export draws which writes it. So what is deleted stays deleted,
 //!   and no delete that comes late hits a newer object.
-//! * Nothing is deleted that a snapshot names, or names within [`GRACE`]: see [`Archive::prune`], which has the argument.
+//! * Nothing is deleted that a snapshot names, may name, or named within [`GRACE`]: see [`Archive::prune`], which has the argument.
 //!
 //! ```
 //! use slipstream_archive::Location;
@@ -45,7 +45,7 @@ pub use error::ArchiveError;
 pub use export::Exported;
 pub use location::{BadLocation, Location};
 pub use manifest::ArchiveSummary;
-pub use prune::{GRACE, PrunedArchive};
+pub use prune::{DamagedManifest, GRACE, OnDamage, PrunedArchive};
 pub use snapshot::ArchivedSnapshot;
 pub use store::{Archive, ArchiveEntry, Patience, Settings};
 pub use supply::Unsupplied;

@@ -9,7 +9,7 @@ use std::{
 
 use clap::{Args, Subcommand};
 use miette::{Report, Result, bail, miette};
-use slipstream_archive::Location;
+use slipstream_archive::{Location, OnDamage};
 use slipstream_config::{NodeConfig, Role};
 use slipstream_storage::{
     ExportError, ExportSummary, Snapshot, StorageError, Store, Trust, import_snapshot, snapshots_beside,
@@ -65,6 +65,9 @@ pub(super) struct PruneArgs {
     /// How many of the newest snapshots stay
     #[arg(long, value_name = "COUNT")]
     keep: NonZeroUsize,
+    /// Delete manifests that cannot be read, and what only they may need: never where a later release writes
+    #[arg(long)]
+    drop_damaged: bool,
     /// The archive: s3://BUCKET/PREFIX or file:///DIR
     #[arg(value_name = "URL")]
     archive: String,
@@ -143,7 +146,7 @@ pub(super) fn snapshot(command: &SnapshotCommand) -> Result<()> {
         SnapshotCommand::Export(args) => export(args),
         SnapshotCommand::Import(args) => import(args),
         SnapshotCommand::Verify(args) => verify(args),
-        SnapshotCommand::Prune(args) => archive::prune(&archive::location(&args.archive)?, args.keep),
+        SnapshotCommand::Prune(args) => prune(args),
     }
 }
 
@@ -259,6 +262,11 @@ fn import(args: &ImportArgs) -> Result<()> {
     };
     store.close();
     print(&done)
+}
+
+fn prune(args: &PruneArgs) -> Result<()> {
+    let on_damage = if args.drop_damaged { OnDamage::Drop } else { OnDamage::Hold };
+    archive::prune(&archive::location(&args.archive)?, args.keep, on_damage)
 }
 
 fn verify(args: &VerifyArgs) -> Result<()> {

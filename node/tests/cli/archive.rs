@@ -83,6 +83,17 @@ fn a_snapshot_goes_from_node_to_node_by_a_bucket() {
 
     let pruned = done(&server, &["prune", url, "--keep", "1"]);
     assert!(pruned.contains("1 snapshots kept, 0 taken out, 0 objects"), "{pruned}");
+    let manifest = server.objects("/snapshots/").pop().unwrap();
+    fs::write(&manifest, b"nonsense").unwrap();
+    let name = manifest.file_name().unwrap().to_str().unwrap();
+    for (args, outcome) in
+        [(&["--keep", "1"][..], "objects stay"), (&["--keep", "1", "--drop-damaged"], "were deleted")]
+    {
+        let (code, text) = with_s3(&server, &[&["prune", url], args].concat());
+        assert!(code == 65 && text.contains("0 snapshots kept") && text.contains(name), "{code}: {text}");
+        assert!(text.contains(outcome), "{text}");
+    }
+    assert!(done(&server, &["list", url]).contains("no snapshots in s3://bucket/net"));
 }
 
 /// What makes and drops snapshots quickly.
