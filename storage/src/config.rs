@@ -15,7 +15,8 @@ pub struct StorageConfig {
     /// Memory for blocks read from disk: the working set of a devnet, on a machine with 2 GiB. Give a busy node more.
     pub block_cache_mib: u64,
     /// Memory for the state tree, about 125 bytes a key: 17 million keys. Above it, parts that were not used lately are dropped to
-    /// hashes, about 3 bytes a key, and read again when they are touched. 0 sets no limit.
+    /// hashes, about 3 bytes a key, and read again when they are touched. Trees that are remembered for proofs have what it leaves
+    /// free. 0 sets no limit.
     pub tree_memory_mib: u64,
     /// A snapshot that peers can restore from is made every so many batches; 0 makes none. Rarer is cheaper, more often brings
     /// joining nodes closer to the head.
