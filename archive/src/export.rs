@@ -82,17 +82,25 @@ struct Found {
 }
 
 impl Archive {
-    /// Adds a snapshot of a store. An export that was interrupted is gone on with: what it sent is there.
+    /// Adds the snapshot of a batch as [`Archive::export_snapshot`] does.
     ///
     /// # Errors
-    /// [`ArchiveError::NotInStore`], [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or what the store or the archive says; there
-    /// is no new snapshot then.
+    /// [`ArchiveError::NotInStore`], and those of [`Archive::export_snapshot`].
     pub async fn export(&self, store: &Store, number: BatchNumber) -> Result<Exported, ArchiveError> {
         self.check_writable()?;
         let snapshot = store.snapshot(number)?.ok_or(ArchiveError::NotInStore { number })?;
+        self.export_snapshot(snapshot).await
+    }
+
+    /// Adds a snapshot. An export that was interrupted is gone on with: what it sent is there.
+    ///
+    /// # Errors
+    /// [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or what the snapshot or the archive says; there is no new snapshot then.
+    pub async fn export_snapshot(&self, snapshot: Arc<Snapshot>) -> Result<Exported, ArchiveError> {
+        self.check_writable()?;
         let now_ms = self.now_ms().await?;
-        let lineage = Lineage::of(store, snapshot.info())?;
-        let (genesis, genesis_proof) = Lineage::genesis_of(store, snapshot.info())?;
+        let lineage = Lineage::of(&snapshot)?;
+        let (genesis, genesis_proof) = Lineage::genesis_of(&snapshot)?;
         let genesis = self.put_genesis(&genesis).await?;
         let name = SnapshotName::of(lineage.info());
         let known = self.known(now_ms).await?;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! * [`Location`]: where an archive is; never with credentials.
-//! * [`Archive`]: [`Archive::snapshots`] lists it, [`Archive::export`] adds a snapshot of a store, [`Archive::prune`] takes old ones out.
+//! * [`Archive`]: [`Archive::snapshots`] lists it, [`Archive::export`] adds a snapshot of a store,
+//!   [`Archive::export_snapshot`] one that is at hand, [`Archive::prune`] takes old ones out.
 //! * [`ArchivedSnapshot`]: one whose manifest is of the trusted ledger; [`ArchivedSnapshot::verify`] reads all of it,
 //!   [`ArchivedSnapshot::import`] makes it the state of an empty store; a running node asks it for parts, as it asks peers.
 //!
@@ -18,7 +19,7 @@
 //! * A manifest is written when all that it names is there: who dies in an export leaves no snapshot, but pieces that the next one uses.
 //! * No name of a piece is ever used again: it ends with a number that the export draws which writes it. So what is deleted stays deleted,
 //!   and no delete that comes late hits a newer object.
-//! * Nothing is deleted that a snapshot names, or names within [`GRACE`]: see [`Archive::prune`], which has the argument.
+//! * Nothing is deleted that a snapshot names, may name, or named within [`GRACE`]: see [`Archive::prune`], which has the argument.
 //!
 //! ```
 //! use slipstream_archive::Location;
@@ -44,7 +45,7 @@ pub use error::ArchiveError;
 pub use export::Exported;
 pub use location::{BadLocation, Location};
 pub use manifest::ArchiveSummary;
-pub use prune::{GRACE, PrunedArchive};
+pub use prune::{DamagedManifest, GRACE, OnDamage, PrunedArchive};
 pub use snapshot::ArchivedSnapshot;
 pub use store::{Archive, ArchiveEntry, Patience, Settings};
 pub use supply::Unsupplied;

@@ -43,20 +43,7 @@ impl Store {
 
     /// The certificates that end epochs, from that of `first` on without a gap: at most `max`.
     pub fn epoch_ends(&self, first: Epoch, max: usize) -> Result<Vec<Certificate>, StorageError> {
-        let mut ends: Vec<Certificate> = Vec::new();
-        if max == 0 {
-            return Ok(ends);
-        }
-        let key = schema::epoch_key(first);
-        self.0.backend.scan(Column::EpochEnds, &key, Direction::Up, &mut |key, value| {
-            let due = first.0.checked_add(ends.len() as u64).map(|epoch| schema::epoch_key(Epoch(epoch)));
-            if due.is_none_or(|due| due != key) {
-                return Ok(ControlFlow::Break(()));
-            }
-            ends.push(schema::decode("epoch end", value)?);
-            Ok(if ends.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        Ok(ends)
+        epoch_ends_of(&*self.0.backend, first, max)
     }
 
     /// The certificate that ends an epoch with this batch, if one does.
@@ -133,6 +120,28 @@ impl Writer<'_> {
     pub(crate) fn learn_epoch(&self, known: Epoch) {
         self.store.0.epoch.store(known.0, atomic::Ordering::Release);
     }
+}
+
+/// As [`Store::epoch_ends`], of any reader.
+pub(crate) fn epoch_ends_of(
+    reader: &dyn Reader,
+    first: Epoch,
+    max: usize,
+) -> Result<Vec<Certificate>, StorageError> {
+    let mut ends: Vec<Certificate> = Vec::new();
+    if max == 0 {
+        return Ok(ends);
+    }
+    let key = schema::epoch_key(first);
+    reader.scan(Column::EpochEnds, &key, Direction::Up, &mut |key, value| {
+        let due = first.0.checked_add(ends.len() as u64).map(|epoch| schema::epoch_key(Epoch(epoch)));
+        if due.is_none_or(|due| due != key) {
+            return Ok(ControlFlow::Break(()));
+        }
+        ends.push(schema::decode("epoch end", value)?);
+        Ok(if ends.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(ends)
 }
 
 /// The last epoch whose validators a database names.

@@ -10,7 +10,7 @@ use slipstream_types::{
 };
 
 use crate::{
-    backend::{Column, Direction, WriteBatch},
+    backend::{Column, Direction, Reader, WriteBatch},
     error::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, StorageError},
     nodes::{load_accumulator, read_node, with_nodes},
     schema::{self, GENESIS_KEY},
@@ -37,34 +37,13 @@ impl Store {
 
     /// A batch's header; none beyond the head, if it was pruned, and in the gap that a restore leaves.
     pub fn header(&self, number: BatchNumber) -> Result<Option<BatchHeader>, StorageError> {
-        if self.is_header_pruned(number) {
-            return Ok(None);
-        }
-        self.decoded("header", Column::Headers, &schema::number_key(number))
+        header_of(&*self.0.backend, self.headers_floor(), number)
     }
 
     /// Headers from `first` on without a gap: at most `count`, and at most [`limits::HEADERS_MAX`]. Stops at the first
     /// that is missing.
     pub fn headers(&self, first: BatchNumber, count: usize) -> Result<Vec<BatchHeader>, StorageError> {
-        let count = count.min(limits::HEADERS_MAX);
-        let mut headers: Vec<BatchHeader> = Vec::new();
-        if count == 0 {
-            return Ok(headers);
-        }
-        self.0.backend.scan(
-            Column::Headers,
-            &schema::number_key(first),
-            Direction::Up,
-            &mut |key, value| {
-                let number = schema::decode_number(key)?;
-                if number != first.after(headers.len() as u64) || self.is_header_pruned(number) {
-                    return Ok(ControlFlow::Break(()));
-                }
-                headers.push(schema::decode("header", value)?);
-                Ok(if headers.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            },
-        )?;
-        Ok(headers)
+        headers_of(&*self.0.backend, || self.headers_floor(), first, count)
     }
 
     /// A part of a batch, as it was made. The genesis is batch 0's body.
@@ -195,7 +174,7 @@ impl Store {
         first: BatchNumber,
         count: usize,
     ) -> Result<AccumulatorRangeProof, StorageError> {
-        Ok(with_nodes(&*self.0.backend, |node| accumulator::prove(leaves, first.get(), count, &node))??)
+        range_proof_of(&*self.0.backend, leaves, first, count)
     }
 
     /// A small named record of another crate.
@@ -257,6 +236,53 @@ impl Store {
     ) -> Result<Option<T>, StorageError> {
         self.0.backend.get(column, key)?.map(|bytes| schema::decode(what, &bytes)).transpose()
     }
+}
+
+/// As [`Store::header`], of any reader, with the floor of its headers.
+pub(crate) fn header_of(
+    reader: &dyn Reader,
+    floor: BatchNumber,
+    number: BatchNumber,
+) -> Result<Option<BatchHeader>, StorageError> {
+    if schema::is_header_pruned(number, floor.get()) {
+        return Ok(None);
+    }
+    let bytes = reader.get(Column::Headers, &schema::number_key(number))?;
+    bytes.map(|bytes| schema::decode("header", &bytes)).transpose()
+}
+
+/// As [`Store::headers`], of any reader. The floor of its headers is asked for each time: a store's moves on meanwhile.
+pub(crate) fn headers_of(
+    reader: &dyn Reader,
+    floor: impl Fn() -> BatchNumber,
+    first: BatchNumber,
+    count: usize,
+) -> Result<Vec<BatchHeader>, StorageError> {
+    let count = count.min(limits::HEADERS_MAX);
+    let mut headers: Vec<BatchHeader> = Vec::new();
+    if count == 0 {
+        return Ok(headers);
+    }
+    reader.scan(Column::Headers, &schema::number_key(first), Direction::Up, &mut |key, value| {
+        let number = schema::decode_number(key)?;
+        let is_next = number == first.after(headers.len() as u64);
+        if !is_next || schema::is_header_pruned(number, floor().get()) {
+            return Ok(ControlFlow::Break(()));
+        }
+        headers.push(schema::decode("header", value)?);
+        Ok(if headers.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(headers)
+}
+
+/// As [`Store::header_range_proof`], of any reader.
+pub(crate) fn range_proof_of(
+    reader: &dyn Reader,
+    leaves: u64,
+    first: BatchNumber,
+    count: usize,
+) -> Result<AccumulatorRangeProof, StorageError> {
+    Ok(with_nodes(reader, |node| accumulator::prove(leaves, first.get(), count, &node))??)
 }
 
 pub(crate) fn record_write(key: &str, value: &[u8]) -> Result<WriteBatch, StorageError> {

@@ -19,7 +19,8 @@
 //! * [`Takeover`]: what both receiving sides are.
 //! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, for rows that are wrong.
 //! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
-//! * [`export_snapshot`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
+//! * [`export_snapshot`], [`write_export`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
+//! * [`Snapshot::open_beside`], [`ReadOnly`]: what another process has open, read beside it.
 //! * [`Piece`], [`PieceMap`], [`CodePack`], [`Lineage`]: a snapshot in parts that are named by their hashes, and what shows that it is of a
 //!   ledger; for who keeps snapshots elsewhere.
 //!
@@ -46,6 +47,7 @@
 // work, and on top how a store comes up (`open`) or is looked at (`maintenance`, `repair`).
 mod backend;
 mod batch;
+mod beside;
 mod blobs;
 mod changes;
 mod check;
@@ -101,6 +103,7 @@ mod writer;
 pub use backend::ReadCounts;
 pub use backend::rocks::{plain_database, plain_state_options};
 pub use batch::CommitBatch;
+pub use beside::snapshots_beside;
 pub use blobs::Blobs;
 pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};
 pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
@@ -112,7 +115,7 @@ pub use error::{
     ChunkError, Damage, PieceError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError, RepairError,
     RestoreError, RollbackError, StorageError,
 };
-pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export};
+pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export, write_export};
 pub use floors::KeptRange;
 pub use lineage::{Lineage, Mistrust, Trust};
 pub use maintenance::{ColumnStats, Maintenance, StoreStats};

@@ -2,14 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Epoch, Genesis, LedgerInfo, ValidatorSet,
-    Waypoint, accumulator::AccumulatorRangeProof, bounded::BoundedVec,
+    BatchHeader, BatchNumber, Blob, Certificate, Digest, Epoch, Genesis, LedgerInfo, ValidatorSet, Waypoint,
+    accumulator::AccumulatorRangeProof, bounded::BoundedVec,
 };
 
 use crate::{
+    backend::{Column, Reader},
+    epochs::epoch_ends_of,
     error::StorageError,
+    floors::read_headers_floor,
+    ledger::{decode_blob, header_of, headers_of, range_proof_of},
     restore::{RESTORE_HEADERS_MAX, Restore, follow_each_other},
-    snapshot::SnapshotInfo,
+    schema::GENESIS_KEY,
+    snapshot::{Snapshot, SnapshotInfo},
     store::Store,
     takeover::{Ancestry, RestoreTarget, Takeover},
 };
@@ -98,39 +103,42 @@ pub struct Lineage {
 }
 
 impl Lineage {
-    /// That of a snapshot of the store.
+    /// That of a snapshot, by what lies in the snapshot itself: the store that it is of goes on, and prunes.
     ///
     /// # Errors
-    /// What the disk says.
-    pub fn of(store: &Store, snapshot: &SnapshotInfo) -> Result<Lineage, StorageError> {
-        let number = snapshot.number;
+    /// [`StorageError::DamagedSnapshot`], or what the disk says.
+    pub fn of(snapshot: &Snapshot) -> Result<Lineage, StorageError> {
+        snapshot.own(Self::read(snapshot.reader(), snapshot.info()))
+    }
+
+    fn read(reader: &dyn Reader, snapshot: &SnapshotInfo) -> Result<Lineage, StorageError> {
+        let (number, floor) = (snapshot.number, read_headers_floor(reader)?);
         // A store that was restored has fewer headers than BLOCKHASH could ask for.
         let mut first = number;
         while first > BatchNumber::GENESIS && number.since(first) + 1 < RESTORE_HEADERS_MAX as u64 {
-            if store.header(first.before(1))?.is_none() {
+            if header_of(reader, floor, first.before(1))?.is_none() {
                 break;
             }
             first = first.before(1);
         }
-        let headers = store.headers(first, (number.since(first) + 1) as usize)?;
-        let headers_proof = store.header_range_proof(number.leaves(), first, headers.len())?;
+        let headers = headers_of(reader, || floor, first, (number.since(first) + 1) as usize)?;
+        let headers_proof = range_proof_of(reader, number.leaves(), first, headers.len())?;
         let certificate = snapshot.certificate.clone();
         let epochs = usize::try_from(certificate.info.epoch.0).unwrap_or(usize::MAX).min(EPOCH_ENDS_MAX + 1);
-        let epoch_ends = BoundedVec::new(store.epoch_ends(Epoch(0), epochs)?)?;
+        let epoch_ends = BoundedVec::new(epoch_ends_of(reader, Epoch(0), epochs)?)?;
         Ok(Lineage { certificate, epoch_ends, headers: BoundedVec::new(headers)?, headers_proof })
     }
 
-    /// The genesis blob of a store, and the proof that it is the first batch of the ledger that ends with the snapshot.
+    /// The genesis blob of a snapshot's ledger, and the proof that it is the first batch of the ledger that ends with the snapshot.
     ///
     /// # Errors
-    /// What the disk says.
-    pub fn genesis_of(
-        store: &Store,
-        snapshot: &SnapshotInfo,
-    ) -> Result<(Blob, AccumulatorRangeProof), StorageError> {
-        let genesis =
-            store.blob(BlobKind::Genesis, BatchNumber::GENESIS)?.ok_or(StorageError::NotInitialized)?;
-        let proof = store.header_range_proof(snapshot.number.leaves(), BatchNumber::GENESIS, 1)?;
+    /// [`StorageError::DamagedSnapshot`], or what the disk says.
+    pub fn genesis_of(snapshot: &Snapshot) -> Result<(Blob, AccumulatorRangeProof), StorageError> {
+        let reader = snapshot.reader();
+        let genesis = snapshot.own(reader.get(Column::Meta, GENESIS_KEY))?;
+        let genesis = snapshot.own(decode_blob(genesis.ok_or(StorageError::NotInitialized)?))?;
+        let leaves = snapshot.info().number.leaves();
+        let proof = snapshot.own(range_proof_of(reader, leaves, BatchNumber::GENESIS, 1))?;
         Ok((genesis, proof))
     }
 

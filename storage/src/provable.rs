@@ -12,9 +12,10 @@ use slipstream_types::{
 
 use crate::{
     error::StorageError,
+    shared::Current,
     state::{Tree, Update},
     store::Store,
-    trees::PROVABLE_BATCHES,
+    trees::{PROVABLE_BATCHES, RecentTrees},
     view::View,
 };
 
@@ -57,6 +58,7 @@ impl Store {
         }
         let found = self.current_with_tree_in_time()?;
         let (current, tree) = found.ok_or(StorageError::TreeInUse { number })?;
+        let base = tree.shed();
         let tree = match number == current.record.number {
             true => tree,
             false => tree.apply(&self.back_to(&view, current.record.number, &refused)?)?,
@@ -67,12 +69,20 @@ impl Store {
             return Err(StorageError::corrupt(text));
         }
         let mut trees = self.0.trees.lock();
-        trees.put(number, current.record.active, tree.clone());
+        trees.put(number, current.record.active, tree.clone(), base);
         // The head may have moved on since, or jumped to another column.
-        let current = self.current()?;
-        trees.release(current.record.number, current.record.active);
+        self.keep_within(&mut trees, &self.current()?);
         drop(trees);
         Ok(ProvableState { view, tree })
+    }
+
+    /// Lets go of remembered trees what is too old beside a head, or too much. Beside a head whose tree a commit has just now, the next one
+    /// counts.
+    pub(crate) fn keep_within(&self, trees: &mut RecentTrees, current: &Current) {
+        trees.release(current.record.number, current.record.active);
+        if let Some(tree) = &*current.tree.lock() {
+            trees.fit(tree, Tree::resident_max(self.0.config.tree_memory_mib));
+        }
     }
 
     /// What makes the state at a later head the view's again, sorted by path.

@@ -39,7 +39,7 @@ fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, Sto
     let mut attempts = 1;
     loop {
         let before = tables(dir)?;
-        let opened = open_read_only(config, dir);
+        let opened = open_read_only(config, &dir.join("db"));
         let is_whole = tables(dir)? == before;
         match opened {
             Ok(reader) if is_whole => return Ok(reader),

@@ -77,6 +77,11 @@ impl Snapshot {
         Snapshot { info, reader, column, tree_memory_mib, frontiers, tree, unread, loading }
     }
 
+    /// The whole database as it was.
+    pub(crate) fn reader(&self) -> &dyn Reader {
+        &*self.reader
+    }
+
     /// What it is of.
     pub fn info(&self) -> &SnapshotInfo {
         &self.info

@@ -104,7 +104,7 @@ impl Writer<'_> {
     pub(crate) fn install(&self, current: Arc<Current>) {
         let number = current.record.number;
         self.hold(&current);
-        self.store.0.trees.lock().release(current.record.number, current.record.active);
+        self.store.keep_within(&mut self.store.0.trees.lock(), &current);
         let replaced = self.store.0.current.write().replace(current);
         // It may be held: a tree that nothing was made of, a speculation having had its own, would take its memory.
         drop(replaced.and_then(|replaced| replaced.tree.lock().take()));

@@ -9,7 +9,7 @@ mod server;
 
 use std::{num::NonZeroUsize, sync::atomic::Ordering, time::Duration};
 
-use slipstream_archive::{Archive, ArchiveError, ArchiveSummary, Location, Patience, Settings};
+use slipstream_archive::{Archive, ArchiveError, ArchiveSummary, Location, OnDamage, Patience, Settings};
 use slipstream_storage::{StorageConfig, Store, Trust};
 use slipstream_types::{BatchNumber, Digest, Waypoint, keccak256};
 
@@ -250,7 +250,7 @@ async fn directories_are_archives_and_http_reads_them() {
     check_store(&store, &ledger, ledger.number());
     let refused = by_http.export(&ledger.store, ledger.number()).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::ReadOnly { .. }), "{refused}");
-    let refused = by_http.prune(NonZeroUsize::MIN).await.unwrap_err();
+    let refused = by_http.prune(NonZeroUsize::MIN, OnDamage::Hold).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::ReadOnly { .. }), "{refused}");
     serving.abort();
 }

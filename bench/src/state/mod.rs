@@ -21,7 +21,7 @@ pub(super) use self::{
     child::{CommitOptions, OpenOptions, OpenReport},
     contender::{Ours, Way, config, measure, next_header},
     dir::SizeDir,
-    meter::Cost,
+    meter::{Cost, Meter},
     workload::{Choice, Initial, Workload},
 };
 use self::{curve::Curve, nomt::Caches, size::SizeRun};

@@ -123,7 +123,13 @@ fn presets() {
     let archive = with("archive");
     assert_eq!(archive.storage.state_history, StateHistory::All);
     assert_eq!(archive.storage.prune, Default::default());
-    let light = with("light");
+    let (light, default) = (with("light"), loaded(&fullnode(""), &[], &[]).unwrap().config);
+    for preset in ["validator", "light"] {
+        assert_eq!(with(preset).storage.state_history, StateHistory::Batches(256), "{preset}");
+    }
+    // What the documentation promises to wallets.
+    assert_eq!(default.storage.state_history, StateHistory::Batches(3_000));
+    assert_eq!(with("fullnode").storage.state_history, default.storage.state_history);
     assert!(!light.sync.executes_head() && light.storage.tree_memory_mib < 2_048 && !light.sync.history);
     // A preset that another layer takes away sets nothing.
     let plain = loaded(&fullnode("preset: archive\n"), &[], &["preset=~"]).unwrap();

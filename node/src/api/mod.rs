@@ -68,6 +68,10 @@ use crate::{
 /// Longest time for one HTTP request: above the slowest call, below what a stuck client may hold a connection for.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long the last answers may take when the API ends: less than what its task has for that, and than the next start of the same process
+/// waits for the store.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
+
 /// Requests of operators that are worked on at a time, apart from callers' so that a busy node can still be looked at.
 const OPERATORS_MAX: usize = 4;
 
@@ -120,7 +124,8 @@ impl Api {
     }
 }
 
-/// Answers until told to stop, then finishes the requests that are in flight and tells those with sockets that it goes away.
+/// Answers until told to stop, then finishes the requests that are in flight and tells those with sockets that it goes away. Who has not
+/// read its answer after [`LAST_ANSWERS_MAX`] does not get it: each connection holds the store.
 pub(crate) async fn serve(
     listener: TcpListener,
     config: ApiConfig,
@@ -128,10 +133,14 @@ pub(crate) async fn serve(
     shutdown: CancellationToken,
 ) -> Result<(), TaskError> {
     let refused = api.metrics.api_refused.with_label_values(&["connection"]);
-    let listener = Limited::new(listener, limits(&config), vouched(&config.trusted_addresses), Some(refused));
+    let end = CancellationToken::new();
+    // Also if this task is aborted: connections are tasks of their own.
+    let _end = end.clone().drop_guard();
+    let vouched = vouched(&config.trusted_addresses);
+    let listener = Limited::new(listener, limits(&config), vouched, Some(refused), end.clone());
     let (following, sockets) = (api.jsonrpc.table().follow(shutdown.clone()), api.sockets.clone());
     let events = api.events.clone();
-    let router = router(&config, api).into_make_service_with_connect_info::<Seat>();
+    let router = router(&config, api, end.clone()).into_make_service_with_connect_info::<Seat>();
     let serving = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     let closing = async {
         shutdown.cancelled().await;
@@ -139,7 +148,20 @@ pub(crate) async fn serve(
         events.close();
         sockets.close().await;
     };
-    let (served, (), ()) = tokio::join!(async { serving.await }, following, closing);
+    let cutting = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(LAST_ANSWERS_MAX).await;
+        end.cancel();
+    };
+    let serving = async {
+        let mut serving = serving.into_future();
+        tokio::select! {
+            served = &mut serving => return served,
+            () = cutting => {}
+        }
+        serving.await
+    };
+    let (served, (), ()) = tokio::join!(serving, following, closing);
     Ok(served?)
 }
 
@@ -157,7 +179,7 @@ pub(crate) fn vouched(addresses: &[IpAddr]) -> Vouched {
     Vouched::new(addresses)
 }
 
-fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
+fn router(config: &ApiConfig, api: Arc<Api>, end: CancellationToken) -> Router {
     let timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
     let router = Router::new()
         .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)).get(root))
@@ -180,7 +202,18 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     // No page of another origin operates a node, whatever `api.cors` lets it read.
     let router = router.merge(operator::router(api).layer(timeout));
     let hosts = Arc::new(Hosts::new(&config.allowed_hosts));
-    router.layer(middleware::from_fn_with_state(hosts, only_known_hosts)).layer(middleware::from_fn(seated))
+    router
+        .layer(middleware::from_fn_with_state(hosts, only_known_hosts))
+        .layer(middleware::from_fn_with_state(end, until_the_end))
+        .layer(middleware::from_fn(seated))
+}
+
+/// Gives up a request that is still worked on at the end: what it reads the store with goes with it.
+async fn until_the_end(State(end): State<CancellationToken>, request: Request, next: Next) -> Response {
+    tokio::select! {
+        response = next.run(request) => response,
+        () = end.cancelled() => (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")], "this node stops\n").into_response(),
+    }
 }
 
 /// `GET /`: a WebSocket for whoever asks for one, the page for everybody else.

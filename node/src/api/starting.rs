@@ -45,7 +45,14 @@ impl Starting {
         let copy = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
         let (accepts, accepting) = oneshot::channel();
         let listener = Ending {
-            listener: Limited::new(TcpListener::from_std(copy)?, LIMITS, vouched, None),
+            // Who still reads there has nothing of the node.
+            listener: Limited::new(
+                TcpListener::from_std(copy)?,
+                LIMITS,
+                vouched,
+                None,
+                CancellationToken::new(),
+            ),
             _accepts: accepts,
         };
         let stage = Stage::new(Mutex::new("opening the ports"));

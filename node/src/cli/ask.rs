@@ -20,6 +20,10 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Longest answer that is read: a status with thousands of peers fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
+/// The codes of JSON-RPC under which a node says that it cannot answer now: "request timed out", as geth numbers it, and "limit exceeded" of
+/// EIP-1474.
+const BUSY_CODES: [i64; 2] = [-32002, -32005];
+
 /// Where a node is asked that listens there: one that listens on all addresses is asked on loopback.
 pub(super) fn authority(mut listen: SocketAddr) -> String {
     if listen.ip().is_unspecified() {
@@ -78,12 +82,15 @@ pub(super) fn rpc(authority: &str, method: &str, params: &Value) -> Result<Strin
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let Answer { result, error } = parse(&post(authority, "/", &request.to_string())?)?;
     match error {
-        Some(RpcError { code, message }) => {
-            let text = format!("http://{authority} refuses {method}: {message} (code {code})");
-            Err(Failed::new(Exit::Failure, text).into())
-        }
+        Some(error) => Err(refused(authority, method, &error).into()),
         None => Ok(result.to_string()),
     }
+}
+
+/// A call that a node does not answer: some for now, as what it takes is in use.
+fn refused(authority: &str, method: &str, RpcError { code, message }: &RpcError) -> Failed {
+    let exit = if BUSY_CODES.contains(code) { Exit::TryAgain } else { Exit::Failure };
+    Failed::new(exit, format!("http://{authority} refuses {method}: {message} (code {code})"))
 }
 
 /// Tells the node at HOST:PORT something in its operator's name, and takes its answer. What a node says that does not obey is told as it is.
@@ -225,7 +232,7 @@ struct Mistaken(#[source] serde_json::Error);
 mod tests {
     use std::net::TcpListener;
 
-    use super::*;
+    use super::{super::exit::is_temporary, *};
 
     /// What `ask` says of a server that answers so.
     fn asked(answer: &'static str) -> Result<String> {
@@ -257,6 +264,17 @@ mod tests {
         let text = asked("SSH-2.0-x\r\n\r\n").unwrap_err();
         assert!(text.to_string().contains("does not speak HTTP"), "{text}");
         assert!(parse::<Vec<u8>>("{}").unwrap_err().to_string().contains("same version"));
+    }
+
+    /// Goal: whoever runs a command can tell from its exit code that the same call may be answered later.
+    #[test]
+    fn a_call_that_is_refused_for_now_is_tried_again() {
+        let error = |code| RpcError { code, message: "no".into() };
+        for (code, exit) in [(-32005, true), (-32002, true), (-32000, false), (-32601, false)] {
+            let failed = miette::Report::from(refused("here:1", "slipstream_getProof", &error(code)));
+            assert_eq!(is_temporary(&failed), exit, "{failed}");
+            assert!(failed.to_string().ends_with(&format!("getProof: no (code {code})")), "{failed}");
+        }
     }
 
     #[test]

@@ -159,14 +159,13 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::NoSuchSubscription(_) => METHOD_NOT_FOUND_CODE,
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::Simulation { code, .. } => code,
-            RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
+            // The same question may be answered soon.
+            RpcError::TooMuch(_) | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
-            RpcError::Storage(
-                StorageError::StateNotKept { .. }
-                | StorageError::NotProvable { .. }
-                | StorageError::TreeInUse { .. },
-            ) => SERVER_ERROR_CODE,
+            RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {
+                SERVER_ERROR_CODE
+            }
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Damaged(_) | RpcError::Internal { .. } => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(Instant::now()) {
@@ -234,6 +233,15 @@ mod tests {
     use alloy_primitives::hex;
 
     use super::*;
+
+    /// Goal: who asks for a proof while batches are committed in a run can tell that it may ask again, from one that will never be there.
+    #[test]
+    fn a_tree_in_use_is_no_refusal_for_good() {
+        let number = BatchNumber::new(3);
+        let code = |error: StorageError| ErrorObjectOwned::from(RpcError::Storage(error)).code();
+        assert_eq!(code(StorageError::TreeInUse { number }), LIMIT_EXCEEDED_CODE);
+        assert_eq!(code(StorageError::StateNotKept { number }), SERVER_ERROR_CODE);
+    }
 
     #[test]
     fn revert_reasons_are_shown_only_if_they_are_text() {

@@ -18,7 +18,7 @@ use serde_json::{Value, json, value::to_raw_value};
 use slipstream_consensus::{Forwarder, Pool, PoolConfig};
 use slipstream_executor::{Envelope, ExecutorConfig, Session};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
-use slipstream_storage::{StorageConfig, Store};
+use slipstream_storage::{StateHistory, StorageConfig, Store};
 use slipstream_sync::{Follower, SyncConfig};
 use slipstream_types::{
     BatchHeader, BatchNumber, Body, ChainConfig, Digest, Epoch, Genesis, Log, Receipt, Receipts, RulesId,
@@ -186,7 +186,9 @@ fn context_under(chain: ChainConfig) -> RpcContext {
         accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
         ..Genesis::default()
     };
-    let store = Store::memory(&StorageConfig::default());
+    // A window that a test can outgrow.
+    let state_history = StateHistory::Batches(256);
+    let store = Store::memory(&StorageConfig { state_history, ..StorageConfig::default() });
     store.initialize(&genesis).unwrap();
     let transport: Arc<dyn Transport> = MemoryHub::new().join(validator, Arc::new(Nobody));
     let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone()).unwrap();

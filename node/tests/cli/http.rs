@@ -25,6 +25,51 @@ fn exchange_on(mut stream: TcpStream, head: &str, body: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
+/// Goal: who asks for much and reads nothing of it keeps no node from its end: the connection, and what it holds of the store, is cut.
+#[test]
+fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
+    let chain = Chain::new();
+    let node = Running::start(&chain);
+    // 1.5 MB or more: a connection has room for a third of it.
+    let call =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["0x0", true] });
+    let body = serde_json::Value::from(vec![call; 1_000]).to_string();
+    let request = |stream: &mut TcpStream| {
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut deaf: Vec<TcpStream> = Vec::new();
+    for _ in 0..2 {
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            // What the kernel takes in a reader's place.
+            socket.set_recv_buffer_size(4 << 10).unwrap();
+            socket.connect(node.api.parse().unwrap()).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        deaf.push(stream);
+    }
+    deaf.iter_mut().for_each(request);
+    // The answer has begun.
+    deaf.iter_mut().for_each(|stream| stream.read_exact(&mut [0; 12]).unwrap());
+    let log = node.log.clone();
+    node.stop();
+    let text = std::fs::read_to_string(log).unwrap();
+    assert!(text.contains("stopped") && !text.contains("did not end in time"), "{text}");
+    // It was cut, and not sent.
+    for stream in &mut deaf {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.len() < 1_000_000, "{} bytes", rest.len());
+    }
+}
+
 /// Goal: web pages cannot reach a node on loopback, and idle connections keep nobody from it.
 #[test]
 fn strangers_and_idlers() {

@@ -250,12 +250,17 @@ fn a_running_node_answers_for_its_directory() {
     assert_eq!(ask(&["snapshot", "list"]), listed);
     let told = ask(&["db", "stats"]);
     assert_eq!(kept(&told), kept(&stats));
+    let export = chain.path("beside");
+    let exported = ask(&["snapshot", "export", export.to_str().unwrap()]);
+    assert_eq!(after(&exported, "waypoint "), after(&listed, "waypoint "));
+    let none = printed(&["snapshot", "export", "--config", &config, "--batch", "1", "never"], false);
+    assert!(none.contains("there is no snapshot of batch 1"), "{none}");
     assert_eq!(line(&told, "headers").len(), 3, "{told}");
     // Whatever is asked many times is read once a second.
     assert_eq!(node.http("GET /v1/db", ""), node.http("GET /v1/db", ""));
     let (code, second) = ended(&["run", "--config", &config]);
     assert!(code == 75 && second.contains("the data directory is in use by pid"), "{code}: {second}");
-    for args in [&["db", "check"][..], &["db", "prune"], &["snapshot", "export", "never"]] {
+    for args in [&["db", "check"][..], &["db", "prune"], &["snapshot", "create"]] {
         let (code, text) = ended(&[args, &["--config", &config]].concat());
         assert!(code == 75 && text.contains("stop the node first"), "{args:?}: {code}: {text}");
     }

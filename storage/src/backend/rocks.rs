@@ -72,6 +72,17 @@ fn remove_dir(dir: &Path) {
     }
 }
 
+/// Removes a checkpoint. Its name goes first: under it lies all of the checkpoint or nothing, for who opens it beside this process.
+fn remove_checkpoint(dir: &Path) {
+    let aside = dir.with_extension("gone");
+    remove_dir(&aside);
+    match dir.is_dir() && fs::rename(dir, &aside).is_ok() {
+        true => remove_dir(&aside),
+        // What is no directory, or keeps its name, is told of there.
+        false => remove_dir(dir),
+    }
+}
+
 fn common_options(open_files_max: i32) -> Options {
     let mut options = Options::default();
     options.set_max_open_files(open_files_max);
@@ -212,10 +223,10 @@ impl RocksBackend {
     }
 }
 
-/// A moment of the database in a directory, for a process that does not have it. All its files are opened at once: whoever has it may remove
-/// them at any time.
-pub(crate) fn open_read_only(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, StorageError> {
-    RocksCheckpoint::open_at(dir.join("db"), block_cache(config))
+/// A moment of the database whose files are in a directory, for a process that does not have it. They are all opened at once: whoever has it
+/// may remove them at any time.
+pub(crate) fn open_read_only(config: &StorageConfig, files: &Path) -> Result<Arc<dyn Reader>, StorageError> {
+    RocksCheckpoint::open_at(files.to_owned(), block_cache(config))
         .map(|reader| Arc::new(reader) as Arc<dyn Reader>)
 }
 

@@ -26,7 +26,7 @@ use slipstream_types::{
 use crate::{error::StorageError, lineage::Lineage};
 pub use check::verify_export;
 pub use import::import_snapshot;
-pub use write::export_snapshot;
+pub use write::{export_snapshot, write_export};
 
 /// The format that this release writes and reads.
 const VERSION: u32 = 3;

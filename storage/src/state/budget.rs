@@ -51,14 +51,31 @@ impl Tree {
     /// of which the lowest is its own, and no copy is larger than the whole; what was dropped before came back, or its leaves are beside it.
     pub(crate) fn bytes_beside(&self, resident_before: u64, updates: u64) -> u64 {
         let grown = self.resident().saturating_sub(resident_before);
-        let copied = updates.saturating_mul(ARITY as u64).min(resident_before);
+        let copied = Self::copied_by(updates, resident_before);
         let hidden: u64 = self.layers.iter().map(|layer| layer.leaves).sum();
         (grown + copied) * LEAF_BYTES + hidden * size_of::<Leaf>() as u64
+    }
+
+    /// What so many updates copy of a tree with so many leaves in memory, in leaves, at most.
+    pub(super) fn copied_by(updates: u64, resident: u64) -> u64 {
+        updates.saturating_mul(ARITY as u64).min(resident)
+    }
+
+    /// What this version and those that it was made of have left behind, in leaves, at most: nodes that batches copied, and what was dropped.
+    /// It only grows. What an earlier version keeps in memory that this one does not have is no more than what came to it since.
+    pub(crate) fn shed(&self) -> u64 {
+        self.shed
     }
 
     /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that
     /// not every batch searches. The tree must be that of the rows it reads from.
     pub(crate) fn shrink(&mut self, resident_max: u64) {
+        let before = self.resident();
+        self.drop_cold(resident_max);
+        self.shed += before.saturating_sub(self.resident());
+    }
+
+    fn drop_cold(&mut self, resident_max: u64) {
         if self.resident() < self.least / 2 {
             self.least = 0;
         }

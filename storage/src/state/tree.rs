@@ -44,6 +44,8 @@ pub(crate) struct Tree {
     pub(super) least: u64,
     /// Whether memory is short: then a hidden part that is touched for the first time in a while stays hidden.
     pub(super) is_short: bool,
+    /// See [`Tree::shed`].
+    pub(super) shed: u64,
 }
 
 impl Default for Tree {
@@ -56,6 +58,7 @@ impl Default for Tree {
             hand: 0,
             least: 0,
             is_short: false,
+            shed: 0,
         }
     }
 }
@@ -132,6 +135,7 @@ impl Tree {
     fn pass(self, updates: &[Update], change: Change) -> Result<Tree, StorageError> {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0), "updates are sorted, each path once");
         let generation = self.generation.wrapping_add(1);
+        let shed = self.shed + Self::copied_by(updates.len() as u64, self.resident());
         let folded = Folded::default();
         let pass = Pass {
             rows: &Over { layers: &self.layers, rows: &*self.rows },
@@ -143,7 +147,7 @@ impl Tree {
         let root = pass.enter(self.root, updates, 0)?;
         let mut layers = self.layers;
         layers.extend(folded.into_layer(generation));
-        Ok(Tree { root, generation, layers, ..self })
+        Ok(Tree { root, generation, layers, shed, ..self })
     }
 
     /// The subtree of all leaves that share the first `bits` bits of `path`: how two versions are compared part by part.

@@ -1,4 +1,4 @@
-//! [`Connection`]: a stream that ends when its client neither asks nor reads, or when its seat is needed.
+//! [`Connection`]: a stream that ends when its client neither asks nor reads, when its seat is needed, or when the API ends.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
 };
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::seats::Seat;
 
@@ -26,6 +26,8 @@ pub(crate) struct Connection<S> {
     /// Fires at the seat's deadline, or earlier.
     timer: Pin<Box<Sleep>>,
     dismissal: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Fires when the API ends for everybody, whatever they are at.
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Since a write had to wait: when to look, and the bytes that the reader has taken.
     stall: Option<(Pin<Box<Sleep>>, usize)>,
     /// Whether a write waits.
@@ -33,10 +35,11 @@ pub(crate) struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    pub(super) fn new(stream: S, seat: Seat) -> Connection<S> {
+    pub(super) fn new(stream: S, seat: Seat, end: CancellationToken) -> Connection<S> {
         let timer = Box::pin(sleep_until(seat.deadline()));
         let dismissal = Box::pin(seat.dismissal().clone().cancelled_owned());
-        Connection { stream, seat, timer, dismissal, stall: None, waiting: false }
+        let end = Box::pin(end.cancelled_owned());
+        Connection { stream, seat, timer, dismissal, end, stall: None, waiting: false }
     }
 
     pub(super) fn seat(&self) -> &Seat {
@@ -76,8 +79,11 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Ready with an error when somebody else is to have the seat.
+    /// Ready with an error when somebody else is to have the seat, or nobody any more.
     fn poll_dismissal(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.end.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "the node stops"));
+        }
         let told = self.seat.dismissal().is_cancelled() || self.dismissal.as_mut().poll(cx).is_ready();
         if told && self.seat.has_to_go() {
             return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "the seat is needed"));

@@ -17,6 +17,7 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     time::{Instant, sleep_until},
 };
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::seats::Limits;
 pub(super) use self::seats::{ANSWER_GRACE, Seat, at_answer_rate};
@@ -69,15 +70,18 @@ pub(crate) struct Limited {
     resumes: Instant,
     /// Counts those that were closed without a seat; a node that starts counts none.
     refused: Option<IntCounter>,
+    /// Ends all connections.
+    end: CancellationToken,
 }
 
 impl Limited {
-    /// For the operator's own hosts and, within the limits, for others.
+    /// For the operator's own hosts and, within the limits, for others, until the end.
     pub(crate) fn new(
         listener: TcpListener,
         limits: Limits,
         vouched: Vouched,
         refused: Option<IntCounter>,
+        end: CancellationToken,
     ) -> Limited {
         Limited {
             listener,
@@ -86,6 +90,7 @@ impl Limited {
             waiting: Waiting::default(),
             resumes: Instant::now(),
             refused,
+            end,
         }
     }
 
@@ -120,7 +125,7 @@ impl axum::serve::Listener for Limited {
     async fn accept(&mut self) -> (Connection<TcpStream>, SocketAddr) {
         loop {
             if let Some((seat, stream, address)) = self.waiting.seat_one(&self.seats) {
-                return (Connection::new(stream, seat), address);
+                return (Connection::new(stream, seat, self.end.clone()), address);
             }
             let patience = self.waiting.patience();
             // While seats become free those in the kernel's queue come in turn. Otherwise they are looked through for the operator's hosts.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGaugeVec};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::watch::{Kind, Lost, Watch, Worker};
+use super::watch::{Kind, Lost, Telling, Watch, Worker};
 use crate::{
     api::room::Share,
     leash::Leash,
@@ -176,7 +176,7 @@ impl Subscriptions {
                 break;
             }
             let Some(mut watch) = self.set.lock().all.get(&id).map(|one| one.watch.clone()) else { continue };
-            watch.go(id, &self.feed, &now, worker, &mut step)?;
+            watch.go(Telling { id, feed: &self.feed, now: &now, worker, step: &mut step })?;
             let mut set = self.set.lock();
             set.last = id;
             if let Some(one) = set.all.get_mut(&id) {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rocksdb::{Cache, DB, ReadOptions};
 use slipstream_types::Path;
 
-use super::{RocksBackend, common_options, family, remove_dir};
+use super::{RocksBackend, common_options, family, remove_checkpoint};
 use crate::{
     backend::{
         Column, Direction, Reader, Visit, VisitRange,
@@ -60,7 +60,7 @@ impl Drop for RocksCheckpoint {
     fn drop(&mut self) {
         drop(self.db.take());
         if self.remove_on_drop.load(Ordering::Acquire) {
-            remove_dir(&self.dir);
+            remove_checkpoint(&self.dir);
         }
     }
 }
