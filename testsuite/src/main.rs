@@ -146,8 +146,6 @@ async fn main() -> ExitCode {
     output::end("slipnet", work.await)
 }
 
-}
-
 async fn run_demo(arguments: Demo) -> Result<()> {
     let defaults = DemoOptions::default();
     let options = DemoOptions { seconds: arguments.seconds, tps: arguments.tps, ..defaults };
