@@ -19,6 +19,8 @@ use crate::{
 
 /// Runs command lines in a directory of its own; devnets that a failed test leaves end with it.
 pub(crate) struct Shell {
+    // Before the directory: fields drop in order, and a process must be gone before its files are.
+    node: Option<Started>,
     dir: tempfile::TempDir,
     /// The programs first.
     path: String,
@@ -26,7 +28,6 @@ pub(crate) struct Shell {
     settings: Vec<(&'static str, String)>,
     /// What stands for placeholders.
     pub(crate) values: Values,
-    node: Option<Started>,
     /// Counts files and directories whose names mean nothing.
     made: u32,
 }
@@ -59,7 +60,7 @@ impl Shell {
         let mut values = Values::default();
         values.set("http://127.0.0.1:8545", format!("http://{api}"));
         values.set("s3://BUCKET/PREFIX", format!("file://{}/archive", dir.path().display()));
-        Shell { dir, path, settings, values, node: None, made: 0 }
+        Shell { node: None, dir, path, settings, values, made: 0 }
     }
 
     /// A file in the directory.
