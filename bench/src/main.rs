@@ -1,5 +1,9 @@
 //! `slipnet-bench`, which `slipnet bench` runs: a program of its own, so that devnets and the demo are built without other people's trees.
 
+#[cfg(test)]
+#[path = "../../testsuite/tests/documented/commands.rs"]
+mod commands;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -79,5 +83,19 @@ mod tests {
         Cli::command().debug_assert();
         let child = Cli::try_parse_from(["slipnet-bench", "child", "clients", "--help"]).err().expect("help");
         assert_eq!(child.kind(), clap::error::ErrorKind::DisplayHelp, "{child}");
+    }
+
+    /// Goal: whatever the documents show of `slipnet bench` is a benchmark with arguments that it takes.
+    #[test]
+    fn documented_benchmarks_are_known() {
+        let mut count = 0;
+        for command in commands::documented() {
+            let Some(arguments) = command.line.strip_prefix("slipnet bench ") else { continue };
+            if let Err(error) = Cli::try_parse_from(["bench"].into_iter().chain(arguments.split(' '))) {
+                panic!("{}: {}\n{error}", command.place, command.line);
+            }
+            count += 1;
+        }
+        assert!(count > 5, "only {count} command lines were found");
     }
 }

@@ -7,8 +7,6 @@ mod ask;
 mod config;
 mod db;
 mod debug;
-#[cfg(test)]
-mod documented;
 mod events;
 mod exit;
 mod genesis;
