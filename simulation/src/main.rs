@@ -11,6 +11,7 @@ use slipnet::{
 };
 use slipnet_simulation::{
     campaign::{
+        liar::LiarOptions,
         siege::{self, AttackerOptions, SiegeCampaign},
         storage::{self, StorageCampaign, StorageChild},
     },
@@ -91,6 +92,8 @@ enum CampaignChild {
     Storage(StorageChild),
     /// Attacks until it is killed.
     SiegeAttacker(AttackerOptions),
+    /// Lies in a validator's place until it is killed: what `slipnet run` starts.
+    LyingValidator(LiarOptions),
 }
 
 #[tokio::main]
@@ -111,6 +114,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Campaign(Campaign::Siege(options)) => interruptible(run_siege(options)).await,
         Command::CampaignChild(CampaignChild::Storage(child)) => tokio::task::block_in_place(|| child.run()),
         Command::CampaignChild(CampaignChild::SiegeAttacker(options)) => options.run().await,
+        Command::CampaignChild(CampaignChild::LyingValidator(options)) => options.run().await,
     }
 }
 

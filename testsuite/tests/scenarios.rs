@@ -85,3 +85,81 @@ async fn a_scenario_passes_and_its_twin_fails_by_name() {
         assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);
     }
 }
+
+/// One validator and its follower: what lies below their libc is turned on and off while they run.
+const BELOW: &str = "\
+name: below
+description: A follower's clock is two seconds ahead for a while, and a validator's disk a little slow.
+duration: 30s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  groups:
+  - { name: follower }
+faults:
+- { at: 4s, for: 3s, what: { clock_jump: { who: { nodes: [follower] }, ahead: 2s } } }
+- { at: 4s, for: 3s, what: { slow_disk: { who: { nodes: [validator-0] }, delay: 5ms } } }
+criteria:
+- no_progress: { at_most: 8s }
+- head_age: { nodes: [follower], at_most: 1m }
+- catch_up: { nodes: [all], at_most: 5s }
+- equal_roots
+- no_alarm
+";
+
+const BELOW_TWIN: &str = "\
+description: The follower's clock is an hour ahead, and each flush of the validator's disk takes ten seconds.
+defect:
+  faults:
+  - { at: 10s, for: 5s, what: { clock_jump: { who: { nodes: [follower] }, ahead: 1h } } }
+  - { at: 10s, for: 12s, what: { slow_disk: { who: { nodes: [validator-0] }, delay: 10s } } }
+must_fail: [no_progress, head_age of follower]
+";
+
+/// Goal: clocks and disks are what a fault makes of them, while it lasts and no longer, without a hook in the node.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_jump_and_disks_are_slow() {
+    let scenario = Scenario::parse(BELOW, Path::new("below.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&scenario).await;
+    assert!(report.passed(), "{:#?}", report.criteria);
+    let (defective, must_fail) = Twin::parse(BELOW_TWIN, Path::new("below.defect.yaml"), &scenario)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&defective).await;
+    for name in must_fail {
+        assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);
+    }
+    let follower = report.nodes.iter().find(|node| node.name == "follower").unwrap();
+    let (_, last) = follower.head_age.points.iter().rfind(|(_, age)| !age.is_nan()).unwrap();
+    assert!(*last < 60.0, "its clock is true again: {last} s");
+}
+
+const LIAR: &str = "\
+name: liar
+description: The primary runs twice for a while, and has old data afterwards.
+duration: 45s
+topology:
+  batch_interval_ms: 100
+  accounts: 20
+  # It is to be primary still when it has been started again: an order of it is under way whenever it stops.
+  config: { consensus.view_timeout_ms: 10000 }
+  settings: [{ nodes: [validators], region: here }]
+  links: [{ between: [here, here], shape: { delay: 100ms } }]
+faults:
+- { at: 5s, for: 12s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [validator-1] } } } } }
+- { at: 25s, for: 5s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }
+criteria:
+- convicted: { nodes: [validator-0], of: [orders] }
+- no_progress: { at_most: 25s }
+- equal_roots
+- nobody_honest_blamed
+- no_alarm
+";
+
+/// Goal: a primary with two selves orders two batches of one number; all others have the proof, nobody honest is blamed, and no root differs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_runs_twice_is_convicted() {
+    let scenario = Scenario::parse(LIAR, Path::new("liar.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&scenario).await;
+    assert!(report.passed(), "{:#?}", report.criteria);
+}

@@ -15,6 +15,7 @@ mod node;
 mod ports;
 mod process;
 mod seats;
+mod twin;
 
 use std::{
     collections::BTreeMap,
@@ -32,6 +33,7 @@ pub use self::files::{SyncMode, genesis, write_key};
 pub use self::node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
 pub use self::process::{Process, binary, die_with_parent, exists};
 pub(crate) use self::seats::{dials, seat};
+pub use self::twin::copy_data;
 use crate::{
     accounts::Account,
     manifest::{self, Manifest, ManifestAccount, Role},
@@ -92,6 +94,8 @@ pub struct NodeOptions {
     pub program: Option<PathBuf>,
     /// `KEY=VALUE` for `slipstream run --set`: above everything that its node.yaml says.
     pub overrides: Vec<String>,
+    /// Variables of its environment, beside those of this process.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// Where a node dials another one: by the dialling one's place, and the other's place and entry of `network.peers`.
@@ -162,8 +166,9 @@ impl Devnet {
         let mut nodes = Vec::new();
         for index in 0..options.validators + options.fullnodes {
             let (role, name) = seat(index, options.validators);
+            let own = options.nodes.get(&name).cloned();
             let node = Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?;
-            nodes.push(with_options(node, &options));
+            nodes.push(with_options(node, own));
         }
         let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports, failed: Vec::new() };
         if let Err(error) = devnet.start_all(route).await {
@@ -210,7 +215,16 @@ impl Devnet {
         peers: &[String],
         waypoint: Option<&str>,
     ) -> Result<()> {
-        self.nodes[index].configure(&files::Settings {
+        self.nodes[index].configure(&self.settings(mode, peers, waypoint))
+    }
+
+    fn settings<'a>(
+        &'a self,
+        mode: SyncMode,
+        peers: &'a [String],
+        waypoint: Option<&'a str>,
+    ) -> files::Settings<'a> {
+        files::Settings {
             peers,
             mode,
             waypoint,
@@ -221,7 +235,7 @@ impl Devnet {
             outbound: self.options.outbound,
             log_filter: &self.options.log_filter,
             extra: &self.options.extra,
-        })
+        }
     }
 
     /// Starts one more fullnode with an empty data directory, and waits until it answers, not until it has caught up.
@@ -302,6 +316,7 @@ impl Devnet {
         let index = self.nodes.len();
         let node_index = u32::try_from(index).context("too many nodes")?;
         let name = name.to_owned();
+        let own = self.options.nodes.get(&name).cloned();
         let node = Node::new(
             &self.options.seed,
             node_index,
@@ -311,7 +326,7 @@ impl Devnet {
             &mut self.ports,
             &binary()?,
         )?;
-        let node = with_options(node.at(host), &self.options);
+        let node = with_options(node.at(host), own);
         ensure!(!node.has_data(), "{} already has data: choose another name", node.dir().display());
         self.nodes.push(node);
         self.configure(index, mode, peers, waypoint)?;
@@ -440,12 +455,13 @@ impl Devnet {
     }
 }
 
-/// The node with what the options say of it alone.
-fn with_options(mut node: Node, options: &DevnetOptions) -> Node {
-    if let Some(own) = options.nodes.get(node.name()) {
-        node.set_overrides(own.overrides.clone());
-        if let Some(program) = &own.program {
-            node.set_program(program.clone());
+/// The node with what is said of it alone.
+fn with_options(mut node: Node, own: Option<NodeOptions>) -> Node {
+    if let Some(NodeOptions { program, overrides, environment }) = own {
+        node.set_overrides(overrides);
+        node.set_environment(environment);
+        if let Some(program) = program {
+            node.set_program(program);
         }
     }
     node

@@ -1,6 +1,7 @@
 //! One node of a devnet: its directory, its process and its API.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     fs::File,
     net::{Ipv4Addr, SocketAddr},
@@ -160,6 +161,8 @@ pub struct Node {
     rpc: Rpc,
     /// `KEY=VALUE` for `slipstream run --set`.
     overrides: Vec<String>,
+    /// Variables of its environment, beside those of this process.
+    environment: BTreeMap<String, String>,
     process: Option<Process>,
 }
 
@@ -196,6 +199,7 @@ impl Node {
             api_port,
             rpc,
             overrides: Vec::new(),
+            environment: BTreeMap::new(),
             process: None,
         })
     }
@@ -267,7 +271,8 @@ impl Node {
         for set in &self.overrides {
             arguments.extend(["--set", set]);
         }
-        let process = Process::spawn(&self.binary, &arguments, self.dir.join(files::LOG));
+        let log = self.dir.join(files::LOG);
+        let process = Process::spawn_in(&self.binary, &arguments, &self.environment, log);
         self.process = Some(process.with_context(|| self.name.clone())?);
         Ok(())
     }
@@ -275,6 +280,11 @@ impl Node {
     /// Sets what `slipstream run --set` is given, from the next start on.
     pub fn set_overrides(&mut self, overrides: Vec<String>) {
         self.overrides = overrides;
+    }
+
+    /// Sets variables of its environment, from the next start on.
+    pub fn set_environment(&mut self, environment: BTreeMap<String, String>) {
+        self.environment = environment;
     }
 
     /// Sets the program, from the next start on.

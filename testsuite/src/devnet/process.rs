@@ -1,6 +1,7 @@
 //! One child process that cannot outlive us.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io,
     os::unix::process::{CommandExt, ExitStatusExt},
@@ -62,10 +63,23 @@ impl Process {
     /// # Errors
     /// If the program or its log cannot be opened.
     pub fn spawn(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Process> {
+        Process::spawn_in(program, arguments, &BTreeMap::new(), log)
+    }
+
+    /// As [`Process::spawn`], with these variables of the environment beside this process' own.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`].
+    pub fn spawn_in(
+        program: &Path,
+        arguments: &[&str],
+        environment: &BTreeMap<String, String>,
+        log: PathBuf,
+    ) -> Result<Process> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("cannot open the log file {}", log.display()))?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        command.args(arguments).envs(environment).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // A group of its own: ctrl-c reaches us alone, and we stop the children in order.
         command.process_group(0);
         die_with_parent(&mut command);

@@ -41,6 +41,31 @@ pub enum What {
     BitFlip(Target),
     /// Its disk (`disk_mib`) is filled up; at the end there is room again, and it starts if it ended.
     FullDisk(Target),
+    /// Every flush to its disk (`fsync` and its like) takes so much longer. Takes the library `slipnet_preload`.
+    SlowDisk {
+        /// Whom.
+        who: Target,
+        /// How much longer, at most 10 s.
+        delay: Span,
+    },
+    /// Its wall clock jumps, and jumps back at the end. Its monotonic clock does not. Takes the library `slipnet_preload`.
+    ClockJump {
+        /// Whom.
+        who: Target,
+        /// How far ahead, 1 s to 24 h; or else `back`.
+        #[serde(default)]
+        ahead: Option<Span>,
+        /// How far back, 1 s to 24 h; or else `ahead`.
+        #[serde(default)]
+        back: Option<Span>,
+    },
+    /// A validator lies, until the end of the fault.
+    LyingValidator {
+        /// Whom: validators.
+        who: Target,
+        /// How.
+        lie: Lie,
+    },
     /// A polite stop, and a start with another program.
     Upgrade {
         /// Whom.
@@ -73,6 +98,38 @@ pub enum What {
     AddValidator(String),
     /// The owner removes a validator, by a transaction.
     RemoveValidator(String),
+}
+
+/// How a validator lies. The first two are mistakes of an operator; the others take the program `slipnet-simulation`, which takes the
+/// validator's place with its key, at its address, in the chain's first epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Lie {
+    /// It runs twice, with one key and a copy of its data, each hearing some of the others: a primary then orders two batches of one number.
+    Twin {
+        /// Those that hear the second one, and nobody but it: names of nodes or groups. The first one is heard by all others.
+        heard_by: Vec<String>,
+    },
+    /// At the end its data is put back to what it was at the beginning: it does not know what it voted for meanwhile.
+    OldState,
+    /// It votes for every outcome that it hears of, and for one that nobody has.
+    DoubleVote,
+    /// It tells outcomes that it made up, and votes for these.
+    WrongRoot,
+    /// It sends what cannot be decoded, and votes that it did not sign.
+    Garbage,
+}
+
+impl Lie {
+    /// As the program that takes the validator's place knows it; none if the validator's own program lies.
+    pub(super) fn of_program(&self) -> Option<&'static str> {
+        match self {
+            Lie::Twin { .. } | Lie::OldState => None,
+            Lie::DoubleVote => Some("double-vote"),
+            Lie::WrongRoot => Some("wrong-root"),
+            Lie::Garbage => Some("garbage"),
+        }
+    }
 }
 
 /// Which nodes a fault hits.
@@ -111,6 +168,9 @@ impl What {
             What::Wipe(_) => "wipe",
             What::BitFlip(_) => "bit_flip",
             What::FullDisk(_) => "full_disk",
+            What::SlowDisk { .. } => "slow_disk",
+            What::ClockJump { .. } => "clock_jump",
+            What::LyingValidator { .. } => "lying_validator",
             What::Upgrade { .. } => "upgrade",
             What::Link { .. } => "link",
             What::Partition { .. } => "partition",
@@ -130,6 +190,9 @@ impl What {
             | What::Wipe(target)
             | What::BitFlip(target)
             | What::FullDisk(target)
+            | What::SlowDisk { who: target, .. }
+            | What::ClockJump { who: target, .. }
+            | What::LyingValidator { who: target, .. }
             | What::Upgrade { who: target, .. } => Some(target),
             What::Link { .. }
             | What::Partition { .. }
@@ -142,7 +205,20 @@ impl What {
 
     /// Whether it needs relays between the nodes.
     pub(super) fn needs_relays(&self) -> bool {
-        matches!(self, What::Link { .. } | What::Partition { .. })
+        matches!(
+            self,
+            What::Link { .. } | What::Partition { .. } | What::LyingValidator { lie: Lie::Twin { .. }, .. }
+        )
+    }
+
+    /// Whether it changes who validates.
+    pub(super) fn changes_validators(&self) -> bool {
+        matches!(self, What::AddValidator(_) | What::RemoveValidator(_))
+    }
+
+    /// Whether it needs the library between a node and libc.
+    pub(super) fn needs_preload(&self) -> bool {
+        matches!(self, What::SlowDisk { .. } | What::ClockJump { .. })
     }
 }
 

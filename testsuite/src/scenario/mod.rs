@@ -12,8 +12,8 @@
 //! * The seed decides keys, load, and the times and victims of faults.
 //! * A criterion whose figure was not measured is not met.
 //!
-//! What cannot be done to a node from outside is left out: a slow disk, a jump of its clock, and a validator that lies on purpose
-//! take hooks in the node. A validator that is wiped forgets what it voted for, which is the nearest to a lie.
+//! Nodes have no code for it: what happens to one comes from outside. Its clock and its flushes go through a library that the loader puts
+//! before libc (`slipstream-preload`); a validator lies by running twice, by old data, or by a program that takes its place.
 //!
 //! ```
 //! use slipnet::scenario::Scenario;

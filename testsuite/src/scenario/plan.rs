@@ -4,9 +4,10 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_types::Digest;
 
 use super::{
-    fault::{Fault, Target, What},
+    fault::{Fault, Lie, Target, What},
     model::{LinkShape, Scenario},
     names::{Names, PRIMARY, Place},
+    span::Span,
 };
 
 /// Something that is done to the nodes.
@@ -54,6 +55,15 @@ pub(super) enum Harm {
     /// The number decides the bit.
     BitFlip(u64),
     FullDisk,
+    /// So many milliseconds more for each flush.
+    SlowDisk(u64),
+    /// By so many milliseconds, back if they are negative.
+    ClockJump(i64),
+    /// These hear the second one.
+    Twin(Vec<Place>),
+    OldState,
+    /// The program that takes its place lies like this.
+    Liar(&'static str),
     /// To this program.
     Upgrade(String),
 }
@@ -115,7 +125,7 @@ fn events_of(fault: &Fault, at_ms: u64, names: &Names, random: &mut StdRng) -> V
             return hit(target, names, random)
                 .into_iter()
                 .filter_map(|(later_ms, who)| {
-                    let harm = harm(what, random)?;
+                    let harm = harm(what, names, random)?;
                     Some(event(at_ms + later_ms, Action::Node { harm, who }))
                 })
                 .collect();
@@ -124,7 +134,7 @@ fn events_of(fault: &Fault, at_ms: u64, names: &Names, random: &mut StdRng) -> V
     vec![event(at_ms, action)]
 }
 
-fn harm(what: &What, random: &mut StdRng) -> Option<Harm> {
+fn harm(what: &What, names: &Names, random: &mut StdRng) -> Option<Harm> {
     match what {
         What::Kill(_) => Some(Harm::Kill),
         What::Pause(_) => Some(Harm::Pause),
@@ -132,6 +142,16 @@ fn harm(what: &What, random: &mut StdRng) -> Option<Harm> {
         What::Wipe(_) => Some(Harm::Wipe),
         What::BitFlip(_) => Some(Harm::BitFlip(random.random())),
         What::FullDisk(_) => Some(Harm::FullDisk),
+        What::SlowDisk { delay, .. } => Some(Harm::SlowDisk(delay.ms())),
+        What::ClockJump { ahead, back, .. } => {
+            let ms =
+                |span: &Option<Span>| span.map_or(0, |span| i64::try_from(span.ms()).unwrap_or(i64::MAX));
+            Some(Harm::ClockJump(ms(ahead) - ms(back)))
+        }
+        What::LyingValidator { lie, .. } => Some(match lie {
+            Lie::Twin { heard_by } => Harm::Twin(names.find_all(heard_by)),
+            lie => lie.of_program().map_or(Harm::OldState, Harm::Liar),
+        }),
         What::Upgrade { to, .. } => Some(Harm::Upgrade(to.clone())),
         _ => None,
     }
@@ -194,5 +214,37 @@ mod tests {
         assert_eq!(events[6].action, Action::Node { harm: Harm::Kill, who: Who::Primary });
         let pairs = vec![(Place(0), Place(4)), (Place(0), Place(5))];
         assert_eq!(events[7].action, Action::Links { pairs, shape: None });
+    }
+
+    /// Goal: clocks jump to both sides, disks get slower, and each lie is told apart.
+    #[test]
+    fn clocks_disks_and_lies_are_planned() {
+        let faults = "\
+- { at: 10s, what: { slow_disk: { who: { nodes: [late] }, delay: 200ms } } }
+- { at: 11s, for: 5s, what: { clock_jump: { who: { nodes: [primary] }, ahead: 1h } } }
+- { at: 12s, for: 5s, what: { clock_jump: { who: { nodes: [validator-1] }, back: 90s } } }
+- { at: 13s, for: 5s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [validator-1, validator-3] } } } } }
+- { at: 14s, for: 5s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }
+- { at: 15s, what: { lying_validator: { who: { one_of: [validators] }, lie: double_vote } } }
+";
+        let events = plan(&scenario("x", faults));
+        let harms: Vec<&Harm> = events
+            .iter()
+            .filter_map(|event| match &event.action {
+                Action::Node { harm, .. } => Some(harm),
+                _ => None,
+            })
+            .collect();
+        let wanted = [
+            Harm::SlowDisk(200),
+            Harm::SlowDisk(200),
+            Harm::ClockJump(3_600_000),
+            Harm::ClockJump(-90_000),
+            Harm::Twin(vec![Place(1), Place(3)]),
+            Harm::OldState,
+            Harm::Liar("double-vote"),
+        ];
+        assert_eq!(harms, wanted.iter().collect::<Vec<_>>());
+        assert_eq!(events[4].until_ms, Some(16_000));
     }
 }

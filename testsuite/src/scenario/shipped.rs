@@ -63,6 +63,21 @@ pub const ALL: &[Shipped] = &[
         twin: include_str!("../../scenarios/hostile-peers.defect.yaml"),
     },
     Shipped {
+        name: "slow-disk",
+        text: include_str!("../../scenarios/slow-disk.yaml"),
+        twin: include_str!("../../scenarios/slow-disk.defect.yaml"),
+    },
+    Shipped {
+        name: "clock-jump",
+        text: include_str!("../../scenarios/clock-jump.yaml"),
+        twin: include_str!("../../scenarios/clock-jump.defect.yaml"),
+    },
+    Shipped {
+        name: "lying-validator",
+        text: include_str!("../../scenarios/lying-validator.yaml"),
+        twin: include_str!("../../scenarios/lying-validator.defect.yaml"),
+    },
+    Shipped {
         name: "pruned-network",
         text: include_str!("../../scenarios/pruned-network.yaml"),
         twin: include_str!("../../scenarios/pruned-network.defect.yaml"),

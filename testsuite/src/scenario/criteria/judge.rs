@@ -1,9 +1,12 @@
 //! [`judge`]: each criterion against what was measured.
 
-use super::{Criterion, Findings, Percentile, PhaseTotals, Quantiles};
+use super::{Criterion, Findings, Percentile, PhaseTotals, Quantiles, Statement};
 use crate::{
     report::{CriterionResult, NodeSeries, RunReport},
-    scenario::{model::Scenario, names::Names},
+    scenario::{
+        model::Scenario,
+        names::{Names, VALIDATORS},
+    },
 };
 
 /// Items of a list that a result tells; the rest is counted.
@@ -64,6 +67,7 @@ fn one(criterion: &Criterion, names: &Names, report: &RunReport, findings: &Find
         Criterion::EqualRoots => equal_roots(findings),
         Criterion::NobodyHonestBlamed => none_of(&findings.blamed, "blamed nobody honest"),
         Criterion::NoAlarm => none_of(&findings.alarms, "no alarm"),
+        Criterion::Convicted { nodes, of } => convicted(&members(nodes), names, findings, of),
     }
 }
 
@@ -206,6 +210,32 @@ fn equal_roots(findings: &Findings) -> Verdict {
         Some(batch) => (true, format!("equal after batch {batch}"), wanted),
         None => (false, "the states were not compared".to_owned(), wanted),
     }
+}
+
+fn convicted(liars: &[String], names: &Names, findings: &Findings, of: &[Statement]) -> Verdict {
+    let kinds: Vec<&str> = of.iter().map(|statement| statement.name()).collect();
+    let wanted = match kinds.is_empty() {
+        true => "proof at each other validator".to_owned(),
+        false => format!("proof at each other validator, of two {}", kinds.join(" and two ")),
+    };
+    let validators = names.find(VALIDATORS).into_iter().map(|place| names.name(place));
+    let others: Vec<&str> = validators.filter(|name| !liars.iter().any(|liar| liar == name)).collect();
+    let mut missing = Vec::new();
+    for other in &others {
+        for liar in liars {
+            let found = findings.convictions.get(*other).and_then(|found| found.get(liar));
+            match found {
+                None => missing.push(format!("{other} has no proof that {liar} lied")),
+                Some(found) => {
+                    missing.extend(kinds.iter().filter(|kind| !found.contains(**kind)).map(|kind| {
+                        format!("{other} has no proof that {liar} said {kind} twice, but {found:?}")
+                    }))
+                }
+            }
+        }
+    }
+    let passed = missing.is_empty() && !liars.is_empty() && !others.is_empty();
+    (passed, if passed { format!("all {} have it", others.len()) } else { told(&missing) }, wanted)
 }
 
 fn none_of(list: &[String], wanted: &str) -> Verdict {

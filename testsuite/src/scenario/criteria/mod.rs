@@ -10,7 +10,10 @@
 
 mod judge;
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,7 +115,41 @@ pub enum Criterion {
     NobodyHonestBlamed,
     /// No node raised an alarm: no audit found a certified batch that execution does not give.
     NoAlarm,
+    /// Each other validator that was there from the start has proof that these lied.
+    Convicted {
+        /// Names of validators that a fault `lying_validator` meets.
+        nodes: Vec<String>,
+        /// What each said twice, all of these; without it anything.
+        #[serde(default)]
+        of: Vec<Statement>,
+    },
 }
+
+/// What a validator may say once in a view of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Statement {
+    /// As primary, which transactions the batch has.
+    Orders,
+    /// Which outcome enough validators came to.
+    Prepares,
+    /// Which outcome a quorum prepared.
+    Commits,
+}
+
+impl Statement {
+    /// As nodes' status writes it.
+    fn name(self) -> &'static str {
+        match self {
+            Statement::Orders => "orders",
+            Statement::Prepares => "prepares",
+            Statement::Commits => "commits",
+        }
+    }
+}
+
+/// What each validator has proof of: whom it convicts, and of what kinds of statements.
+pub type Convictions = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// A share of all samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -206,6 +243,8 @@ pub struct Findings {
     pub blamed: Vec<String>,
     /// Alarms, in words.
     pub alarms: Vec<String>,
+    /// Proofs of lies, by whoever has them.
+    pub convictions: Convictions,
     /// The first batch whose transactions a node answers for, by its name.
     pub history: BTreeMap<String, u64>,
     /// The epoch of each node that answered at the end, by its name.
@@ -243,6 +282,7 @@ impl Criterion {
             Criterion::EqualRoots => "equal_roots",
             Criterion::NobodyHonestBlamed => "nobody_honest_blamed",
             Criterion::NoAlarm => "no_alarm",
+            Criterion::Convicted { .. } => "convicted",
         }
     }
 
@@ -263,6 +303,7 @@ impl Criterion {
             Criterion::CatchUp { nodes, .. }
             | Criterion::HeadAge { nodes, .. }
             | Criterion::Memory { nodes, .. }
+            | Criterion::Convicted { nodes, .. }
             | Criterion::History { nodes, .. } => nodes,
             _ => &[],
         }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use tokio::process::Command;
 
-use super::{Stage, flip, setup};
+use super::{Stage, flip, preload::Knobs, setup};
 use crate::{
     devnet::binary,
     report::FaultMark,
@@ -84,7 +84,7 @@ impl Stage<'_> {
         match &event.action {
             Action::Node { harm, .. } => {
                 if let Some(place) = hit.place {
-                    self.heal(harm, place)?;
+                    self.heal(harm, place).await?;
                 }
             }
             Action::Links { pairs, shape } => {
@@ -112,9 +112,17 @@ impl Stage<'_> {
 
     async fn harm(&mut self, harm: &Harm, place: Place, ends: bool) -> Result<()> {
         self.excuse(&[place]);
-        self.down.insert(place);
+        // With a slow disk and a wrong clock it runs on.
+        if !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_)) {
+            self.down.insert(place);
+        }
         let node = self.node_mut(place)?;
         match harm {
+            Harm::SlowDisk(delay_ms) => return self.knobs(place)?.slow_down(*delay_ms),
+            Harm::ClockJump(by_ms) => return self.knobs(place)?.jump(*by_ms),
+            Harm::Twin(heard_by) => return self.begin_twin(place, heard_by).await,
+            Harm::OldState => return self.keep_copy(place).await,
+            Harm::Liar(lie) => return self.begin_liar(place, lie).await,
             Harm::Kill => node.kill(),
             Harm::Pause => node.signal(Signal::STOP),
             Harm::Restart => node.stop().await?,
@@ -147,8 +155,21 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn heal(&mut self, harm: &Harm, place: Place) -> Result<()> {
+    async fn heal(&mut self, harm: &Harm, place: Place) -> Result<()> {
         match harm {
+            Harm::SlowDisk(_) => {
+                self.knobs(place)?.slow_down(0)?;
+                self.came_back(place);
+                Ok(())
+            }
+            Harm::ClockJump(_) => {
+                self.knobs(place)?.jump(0)?;
+                self.came_back(place);
+                Ok(())
+            }
+            Harm::Twin(heard_by) => self.end_twin(place, heard_by),
+            Harm::OldState => self.put_back(place).await,
+            Harm::Liar(_) => self.end_liar(place),
             Harm::Kill | Harm::Restart | Harm::Wipe => self.start_again(place),
             Harm::Pause => {
                 self.node(place)?.signal(Signal::CONT);
@@ -171,7 +192,11 @@ impl Stage<'_> {
         }
     }
 
-    fn start_again(&mut self, place: Place) -> Result<()> {
+    fn knobs(&self, place: Place) -> Result<&Knobs> {
+        self.knobs.get(&place).context("the node was started without the library of faults")
+    }
+
+    pub(super) fn start_again(&mut self, place: Place) -> Result<()> {
         let node = self.node_mut(place)?;
         // Two faults may have met it: the second end finds it running.
         if node.pid().is_none() {
@@ -182,7 +207,7 @@ impl Stage<'_> {
     }
 
     /// What others hold against these nodes, and they against others, may come from a fault.
-    fn excuse(&self, places: &[Place]) {
+    pub(super) fn excuse(&self, places: &[Place]) {
         if let Some(watch) = &self.watch {
             places.iter().for_each(|place| watch.excuse(self.names.name(*place)));
         }
@@ -245,6 +270,11 @@ fn described(action: &Action) -> String {
         Action::Node { harm: Harm::Wipe, .. } => "wipe".to_owned(),
         Action::Node { harm: Harm::BitFlip(_), .. } => "bit flip".to_owned(),
         Action::Node { harm: Harm::FullDisk, .. } => "full disk".to_owned(),
+        Action::Node { harm: Harm::SlowDisk(delay_ms), .. } => format!("slow disk, {delay_ms} ms a flush"),
+        Action::Node { harm: Harm::ClockJump(by_ms), .. } => format!("clock jump by {} s", by_ms / 1_000),
+        Action::Node { harm: Harm::Twin(_), .. } => "twin".to_owned(),
+        Action::Node { harm: Harm::OldState, .. } => "old state".to_owned(),
+        Action::Node { harm: Harm::Liar(lie), .. } => format!("lie {lie}"),
         Action::Node { harm: Harm::Upgrade(to), .. } => format!("upgrade to {to}"),
         Action::Links { shape: Some(_), .. } => "slow links".to_owned(),
         Action::Links { shape: None, .. } => "partition".to_owned(),

@@ -54,21 +54,8 @@ impl Assault {
         let file = file.to_str().context("the directory's name is not valid UTF-8")?;
         let arguments = ["campaign-child", "siege-attacker", "--name", name, "--target", file];
         let mut process = Process::spawn(&program, &arguments, log.clone())?;
-        let deadline = Instant::now() + READY_DEADLINE;
-        loop {
-            process.check_alive().with_context(|| format!("the attack {name}"))?;
-            let text = fs::read_to_string(&log).unwrap_or_default();
-            // Only whole lines: the process may be writing one.
-            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-            if let Some(servers) = whole.lines().find_map(|line| line.strip_prefix("ready ")) {
-                let servers = serde_json::from_str(servers)?;
-                return Ok(Assault { process, servers });
-            }
-            if Instant::now() > deadline {
-                bail!("the attackers of {name} were not ready in time; their log is {}", log.display());
-            }
-            tokio::time::sleep(POLL).await;
-        }
+        let servers = ready(&mut process, &log, &format!("the attack {name}")).await?;
+        Ok(Assault { process, servers: serde_json::from_str(&servers)? })
     }
 
     /// Ends them.
@@ -80,8 +67,29 @@ impl Assault {
     }
 }
 
+/// Waits until a process says that it is ready, in a line of its log, and gives what it says there.
+///
+/// # Errors
+/// If it ends, or is not ready in time.
+pub(super) async fn ready(process: &mut Process, log: &Path, what: &str) -> Result<String> {
+    let deadline = Instant::now() + READY_DEADLINE;
+    loop {
+        process.check_alive().with_context(|| what.to_owned())?;
+        let text = fs::read_to_string(log).unwrap_or_default();
+        // Only whole lines: the process may be writing one.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        if let Some(said) = whole.lines().find_map(|line| line.strip_prefix("ready ")) {
+            return Ok(said.to_owned());
+        }
+        if Instant::now() > deadline {
+            bail!("{what} was not ready in time; its log is {}", log.display());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
 /// The program of the attackers, which cargo puts beside this one; a test's own program lies one directory deeper.
-fn program() -> Result<PathBuf> {
+pub(super) fn program() -> Result<PathBuf> {
     let this = std::env::current_exe().context("this program's path is unknown")?;
     let mut places = this.ancestors().skip(1).take(2).map(|dir| dir.join(PROGRAM));
     places.find(|path| path.is_file()).with_context(|| {

@@ -17,8 +17,10 @@ mod audit;
 mod catch;
 mod disk;
 mod flip;
+mod lies;
 mod nodes;
 mod phase;
+mod preload;
 mod setup;
 mod watch;
 
@@ -31,7 +33,10 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
-use self::{assault::Assault, catch::Behind, disk::SmallDisk, phase::PhaseEnd, watch::Watch};
+use self::{
+    assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, phase::PhaseEnd, preload::Knobs,
+    watch::Watch,
+};
 use super::{
     criteria::{Findings, judge},
     model::Scenario,
@@ -95,6 +100,9 @@ struct Stage<'a> {
     /// Nodes that a fault has taken down.
     down: BTreeSet<Place>,
     links: Option<Links>,
+    /// Of those whose clock may jump, or whose disk may get slow.
+    knobs: BTreeMap<Place, Knobs>,
+    lies: Lies,
     disks: Vec<SmallDisk>,
     /// Attackers by the place of their event, or of the group that they stand before.
     assaults: BTreeMap<String, Assault>,
@@ -119,6 +127,7 @@ impl Stage<'_> {
         let links = setup::needs_links(scenario)
             .then(|| Links::new(&scenario.seed, Terrain::Plain(crate::relay::Shape::default())));
         let disks = nodes::mount_disks(scenario, &names, options)?;
+        let knobs = preload::lay(scenario, &names, options)?;
         let devnet_options = setup::devnet(scenario, &names, options)?;
         progress.step(&format!("{}: starting {} nodes", scenario.name, names.len()));
         let lay = |from: usize, to: usize, peer: String| match &links {
@@ -136,6 +145,8 @@ impl Stage<'_> {
             devnet,
             down: BTreeSet::new(),
             links,
+            knobs,
+            lies: Lies::default(),
             disks,
             assaults: BTreeMap::new(),
             collector: None,
@@ -185,6 +196,7 @@ impl Stage<'_> {
         };
         report.harness = self.gather(phases, &mut report, &mut findings).await;
         self.end_assaults();
+        self.end_lies();
         report.seconds = self.begin.elapsed().as_secs_f64();
         self.progress.step("comparing states");
         self.audit(&mut findings).await?;
@@ -193,7 +205,9 @@ impl Stage<'_> {
             report.catch_up = catch::curves(&self.behind, &report.nodes);
         }
         if let Some(watch) = self.watch.take() {
-            (findings.blamed, findings.alarms) = watch.end();
+            let seen = watch.end();
+            (findings.blamed, findings.alarms) = (seen.blamed, seen.alarms);
+            findings.convictions = seen.convictions;
         }
         report.faults = std::mem::take(&mut self.marks);
         Ok((report, findings))
@@ -244,6 +258,10 @@ impl Stage<'_> {
             measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
             wanted: "no node and no load ends by itself".to_owned(),
         });
+        // A node whose disk is slow would not stop in time; one that never started has no knobs to turn.
+        for knobs in self.knobs.values() {
+            let _ = knobs.slow_down(0);
+        }
         // A node that is paused would not hear that it should stop.
         for node in self.devnet.nodes() {
             node.signal(rustix::process::Signal::CONT);

@@ -69,7 +69,7 @@ impl Stage<'_> {
         self.started().into_iter().filter(|place| !self.down.contains(place)).collect()
     }
 
-    fn index(&self, place: Place) -> Result<usize> {
+    pub(super) fn index(&self, place: Place) -> Result<usize> {
         self.indices[place.0].with_context(|| {
             format!("{} has not been started yet: faults come after it joins", self.names.name(place))
         })

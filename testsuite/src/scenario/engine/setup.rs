@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroU64, path::PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use super::{RunOptions, assault};
+use super::{RunOptions, assault, preload};
 use crate::{
     devnet::{DevnetOptions, NodeOptions},
     relay::{Region, Shape},
@@ -66,7 +66,11 @@ fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) 
         program = settings.program.as_deref().or(program);
     }
     let program = program.map(|name| self::program(name, options)).transpose()?.flatten();
-    Ok(NodeOptions { program, overrides: overrides(&config, options) })
+    let environment = match preload::is_needed(scenario, names, place) {
+        true => preload::environment(options, names.name(place))?,
+        false => BTreeMap::new(),
+    };
+    Ok(NodeOptions { program, overrides: overrides(&config, options), environment })
 }
 
 /// What is said of a node, the last word last.

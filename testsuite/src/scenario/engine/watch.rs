@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::{devnet::Node, rpc::Rpc};
+use crate::{devnet::Node, rpc::Rpc, scenario::criteria::Convictions};
 
 const POLL: Duration = Duration::from_millis(500);
 
@@ -27,8 +27,20 @@ struct Known {
     excused: BTreeSet<String>,
     /// The counts of failures of the last look, by who counts and whom.
     failures: BTreeMap<(String, String), u64>,
+    /// Validators that a fault made lie.
+    liars: BTreeSet<String>,
     blamed: BTreeSet<String>,
     alarms: BTreeSet<String>,
+    convictions: Convictions,
+}
+
+/// What was seen.
+pub(super) struct Seen {
+    /// What honest nodes held against honest ones, each once.
+    pub(super) blamed: Vec<String>,
+    /// Alarms, each once.
+    pub(super) alarms: Vec<String>,
+    pub(super) convictions: Convictions,
 }
 
 /// Looks at honest nodes until it is ended or dropped.
@@ -71,11 +83,17 @@ impl Watch {
         self.known.lock().excused.insert(name.to_owned());
     }
 
-    /// What was seen: blame, and alarms, each once.
-    pub(super) fn end(self) -> (Vec<String>, Vec<String>) {
+    /// A fault makes this validator lie: what others have against it is no blame.
+    pub(super) fn expect_lies_of(&self, name: &str) {
+        self.known.lock().liars.insert(name.to_owned());
+    }
+
+    /// What was seen.
+    pub(super) fn end(self) -> Seen {
         self.task.abort();
-        let known = self.known.lock();
-        (known.blamed.iter().cloned().collect(), known.alarms.iter().cloned().collect())
+        let mut known = self.known.lock();
+        let [blamed, alarms] = [&known.blamed, &known.alarms].map(|seen| seen.iter().cloned().collect());
+        Seen { blamed, alarms, convictions: std::mem::take(&mut known.convictions) }
     }
 }
 
@@ -90,9 +108,12 @@ impl Known {
         if let Some(alarm) = status["sync"]["alarm"].as_str() {
             self.alarms.insert(format!("{name}: {alarm}"));
         }
+        self.look_at_evidence(name, &status["consensus"]);
         for peer in status["sync"]["peers"].as_array().into_iter().flatten() {
             let id = peer["id"].as_str().unwrap_or_default();
-            let Some(other) = self.names.get(id).cloned() else { continue };
+            let Some(other) = self.names.get(id).filter(|other| !self.is_lie(name, other)).cloned() else {
+                continue;
+            };
             let reason = peer["last_reason"].as_str().unwrap_or("no reason");
             if peer["banned"] == true {
                 self.blamed.insert(format!("{name} banned {other}: {reason}"));
@@ -110,9 +131,32 @@ impl Known {
         }
         for peer in status["configured_peers"].as_array().into_iter().flatten() {
             let id = peer["peer"].as_str().unwrap_or_default().split('@').next().unwrap_or_default();
-            if let Some(other) = self.names.get(id).filter(|_| peer["state"] == "banned") {
+            let other = self.names.get(id).filter(|other| !self.is_lie(name, other));
+            if let Some(other) = other.filter(|_| peer["state"] == "banned") {
                 self.blamed.insert(format!("{name} keeps {other} out"));
             }
+        }
+    }
+
+    /// Whether one of the two lies by a fault.
+    fn is_lie(&self, name: &str, other: &str) -> bool {
+        self.liars.contains(name) || self.liars.contains(other)
+    }
+
+    /// What a validator has proof of, by `consensus` of its status; none of a node that only follows.
+    fn look_at_evidence(&mut self, name: &str, consensus: &Value) {
+        for proof in consensus["evidence"].as_array().into_iter().flatten() {
+            let author = &proof["author"];
+            let mut peers = consensus["peers"].as_array().into_iter().flatten();
+            let key = peers.find(|peer| peer["index"] == *author).and_then(|peer| peer["key"].as_str());
+            let other = key.and_then(|key| self.names.get(key));
+            let other = if consensus["index"] == *author { Some(name) } else { other.map(String::as_str) };
+            let other = other.unwrap_or("somebody unknown").to_owned();
+            let kind = proof["kind"].as_str().unwrap_or_default().to_owned();
+            if !self.liars.contains(&other) {
+                self.blamed.insert(format!("{name} has proof that {other} lied ({kind})"));
+            }
+            self.convictions.entry(name.to_owned()).or_default().entry(other).or_default().insert(kind);
         }
     }
 }
@@ -139,7 +183,32 @@ mod tests {
         known.excused.insert("one".to_owned());
         assert!(look(&mut known, "aa", false, 6, "late").is_empty());
         assert_eq!(look(&mut known, "aa", true, 6, "lied"), ["two banned one: lied"]);
+        known.liars.insert("one".to_owned());
+        assert!(look(&mut known, "aa", true, 7, "lied").is_empty(), "it was made to lie");
         known.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }));
         assert_eq!(known.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
+    }
+    /// Goal: proof of a lie is kept by who has it and whom it is of, and is blame unless a fault made that one lie.
+    #[test]
+    fn proofs_convict_those_that_were_made_to_lie_and_blame_others() {
+        let names = [("aa".to_owned(), "one".to_owned()), ("bb".to_owned(), "two".to_owned())];
+        let mut known = Known { names: names.into(), ..Known::default() };
+        known.liars.insert("one".to_owned());
+        let proof =
+            |author: u16, kind: &str| json!({ "author": author, "view": 3, "number": 7, "kind": kind });
+        let peers = json!([{ "index": 0, "key": "aa" }, { "index": 1, "key": "bb" }]);
+        let look = |known: &mut Known, proofs: Value| {
+            known.look("three", &json!({ "consensus": { "index": 2, "evidence": proofs, "peers": peers } }));
+        };
+        look(&mut known, json!([proof(0, "orders"), proof(0, "prepares"), proof(0, "orders")]));
+        assert!(known.blamed.is_empty());
+        let kinds: Vec<&str> = known.convictions["three"]["one"].iter().map(String::as_str).collect();
+        assert_eq!(kinds, ["orders", "prepares"]);
+        look(&mut known, json!([proof(1, "commits"), proof(2, "commits")]));
+        let blamed: Vec<&str> = known.blamed.iter().map(String::as_str).collect();
+        assert_eq!(
+            blamed,
+            ["three has proof that three lied (commits)", "three has proof that two lied (commits)"]
+        );
     }
 }

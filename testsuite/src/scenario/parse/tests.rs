@@ -28,7 +28,7 @@ fn mistakes_are_told_with_their_line_and_a_caret() {
     assert!(text.starts_with("a.yaml:6:"), "{text}");
     let text = error(&GOOD.replace("equal_roots", "equal_rots"));
     assert!(text.starts_with("a.yaml:5:3: ") && text.contains("equal_rots"), "{text}");
-    let text = error(&format!("{GOOD}faults:\n- at: 3s\n  what: {{ clock_jump: {{ nodes: [all] }} }}\n"));
+    let text = error(&format!("{GOOD}faults:\n- at: 3s\n  what: {{ quake: {{ nodes: [all] }} }}\n"));
     assert!(text.starts_with("a.yaml:8:") && text.contains("kill"), "names what there is: {text}");
 }
 

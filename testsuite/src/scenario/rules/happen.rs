@@ -7,12 +7,17 @@ use super::{
 };
 use crate::scenario::{
     criteria::Criterion,
-    fault::{Target, What},
+    fault::{Lie, Target, What},
     names::{PRIMARY, is_candidate},
+    span::Span,
 };
 
 /// The shortest fault: what begins and ends at one moment cannot be told from nothing.
 const LASTS_MS_MIN: u64 = 100;
+/// The most that a flush takes longer.
+const DELAY_SECONDS_MAX: u64 = 10;
+/// The farthest jump of a clock.
+const JUMP_HOURS_MAX: u64 = 24;
 
 impl Rules<'_> {
     pub(super) fn faults(&self) -> Checked {
@@ -35,6 +40,10 @@ impl Rules<'_> {
             }
             if let Some(lasts) = fault.lasts {
                 at.then("for").span(lasts, LASTS_MS_MIN, duration)?;
+            }
+            if matches!(fault.what, What::LyingValidator { lie: Lie::OldState, .. }) && fault.lasts.is_none()
+            {
+                return Err(at.wrong("has no end at which the old data comes back: write `for: 20s`"));
             }
             self.what(&at.then("what").then(fault.what.name()), &fault.what)?;
             if let Some(Target::Rolling { nodes, every }) = fault.what.target() {
@@ -90,24 +99,33 @@ impl Rules<'_> {
     }
 
     fn target(&self, at: &At, what: &What, target: &Target) -> Checked {
-        let at = match what {
+        let at_target = match what {
             What::Upgrade { to, .. } => {
                 at.then("to").name(to)?;
                 at.then("who")
             }
+            What::SlowDisk { .. } | What::ClockJump { .. } | What::LyingValidator { .. } => at.then("who"),
             _ => at.clone(),
         };
         if let Target::Rolling { every, .. } = target {
-            at.then("rolling").then("every").span(*every, 100, self.scenario.duration)?;
+            at_target.then("rolling").then("every").span(*every, 100, self.scenario.duration)?;
         }
         let is_primary = matches!(target, Target::Nodes(names) if names.len() == 1 && names[0] == PRIMARY);
         let listed = match target {
-            Target::Nodes(_) => at.then("nodes"),
-            Target::OneOf(_) => at.then("one_of"),
-            Target::Rolling { .. } => at.then("rolling").then("nodes"),
+            Target::Nodes(_) => at_target.then("nodes"),
+            Target::OneOf(_) => at_target.then("one_of"),
+            Target::Rolling { .. } => at_target.then("rolling").then("nodes"),
         };
         if !is_primary {
             self.known(&listed, target.names())?;
+        }
+        match what {
+            What::SlowDisk { delay, .. } => {
+                at.then("delay").span(*delay, 1, Span::from_secs(DELAY_SECONDS_MAX))?
+            }
+            What::ClockJump { ahead, back, .. } => clock_jump(at, *ahead, *back)?,
+            What::LyingValidator { lie, .. } => self.lie(at, &listed, target, lie)?,
+            _ => {}
         }
         if let What::FullDisk(_) = what {
             let has_disk = |place| {
@@ -120,6 +138,29 @@ impl Rules<'_> {
                     "needs a disk of its own: write `disk_mib: 256` into `topology.settings` of these nodes",
                 ));
             }
+        }
+        Ok(())
+    }
+
+    fn lie(&self, at: &At, listed: &At, target: &Target, lie: &Lie) -> Checked {
+        let liars = self.names.find_all(target.names());
+        if let Some(other) = liars.iter().find(|place| self.names.group(**place).is_some()) {
+            let name = self.names.name(*other);
+            return Err(listed.wrong(format!("`{name}` does not validate from the start: name validators")));
+        }
+        if lie.of_program().is_some()
+            && let Some(change) = self.scenario.faults.iter().find(|fault| fault.what.changes_validators())
+        {
+            return Err(at.then("lie").wrong(format!(
+                "knows the validators of the first epoch alone: leave `{}` out, or take `twin` or `old_state`",
+                change.what.name()
+            )));
+        }
+        let Lie::Twin { heard_by } = lie else { return Ok(()) };
+        let heard = at.then("lie").then("twin").then("heard_by");
+        self.known(&heard, heard_by)?;
+        if self.names.find_all(heard_by).iter().any(|place| liars.contains(place)) {
+            return Err(heard.wrong("names the liar itself: name those that hear its second self"));
         }
         Ok(())
     }
@@ -160,10 +201,42 @@ impl Rules<'_> {
             if matches!(criterion, Criterion::History { from_at_most: None, from_at_least: None, .. }) {
                 return Err(at.wrong("write `from_at_most` or `from_at_least`, in batches"));
             }
+            if let Criterion::Convicted { nodes, .. } = criterion {
+                self.lied(&at.then(criterion.key()).then("nodes"), nodes)?;
+            }
             if matches!(criterion, Criterion::LoadComplete) && self.scenario.workload.is_empty() {
                 return Err(at.wrong("there is no load: write a phase into `workload`"));
             }
         }
         Ok(())
+    }
+}
+
+impl Rules<'_> {
+    /// Who is to be convicted must have lied.
+    fn lied(&self, at: &At, nodes: &[String]) -> Checked {
+        let lies =
+            self.scenario.faults.iter().filter(|fault| matches!(fault.what, What::LyingValidator { .. }));
+        let named: Vec<String> =
+            lies.filter_map(|fault| fault.what.target()).flat_map(Target::names).cloned().collect();
+        let liars = self.names.find_all(&named);
+        // Whoever orders the batches then may be any of them.
+        let may_be_any = named.iter().any(|name| name == PRIMARY);
+        match self.names.find_all(nodes).iter().find(|place| !may_be_any && !liars.contains(place)) {
+            None => Ok(()),
+            Some(honest) => Err(at.wrong(format!(
+                "no fault makes `{}` lie: write `lying_validator` into `faults`",
+                self.names.name(*honest)
+            ))),
+        }
+    }
+}
+
+fn clock_jump(at: &At, ahead: Option<Span>, back: Option<Span>) -> Checked {
+    let most = Span::from_secs(JUMP_HOURS_MAX * 3_600);
+    match (ahead, back) {
+        (Some(by), None) => at.then("ahead").span(by, 1_000, most),
+        (None, Some(by)) => at.then("back").span(by, 1_000, most),
+        _ => Err(at.wrong("write either `ahead: 1h` or `back: 1h`")),
     }
 }

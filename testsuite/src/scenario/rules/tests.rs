@@ -38,6 +38,19 @@ fn numbers_out_of_bounds_are_refused() {
             "from 0 to 1",
         ),
         ("criteria: [{ memory: { mib_max: -1 } }]\n", "above 0"),
+        (
+            "faults: [{ at: 1s, what: { slow_disk: { who: { nodes: [all] }, delay: 11s } } }]\n",
+            "from 1ms to 10s",
+        ),
+        (
+            "faults: [{ at: 1s, what: { clock_jump: { who: { nodes: [all] }, back: 10ms } } }]\n",
+            "from 1s to 24h",
+        ),
+        ("faults: [{ at: 1s, what: { clock_jump: { who: { nodes: [all] } } } }]\n", "`ahead: 1h`"),
+        (
+            "faults: [{ at: 1s, what: { clock_jump: { who: { nodes: [all] }, ahead: 1h, back: 1h } } }]\n",
+            "either",
+        ),
         ("criteria: [{ head_age: { at_most: 1s, percent: 101 } }]\n", "at most 100"),
         ("faults: [{ at: 1s, for: 0s, what: { kill: { nodes: [all] } } }]\n", "from 100ms to 30s"),
         (
@@ -61,6 +74,29 @@ fn names_are_checked() {
         ("faults: [{ at: 1s, what: { add_validator: validator-0 } }]\n", "part: candidate"),
         ("faults: [{ at: 1s, what: { full_disk: { nodes: [all] } } }]\n", "disk_mib"),
         ("faults: [{ at: 1s, what: { partition: { between: [[all], [validator-0]] } } }]\n", "both sides"),
+        ("faults: [{ at: 1s, what: { slow_disk: { who: { nodes: [nobody] }, delay: 1s } } }]\n", "`nobody`"),
+        (
+            "topology: { groups: [{ name: f }] }\nfaults: [{ at: 1s, what: { lying_validator: { who: { nodes: [f] }, lie: garbage } } }]\n",
+            "`f` does not validate",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: { twin: { heard_by: [validators] } } } } }]\n",
+            "the liar itself",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: { twin: { heard_by: [] } } } } }]\n",
+            "names nobody",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: old_state } } }]\n",
+            "`for: 20s`",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: wrong_root } } }, { at: 2s, what: { remove_validator: validator-2 } }]\n",
+            "`remove_validator`",
+        ),
+        ("criteria: [{ convicted: { nodes: [nobody] } }]\n", "`nobody`"),
+        ("criteria: [{ convicted: { nodes: [validator-1] } }]\n", "`lying_validator`"),
         ("topology: { groups: [{ name: validator-0 }] }\n", "is taken"),
         ("topology: { groups: [{ name: all }] }\n", "is taken"),
         ("topology: { groups: [{ name: Upper }] }\n", "lower-case"),

@@ -1,13 +1,20 @@
-use std::path::Path;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use super::*;
-use crate::report::{CatchUp, Series};
+use crate::{
+    report::{CatchUp, Series},
+    scenario::criteria::Convictions,
+};
 
 /// One criterion of a scenario of two validators and a fullnode `late`, with one phase `main`.
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, joins: 5s }}]\n\
-         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1 }}]\ncriteria:\n- {criterion}\n"
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1 }}]\n\
+         faults: [{{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}]\ncriteria:\n- {criterion}\n"
     );
     Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -65,8 +72,15 @@ fn findings() -> Findings {
         compared_at: Some(9),
         history: all(40),
         epochs: all(2),
+        convictions: convicts("validator-0", "validator-1"),
         ..Findings::default()
     }
+}
+
+/// One has proof that the other one gave two orders.
+fn convicts(one: &str, other: &str) -> Convictions {
+    let kinds = BTreeSet::from(["orders".to_owned()]);
+    BTreeMap::from([(one.to_owned(), BTreeMap::from([(other.to_owned(), kinds)]))])
 }
 
 fn passes(criterion: &str, report: &RunReport, findings: &Findings) -> bool {
@@ -109,6 +123,9 @@ fn each_criterion_has_its_limit() {
         ("equal_roots", true),
         ("nobody_honest_blamed", true),
         ("no_alarm", true),
+        ("{ convicted: { nodes: [validator-1] } }", true),
+        ("{ convicted: { nodes: [validator-1], of: [orders] } }", true),
+        ("{ convicted: { nodes: [validator-1], of: [orders, prepares] } }", false),
     ] {
         assert_eq!(passes(criterion, &report, &findings), passed, "{criterion}");
     }
@@ -129,6 +146,7 @@ fn what_was_not_measured_fails() {
         "{ history: { nodes: [all], from_at_least: 1 } }",
         "{ epoch: { at_least: 0 } }",
         "equal_roots",
+        "{ convicted: { nodes: [validator-1] } }",
     ] {
         assert!(!passes(criterion, &report, &findings), "{criterion}");
     }
@@ -151,6 +169,10 @@ fn what_was_found_is_told() {
         ("load_complete", "9 of 10 committed"),
         ("{ throughput: { phase: main, at_least: 43 } }", "the generators"),
         ("{ epoch: { at_least: 1 } }", "late is in 3"),
+        (
+            "{ convicted: { nodes: [validator-1], of: [commits] } }",
+            "validator-0 has no proof that validator-1 said commits twice",
+        ),
         ("{ catch_up: { nodes: [late], at_most: 1h } }", "late did not reach the head"),
     ] {
         let result = &judge(&scenario(criterion), &report, &findings)[0];
