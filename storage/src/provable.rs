@@ -71,7 +71,8 @@ impl Store {
         let mut trees = self.0.trees.lock();
         trees.put(number, current.record.active, tree.clone(), base);
         // The head may have moved on since, or jumped to another column.
-        self.keep_within(&mut trees, &self.current()?);
+        let current = self.current()?;
+        self.keep_within(&mut trees, &current);
         drop(trees);
         Ok(ProvableState { view, tree })
     }

@@ -120,9 +120,9 @@ impl Core {
         let pool = Pool::new(config.consensus.pool.clone(), chain.clone(), store.clone())?;
         let journal = open_journal(config)?;
         let forwarder =
-            Forwarder::new(pool.clone(), &chain, transport.clone(), &[], journal).map_err(
-                |source| NodeError::Io { action: "start the threads that take peers' transactions", source },
-            )?;
+            Forwarder::new(pool.clone(), &chain, transport.clone(), &[], journal).map_err(|source| {
+                NodeError::Io { action: "start the threads that take peers' transactions", source }
+            })?;
         // Whoever commits, sync or this validator's consensus.
         if let Some(waypoint) = &config.waypoint {
             store.expect_waypoint(waypoint)?;
