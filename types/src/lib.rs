@@ -1,4 +1,4 @@
-//! The vocabulary that every crate of Slipstream shares: pure data and pure functions over it, no I/O, no clock.
+//! The vocabulary that every crate of Slipstream shares: pure data, and pure functions over it.
 //!
 //! ```text
 //!  Genesis ──▶ BatchHeader 0           Body ─┐
