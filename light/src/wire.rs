@@ -23,7 +23,7 @@ pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A value that stands in an answer as its BCS in hexadecimal.
 pub trait Part: Serialize + DeserializeOwned {
-    /// For messages.
+    /// Name of the type in error messages.
     const NAME: &'static str;
     /// Most bytes of its BCS: longer text is refused before it is decoded.
     const BYTES_MAX: usize;
@@ -115,9 +115,9 @@ pub struct AccountProof {
     pub header: Encoded<BatchHeader>,
     /// That the ledger holds the header.
     pub header_proof: Encoded<AccumulatorRangeProof>,
-    /// The account.
+    /// Address of the proved account.
     pub address: Address,
-    /// What the state has of it; none if it has no row.
+    /// The account's row in the state, or `None` if it has no row.
     pub account: Option<Account>,
     /// That it has exactly that.
     pub account_proof: Encoded<StateRangeProof>,
@@ -132,10 +132,10 @@ pub struct Account {
     /// Transactions sent, or contracts created by a contract.
     #[serde(with = "quantity")]
     pub nonce: u64,
-    /// Wei.
+    /// Balance in wei.
     #[serde(with = "quantity")]
     pub balance: U256,
-    /// Keccak-256 of the code; none for an account without code.
+    /// Keccak-256 of the code, or `None` for an account without code.
     pub code_hash: Option<Digest>,
 }
 
@@ -151,11 +151,11 @@ impl From<Account> for AccountValue {
     }
 }
 
-/// One slot.
+/// One storage slot of the account, with its proof.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlotProof {
-    /// The slot.
+    /// Key of the slot, 32 bytes.
     pub key: B256,
     /// Its value; zero if the state has no row of it.
     #[serde(with = "quantity")]
@@ -207,7 +207,7 @@ macro_rules! from_json {
 
 from_json!(AccountProof WaypointProof EpochChanges);
 
-/// What is written as a quantity.
+/// A number that JSON writes as a quantity (`0x…`).
 trait Number: Copy {
     const BITS: usize;
     fn to_word(self) -> U256;
