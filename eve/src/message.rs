@@ -1,7 +1,7 @@
-//! What validators say to each other to agree, and what they sign.
+//! The messages that validators send each other to agree, and the statements that they sign.
 //!
-//! Votes of different kinds and views are different statements, so that no signature can be used for what it was not given for. Ed25519
-//! signatures are checked where a message enters the core; nothing that failed is kept.
+//! Each kind of vote and each view make a statement of their own, so a signature fits only the vote that it was given for. The core
+//! checks Ed25519 signatures where a message enters, and drops messages that fail.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
@@ -32,7 +32,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// What its primary signs, in a domain that names chain and epoch.
+    /// The digest that the primary signs, in a domain that names chain and epoch.
     pub fn digest(&self, domain: &Digest) -> Digest {
         statement("slipstream/order/1", domain, self)
     }
@@ -41,7 +41,7 @@ impl Order {
 /// An order with its primary's signature, so that two of one number convict it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SignedOrder {
-    /// What is ordered.
+    /// The order that the primary signed.
     pub order: Order,
     /// The primary's, on [`Order::digest`].
     pub signature: Signature,
@@ -61,15 +61,15 @@ impl SignedOrder {
     }
 }
 
-/// What a vote is on. Its token is [`LedgerInfo::digest`], which through the accumulator binds every header up to the batch: Eve's
-/// token chain.
+/// The subject of a vote. Its token is [`LedgerInfo::digest`], which through the accumulator binds every header up to the batch:
+/// Eve's token chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
     /// The view.
     pub view: u64,
     /// The batch.
     pub number: BatchNumber,
-    /// What came of it.
+    /// Digest of the ledger info after execution.
     pub token: Digest,
 }
 
@@ -96,7 +96,7 @@ impl Ballot {
 /// A ballot and its voter's signature.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Vote {
-    /// What it is on.
+    /// The ballot that the vote is on.
     pub ballot: Ballot,
     /// The voter's, on a prepare or a commit.
     pub signature: Signature,
@@ -105,11 +105,11 @@ pub struct Vote {
 /// An executor's outcome of an order. The order rides along, so that everybody learns of one that contradicts it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Verify {
-    /// What was executed.
+    /// The order that was executed.
     pub order: SignedOrder,
     /// The token of the batch before, on which it was executed.
     pub before: Digest,
-    /// What came of it.
+    /// The ledger info after its execution.
     pub info: LedgerInfo,
 }
 
@@ -118,14 +118,14 @@ pub struct Verify {
 pub struct Prepared {
     /// The view.
     pub view: u64,
-    /// What was prepared.
+    /// Ledger info of the prepared batch.
     pub info: LedgerInfo,
     /// A quorum's, on the prepare.
     pub signatures: Signatures,
 }
 
 impl Prepared {
-    /// What was voted on.
+    /// The ballot that its prepares are on.
     pub fn ballot(&self) -> Ballot {
         Ballot { view: self.view, number: self.info.number, token: self.info.digest() }
     }
@@ -149,11 +149,11 @@ impl Prepared {
 pub struct ViewChange {
     /// The view that it goes to.
     pub view: u64,
-    /// Who it is.
+    /// Seat of the validator that left.
     pub seat: u16,
     /// The highest certificate of this epoch that it has.
     pub decided: Option<Certificate>,
-    /// What it saw prepared last, unless that is decided.
+    /// The last outcome that it saw prepared, unless that is decided.
     pub prepared: Option<Prepared>,
     /// On all of this.
     pub signature: Signature,
@@ -219,11 +219,11 @@ impl NewView {
             && self.changes.iter().all(|it| it.view == self.view && it.is_valid(set, domain))
     }
 
-    /// What was prepared last: the view begins with it, whatever the primary would like.
+    /// The last prepared outcome. The view must begin with it; its primary has no choice.
     ///
-    /// A batch that was decided in an earlier view was committed there by a quorum. That quorum and this one share more validators than may
-    /// lie, so that an honest one of both says here that it is prepared or decided. A prepared batch also proves that those below
-    /// it are decided: nobody honest prepares a batch before.
+    /// A quorum committed to each batch that an earlier view decided. That quorum and this one share more validators than may lie. An
+    /// honest one of both therefore says here that the batch is prepared or decided. A prepared batch also proves that those below it are
+    /// decided, because honest validators prepare no batch earlier.
     pub fn prepared(&self) -> Option<&Prepared> {
         let decided = self.decided().map(|certificate| certificate.info.number);
         let prepared = self.changes.iter().filter_map(|change| change.prepared.as_ref());
@@ -238,7 +238,7 @@ impl NewView {
     }
 }
 
-/// How far a validator is. Whoever hears it sends what it lacks: there is no other repetition.
+/// How far a validator is. Its hearers send it what it lacks; all repetition comes from that.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Its view.
@@ -311,7 +311,7 @@ impl Evidence {
     }
 }
 
-/// What one core says to another. An order's body and hints travel beside it.
+/// A message from one core to another. An order's body and hints travel beside it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
     /// Execute this next.
