@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is violated.
+/// The property that is violated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Kind {
     /// Two batches of one number can be certified, or are committed.
