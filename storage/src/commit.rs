@@ -13,8 +13,8 @@ use crate::{
     writer::Writer,
 };
 
-/// What a delta would make of a state. Holds the rows that it computed the root of, so that a commit stores exactly those.
-/// Dropping it is all it takes to roll back.
+/// The state that a delta would give. It holds the rows behind its computed root, so a commit stores exactly those. Dropping
+/// it rolls back.
 pub struct Speculation {
     /// The state that it was made on, as [`Current::version`] counts.
     base: u64,
@@ -71,7 +71,7 @@ impl Store {
         let known = before.lineage.iter().copied().take(LINEAGE_MAX - 1);
         let lineage: Vec<u64> = [before.version].into_iter().chain(known).collect();
         let (mut tree, current) = (before.tree.clone(), self.current()?);
-        // What was committed meanwhile is in the head's rows.
+        // Rows committed meanwhile are in the head's rows.
         if let Some(ahead) = lineage.iter().position(|version| *version == current.version) {
             tree = tree.read_ahead_of(current.rows(), ahead as u32);
         }
@@ -84,8 +84,8 @@ impl Store {
         Ok(Speculation { base: lineage[0], version: self.new_version(), lineage, next })
     }
 
-    /// The root that the head's state would have after a run of deltas: they are merged first, so that a node's hash is
-    /// computed once however often it changes. Writes nothing.
+    /// The root that the head's state would have after a run of deltas. The deltas are merged first, so each node is hashed
+    /// once however often it changes. Writes nothing.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`].

@@ -17,19 +17,19 @@ use crate::{
 /// Epochs before the snapshot's own: their ends are a few KB each.
 const EPOCH_ENDS_MAX: usize = 65_536;
 
-/// What is trusted of a ledger: one of the two, or both.
+/// The trusted part of a ledger: a waypoint, a genesis, or both.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The snapshot's batch, or batch 0, as `number:hash`.
     pub waypoint: Option<Waypoint>,
-    /// The ledger's genesis.
+    /// The genesis that the ledger must begin with.
     pub genesis: Option<Genesis>,
 }
 
 /// Why a snapshot is not of the trusted ledger.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Mistrust {
-    /// Neither waypoint nor genesis.
+    /// The caller gave neither waypoint nor genesis.
     #[error(
         "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
     )]
@@ -37,13 +37,13 @@ pub enum Mistrust {
     /// The genesis is another one.
     #[error("{reason}")]
     Genesis {
-        /// What does not fit.
+        /// The contradiction to the trusted ledger.
         reason: String,
     },
     /// The snapshot's batch is another one than the waypoint's.
     #[error("{reason}")]
     Snapshot {
-        /// What does not fit.
+        /// The contradiction to the trusted ledger.
         reason: String,
     },
 }
@@ -101,7 +101,7 @@ impl Lineage {
     /// That of a snapshot of the store.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn of(store: &Store, snapshot: &SnapshotInfo) -> Result<Lineage, StorageError> {
         let number = snapshot.number;
         // A store that was restored has fewer headers than BLOCKHASH could ask for.
@@ -123,7 +123,7 @@ impl Lineage {
     /// The genesis blob of a store, and the proof that it is the first batch of the ledger that ends with the snapshot.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn genesis_of(
         store: &Store,
         snapshot: &SnapshotInfo,
@@ -142,7 +142,7 @@ impl Lineage {
     /// Whether headers, genesis and certificate are of one ledger, and the validators of that ledger signed.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The first contradiction to genesis, waypoint or snapshot.
     pub fn check(&self, genesis: &Genesis, genesis_proof: &AccumulatorRangeProof) -> Result<(), String> {
         let Lineage { certificate, headers, headers_proof, .. } = self;
         let info = &certificate.info;
@@ -187,7 +187,7 @@ impl Lineage {
     /// caller has checked the lineage, and [`Store::head_behind_genesis`].
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     pub fn begin(&self, store: &Store, genesis: &Genesis) -> Result<Restore, StorageError> {
         store.initialize(genesis)?;
         self.epoch_ends.iter().try_for_each(|end| store.put_epoch_end(end))?;
@@ -219,7 +219,7 @@ impl Store {
     /// The head, if the store has begun to follow its ledger: it holds more than a genesis then, and nothing is imported into it.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn head_behind_genesis(&self) -> Result<Option<BatchNumber>, StorageError> {
         if !self.is_initialized() {
             return Ok(None);

@@ -28,9 +28,8 @@ impl MemoryDisk {
         self.0.lock().unsynced()
     }
 
-    /// The process on this disk dies, with the power: of the writes that were not synced the first `kept` are there
-    /// afterwards (`usize::MAX` is a kill, which loses none). Handles of before have no effect on the disk any more, so
-    /// that they can be dropped later.
+    /// Kills the process on this disk, and cuts the power. Of the unsynced writes the first `kept` survive; `usize::MAX`
+    /// means a kill, which loses none. Older handles no longer affect the disk, and may be dropped later.
     pub fn crash(&self, kept: usize) {
         let mut backend = self.0.lock();
         *backend = backend.after_crash(kept);

@@ -1,7 +1,7 @@
 //! [`ProvableState`]: a recent state with its tree, for who is asked for single rows and their proofs.
 //!
-//! The head has a tree, and no other state has. The tree of a batch shortly before the head is made of the head's: what changed since is in the
-//! deltas between, and what was there before in the rows of that state. So it costs what those batches changed, which is bounded.
+//! Only the head has a tree. The tree of a batch shortly before is derived from it: the deltas between name the changed paths, and that
+//! state's own rows give the earlier values. So the cost is bounded by what those batches changed.
 
 use std::fmt;
 
@@ -75,7 +75,7 @@ impl Store {
         Ok(ProvableState { view, tree })
     }
 
-    /// What makes the state at a later head the view's again, sorted by path.
+    /// The updates that turn a later head's tree back into the view's, sorted by path.
     fn back_to(
         &self,
         view: &View,

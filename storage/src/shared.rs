@@ -44,9 +44,9 @@ pub struct Head {
     pub accumulator: Accumulator,
 }
 
-/// What all handles of a store share.
+/// The part that all handles of a store share.
 pub(crate) struct Shared {
-    /// None of a store in memory, and of one whose directory for them cannot be used. Ends before the backend gives its directory free.
+    /// `None` for a store in memory, and if the directory for trees is unusable. Ends before the backend gives its directory free.
     pub(crate) frontiers: Option<Frontiers>,
     /// Whether rows of the head's state were not compared with its tree since the store was opened: see [`crate::scrub`].
     pub(crate) unread: AtomicBool,
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
 pub(crate) struct Current {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
-    /// Which state it is: a number of this process, so that a speculation knows what it stands on.
+    /// Identifies the state by a number of this process, so that a speculation knows its base.
     pub(crate) version: u64,
     /// Of this head, until a commit takes it to make the next head's of it.
     pub(crate) tree: Mutex<Option<Tree>>,
@@ -107,7 +107,7 @@ pub(crate) struct Rulebook {
 pub(crate) struct History {
     /// Batches up to this one are not recorded.
     pub(crate) behind: AtomicU64,
-    /// The head when the store was opened. What the log has up to there is sealed at once.
+    /// The head when the store was opened. The store seals the log up to there at once.
     pub(crate) start: BatchNumber,
     /// Up to the head's. Their trees are not kept.
     pub(crate) held: Mutex<Held<Arc<Current>>>,
@@ -181,7 +181,7 @@ impl Current {
         )))
     }
 
-    /// What its tree stands on.
+    /// The rows that its tree reads.
     pub(crate) fn rows(&self) -> Arc<ColumnRows> {
         ColumnRows::new(Arc::clone(&self.reader), self.record.active.column())
     }

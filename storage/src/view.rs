@@ -25,7 +25,7 @@ use crate::{
 #[derive(Clone)]
 pub struct View {
     current: Arc<Current>,
-    /// What it shows in place of the head.
+    /// The past state that it shows in place of the head.
     past: Option<Arc<Past>>,
 }
 
@@ -44,7 +44,7 @@ impl Store {
         Ok(View::new(self.current()?))
     }
 
-    /// What reading by key cost since the store was opened; zero of a store in memory.
+    /// The cost of reads by key since the store was opened; zero for a store in memory.
     pub fn read_counts(&self) -> ReadCounts {
         self.0.backend.read_counts()
     }

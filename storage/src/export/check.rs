@@ -26,7 +26,7 @@ pub(super) struct Export {
     pub(super) genesis: Genesis,
 }
 
-/// Checks all of an export: the ledger it is of, each chunk's proof, that no row and no code is missing.
+/// Checks a whole export: its ledger, the proof of each chunk, and that all rows and codes are there.
 ///
 /// # Errors
 /// The first file that is not accepted, and why.

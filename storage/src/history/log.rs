@@ -97,7 +97,8 @@ impl<'a> LogValue<'a> {
         parse().ok_or_else(|| damaged(last))
     }
 
-    /// The row before the first batch after that one which changed it; none if none of these did, empty if it was not there.
+    /// The row before the first later batch that changed it. Returns `None` if no batch did, and an empty value if the row
+    /// was absent.
     pub(crate) fn find(&self, path: &Path, after: BatchNumber) -> Result<Option<&'a [u8]>, StorageError> {
         let from = after.next().since(self.first);
         let Ok(from) = u32::try_from(from) else { return Ok(None) };

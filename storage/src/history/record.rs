@@ -1,4 +1,4 @@
-//! What a write adds to the log: the rows before its batches, and the first state that is known then.
+//! Builds the log's part of a write: the rows before its batches, and the first state known afterwards.
 
 use std::sync::atomic::Ordering;
 

@@ -36,7 +36,7 @@ const SLACK_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
 /// Batches after which files of the log are dropped that are before the window, and a failed seal is tried again.
 const PAUSE_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
 
-/// What is to be done.
+/// A piece of sealing work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     /// The first batch behind which the state is known.
@@ -53,7 +53,7 @@ pub(crate) struct Sealer {
     thread: Mutex<Option<(SyncSender<Job>, JoinHandle<()>)>>,
 }
 
-/// What a thread of its own works on.
+/// The part that the sealing thread works on.
 struct Seal {
     facts: Arc<Facts>,
     backend: Arc<dyn Backend>,
@@ -151,7 +151,7 @@ impl Seal {
 
     fn seal(&self, first: BatchNumber, to: BatchNumber) -> Result<(), StorageError> {
         if first > self.facts.sealed() {
-            // What is between is skipped: it leads to no state that is known.
+            // Skips the batches between: no known state needs them.
             self.facts.raise_floor(first);
         }
         let mut sealed = first.max(self.facts.sealed());
@@ -176,7 +176,7 @@ impl Seal {
         Ok(())
     }
 
-    /// The next values of the log, up to a batch; none if it does not go on there.
+    /// Reads the log's next values up to a batch; returns `None` if the log has a gap there.
     fn read(&self, sealed: BatchNumber, to: BatchNumber) -> Result<Vec<Value>, StorageError> {
         let (mut values, mut bytes, mut known): (Vec<Value>, _, _) = (Vec::new(), 0, sealed);
         self.facts.log(sealed, |key, value| {
@@ -210,7 +210,7 @@ impl Seal {
                 file.put(&schema::history_key(&Path(*path), batch), row)?;
             }
             file.seal()?;
-            // What a power cut takes back without `fsync` must not stand there as a fact.
+            // Syncs first: without `fsync` a power cut could take rows back that stand here as facts.
             backend.write(WriteBatch::default(), true)?;
             file.ingest()
         })

@@ -94,7 +94,7 @@ impl PieceMap {
     /// Checks the blob of a piece: the chunk of [`PieceMap::span`].
     ///
     /// # Errors
-    /// What is malformed, or not what the state holds there.
+    /// The first fault: malformed bytes, or rows that the state contradicts there.
     pub fn chunk(&self, index: usize, blob: &Blob) -> Result<VerifiedChunk, PieceError> {
         let Some(info) = self.pieces.get(index) else { return Err(PieceError::NoPieces) };
         let content = content_of(info, blob)?;
@@ -110,8 +110,8 @@ impl PieceMap {
         })
     }
 
-    /// What a peer would answer who is asked for the rows from `first` to `last`, and has this piece: [`PieceMap::piece_of`] the first
-    /// path. The chunk ends with the piece, or after about `bytes_max` bytes of rows, at least one.
+    /// Answers a request for the rows from `first` to `last` from this piece, as a peer would. [`PieceMap::piece_of`] finds the piece
+    /// of the first path. The chunk ends with the piece, or after about `bytes_max` bytes of rows, at least one.
     ///
     /// # Errors
     /// [`PieceError::Within`] if it is another piece.

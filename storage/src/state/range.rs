@@ -29,7 +29,7 @@ impl Range {
         rows.leaves(&self.first, &self.last)
     }
 
-    /// What its rows are if they have another hash.
+    /// The error for rows that have another hash.
     pub(super) fn refuse(&self) -> StorageError {
         let Range { first, last } = self;
         StorageError::corrupt(format!(
