@@ -1,4 +1,4 @@
-//! Why a batch was not executed, and why a transaction may not be in one.
+//! Why executing a batch failed, and why a batch may not contain a transaction.
 
 use alloy_primitives::{Address, B256, U256};
 use slipstream_storage::StorageError;
@@ -26,9 +26,9 @@ pub enum ExecuteError {
         index: usize,
         /// The transaction.
         hash: B256,
-        /// What it may use at most.
+        /// The gas limit that the transaction names.
         gas_limit: u64,
-        /// What the batch has left.
+        /// The gas that the batch has left.
         left: u64,
     },
     /// The receipts pass a limit on a transaction's or a batch's.
@@ -106,7 +106,7 @@ pub enum Rejection {
     InsufficientFunds {
         /// Value plus the highest fee.
         needed: U256,
-        /// What the sender has.
+        /// Balance of the sender, in wei.
         balance: U256,
     },
     /// The offered fee is below the chain's base fee.

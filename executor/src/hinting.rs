@@ -9,7 +9,7 @@ use alloy_consensus::Transaction as _;
 
 use crate::{outcome::Outcome, transaction::Transaction};
 
-/// The hints of a batch; none if there is nothing to tell or it passes the limits, for they are advice.
+/// Seals the hints of a batch. Returns `None` if they are empty or pass the limits: hints are only advice.
 pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Transaction]) -> Option<Blob> {
     if !is_sealed(outcome) {
         return None;

@@ -1,9 +1,8 @@
 //! Executes batches: Ethereum transactions through `revm`, over a view of the state that somebody else owns.
 //!
-//! It decodes and checks transactions, runs them in order, and hands back what a batch did: receipts, the *net* state
-//! delta, the working set as hints, and gas. It does no I/O but reads through [`StateReader`]; committing, roots and certificates are
-//! left to others. What a node keeps from batch to batch, and the threads that it has for them, are a [`Session`]'s; everything
-//! else keeps no state between calls.
+//! The crate decodes and checks transactions and runs them in order. It returns a batch's results: receipts, the *net* state delta,
+//! the working set as hints, and gas. Its only I/O are reads through [`StateReader`]; commits, roots and certificates belong to other
+//! crates. A [`Session`] owns what a node keeps from batch to batch, and its threads. Everything else keeps no state between calls.
 //!
 //! ```text
 //!  Body ─ decode_body ─▶ [Transaction] ─┐                                   ┌─▶ Receipts
@@ -24,10 +23,10 @@
 //! * [`session`]: all of these put together, for following, voting and proposing alike. [`difference`](mod@difference): where two headers part.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
-//! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data, conflicts and thread counts
-//! change how long it takes, never what it is (of values that hints tell that holds once [`Warm::confirm`] finds none wrong).
+//! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and thread counts
+//! change how long it takes, never what it is. With values from hints, that holds once [`Warm::confirm`] finds all of them right.
 //! [`execute`] accepts every batch that [`build`] made: a proposer's limits are the same or stricter. The crate trusts its
-//! [`StateReader`] and nothing else.
+//! [`StateReader`] alone.
 //!
 //! ```
 //! use slipstream_executor::{BatchEnv, MemoryState, execute};

@@ -13,7 +13,7 @@ use crate::{
     reader::StateReader,
 };
 
-/// What one call finds changed. Whoever takes it from outside bounds accounts, slots and code.
+/// State that one call sees changed. A caller that takes it from outside bounds accounts, slots and code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
     /// Of the state.
@@ -22,7 +22,7 @@ pub struct Overrides {
     pub block: BlockOverrides,
 }
 
-/// What a call finds changed in one account; none stands for what the state holds.
+/// An account as a call sees it changed; `None` stands for the state's value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccountOverride {
     /// Wei.
@@ -35,7 +35,7 @@ pub struct AccountOverride {
     pub storage: StorageOverride,
 }
 
-/// Which slots of an account a call finds changed.
+/// The slots of an account that a call sees changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StorageOverride {
     /// These; the others are the state's.
@@ -50,7 +50,7 @@ impl Default for StorageOverride {
     }
 }
 
-/// What a call finds changed in its batch; none stands for the batch's own.
+/// Values of its batch that a call sees changed; `None` stands for the batch's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BlockOverrides {
     /// NUMBER.

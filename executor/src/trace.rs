@@ -20,7 +20,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// What parity's replays are to show.
+/// The traces that a replay in parity's format is to show.
 pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
 
 /// A transaction that is executed once more.
@@ -28,7 +28,7 @@ pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
 pub struct Past<'a> {
     /// The transaction.
     pub transaction: &'a Transaction,
-    /// What it did the first time.
+    /// The receipt of its first execution.
     pub receipt: &'a Receipt,
     /// Where it stands.
     pub info: TransactionInfo,
@@ -37,7 +37,7 @@ pub struct Past<'a> {
 /// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The transaction does not do again what it did: whatever was traced, it was not what happened.
+    /// The transaction differs from its first execution, so the trace shows something that never happened.
     #[error(
         "transaction {hash} did not do again what its receipt says ({found} in place of {expected}), so its trace would be wrong: the state or the \
          batch in this store is damaged; `slipstream db check` looks for it"
@@ -45,9 +45,9 @@ pub enum TraceError {
     Differs {
         /// The transaction.
         hash: B256,
-        /// What its receipt says.
+        /// The value in its receipt.
         expected: String,
-        /// What it did now.
+        /// The value now.
         found: String,
     },
     /// The trace is longer than one request may make it.
@@ -82,7 +82,7 @@ impl From<CodecError> for TraceError {
     }
 }
 
-/// A batch in execution once more. All that its traces keep together has a limit. Whoever fails is over.
+/// A batch in execution once more. All that its traces keep together has a limit. After an error it is finished.
 pub struct Rerun<'a>(Tracing<'a>);
 
 impl<'a> Rerun<'a> {

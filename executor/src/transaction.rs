@@ -19,7 +19,7 @@ pub struct Transaction {
     pub raw: Bytes,
     /// Its Keccak-256, the transaction's name.
     pub hash: B256,
-    /// Who signed it.
+    /// The account that signed the transaction.
     pub sender: Address,
     /// The decoded envelope.
     pub envelope: Arc<Envelope>,
@@ -36,7 +36,7 @@ pub enum TransactionError {
         /// The limit.
         max: usize,
     },
-    /// Not an EIP-2718 envelope of a known type, or not its one canonical encoding.
+    /// The bytes are no EIP-2718 envelope of a known type, or another encoding than its canonical one.
     #[error("malformed transaction: {0}")]
     Malformed(String),
     /// EIP-4844.
@@ -87,8 +87,8 @@ impl Transaction {
         Ok(Transaction { hash: keccak256(&raw), raw, sender, envelope: Arc::new(envelope) })
     }
 
-    /// The same with the sender that its signature names, whoever was believed to be it: for those that look at one before they pay
-    /// for the recovery.
+    /// The same with the sender recovered from its signature, replacing the assumed one. For callers that first look at the
+    /// transaction, then pay for the recovery.
     ///
     /// # Errors
     /// If the encoding is not canonical, or the signature is invalid.
@@ -135,7 +135,7 @@ impl Transaction {
         self.envelope.max_fee_per_gas()
     }
 
-    /// Wei per gas that the proposer gets at this base fee; none if it does not pay the base fee.
+    /// Wei per gas that the proposer gets at this base fee, or `None` if the transaction does not pay the base fee.
     pub fn tip_wei(&self, base_fee_wei: u64) -> Option<u128> {
         self.envelope.effective_tip_per_gas(base_fee_wei)
     }
@@ -167,7 +167,7 @@ impl Transaction {
     }
 
     /// The accounts that it would delegate on this chain, as their signatures name them, each with the nonce that it must have for
-    /// that. Invalid ones name nobody, and those for other chains do nothing here: they are left out.
+    /// that. It leaves out invalid authorizations, and those for other chains.
     pub fn authorities(&self, chain_id: u64) -> impl Iterator<Item = (Address, u64)> + '_ {
         let list = self.envelope.authorization_list().unwrap_or_default();
         let here = list.iter().filter(move |authorization| {

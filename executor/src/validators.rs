@@ -39,7 +39,7 @@ pub fn next_validators(
     }
 }
 
-/// What uncommitted batches changed of the validators contract's storage.
+/// The storage of the validators contract as uncommitted batches changed it.
 #[derive(Clone, Debug)]
 pub struct ValidatorsStorage {
     contract: Option<Address>,
@@ -63,8 +63,8 @@ impl ValidatorsStorage {
         }));
     }
 
-    /// The validators of the next epoch if the batch whose changes came last ends its own; `base` is the state before the first of
-    /// the batches. Where the contract wants what is no set of validators, the epoch goes on.
+    /// The validators of the next epoch, if the last applied batch ends its own. `base` is the state before the first of the
+    /// batches. If the contract's list is no valid set, the epoch goes on.
     ///
     /// # Errors
     /// If the state cannot be read.
@@ -87,8 +87,8 @@ impl ValidatorsStorage {
         validators_contract::next_validators(header.number, header.epoch, read)
     }
 
-    /// What the contract wants as the set of an epoch, and from the end of which batch on; without a number it never changed. None where
-    /// there is no contract, or what it wants is no set of validators.
+    /// The set that the contract wants for an epoch, and the last batch before it; without that number it never changed. Returns `None`
+    /// if the contract is missing or its list is no valid set.
     ///
     /// # Errors
     /// If the state cannot be read.

@@ -5,10 +5,9 @@
 //!  Outcome of n + 1 ─▶ Layer ┴▶ Overlay ─┐            ┌─ the newest layer that knows a key answers
 //!  Store's view of batch n ──────────────┴▶ State ─▶ reader ─ what no layer knows comes from the view
 //! ```
-//! A layer holds what its batches wrote and what they read, with the values behind the last of them. Layers are named by the digests of
-//! headers, each stands on the one before it, and a [`State`] exists only without a gap between its committed batch and its layers.
-//! So whoever executes ahead of agreement, or ahead of the disk, never reads a value of another branch. Rolling back is forgetting
-//! layers: nothing below them knows of them.
+//! A layer holds the writes and reads of its batches, with the values behind the last of them. Digests of headers name the layers. Each
+//! stands on the one before it, and a [`State`] exists only without a gap between its committed batch and its layers. So execution
+//! ahead of agreement or of the disk never reads a value of another branch. A rollback forgets layers, which nothing below refers to.
 
 mod layer;
 mod state;
@@ -71,7 +70,7 @@ impl Overlay {
         self.layers.truncate(kept);
     }
 
-    /// The layers that end in this batch or before it; none if no layer ends in it.
+    /// The layers that end in this batch or before it, or `None` if no layer ends in it.
     pub fn up_to(&self, number: BatchNumber) -> Option<Overlay> {
         let last = self.layers.iter().rposition(|layer| layer.header().number == number)?;
         Some(Overlay { layers: self.layers[..=last].to_vec() })

@@ -11,7 +11,7 @@ use std::{
 use super::plan::{Plan, Planned};
 use crate::{evm::Reads, outcome::Done};
 
-/// What running ahead gave; none if the transaction failed there.
+/// The result of running ahead, or `None` if the transaction failed there.
 pub(super) type Result = Option<(Done, Reads)>;
 
 /// Nobody has begun.
@@ -21,7 +21,7 @@ const TAKEN: u8 = 1;
 /// Its result lies ready.
 const DONE: u8 = 2;
 
-/// What the leader finds when a transaction's turn has come.
+/// The situation that the leader finds at a transaction's turn.
 pub(super) enum Turn {
     /// It is the leader's now.
     Own,
@@ -31,7 +31,7 @@ pub(super) enum Turn {
     Ready(Box<Result>),
 }
 
-/// A transaction that a thread has taken. Whatever becomes of the thread, the others hear of it.
+/// A transaction that a thread has taken. If the thread ends early, dropping this tells the others.
 pub(super) struct Taken<'a> {
     board: &'a Board,
     index: usize,

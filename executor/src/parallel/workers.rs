@@ -24,7 +24,7 @@ pub struct Workers {
     groups_pause: AtomicU32,
 }
 
-/// What is done with every batch, also where nothing can be expected to be gained by it: for tests and measurements.
+/// Forces one way for every batch, even if it gains nothing: for tests and measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Eager {
     /// Transactions run ahead of their turn.

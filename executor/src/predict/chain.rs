@@ -1,8 +1,8 @@
 //! [`chains`]: basic blocks joined into the runs of operations that a predictor is made of.
 //!
-//! A block is traced on into its successor when there is only one, nobody else goes there, or it is small enough to be copied.
-//! Copies of a compiler's small internal functions then end in a constant return address, so that whole internal calls
-//! vanish into their callers and constants fold through them.
+//! A block's trace goes on into its only successor, if that has no other predecessor or is small enough to copy. Copies of a
+//! compiler's small internal functions then end in a constant return address, so that whole internal calls vanish into their
+//! callers and constants fold through them.
 
 use alloy_primitives::map::HashMap;
 
@@ -31,7 +31,7 @@ pub(super) struct Chain {
     pub(super) ops: Vec<Op>,
     /// Stack entries that it takes.
     pub(super) taken: usize,
-    /// What it leaves in their place, top last.
+    /// The operands that it leaves in their place, top last.
     pub(super) stack: Vec<Operand>,
     pub(super) exit: ChainExit,
 }

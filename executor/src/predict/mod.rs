@@ -1,4 +1,4 @@
-//! Predictors: what a transaction will read, foretold without hints and without executing it.
+//! Predictors foretell the reads of a transaction without hints and execution.
 //!
 //! ```text
 //!  code ─▶ blocks ─▶ ssa + fold ─▶ flow ─▶ chain ─▶ slice ─▶ program      in the background, once per contract: build
@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Source: the diploma thesis "Speeding up the storage layer of blockchain clients with static analysis and speculative
-//! execution of smart contracts" (Erigon; in Greek), whose twelve steps the modules name. What differs: the source's
-//! predictors follow the jumps that were seen often, ours leave out what can only revert; and internal calls are copied
-//! into their callers, so that fewer jumps are left to resolve.
+//! execution of smart contracts" (Erigon; in Greek), whose twelve steps the modules name. It differs in two points. The
+//! source's predictors follow the jumps that were seen often; these leave out paths that can only revert. Internal calls are
+//! copied into their callers, so fewer jumps are left to resolve.
 //!
-//! [`Predictors::foretell`] does this for a whole batch, and its result has the form of hints, with what each transaction reads and changes
-//! for a graph of conflicts.
+//! [`Predictors::foretell`] does this for a whole batch. Its result has the form of hints, with each transaction's reads and changes for a
+//! graph of conflicts.
 //!
 //! A predictor may be wrong, and costs reads then, never a result: it touches caches only. Loops, unknown jumps and
 //! instructions that cannot be foreseen give fewer keys. Everything is bounded: analysis by the code's length, runs by
@@ -90,7 +90,7 @@ pub struct JumpEdge {
     pub to: u32,
 }
 
-/// What one transaction's prediction may cost. Whatever limit is reached, the keys until then are good.
+/// Limits the cost of one transaction's prediction. Keys found before a limit are good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PredictLimits {
@@ -126,10 +126,11 @@ pub struct PredictConfig {
     pub programs_bytes_max: usize,
     /// Calls of a contract after which its code is analysed.
     pub calls_min: u32,
-    /// Whether a contract without a program is analysed when a prediction comes to it: costs the prediction the reading of the
-    /// code, which execution needs too, and the analysis, some milliseconds for a large contract.
+    /// Whether a prediction that meets an unanalysed contract analyses it at once. That costs reading the code, which
+    /// execution needs too, and some milliseconds of analysis for a large contract.
     pub builds_at_once: bool,
-    /// Whether slots are read, to go on with their values. Without, only keys that need none are foretold, and nobody waits.
+    /// Whether the prediction reads slots to continue with their values. If not, it foretells only keys that need none, and
+    /// never waits.
     pub reads_slots: bool,
     /// Per transaction.
     pub limits: PredictLimits,
@@ -147,7 +148,7 @@ impl Default for PredictConfig {
     }
 }
 
-/// What a prediction came to.
+/// Counts what a prediction did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PredictStats {
     /// Rows named.

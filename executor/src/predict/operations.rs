@@ -1,4 +1,4 @@
-//! What each operation of a program does, but for calls.
+//! Executes each operation of a program, but for calls.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Bytes, U256};

@@ -81,7 +81,7 @@ impl Predictors {
     /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn with_saved(mut self, store: Store) -> Result<Predictors, StorageError> {
         let (saved, programs) = Saved::open(store, self.config.programs_bytes_max)?;
         for (hash, program) in programs {
@@ -135,7 +135,7 @@ impl Predictors {
         }
     }
 
-    /// What an execution has to look at, for predictors to learn from it; none if nothing.
+    /// The sites that an execution has to watch so that predictors learn, or `None` if there are none.
     pub fn watch(&self) -> Option<Arc<JumpWatch>> {
         self.watch.read().clone()
     }
@@ -159,7 +159,7 @@ impl Predictors {
     pub fn observe_jumps(&self, hash: Digest, edges: &[JumpEdge]) {
         let mut waiting = self.waiting.lock();
         if waiting.observed.len() >= OBSERVED_CONTRACTS_MAX && !waiting.observed.contains_key(&hash) {
-            // What is still of use is seen again.
+            // Useful jumps will be seen again.
             waiting.observed.clear();
         }
         let observed = waiting.observed.entry(hash).or_default();
@@ -214,7 +214,7 @@ impl Predictors {
     /// Foretells what a transaction reads, into `sink`: each key and code once, as soon as it is known, so that a prefetcher
     /// can begin. `state` may be older than the transaction; the older, the more guesses are wrong.
     ///
-    /// Reads of `state` happen on this thread. It never fails: what cannot be read or followed is left out.
+    /// Reads of `state` happen on this thread. It never fails: it leaves out keys that it cannot read or follow.
     pub fn predict(
         &self,
         transaction: &Transaction,

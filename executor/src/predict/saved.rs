@@ -33,10 +33,10 @@ struct Record {
 }
 
 impl Saved {
-    /// The records of a store, with the programs among them that are at most so many bytes together. What else is there is removed.
+    /// Opens the records of a store, and loads programs of at most so many bytes together. Removes all others.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub(super) fn open(
         store: Store,
         bytes_max: usize,
@@ -103,7 +103,7 @@ fn encode(program: &Program) -> Result<Vec<u8>, CodecError> {
     )
 }
 
-/// What stands in it is followed as any program is, which no bytes can lead astray.
+/// Its program is followed like any other, which is safe whatever the bytes.
 fn decode(record: &[u8]) -> Result<Program, CodecError> {
     let Record { blocks, bytes, small, large, mut unresolved, delegate } =
         codec::decode("program", record, record.len())?;
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(predictors(&store, 4_096).len(), fewer.len());
     }
 
-    /// Goal: what another version wrote, and what is no program, is removed and does no harm.
+    /// Goal: opening removes records of other versions and malformed ones, without harm.
     #[test]
     fn other_versions_are_removed() {
         let store = Store::memory(&StorageConfig::default());

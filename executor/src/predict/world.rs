@@ -24,7 +24,7 @@ pub(super) struct World<'a> {
     pub(super) stats: PredictStats,
     accounts: AddressMap<Option<AccountValue>>,
     codes: B256Set,
-    /// None if the slot was named but not read.
+    /// `None` if the slot was named and not read.
     slots: HashMap<Slot, Option<Value>>,
     transient: HashMap<Slot, Value>,
     /// Slots as they were before each write, for calls that revert.

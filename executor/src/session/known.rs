@@ -11,8 +11,8 @@ use crate::{
     reader::StateReader,
 };
 
-/// See the module. It holds the cache for a moment at each read: who foretells waits for disks and for other threads, and commits must not
-/// wait for that. What the cache has counts nowhere.
+/// See the module. It locks the cache briefly at each read: predictions wait for disks and other threads, and commits must not wait for
+/// them. Hits in the cache do not count.
 pub(super) struct Known<'a> {
     pub(super) state: State<'a>,
     below: Stacked<'a>,

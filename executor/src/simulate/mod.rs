@@ -15,7 +15,7 @@ use crate::{
     reader::StateReader,
 };
 
-/// What one simulation may do.
+/// Limits of one simulation, set by the node's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimulationRules {
     /// Whether calls have to have the right nonce and to pay for themselves, as transactions.
@@ -56,10 +56,10 @@ pub enum SimulateError {
     GasCap {
         /// Position in its batch.
         index: usize,
-        /// What is left.
+        /// Gas that the simulation has left.
         left: u64,
     },
-    /// What the calls return and log is too much.
+    /// The returned data and logs of the calls exceed the limit.
     #[error("the calls return and log more than {max} bytes; ask for less at once")]
     OutputTooLong {
         /// The limit.
@@ -73,7 +73,7 @@ pub enum SimulateError {
 /// A simulated batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimulatedBatch {
-    /// What its calls saw.
+    /// The environment that its calls saw.
     pub env: BatchEnv,
     /// Its calls, in order.
     pub calls: Vec<SimulatedCall>,
@@ -88,9 +88,9 @@ pub struct SimulatedCall {
     pub nonce: u64,
     /// The gas that it was given.
     pub gas_limit: u64,
-    /// What it did.
+    /// The result of the call.
     pub outcome: CallOutcome,
-    /// What it logged; nothing if it failed.
+    /// The logs of the call, empty if it failed.
     pub logs: Vec<Log>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Executes a batch. Its number, time and parent are as `env` has them; all else of it can be overridden. Unless calls are
-    /// validated, BASEFEE is zero if it is not overridden.
+    /// validated or it is overridden, BASEFEE is zero.
     ///
     /// # Errors
     /// If a call cannot be executed where it stands, or a limit is reached; the simulation is over then.
@@ -195,7 +195,7 @@ impl Run<'_> {
         Ok(call)
     }
 
-    /// What the call may use: what it asks for, or all that is left to it.
+    /// The gas that the call may use: its own limit, or all that is left.
     fn gas_limit(&self, index: usize, asked: Option<u64>) -> Result<u64, SimulateError> {
         let (used, gas_limit) = (self.gas_used, self.env.gas_limit);
         let room = gas_limit.saturating_sub(used);

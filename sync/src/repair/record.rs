@@ -74,7 +74,7 @@ impl RepairRecord {
     /// Reads the record of a store; one that cannot be read counts as none, because it only says what to look at.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn of(store: &Store) -> Result<RepairRecord, SyncError> {
         Ok(store.record(REPAIR_RECORD)?.map(|bytes| Self::decode(&bytes)).unwrap_or_default())
     }
