@@ -12,7 +12,7 @@ use crate::names::{self, RunId, SnapshotName};
 pub(crate) const VERSION: u32 = 1;
 /// Pieces of a state: at least half a TiB of rows. Bounds what a manifest makes who reads it allocate and compute.
 const PIECES_MAX: usize = 1 << 20;
-/// Packs of codes.
+/// Most packs of codes in one manifest.
 const PACKS_MAX: usize = 1 << 16;
 /// Bytes of a manifest: that many pieces and packs, and the ends of many epochs.
 pub(crate) const MANIFEST_BYTES_MAX: usize = 256 << 20;
@@ -48,12 +48,12 @@ pub(crate) struct PackEntry {
     pub(crate) object: Object,
 }
 
-/// Which of the objects with one hash is meant.
+/// Names one of the objects with the same hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Object {
-    /// Who wrote it.
+    /// The export that wrote it.
     pub(crate) run: RunId,
-    /// Its bytes.
+    /// Length of the object in bytes.
     pub(crate) len: u32,
 }
 
@@ -70,10 +70,10 @@ impl PackEntry {
 }
 
 impl Manifest {
-    /// Decodes a manifest.
+    /// Decodes a manifest and checks its rules.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The rule that the manifest breaks.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, String> {
         // Looked at first: what follows may have another form in another version.
         match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
@@ -109,10 +109,10 @@ impl Manifest {
     }
 }
 
-/// What a snapshot in an archive holds.
+/// Counts the contents of an archived snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArchiveSummary {
-    /// The batch.
+    /// Number of the snapshot's batch.
     pub number: BatchNumber,
     /// The waypoint that it satisfies.
     pub waypoint: Waypoint,
@@ -122,7 +122,7 @@ pub struct ArchiveSummary {
     pub rows: u64,
     /// Pieces that they are in.
     pub pieces: usize,
-    /// Contract codes.
+    /// How many contract codes there are.
     pub codes: u64,
     /// Bytes of the objects of pieces and codes.
     pub bytes: u64,

@@ -9,12 +9,12 @@ use crate::{
     store::{Archive, modified_ms},
 };
 
-/// How long an object stays that no snapshot needs any more: an export, or an import, that goes by what it saw before may take half of it.
+/// How long an object stays after its last snapshot went. An export or import may rely for half of that time on what it saw.
 pub const GRACE: Duration = Duration::from_secs(48 * 3_600);
 /// Objects that are deleted with one request.
 const DELETED_AT_ONCE: usize = 1_000;
 
-/// What a prune did.
+/// Counts what a prune did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PrunedArchive {
     /// Snapshots that are listed now.
@@ -23,25 +23,27 @@ pub struct PrunedArchive {
     pub retired: usize,
     /// Objects that were deleted.
     pub deleted: usize,
-    /// Their bytes.
+    /// Bytes of the deleted objects.
     pub deleted_bytes: u64,
 }
 
 impl Archive {
-    /// Keeps the newest `keep` snapshots. The others are taken out of the list at once; what only they name is deleted by a prune that
-    /// comes [`GRACE`] later, so that who reads one of them can end.
+    /// Keeps the newest `keep` snapshots. The others leave the list at once. A prune at least [`GRACE`] later deletes the objects that
+    /// only they name, so that running readers can end.
     ///
-    /// An object is deleted if it was written more than [`GRACE`] ago, and neither a listed snapshot names it nor one that was taken out less
-    /// than [`GRACE`] ago. All times are the archive's. No export that ends can lose an object by that: let it begin at `b` and write its
-    /// manifest at `w`, at most half of [`GRACE`] later, and let a prune look at the time and then list the manifests, at `p`.
+    /// An object is deleted if it was written more than [`GRACE`] ago, and no snapshot names it that is listed or was unlisted less than
+    /// [`GRACE`] ago. All times are the archive's. An export that ends loses no object by that. Let it begin at `b` and write its manifest
+    /// at `w`, at most half of [`GRACE`] later. Let a prune read the time and then list the manifests, at `p`.
     /// * If `w` is before `p`, the prune sees the manifest.
-    /// * Else `b` is later than `p` less half of [`GRACE`]. What the export sent was written after `b`, and what it found unnamed less than half of
-    ///   [`GRACE`] before `b`: both too late for this prune. What a manifest named that was listed at `b` is protected by that manifest, if it
-    ///   is still listed at `p`, or was taken out since `b`; if it was written after `p`, the same holds for its own export.
-    /// * A delete that reaches the archive late hits no newer object, as no name is used twice.
+    /// * Else `b` is later than `p` less half of [`GRACE`]. The export wrote its own objects after `b`; the unnamed ones that it found are
+    ///   older than `b` by less than half of [`GRACE`]. Both are too young for this prune. Other objects were named by a manifest listed at
+    ///   `b`. That manifest protects them if it is still listed at `p`, or was unlisted since `b`; if it was written after `p`, this proof
+    ///   holds for its own export.
+    /// * A late delete hits no newer object, because names are unique.
     ///
     /// # Errors
-    /// What the archive says, or a manifest that cannot be read: nothing is deleted then, as nobody knows what it names.
+    /// Errors of the archive, or an unreadable manifest. The prune then deletes nothing, because it cannot know what the
+    /// manifest names.
     pub async fn prune(&self, keep: NonZeroUsize) -> Result<PrunedArchive, ArchiveError> {
         self.check_writable()?;
         let now_ms = self.now_ms().await?;
