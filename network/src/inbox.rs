@@ -19,7 +19,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 /// Broadcasts that the handler works on at once. A peer waits for its turn with one message, so that the turns go round.
 const TURNS: usize = 16;
 
-/// What one inbox may hold, and all of them.
+/// Limits of one inbox, and of all together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboxLimits {
     pub(crate) items_max: usize,
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(order.lock()[..6], [0, 1, 2, 0, 1, 2]);
     }
 
-    /// Goal: who has no message waits for one, and for no turn that others could have.
+    /// Goal: a peer without messages waits for one, and takes up no turn meanwhile.
     #[tokio::test]
     async fn an_empty_inbox_takes_no_turn() {
         let inboxes = Inboxes::new(LIMITS);

@@ -8,8 +8,8 @@ use std::{
 
 use tokio::time::sleep;
 
-/// How long a peer may be slower than [`FLOOR_BYTES_PER_SECOND`], as a part of the time for one message (one in so many), and how often
-/// on end: lost packets take seconds, and if this machine stood still, one window says nothing of the peer.
+/// How long a peer may be slower than [`FLOOR_BYTES_PER_SECOND`], as a part of the time for one message, and how many windows in a row.
+/// Lost packets take seconds, and if this machine stood still, one window says little of the peer.
 const WINDOW_PART: u32 = 12;
 const WINDOWS: u32 = 2;
 /// The slowest link that a node can use.

@@ -6,7 +6,7 @@
 //!  two that meet              the other side proves this node's own key
 //! ```
 //!
-//! Nobody can raise an alarm about a key that he does not have, but for a configured peer about this node's own.
+//! Only the owner of a key can raise an alarm about it; a configured peer can also raise one about this node's own.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::PeerId;
 
-/// What was seen counts for so long.
+/// How long an observation counts.
 const SEEN_FOR: Duration = Duration::from_secs(60);
 /// Returns of displaced addresses that show two users. A node that restarts, or whose address changes, displaces its own old
 /// connection; its old address does not come back again and again.
@@ -34,7 +34,7 @@ const TOLD_FOR: Duration = Duration::from_secs(600);
 /// A key that more than one node uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedKey {
-    /// The key.
+    /// The key that several nodes use.
     pub id: PeerId,
     /// Whether it is this node's own.
     pub own: bool,
@@ -62,7 +62,7 @@ impl fmt::Display for SharedKey {
     }
 }
 
-/// The detector: decisions only, no I/O and no clock of its own.
+/// The detector. It decides alone; the caller brings clock and I/O.
 #[derive(Debug)]
 pub(crate) struct SharedKeys {
     local: PeerId,

@@ -34,7 +34,7 @@ pub enum TurnedAway {
 }
 
 impl TurnedAway {
-    /// All reasons.
+    /// All reasons, as metrics list them.
     pub const ALL: [TurnedAway; 13] = [
         TurnedAway::HandshakeUnproven,
         TurnedAway::HandshakeCrowded,

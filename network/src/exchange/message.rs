@@ -1,4 +1,4 @@
-//! What peers ask each other on [`Protocol::PEERS`](crate::Protocol::PEERS).
+//! The messages that peers exchange on [`Protocol::PEERS`](crate::Protocol::PEERS).
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{CodecError, Digest, bounded::BoundedVec, codec};
@@ -30,7 +30,7 @@ pub(crate) struct Answer {
     version: u8,
     /// The answerer's own record, if it is reached from outside.
     pub(crate) own: Option<UncheckedRecord>,
-    /// Those of others.
+    /// Records of other peers.
     pub(crate) others: BoundedVec<UncheckedRecord, RECORDS_MAX>,
 }
 
@@ -59,7 +59,7 @@ impl Request {
 }
 
 impl Answer {
-    /// What is above [`RECORDS_MAX`] is left out.
+    /// Records above [`RECORDS_MAX`] are left out.
     pub(crate) fn new(
         own: Option<&PeerRecord>,
         others: impl Iterator<Item = PeerRecord>,

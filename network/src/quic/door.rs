@@ -44,11 +44,11 @@ const PER_NET_MAX: usize = 16;
 const PER_MACHINE_MAX: usize = 32;
 /// Handshakes from the very address of a configured peer: one, and another one if it has restarted.
 const PER_CONFIGURED_MAX: usize = 2;
-/// Handshakes of one network per second, and at once: a key exchange takes a third of a millisecond of CPU, and connections that end
+/// Handshakes of one network, per second and at once. A key exchange takes a third of a millisecond of CPU, and connections that end
 /// at once leave their places free.
 const NET_PER_SECOND: f64 = 16.0;
 const NET_BURST: f64 = 128.0;
-/// What those that are not proven leave of it.
+/// The part of the burst that unproven addresses leave to proven ones.
 const NET_BURST_PROVEN: f64 = NET_BURST / 2.0;
 /// Networks whose rate is remembered; those that were quiet for some seconds are forgotten first.
 const RATES_MAX: usize = 4_096;
@@ -57,7 +57,7 @@ const HANDSHAKE_USUAL: Duration = Duration::from_millis(600);
 /// Above this many handshakes each has a fourth of the time: enough for some round trips around the world.
 const CROWDED: usize = 24;
 
-/// What becomes of a first packet.
+/// The fate of a first packet.
 pub(super) enum Welcome {
     Enter(Place),
     Prove,
@@ -111,8 +111,8 @@ impl Door {
         Arc::new(Door { configured, state: Mutex::default() })
     }
 
-    /// From now on these are the addresses of a configured peer that has a name. Whoever answers for the name can have this peer's
-    /// places for handshakes, and nothing else: the key is proven as ever.
+    /// Takes these as the current addresses of a configured peer that has a name. A host that answers for the name gets this
+    /// peer's places for handshakes alone: the key is proven as ever.
     pub(super) fn expect(&self, peer: PeerId, addresses: &[SocketAddr]) {
         let addresses = addresses.iter().copied().map(canonical).take(NAMED_ADDRESSES_MAX).collect();
         self.state.lock().named.insert(peer, addresses);
@@ -158,7 +158,7 @@ impl Door {
     }
 }
 
-/// Who has all the places that it may have.
+/// The origin that has all the places it may have.
 #[derive(Clone, Copy)]
 enum Full {
     /// The address of a configured peer.
@@ -184,7 +184,7 @@ impl Full {
 }
 
 impl State {
-    /// Who has all places that whoever comes from there may have; the least of those who do, if several.
+    /// The smallest origin that has all its places taken, for a packet from there.
     fn full_for(&self, from: SocketAddr, is_configured: bool) -> Option<Full> {
         if is_configured {
             let full = (count(&self.addresses, &from) >= PER_CONFIGURED_MAX).then_some(Full::Address(from));
@@ -211,8 +211,8 @@ impl State {
         })
     }
 
-    /// The handshake of a stranger that makes room for one from elsewhere: the oldest of the network that has the most, if it has
-    /// more than the newcomer's will have, or if it has had time to come to its end.
+    /// The stranger's handshake that makes room for one from elsewhere. It is the oldest of the most crowded network, if that
+    /// will have more than the newcomer's, or if it has had its time.
     fn displaceable_stranger(&self, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let net = |from: SocketAddr| Origin::of(from.ip()).net;
         let (crowd, most) = self.nets.iter().max_by_key(|(_, count)| **count)?;

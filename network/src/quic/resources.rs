@@ -28,7 +28,7 @@ pub(super) struct Resources {
     pub(super) turned_away: Arc<TurnedAwayCounts>,
 }
 
-/// What one connection has of it.
+/// The shares of one connection.
 pub(super) struct Shares {
     pub(super) requests: Share,
     pub(super) answers: Share,

@@ -1,4 +1,4 @@
-//! What the [`Chooser`] is told, and what it tells.
+//! The reports that the [`Chooser`] takes, and the answers that it gives.
 
 use super::*;
 
@@ -78,7 +78,7 @@ impl Chooser {
         self.book.has(id, issued_ms)
     }
 
-    /// What a peer at an address is told of others.
+    /// The records that a peer at an address sees.
     pub(crate) fn shown_to(&mut self, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {
         self.shown.to(&self.book, asker, from, now)
     }
