@@ -12,7 +12,7 @@ use crate::{
     message::Part,
 };
 
-/// Whoever does the work.
+/// A pool of threads that does the work.
 pub trait Workers: Send + Sync + 'static {
     /// Does it elsewhere, and resolves to what comes of [`Work::run`].
     fn run(&self, work: Work) -> BoxFuture<'static, Outcome>;
@@ -54,7 +54,7 @@ pub(crate) struct Coding {
     pub(crate) certificate: Certificate,
 }
 
-/// What comes of work.
+/// The result of work.
 #[derive(Debug)]
 pub enum Outcome {
     /// Of a job of the mesh.
