@@ -42,7 +42,7 @@ impl Seams {
     }
 }
 
-/// What binds the votes of whoever validates on the store.
+/// The record that binds the votes of the validator on this store.
 ///
 /// # Errors
 /// If it cannot be read.

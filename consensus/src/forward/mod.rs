@@ -6,11 +6,11 @@
 //!                        └──────────── what became of each ◀────────────────┘
 //! ```
 //!
-//! A node forwards only what was new to its own pool, and not to whom it has it from, so that a transaction crosses each node
-//! once. What is still in the pool after [`LINGER`] is offered again, a few of each sender in turns: the proposer may have been
-//! away, or have lost its pool in a restart. The answer says what became of each transaction: what the proposer could not
-//! execute is dropped here, too. What ten minutes of batches leave out, and three hours what a user of this node gave it, is
-//! dropped as well, and not taken back from peers.
+//! A node forwards only transactions that were new to its own pool, and skips the peer that sent them; so a transaction crosses
+//! each node once. Transactions still in the pool after [`LINGER`] are offered again, a few of each sender in turns: the
+//! proposer may have been away, or have lost its pool in a restart. The answer has each transaction's outcome: if the proposer
+//! could not execute it, this node drops it too. A node also drops transactions that ten minutes of batches leave out; for its
+//! own users' these are three hours. It refuses dropped ones from peers.
 
 mod couriers;
 mod intake;
@@ -56,7 +56,7 @@ const THREADS_MAX: usize = 8;
 /// When a peer comes back for which there is no room: some messages are worked off by then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(200);
 
-/// What a message costs that holds no transactions at all: its sender is silent for some seconds.
+/// Charge for a message without any transaction: its sender is silent for some seconds.
 const MALFORMED: i64 = 32 * JUNK;
 
 /// A transaction to be sent, and whom it came from.
@@ -70,7 +70,7 @@ pub struct Forwarder {
     journal: Option<Arc<Journal>>,
     taker: Arc<Taker>,
     intake: Intake,
-    /// What wallets may ask for that comes to nothing, by their address.
+    /// Bounds the useless work of wallets, by their address.
     wallets: Mutex<Meter<IpAddr>>,
     couriers: Mutex<Couriers>,
     verdicts: Mutex<Verdicts>,

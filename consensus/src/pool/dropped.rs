@@ -1,4 +1,4 @@
-//! [`Dropped`]: what left the pool without being executed, so that it does not come back at once.
+//! [`Dropped`]: remembers transactions that left the pool unexecuted, so that they do not come back at once.
 
 use std::{
     collections::{HashMap, VecDeque},

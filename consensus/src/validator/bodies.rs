@@ -41,7 +41,7 @@ impl Bodies {
         }
     }
 
-    /// Forgets what nobody executes any more: batches that are committed, and what was ordered in views below and is not decided.
+    /// Forgets bodies that nobody will execute any more: of committed batches, and of undecided orders of earlier views.
     pub(super) fn settle(&mut self, committed: BatchNumber, decided: BatchNumber, view: u64) {
         let is_open = |it: &Ordered| {
             let order = &it.order.order;

@@ -1,4 +1,4 @@
-//! What the core wants at once, and what may be seen outside once its record is durable.
+//! Carries out what the core wants at once, and emits outputs once their record is durable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -111,7 +111,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What belongs to an order, whether or not it is executed.
+    /// The batch that belongs to an order, whether or not it is executed.
     pub(super) fn ordered_batch(&self, order: &SignedOrder) -> Option<Arc<Ordered>> {
         let of = |parts: &Arc<Parts>| Ordered {
             order: order.clone(),
@@ -144,8 +144,8 @@ impl Driver {
         }
     }
 
-    /// Hands the batch on without waiting: who is too slow to announce batches must not slow down making them. The primary of its view
-    /// leads: what the others have they lend.
+    /// Hands the batch on without waiting: a slow announcer must not slow down the making of batches. The primary of its view leads;
+    /// the others lend their bodies.
     fn announce(&self, parts: &Parts, certificate: &Certificate) {
         let sealed = &parts.sealed;
         let (number, transactions) = (sealed.header.number, sealed.header.tx_count);
