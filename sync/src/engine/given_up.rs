@@ -1,10 +1,9 @@
 //! [`GivenUp`]: snapshots that came to nothing, and the peers that promised them.
 //!
-//! Who promises a snapshot that does not come is not believed about snapshots for a while, whichever it offers next, and twice as long each
-//! time: to offer many of them in turn holds a node no longer than to offer one. Batches it may serve all the same, and nothing is held
-//! against it: an honest server without time comes to no harm, and a node that needs it is back in a minute. Who did deliver rests that
-//! minute too when another way was faster, but never longer; and strangers' promises of a faster way put a restore that gets on down ever
-//! more seldom.
+//! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time. So offering many in
+//! turn holds a node no longer than offering one. The peer may still serve batches, and keeps its score: an honest server without time
+//! suffers no harm, and a node that needs it is back in a minute. A peer that delivered also rests that minute if another way was faster,
+//! but never longer. Strangers' promises of a faster way can end a progressing restore ever more seldom.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -55,8 +54,8 @@ impl GivenUp {
         self.trim();
     }
 
-    /// Leaves the snapshots of peers alone that broke no promise: they delivered slower than another way, or cannot merge so many deltas. For
-    /// a while that does not grow.
+    /// Ignores the snapshots of peers that broke no promise: they delivered slower than another way, or cannot merge so many deltas. The
+    /// time does not grow.
     pub(super) fn rest(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
         let promised = Promised { until: now + FIRST, times: 0 };
         self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));

@@ -11,7 +11,7 @@ const MERGED: Duration = Duration::from_secs(60);
 /// Entries kept of each cause, so that a stream of good answers does not wash away why a peer failed.
 const KEPT: usize = 3;
 
-/// What changes a score.
+/// A cause for a change of a score.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     /// Time alone: what was measured counts less.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::protocol::{CHUNK_BYTES_MAX, RANGE_BYTES_MAX, RangeRequest, Request};
 
-/// What peers pay with.
+/// The currency in which peers pay.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Cost {
     /// Bytes of the answer.
@@ -38,7 +38,7 @@ const WORK_LEAST: Duration = Duration::from_micros(200);
 /// Work per MiB: reading takes 1 to 2 ms, compressing a chunk 3.
 const WORK_PER_MIB: Duration = Duration::from_millis(4);
 
-/// What merging the deltas of a range is thought to cost, whatever comes of it: seconds at most, see `storage`.
+/// Presumed cost of merging the deltas of a range, whatever its result: seconds at most, see `storage`.
 pub(super) const MERGE: Cost = Cost { bytes: 0, work: Duration::from_millis(500) };
 
 impl Cost {

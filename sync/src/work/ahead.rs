@@ -26,7 +26,7 @@ impl RangeAhead {
         RangeAhead { ahead, confirmed: 0, wrong }
     }
 
-    /// What was read ahead of a batch.
+    /// The read-ahead of a batch.
     pub(super) fn of(&self, index: usize) -> &Ahead {
         &self.ahead[index]
     }
