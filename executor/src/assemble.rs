@@ -21,7 +21,7 @@ pub struct BuildLimits {
     pub gas: u64,
     /// Bytes of the body, uncompressed.
     pub body_bytes: usize,
-    /// Transactions.
+    /// Most transactions in the batch.
     pub transactions: usize,
 }
 

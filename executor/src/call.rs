@@ -38,7 +38,7 @@ pub struct CallRequest {
     pub data: Bytes,
     /// The caller's nonce; not checked.
     pub nonce: Option<u64>,
-    /// EIP-2930 access list.
+    /// The call's access list (EIP-2930).
     pub access_list: AccessList,
     /// EIP-7702 authorizations; a list that is there may not be empty.
     pub authorizations: Option<Vec<RecoveredAuthorization>>,
@@ -49,11 +49,11 @@ pub struct CallRequest {
 /// The result of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallOutcome {
-    /// Whether it returned.
+    /// Whether the call returned; false if it reverted or failed.
     pub success: bool,
     /// The returned data, or the data that it reverted with.
     pub output: Bytes,
-    /// Gas used.
+    /// Gas used, after refunds.
     pub gas_used: u64,
     /// The text in the data of a revert, if it is Solidity's `Error(string)` or `Panic(uint256)`.
     pub revert_reason: Option<String>,

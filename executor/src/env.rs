@@ -8,13 +8,13 @@ use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Epoch, RulesId, ch
 /// The block as the EVM sees it. Everything that execution depends on besides the state and the transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BatchEnv {
-    /// EIP-155 chain id.
+    /// EIP-155 chain id, which the genesis fixes.
     pub chain_id: u64,
     /// Identifies the rules. Executions outside of a chain's batches have those of the genesis.
     pub rules: RulesId,
-    /// EVM rules.
+    /// EVM rules, as the schedule has them for this batch.
     pub spec: SpecId,
-    /// NUMBER.
+    /// NUMBER: the batch's number.
     pub number: u64,
     /// TIMESTAMP, in whole seconds.
     pub timestamp_s: u64,
@@ -24,7 +24,7 @@ pub struct BatchEnv {
     pub gas_limit: u64,
     /// Most gas that one transaction may ask for; the limit of all together holds besides.
     pub transaction_gas_max: u64,
-    /// BASEFEE, burnt.
+    /// BASEFEE in wei per gas, which the chain's rules fix; it is burnt.
     pub base_fee_wei: u64,
     /// DIFFICULTY before the Merge, else zero.
     pub difficulty: U256,
@@ -112,9 +112,9 @@ pub struct Basis<'a> {
     pub parent: &'a BatchHeader,
     /// Whose validators certify it.
     pub epoch: Epoch,
-    /// Milliseconds since 1970.
+    /// Timestamp in milliseconds since 1970, which the proposer sets.
     pub timestamp_ms: u64,
-    /// Has the fees.
+    /// The account that receives the fees.
     pub proposer: Address,
 }
 

@@ -12,7 +12,7 @@ pub enum ExecuteError {
     InvalidTransaction {
         /// Position in the batch.
         index: usize,
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
         /// The rule that it breaks.
         reason: Rejection,
@@ -24,7 +24,7 @@ pub enum ExecuteError {
     GasLimit {
         /// Position in the batch.
         index: usize,
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
         /// The gas limit that the transaction names.
         gas_limit: u64,
@@ -36,7 +36,7 @@ pub enum ExecuteError {
     ReceiptsTooLong {
         /// Position in the batch.
         index: usize,
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
         /// The limit, and by how much it is passed.
         reason: CodecError,
@@ -61,7 +61,7 @@ pub enum ExecuteError {
         "contract {address} from before the batch was destroyed, and a delta cannot name all of its slots"
     )]
     StorageWiped {
-        /// The contract.
+        /// Address of the contract.
         address: Address,
     },
     /// The outcome passes a limit of the formats.
@@ -90,7 +90,7 @@ pub enum Rejection {
     NonceTooLow {
         /// The sender's next nonce.
         expected: u64,
-        /// The transaction's.
+        /// The transaction's nonce.
         found: u64,
     },
     /// Transactions of the same sender are missing before it.
@@ -98,7 +98,7 @@ pub enum Rejection {
     NonceTooHigh {
         /// The sender's next nonce.
         expected: u64,
-        /// The transaction's.
+        /// The transaction's nonce.
         found: u64,
     },
     /// The sender cannot pay value and fee.
@@ -117,15 +117,15 @@ pub enum Rejection {
     IntrinsicGas {
         /// Gas before the first instruction.
         needed: u64,
-        /// The transaction's limit.
+        /// The gas limit that the transaction names.
         gas_limit: u64,
     },
     /// The gas limit is above what a batch or a transaction may use.
     #[error("transaction gas limit too high (cap: {max}, tx: {gas_limit})")]
     GasLimitTooHigh {
-        /// The transaction's limit.
+        /// The gas limit that the transaction names.
         gas_limit: u64,
-        /// The chain's.
+        /// The most that the chain allows.
         max: u64,
     },
     /// The sender is a contract (EIP-3607).

@@ -20,7 +20,7 @@ use crate::{
 pub struct Sealed {
     /// Commits to everything below but the hints.
     pub header: BatchHeader,
-    /// The transactions.
+    /// The batch's transactions, encoded as a body.
     pub body: Blob,
     /// Receipts of the batch's transactions.
     pub receipts: Blob,

@@ -26,11 +26,11 @@ pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
 /// A transaction that is executed once more.
 #[derive(Clone, Copy, Debug)]
 pub struct Past<'a> {
-    /// The transaction.
+    /// The transaction to execute again.
     pub transaction: &'a Transaction,
     /// The receipt of its first execution.
     pub receipt: &'a Receipt,
-    /// Where it stands.
+    /// Its batch, and its place there.
     pub info: TransactionInfo,
 }
 
@@ -43,7 +43,7 @@ pub enum TraceError {
          batch in this store is damaged; `slipstream db check` looks for it"
     )]
     Differs {
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
         /// The value in its receipt.
         expected: String,
@@ -53,7 +53,7 @@ pub enum TraceError {
     /// The trace is longer than one request may make it.
     #[error("the trace takes more than {} MiB", max >> 20)]
     TooLong {
-        /// Bytes.
+        /// Most bytes that all traces may have together.
         max: usize,
     },
     /// A tracer of the caller's own.

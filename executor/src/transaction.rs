@@ -21,7 +21,7 @@ pub struct Transaction {
     pub hash: B256,
     /// The account that signed the transaction.
     pub sender: Address,
-    /// The decoded envelope.
+    /// The decoded envelope, shared by its users.
     pub envelope: Arc<Envelope>,
 }
 
@@ -31,15 +31,15 @@ pub enum TransactionError {
     /// Longer than any transaction may be.
     #[error("the transaction has {len} bytes, at most {max} are allowed")]
     TooLong {
-        /// Its bytes.
+        /// Length of the envelope in bytes.
         len: usize,
-        /// The limit.
+        /// Most bytes of an envelope.
         max: usize,
     },
     /// The bytes are no EIP-2718 envelope of a known type, or another encoding than its canonical one.
     #[error("malformed transaction: {0}")]
     Malformed(String),
-    /// EIP-4844.
+    /// The transaction carries blobs (EIP-4844).
     #[error("blob transactions (EIP-4844) are not supported on this chain: send the data as calldata")]
     BlobTransaction,
     /// A legacy transaction from before EIP-155: it would be valid on every chain.
@@ -47,15 +47,15 @@ pub enum TransactionError {
         "the transaction names no chain id and could be replayed from another chain: sign it for chain {expected}"
     )]
     NoChainId {
-        /// This chain's id.
+        /// Chain id of this chain.
         expected: u64,
     },
     /// Signed for another chain.
     #[error("the transaction is signed for chain {found}, this is chain {expected}")]
     WrongChainId {
-        /// This chain's id.
+        /// Chain id of this chain.
         expected: u64,
-        /// The transaction's.
+        /// Chain id that the transaction names.
         found: u64,
     },
     /// The signature names no sender, or is the high twin of a valid one (EIP-2).
@@ -146,7 +146,7 @@ impl Transaction {
         fee.saturating_add(self.value())
     }
 
-    /// Wei sent.
+    /// The value that it sends, in wei.
     pub fn value(&self) -> U256 {
         self.envelope.value()
     }

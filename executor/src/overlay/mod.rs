@@ -33,7 +33,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Without layers.
+    /// An overlay without layers.
     pub const fn new() -> Overlay {
         Overlay { layers: Vec::new() }
     }
@@ -76,7 +76,7 @@ impl Overlay {
         Some(Overlay { layers: self.layers[..=last].to_vec() })
     }
 
-    /// The newest layer.
+    /// The newest layer, or `None` if there is none.
     pub fn newest(&self) -> Option<&Arc<Layer>> {
         self.layers.last()
     }

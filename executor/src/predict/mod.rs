@@ -73,7 +73,7 @@ pub enum PredictMode {
 /// What execution will probably read, or change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Predicted {
-    /// A row.
+    /// A row that it will probably read.
     Key(StateKey),
     /// Code, by its hash.
     Code(Digest),
@@ -86,7 +86,7 @@ pub enum Predicted {
 pub struct JumpEdge {
     /// Of the JUMP or JUMPI.
     pub from: u32,
-    /// Of the JUMPDEST.
+    /// Position of the JUMPDEST in the code.
     pub to: u32,
 }
 
@@ -100,7 +100,7 @@ pub struct PredictLimits {
     pub memory_bytes_max: usize,
     /// Nested calls. Bounds the thread's stack too: a call takes less than 2 KiB of it.
     pub depth_max: usize,
-    /// Keys named.
+    /// Most keys that one prediction names.
     pub keys_max: u64,
     /// Rows read to go on.
     pub reads_max: u64,
@@ -132,7 +132,7 @@ pub struct PredictConfig {
     /// Whether the prediction reads slots to continue with their values. If not, it foretells only keys that need none, and
     /// never waits.
     pub reads_slots: bool,
-    /// Per transaction.
+    /// Limits of one transaction's prediction.
     pub limits: PredictLimits,
 }
 
@@ -151,13 +151,13 @@ impl Default for PredictConfig {
 /// Counts what a prediction did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PredictStats {
-    /// Rows named.
+    /// How many rows it named.
     pub keys: u64,
-    /// Code named.
+    /// How many codes it named.
     pub codes: u64,
     /// Rows read to go on; each was named too.
     pub reads: u64,
-    /// Operations run.
+    /// How many operations it ran.
     pub steps: u64,
     /// Why there might have been more; none if everything was followed to its end.
     pub stopped_because: Option<StopReason>,
@@ -166,15 +166,15 @@ pub struct PredictStats {
 /// Why a prediction is incomplete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopReason {
-    /// [`PredictLimits::steps_max`].
+    /// It reached [`PredictLimits::steps_max`].
     Steps,
-    /// [`PredictLimits::memory_bytes_max`].
+    /// It reached [`PredictLimits::memory_bytes_max`].
     Memory,
     /// [`PredictLimits::depth_max`]; the prediction went on behind that call.
     Depth,
-    /// [`PredictLimits::keys_max`].
+    /// It reached [`PredictLimits::keys_max`].
     Keys,
-    /// [`PredictLimits::reads_max`].
+    /// It reached [`PredictLimits::reads_max`].
     Reads,
     /// The state could not be read. Execution will say why.
     ReadFailed,

@@ -72,7 +72,7 @@ struct Waiting {
 }
 
 impl Predictors {
-    /// Without any program.
+    /// Makes predictors without any program.
     pub fn new(config: PredictConfig) -> Self {
         let (kept, waiting, clock) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
         Self { config, kept, waiting, clock, watch: RwLock::default(), saved: None }
@@ -92,7 +92,7 @@ impl Predictors {
         Ok(self)
     }
 
-    /// Programs kept.
+    /// How many programs are kept.
     pub fn len(&self) -> usize {
         self.kept.read().programs.len()
     }

@@ -20,11 +20,11 @@ use crate::{
 /// A batch as it is known before it is executed: its place, its content, and perhaps hints.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedBatch<'a> {
-    /// Its number.
+    /// Number of the batch.
     pub number: BatchNumber,
-    /// Milliseconds since 1970.
+    /// Timestamp in milliseconds since 1970, which the proposer sets.
     pub timestamp_ms: u64,
-    /// Has the fees.
+    /// The account that receives the fees.
     pub proposer: Address,
     /// Most gas that it may use. Bounds how many keys hints may name, and predictors follow.
     pub gas_max: u64,

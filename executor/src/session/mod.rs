@@ -94,7 +94,7 @@ struct Hot {
 pub struct SessionError {
     /// What the thread was for, in words.
     pub purpose: &'static str,
-    /// Why.
+    /// The operating system's error.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 

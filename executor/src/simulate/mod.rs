@@ -46,7 +46,7 @@ pub enum SimulateError {
         used: u64,
         /// Gas that it asks for.
         asked: u64,
-        /// The batch's.
+        /// Gas limit of the simulated batch.
         gas_limit: u64,
     },
     /// All calls of one simulation together use no more than [`CALL_GAS_MAX`].
@@ -62,7 +62,7 @@ pub enum SimulateError {
     /// The returned data and logs of the calls exceed the limit.
     #[error("the calls return and log more than {max} bytes; ask for less at once")]
     OutputTooLong {
-        /// The limit.
+        /// The most that the rules allow.
         max: usize,
     },
     /// It cannot be tried at all.
