@@ -31,19 +31,20 @@ impl Archive {
     /// Keeps the newest `keep` snapshots. The others leave the list at once. A prune at least [`GRACE`] later deletes the objects that
     /// only they name, so that running readers can end.
     ///
-    /// An object is deleted if it was written more than [`GRACE`] ago, and no snapshot names it that is listed or was unlisted less than
-    /// [`GRACE`] ago. All times are the archive's. An export that ends loses no object by that. Let it begin at `b` and write its manifest
-    /// at `w`, at most half of [`GRACE`] later. Let a prune read the time and then list the manifests, at `p`.
+    /// An object is deleted if it was written more than [`GRACE`] ago and no protecting snapshot names it. Protecting are listed
+    /// snapshots, and those unlisted less than [`GRACE`] ago. All times are the archive's. An export that ends loses no object by that.
+    /// Let it begin at `b` and write its manifest at `w`, at most half of [`GRACE`] later. Let a prune read the time and then list the
+    /// manifests, at `p`.
     /// * If `w` is before `p`, the prune sees the manifest.
     /// * Else `b` is later than `p` less half of [`GRACE`]. The export wrote its own objects after `b`; the unnamed ones that it found are
     ///   older than `b` by less than half of [`GRACE`]. Both are too young for this prune. Other objects were named by a manifest listed at
-    ///   `b`. That manifest protects them if it is still listed at `p`, or was unlisted since `b`; if it was written after `p`, this proof
+    ///   `b`. That manifest protects them if it is still listed at `p`, or was unlisted since `b`. If it was written after `p`, this proof
     ///   holds for its own export.
     /// * A late delete hits no newer object, because names are unique.
     ///
     /// # Errors
-    /// Errors of the archive, or an unreadable manifest. The prune then deletes nothing, because it cannot know what the
-    /// manifest names.
+    /// Errors of the archive, or an unreadable manifest. The prune then deletes nothing: it cannot tell what the manifest
+    /// names.
     pub async fn prune(&self, keep: NonZeroUsize) -> Result<PrunedArchive, ArchiveError> {
         self.check_writable()?;
         let now_ms = self.now_ms().await?;

@@ -11,8 +11,8 @@
 //! independently, to the peers that want them. `slipstream-coding` cuts payloads; the [`Mesh`] decides which peer gets what and when. The
 //! message formats are in `docs/formats.md`, the operator's view in `docs/network.md`.
 //!
-//! The mesh trusts nobody. It checks a certificate against the ledger and the validators of its epoch, a plan against its signer, a
-//! chunk against its plan, and a whole body against the header.
+//! The mesh trusts nobody. It checks a certificate against the ledger and the validators of its epoch. It checks a plan against its
+//! signer, a chunk against its plan, and a whole body against the header.
 
 mod config;
 mod driver;

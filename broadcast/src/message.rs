@@ -167,7 +167,7 @@ pub enum Message {
         /// The new plan, with its signature.
         plan: Box<SignedPlan>,
     },
-    /// The sender has these payloads or needs them no more: it wants no chunks of them, and peers that lack one can ask it.
+    /// The sender has these payloads or needs them no more. It wants no chunks of them, and peers that lack one can ask it.
     Have(BoundedVec<PayloadId, NOTICE_MAX>),
     /// The sender asks for the chunks of a payload that it lacks.
     Lack {

@@ -15,8 +15,8 @@
 //!   combination of them, with its coefficients. Any `N` independent chunks suffice, and a relay makes fresh ones from those that it has
 //!   verified.
 //!
-//! Callers decide who signs a [`Plan`] and what binds it, which peers get chunks, when a peer has sent too many useless ones, and when to
-//! give up. The crate has neither clock nor thread nor socket, and takes its randomness from the caller.
+//! Callers decide who signs a [`Plan`], what binds it, and which peers get chunks. They also decide when a peer has sent too many useless
+//! ones, and when to give up. The crate has neither clock nor thread nor socket, and takes its randomness from the caller.
 //!
 //! Invariants:
 //! * [`Codec::next_chunk`] returns only chunks verified here against the plan, so a relay never answers for a source's lies.

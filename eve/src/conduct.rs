@@ -22,7 +22,7 @@ impl Core {
     /// * of a quorum's signatures, whose they are: any quorum on one statement does the same;
     /// * what led to its prepare once it prepared, and to its commit once it committed: it does each once. That executors may make it forget
     ///   what another token stood for only keeps it from committing;
-    /// * in a view that has begun, how it began. Also the words with which others left for it, unless this validator is to begin it: a
+    /// * in a view that has begun, how it began. Also the words with which others left for it, unless this validator is to begin it. A
     ///   second word could only teach a decision, which arrives by itself;
     /// * links, certificates and doubts of batches that are committed;
     /// * `attempts`, which says how long a timer runs, and `careful_to`, which says how a batch is executed;

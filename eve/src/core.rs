@@ -42,13 +42,13 @@ pub struct Outcome {
 pub struct Setup {
     /// The validators of the epoch.
     pub set: ValidatorSet,
-    /// This one's.
+    /// The key that this validator signs with.
     pub key: SecretKey,
-    /// Its position.
+    /// This validator's index in the set.
     pub seat: u16,
     /// Names the chain, so that nothing signed for another is taken.
     pub domain: Digest,
-    /// See there.
+    /// How this validator runs the protocol; set by its configuration.
     pub settings: Settings,
     /// The last committed batch.
     pub head: LedgerInfo,
@@ -124,7 +124,7 @@ pub struct Core {
     pub(crate) generation: u64,
     /// Batches up to this one are executed sequentially.
     pub(crate) careful_to: BatchNumber,
-    /// The validator has no record, so it does not know what it signed.
+    /// The validator has lost its record, so it does not know what it signed.
     pub(crate) observing: bool,
     /// The last number and view that it may have signed for, before it lost its data. It votes only above, and orders only in
     /// views above.
@@ -447,7 +447,7 @@ impl Core {
         self.decided
     }
 
-    /// The last batch that it knows to be decided, or may have helped to decide by its vote; `None` while it does not know its votes. The
+    /// The last batch that it knows to be decided, or may have helped to decide by its vote. `None` while it does not know its votes. The
     /// number survives restarts, because the record keeps what was prepared before any vote to commit.
     pub fn voted(&self) -> Option<BatchNumber> {
         let prepared = self.prepared.as_ref().map_or(BatchNumber::GENESIS, |prepared| prepared.info.number);

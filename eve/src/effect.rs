@@ -38,7 +38,7 @@ pub enum Effect {
     },
     /// Call `handle_timer` after so many milliseconds. Replaces an earlier one of that name.
     SetTimer(Timer, u64),
-    /// Not any more.
+    /// Cancel the timer of that name.
     CancelTimer(Timer),
 }
 
@@ -47,9 +47,9 @@ pub enum Effect {
 pub struct Work {
     /// Grows with every rollback.
     pub generation: u64,
-    /// The view.
+    /// The view that the work is for.
     pub view: u64,
-    /// The batch.
+    /// Number of the batch.
     pub number: BatchNumber,
     /// One transaction after the other, whatever the configuration: what was executed in parallel has just diverged, or may have.
     pub sequential: bool,
@@ -77,12 +77,12 @@ pub enum Output {
     Convict(Evidence),
 }
 
-/// To whom.
+/// The receivers of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum To {
-    /// All other validators.
+    /// All other validators of the set.
     Others,
-    /// One seat.
+    /// The validator with this index.
     Seat(u16),
 }
 

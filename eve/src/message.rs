@@ -17,11 +17,11 @@ pub type Signatures = BoundedVec<(u16, Signature), { limits::VALIDATORS_MAX }>;
 /// A batch as its primary orders it: what is executed and when, not what comes of it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// The epoch.
+    /// The epoch of the order.
     pub epoch: Epoch,
     /// The view, whose primary orders.
     pub view: u64,
-    /// The batch.
+    /// Number of the ordered batch.
     pub number: BatchNumber,
     /// [`Order::digest`] of the batch ordered before in this view; [`Digest::ZERO`] for the first of a view.
     pub parent: Digest,
@@ -48,7 +48,7 @@ pub struct SignedOrder {
 }
 
 impl SignedOrder {
-    /// Signs the order.
+    /// Signs an order in a domain that names chain and epoch.
     pub fn new(order: Order, domain: &Digest, key: &SecretKey) -> SignedOrder {
         let signature = key.sign(order.digest(domain).as_bytes());
         SignedOrder { order, signature }
@@ -65,21 +65,21 @@ impl SignedOrder {
 /// Eve's token chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
-    /// The view.
+    /// The view in which the vote counts.
     pub view: u64,
-    /// The batch.
+    /// Number of the batch.
     pub number: BatchNumber,
     /// Digest of the ledger info after execution.
     pub token: Digest,
 }
 
 impl Ballot {
-    /// A validator's prepare.
+    /// Signs a validator's prepare of this ballot.
     pub fn sign_prepare(&self, domain: &Digest, key: &SecretKey) -> Signature {
         key.sign(statement("slipstream/prepare/1", domain, self).as_bytes())
     }
 
-    /// A validator's commit.
+    /// Signs a validator's commit of this ballot.
     pub fn sign_commit(&self, key: &SecretKey) -> Signature {
         CommitStatement::new(self.view, self.token).sign(key)
     }
@@ -116,7 +116,7 @@ pub struct Verify {
 /// Proof that a quorum prepared a batch in one view: no other can have been decided in it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The view.
+    /// The view in which a quorum prepared it.
     pub view: u64,
     /// Ledger info of the prepared batch.
     pub info: LedgerInfo,
@@ -189,7 +189,7 @@ impl ViewChange {
 /// A primary begins its view: what a quorum that left the views below knows of them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct NewView {
-    /// The view.
+    /// The view that begins.
     pub view: u64,
     /// Of a quorum, by ascending seat.
     pub changes: BoundedVec<ViewChange, { limits::VALIDATORS_MAX }>,
@@ -231,7 +231,7 @@ impl NewView {
         highest.filter(|it| decided.is_none_or(|number| it.info.number > number))
     }
 
-    /// The highest decision.
+    /// The highest decision that one of the changes shows.
     pub fn decided(&self) -> Option<&Certificate> {
         let decided = self.changes.iter().filter_map(|change| change.decided.as_ref());
         decided.max_by_key(|certificate| certificate.info.number)
@@ -241,7 +241,7 @@ impl NewView {
 /// How far a validator is. Its hearers send it what it lacks; all repetition comes from that.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// Its view.
+    /// The view that the validator is in.
     pub view: u64,
     /// It has left the views below, and waits for this one to begin.
     pub changing: bool,
@@ -314,7 +314,7 @@ impl Evidence {
 /// A message from one core to another. An order's body and hints travel beside it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// Execute this next.
+    /// Execute this batch next.
     Order(SignedOrder),
     /// This came of it.
     Verify(Box<Verify>),
@@ -324,13 +324,13 @@ pub enum Message {
     Commit(Vote),
     /// A quorum committed to this.
     Decided(Box<Certificate>),
-    /// See [`ViewChange`].
+    /// A validator's word when it leaves for a view.
     ViewChange(Box<ViewChange>),
-    /// See [`NewView`].
+    /// The beginning of a view, by its primary.
     NewView(Box<NewView>),
-    /// See [`Status`].
+    /// How far the sender is.
     Status(Status),
-    /// See [`Evidence`].
+    /// A proof that a validator contradicted itself.
     Evidence(Evidence),
 }
 

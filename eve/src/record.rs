@@ -17,7 +17,7 @@ use super::{
 pub struct Record {
     /// Of what epoch all of it is.
     pub epoch: Epoch,
-    /// The view.
+    /// The view that the validator is in.
     pub view: u64,
     /// The views below are left, and this one has not begun.
     pub changing: bool,

@@ -56,9 +56,9 @@ impl Core {
 
     /// A validator without a record begins once a quorum has told how far it is.
     ///
-    /// It is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It then signs nothing for batches
-    /// that may have been voted on, and orders nothing in views that may have been its own. Only claims of more validators than may fail
-    /// count, so no liar silences it. Losing data before the epoch's first decision counts as a lie.
+    /// It is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It then signs only for batches
+    /// beyond those that may have been voted on, and orders only in views that cannot have been its own. Only claims of more validators
+    /// than may fail count, so no liar silences it. Losing data before the epoch's first decision counts as a lie.
     fn wake(&mut self) {
         if self.heard.len() + 1 < self.set.quorum() {
             return;

@@ -1,8 +1,9 @@
 //! [`AccessSet`]: what a transaction read and wrote, or may be expected to; [`conflicts`]: who waits for whom because of it.
 //!
-//! Only accesses that do not commute count. A balance that is only added to makes no transaction wait. Nor do fees, nor the
-//! sender's nonce, unless its account exists by that alone. Reads count only if an earlier transaction writes the key. Parallel
-//! execution keeps the versions of a key apart, so two writes, or a write after a read, disturb nobody.
+//! Only accesses that do not commute count. A balance that is only added to makes no transaction wait. Fees and the sender's
+//! nonce disturb nobody either, as long as the account exists by more than that. Reads count only if an earlier transaction
+//! writes the key. Parallel execution keeps the versions of a key apart, so two writes, or a write after a read, disturb
+//! nobody.
 
 use alloy_primitives::{
     Address,

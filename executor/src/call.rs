@@ -133,7 +133,7 @@ impl CallOutcome {
 
 /// A gas limit with which the call succeeds, at most 1.5 % above the lowest one.
 ///
-/// The gas that a call uses may not suffice as its limit: refunds come at the end, an inner call gets 63/64 of the remaining
+/// The gas that a call uses may not suffice as its limit. Refunds come at the end, an inner call gets 63/64 of the remaining
 /// gas, and contracts may ask for more than they use. So bisection searches for the limit.
 ///
 /// # Errors

@@ -41,7 +41,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Which transactions wait for which when several threads execute the batch.
+    /// Returns the conflicts, by which several threads can execute the batch.
     pub fn conflicts(&self) -> Conflicts {
         let gas = self.receipts.receipts.iter().map(|receipt| receipt.gas_used);
         access::conflicts(&self.accesses, gas.collect())
@@ -294,8 +294,8 @@ const SYSTEM_DELTA_BYTES: usize = 1024;
 const RECEIPT_BYTES: usize = 1 + 1 + 8 + LENGTH_BYTES_MAX;
 /// Gas for a byte of a log's data. The rest of a log, 26 bytes and 32 for each topic, is paid with 375 gas each.
 const GAS_PER_RECEIPT_BYTE: u64 = 8;
-/// The cheapest change for its bytes is an account called without effect: 100 bytes for 2,400 gas in the access list and 100 for the
-/// call. A slot's 90 bytes cost 4,800 gas, and code 200 gas a byte.
+/// The cheapest change for its bytes is an account called without effect. Its 100 bytes cost 2,400 gas in the access list and 100
+/// for the call. A slot's 90 bytes cost 4,800 gas, and code 200 gas a byte.
 pub(crate) const GAS_PER_DELTA_BYTE: u64 = 25;
 /// More than what may be called without having been paid for: the precompiles, the sender, the fee recipient, who is called.
 pub(crate) const FREE_DELTA_BYTES: usize = 4096;

@@ -31,8 +31,8 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Signs the hints as those of a validator, by its index in the batch's epoch. Without hints, or if they would pass their limit, it
-    /// changes nothing. It packs them anew, some 20 us for 16 KiB.
+    /// Signs the hints as those of a validator, by its index in the batch's epoch. It changes nothing if hints are missing, or would
+    /// pass their limit. It packs them anew, some 20 us for 16 KiB.
     pub fn vouch(&mut self, validator: u16, key: &SecretKey) {
         let content = self.hints.as_ref().and_then(|hints| hints.content(BlobKind::Hints).ok());
         let Some(mut content) = content else { return };

@@ -70,8 +70,8 @@ impl From<Eip2718Error> for TransactionError {
 }
 
 impl Transaction {
-    /// What the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, this chain's id, a canonical
-    /// encoding and a low-s signature. Recovers the sender, which is most of the time that it takes.
+    /// Decodes a transaction that the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, this chain's
+    /// id, a canonical encoding and a low-s signature. Recovers the sender, which is most of the time that it takes.
     pub fn decode(raw: &[u8], chain_id: u64) -> Result<Transaction, TransactionError> {
         let envelope = admitted(raw, chain_id)?;
         Self::checked(Bytes::copy_from_slice(raw), Arc::new(envelope))

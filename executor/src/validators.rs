@@ -87,8 +87,8 @@ impl ValidatorsStorage {
         validators_contract::next_validators(header.number, header.epoch, read)
     }
 
-    /// The set that the contract wants for an epoch, and the last batch before it; without that number it never changed. Returns `None`
-    /// if the contract is missing or its list is no valid set.
+    /// The set that the contract wants for an epoch, and the last batch before it. If that number is missing, the set never changed.
+    /// Returns `None` if the contract is missing or its list is no valid set.
     ///
     /// # Errors
     /// If the state cannot be read.

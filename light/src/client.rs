@@ -57,7 +57,7 @@ pub struct VerifiedAccount {
     pub timestamp_ms: u64,
     /// The batch of the certificate: this one or a later one.
     pub certified: BatchNumber,
-    /// The account's row. `None` proves that the state has no row of it: no balance, nonce 0 and no code.
+    /// The account's row. `None` proves that the state has no row of it: balance and nonce are 0 and there is no code.
     pub account: Option<AccountValue>,
     /// The values of the slots that were asked for, in their order.
     pub slots: Vec<U256>,

@@ -14,8 +14,8 @@
 //!   `slipstream_getEpochChanges`, in the JSON that nodes send. docs/formats.md draws them.
 //! * [`Question`]: what was asked. A proof of something else is refused, however true it is.
 //!
-//! The crate decides without I/O and clock: the caller chooses the nodes to ask and the age that it accepts. docs/light-clients.md lists
-//! what the caller must do, and what proofs cannot show.
+//! The crate decides without I/O and clock. The caller chooses the nodes to ask and the age that it accepts; docs/light-clients.md lists
+//! these duties, and the limits of proofs.
 //!
 //! Invariants: the client checks every proof before it believes the answer. A certificate of an epoch's own validators alone ends that
 //! epoch. Every decoder refuses more than its limit before it allocates.

@@ -9,9 +9,9 @@ pub struct Bounds {
     pub liar: Option<u16>,
     /// The silent seat, or `None` if all seats speak.
     pub silent: Option<u16>,
-    /// Batches, from 1.
+    /// Number of the last batch, from 1.
     pub batches: u64,
-    /// Views, from 0.
+    /// Number of the last view, from 0.
     pub last_view: u64,
     /// Crashes of honest validators.
     pub crashes: u8,

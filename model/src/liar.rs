@@ -1,9 +1,9 @@
 //! The liar may send anything from a menu that its own key signs, at any time, to anybody, as often as it likes.
 //!
-//! The liar has no state and keeps no promise. Everything that it could ever sign is available from the beginning. Messages that include
-//! signatures of others are available as soon as those were given. The menu:
+//! The liar is stateless and bound by no promise. Everything that it could ever sign is available from the beginning. Messages that
+//! include signatures of others are available as soon as those were given. The menu:
 //!
-//! * as the primary of a view: two orders for the first number of each history, one order that continues each of them, and one that
+//! * as the primary of a view: two orders for the first number of each history, one that continues each of them, and one that
 //!   continues none;
 //! * as an executor: for each order the right outcome and a wrong one, on every outcome that somebody honest said of the batch before;
 //! * as a verifier: a prepare and a commit for every outcome that somebody honest said or that can be shown to be prepared;

@@ -5,7 +5,7 @@
 //!
 //! 1. *Silence waits.* A message that a core takes without saying, recording or executing anything changes that core alone. Said
 //!    messages stay available, so the core may as well take it right before the next message that makes it speak. A step of the
-//!    search is therefore some silent messages and one that breaks the silence; messages that lead to no word are never taken.
+//!    search is therefore some silent messages and one that breaks the silence. Messages that lead to no word stay untaken.
 //! 2. *What does not matter now comes later.* Suppose the core says the same without one of the silent messages, and reaches the same state
 //!    by taking it afterwards. Then the step without it suffices. The search tries this on the core for each step.
 //! 3. *Topics.* Silent messages and the one that breaks the silence are all about one batch, or all about views, or all orders. At

@@ -28,7 +28,7 @@ pub struct Row {
     pub bounds: Bounds,
     /// States that were reached, the same ones counted again.
     pub states: usize,
-    /// States.
+    /// How many different states the search reached.
     pub unique: usize,
     /// States of single validators.
     pub places: usize,
@@ -49,7 +49,7 @@ pub struct Row {
 /// The results of all searches.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// One of each.
+    /// One row for each search, in order.
     pub rows: Vec<Row>,
 }
 

@@ -112,7 +112,7 @@ pub(crate) struct Consensus {
 pub(crate) struct Lives {
     pub(crate) tried: AtomicU64,
     pub(crate) longest_ms: AtomicU64,
-    /// One is enough.
+    /// Set by the first state from which the chain stops: one is enough.
     has_failed: AtomicBool,
 }
 

@@ -141,7 +141,7 @@ impl Bar {
 }
 
 impl Share {
-    /// How long to hold no long messages for the peer, because its address did not take what was held; zero if it did.
+    /// How long to refuse long messages for the peer, because its address left earlier ones untaken; zero if it took them.
     pub(crate) fn barred(&self, now: Instant) -> Duration {
         self.bar.lock().left(now)
     }

@@ -66,7 +66,7 @@ pub enum ContactState {
 /// Why an attempt to connect to a configured peer came to nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ContactFailure {
-    /// Nobody answered, the handshake failed, or the name has no address. The text gives the error.
+    /// The peer is silent, the handshake failed, or the name has no address. The text gives the error.
     Unreachable(String),
     /// The peer at that address has this key in place of the configured one.
     WrongKey(PeerId),

@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use crate::{PeerId, Refusal};
 
-/// Why a request got no answer, or the network did not start.
+/// Why a request failed, or the network did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(order.lock()[..6], [0, 1, 2, 0, 1, 2]);
     }
 
-    /// Goal: a peer without messages waits for one, and takes up no turn meanwhile.
+    /// Goal: waiting for a message takes no turn from other peers.
     #[tokio::test]
     async fn an_empty_inbox_takes_no_turn() {
         let inboxes = Inboxes::new(LIMITS);

@@ -37,7 +37,7 @@
 //!   refusals, and bytes of requests and answers. Answers count until the asker has them. One peer spends only its own share, one
 //!   host that of two peers, and strangers leave the share of configured peers alone.
 //! * A secret of the node draws the peers that it dials by choice; the words of strangers only fill their part of the address book.
-//! * A transfer that does not move is given up: with a limit in time alone, a peer could hold its share for nothing.
+//! * A stalled transfer is given up: with a limit in time alone, a peer could hold its share for nothing.
 //! * Every task belongs to the [`Network`] and ends at [`Network::shutdown`].
 //!
 //! Trusted: nothing that comes from a peer but its key.

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 
-/// Messages per second of one peer. A node's only provider sends all chunks of each batch, up to 64 of its body and as many of its hints,
-/// some of them again, and a few notices. At ten batches a second that makes some 1,500.
+/// Messages per second of one peer. A node's only provider sends all chunks of each batch, up to 64 of its body and as many of its hints.
+/// It repeats some, and adds a few notices. At ten batches a second that makes some 1,500.
 const MESSAGES_PER_SECOND: f64 = 2_048.0;
 /// Messages at once, as after a stop of the machine or of the link.
 const MESSAGES_BURST: f64 = 8_192.0;

@@ -138,7 +138,7 @@ impl<L: Useful> Peers<L> {
         self.chosen = chosen;
     }
 
-    /// Decides on a new connection. It comes from an address unless the transport has none.
+    /// Decides on a new connection. Its address is missing only if the transport has none.
     ///
     /// When there is one to the same peer already, both sides must come to the same answer without talking:
     /// * Opened by the same side: that side has lost the old one, so the new one stays.
@@ -248,8 +248,8 @@ impl<L: Useful> Peers<L> {
     }
 
     /// The stranger that loses its place to a newcomer from a network without any. It is idle, and its home had places for longest.
-    /// Strangers that are [kept] stay, and take no turn from newcomers of their blocks. An owner of many networks gets no more turns by new
-    /// keys, and cannot shut out those who had none of late.
+    /// Strangers that are [kept] stay, and take no turn from newcomers of their blocks. For an owner of many networks, new keys bring no
+    /// more turns. It cannot shut out those who had none of late.
     fn turn_over(&self, newcomer: IpAddr, now: Instant) -> Option<PeerId> {
         if self.count_of(Some(newcomer)) > 0 {
             return None;

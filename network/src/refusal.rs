@@ -5,8 +5,8 @@ use std::{ops::RangeInclusive, time::Duration};
 /// Bytes of a refusal's text; keeps a peer from filling the log.
 pub const REFUSAL_BYTES_MAX: usize = 1_024;
 
-/// The range of waits that a busy peer may ask for, in milliseconds. It is long enough that its asker does not spin, and
-/// short enough that one word does not put a peer out of use for long.
+/// The range of waits that a busy peer may ask for, in milliseconds. The minimum keeps an asker from spinning. The maximum
+/// keeps one word from putting a peer out of use for long.
 const RETRY_AFTER_MS: RangeInclusive<u32> = 20..=10_000;
 
 /// The meaning of a refusal for the asker, which acts on this alone.

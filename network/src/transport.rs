@@ -14,8 +14,8 @@ pub type PeerId = PublicKey;
 /// A future behind a pointer, so that [`Handler`] and [`Transport`] can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Bytes of one request, response or message. The longest honest one is a proposal: a body of up to 16 MiB, hints of up to 8
-/// MiB and a few KiB more, before compression. The limit keeps one message from taking a node's memory.
+/// Bytes of one request, response or message. The longest honest one is a proposal. It has a body of up to 16 MiB, hints of
+/// up to 8 MiB and a few KiB more, before compression. The limit keeps one message from taking a node's memory.
 pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
 
 /// The order of messages to one peer.
@@ -76,7 +76,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Requests of one peer run concurrently, up to `request_concurrency_max`.
     ///
     /// The future runs to its end even when the asker has given up. It is dropped when the connection ends or the node shuts
-    /// down, so work that must not be torn apart at an await point belongs into a task of its own.
+    /// down. Work that must not be torn apart at an await point belongs into a task of its own.
     fn request<'a>(
         &'a self,
         peer: PeerId,

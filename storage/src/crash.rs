@@ -1,8 +1,8 @@
 //! [`CrashPoint`]: the moments at which a process may die, by name; [`Faults`]: makes one of them come true.
 //!
 //! Everything that a store leaves on disk is left by a [`Step`]; a crash point is the moment right before or right after one.
-//! Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it left. Without faults, a
-//! store opens without this wrapper.
+//! Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it left. A store opened
+//! without faults lacks this wrapper.
 
 use std::{
     fmt,

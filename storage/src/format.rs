@@ -33,7 +33,7 @@ use crate::{
 
 /// The format that this release writes, and the newest that it reads.
 const FORMAT: u32 = 1;
-/// Fingerprints of older stores that opening upgrades to this release: one without a history, and one whose history had no log and is
+/// Fingerprints of older stores that opening upgrades to this release. One lacks a history; the other's history had no log and is
 /// sealed up to the head. Both have the larger index of transactions.
 const BEFORE: [&str; 2] = ["dbb74315f5cde6d2", "38e654a4e24c0fa0"];
 const FILE: &str = "FORMAT";

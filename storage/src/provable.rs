@@ -1,6 +1,6 @@
 //! [`ProvableState`]: a recent state with its tree, for who is asked for single rows and their proofs.
 //!
-//! Only the head has a tree. The tree of a batch shortly before is derived from it: the deltas between name the changed paths, and that
+//! Only the head has a tree. The tree of a batch shortly before is derived from it. The deltas between name the changed paths, and that
 //! state's own rows give the earlier values. So the cost is bounded by what those batches changed.
 
 use std::fmt;

@@ -5,8 +5,8 @@
 //! nothing below it. Then the files that hold only lower batches go. A kill between the steps leaves invisible files, which
 //! the next pruning drops. Batches that share a file with kept ones go later, with that file.
 //!
-//! A batch without header also loses its certificate, its index entry, and the accumulator nodes that no later header needs. The store is
-//! then like one that began from a snapshot at the floor.
+//! A batch whose header goes also loses its certificate, its index entry, and the accumulator nodes that no later header needs. The store
+//! is then like one that began from a snapshot at the floor.
 
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, accumulator::NodePosition};
 
@@ -229,7 +229,7 @@ impl Writer<'_> {
             self.store.keep_passage(&current.head.header, &mut writes)?;
         }
         if !writes.0.is_empty() {
-            // Syncs even without `fsync`: after a power cut, the store must not announce dropped batches.
+            // Syncs even with `fsync` off: after a power cut, the store must not announce dropped batches.
             self.store.write_unguarded(writes, true)?;
             floors.set(&target, headers);
         }

@@ -1,7 +1,7 @@
 //! Under which rules the store's chain goes on, and what other nodes tell of forks that this node's schedule lacks.
 //!
 //! Every header says under which rules it was executed. The store refuses a header whose rules differ from its schedule, whichever way
-//! it came: the node lacks a fork, or has one that the others lack. No peer is at fault, and only another schedule helps.
+//! it came. The node lacks a fork, or has one that the others lack. No peer is at fault, and only another schedule helps.
 
 use std::sync::Arc;
 

@@ -96,7 +96,7 @@ impl Writer<'_> {
     }
 
     /// Restores the head's tree after changes that were not written, because they were refused or the disk is nearly full. The
-    /// updates are those since the head, last ones first. A copied tree needs no restoring and has none.
+    /// updates are those since the head, last ones first. A copied tree has none, and needs no restoring.
     pub(crate) fn return_tree<const N: usize>(
         &self,
         current: &Current,

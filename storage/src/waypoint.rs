@@ -72,7 +72,7 @@ impl Store {
         self.put_record(PASSED_RECORD, &schema::encode(&Passed::of(waypoint, target)))
     }
 
-    /// A note about another ledger proves nothing: the operator may have led the store elsewhere without a waypoint.
+    /// A note about another ledger proves nothing: the operator may have led the store elsewhere, then with no waypoint set.
     fn is_noted(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
         let Some(passed) = self.passed()? else { return Ok(false) };
         let target = self.header(passed.target)?;

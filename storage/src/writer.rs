@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// The store with the writer's lock held. Everything that needs the lock is a method here: staging and writing batches,
 /// changing the head's tree, installing a head.
 ///
-/// The lock is not re-entrant, so these methods must not call methods of the [`Store`] that take it.
+/// The lock is not re-entrant: calling methods of the [`Store`] that take it would deadlock.
 pub(crate) struct Writer<'a> {
     pub(crate) store: &'a Store,
     _lock: MutexGuard<'a, ()>,
@@ -44,8 +44,8 @@ impl Store {
         Ok((current, tree))
     }
 
-    /// As [`Store::current_with_tree`], for a reader. If the tree is in its place, it copies the tree without the lock; it never builds one
-    /// from rows. Returns `None` if a commit keeps the tree longer than [`PATIENCE`].
+    /// As [`Store::current_with_tree`], for a reader. If the tree is in its place, it copies the tree and skips the lock; it never builds
+    /// one from rows. Returns `None` if a commit keeps the tree longer than [`PATIENCE`].
     pub(crate) fn current_with_tree_in_time(&self) -> Result<Option<(Arc<Current>, Tree)>, StorageError> {
         let in_place = || -> Result<_, StorageError> {
             let current = self.current()?;

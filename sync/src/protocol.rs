@@ -313,7 +313,7 @@ impl RangeBatch {
         self.certified_bytes() + self.hints.as_ref().map_or(0, |hints| hints.len())
     }
 
-    /// Compressed bytes of the parts that its header commits to. Hints do not count: they cannot be checked, so they must
+    /// Compressed bytes of the parts that its header commits to. Hints are left out: they are unverifiable, so they must
     /// neither fill an answer nor earn credit.
     pub fn certified_bytes(&self) -> usize {
         let parts = [&self.body, &self.receipts, &self.delta];

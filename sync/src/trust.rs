@@ -10,8 +10,8 @@ use crate::{SyncError, verify::Violation};
 /// Epoch ends that are read from a store at a time.
 const READ_ENDS: usize = 64;
 
-/// The validators of every epoch up to the last known one. A certificate counts only in its own epoch: former validators,
-/// whose keys nobody guards any more, cannot sign batches of a later one.
+/// The validators of every epoch up to the last known one. A certificate counts only in its own epoch: keys of former
+/// validators may be unguarded, and must not sign later batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trust {
     /// Of all epochs from 0 on.

@@ -369,7 +369,7 @@ fn check_follows(header: &BatchHeader, number: BatchNumber, parent: Digest) -> R
     Ok(())
 }
 
-/// Unrequested parts are not stored: above all hints, whose bytes no header bounds.
+/// Unrequested parts are dropped: above all hints, whose bytes no header bounds.
 fn check_asked(batches: &[RangeBatch], asked: Parts) -> Result<(), Violation> {
     match batches.iter().all(|batch| asked.has(batch.parts())) {
         true => Ok(()),

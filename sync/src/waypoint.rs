@@ -48,8 +48,8 @@ fn other(error: impl ToString) -> Refused {
 pub enum Patience {
     /// At most this long: the node can begin without them.
     AtMost(Duration),
-    /// As long as a peer may still know it: while a configured peer has not contradicted the waypoint, or for this long after the last
-    /// new peer came.
+    /// As long as a peer may still know it: while a configured peer has yet to contradict it, or this long after the last new peer
+    /// came.
     WhileHopeful(Duration),
 }
 
@@ -169,7 +169,7 @@ impl Asking<'_> {
                 false => is_over.then_some(Verdict::Unknown),
             };
         }
-        // Peers that came by themselves prove nothing to a node that can begin without them.
+        // Unconfigured peers prove nothing to a node that can begin alone.
         let connected = self.transport.peers();
         let may_begin = matches!(patience, Patience::AtMost(_));
         let verdict = match !may_begin && !connected.is_empty() && self.contradict(&connected) {

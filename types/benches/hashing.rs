@@ -1,4 +1,4 @@
-//! What it costs to hash the rows of a chunk, their paths and their subtree, each hash alone and two at a time:
+//! Measures hashing the rows of a chunk, their paths and their subtree, each hash alone and two at a time:
 //! `cargo bench -p slipstream-types`.
 
 use std::hint::black_box;

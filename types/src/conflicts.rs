@@ -4,7 +4,7 @@
 //! conflicts delays its own transactions alone. Like all hints, conflicts are advice: they change how long a batch takes,
 //! never its result.
 
-/// A graph over a batch's transactions. Nobody trusts it: readers ignore edges that do not point backwards. They ignore the
+/// A graph over a batch's transactions. It is untrusted: readers ignore edges that do not point backwards. They ignore the
 /// whole graph if its length differs from the batch's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Conflicts {

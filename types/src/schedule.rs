@@ -277,8 +277,8 @@ impl ChainConfig {
     /// Whether the chain's schedule may be followed.
     ///
     /// # Errors
-    /// Names the first fork that breaks a rule. Its name may be taken or malformed, it may not follow the fork before it, change nothing,
-    /// or set rules that are out of bounds.
+    /// Names the first fork that breaks a rule. Its name may be taken or malformed, its place may precede the fork before it, and its
+    /// rules may be unchanged or out of bounds.
     pub fn check_schedule(&self) -> Result<(), ScheduleError> {
         let mut rules = self.first_rules();
         let forks = self.schedule.forks();

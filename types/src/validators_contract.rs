@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(next(20), Some(Ok(ValidatorSet { epoch: Epoch(7), ..set })));
     }
 
-    /// Goal: a malformed storage ends no epoch, and its length allocates nothing.
+    /// Goal: a malformed storage ends no epoch, and its length does not drive an allocation.
     #[test]
     fn what_is_no_set_is_refused() {
         let good = account(Address::ZERO, 1, &set(1..5, Failures::thirds(4))).unwrap();

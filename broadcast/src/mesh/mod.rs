@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Invariants:
-//! * A node passes on only what it checked against something signed: a header against a certificate and the ledger before it, a plan
-//!   against its signer, a chunk against its plan. A peer that sends what fails such a check made it up, and is cut off. If signed
-//!   content is false, its signer is at fault and its relays are not.
+//! * A node passes on only what it checked against something signed. It checks a header against a certificate and the ledger before
+//!   it, a plan against its signer, a chunk against its plan. A peer that sends what fails such a check made it up, and is cut off.
+//!   If signed content is false, its signer is at fault and its relays are not.
 //! * Messages of one peer never displace another's.
 //! * Of a payload, a node sends unasked at most twice `send_cap` times its size (a payload sent whole: twice `degree` times). To a peer
 //!   that asks it sends at most twice the size.

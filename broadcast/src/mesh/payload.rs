@@ -91,7 +91,7 @@ pub(super) struct Payload {
     allowance: usize,
     /// Chunks that were sent because somebody asked.
     pulled: usize,
-    /// Whether this node still needs it. If not, it only passes the payload on and asks nobody for it.
+    /// Whether this node still needs it. If not, it merely passes the payload on.
     pub(super) is_wanted: bool,
     began_at: Instant,
     /// How long nothing may come before somebody is asked.

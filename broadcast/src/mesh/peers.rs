@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::message::Wants;
 
-/// Useless messages that an honest peer may send at once, and, times 16 KiB, their bytes: chunks that were on their way when their
+/// Useless messages that an honest peer may send at once, and, times 16 KiB, their bytes. Such chunks were on their way when their
 /// payload became complete here.
 const DEBT_MAX: f64 = 1_024.0;
 const DEBT_BYTES: f64 = 16_384.0;

@@ -46,7 +46,7 @@ impl Mesh {
     }
 
     /// Asks the peer that was asked least recently. Among equals it prefers peers that claim to have the payload, then those that told of
-    /// it, then those that it told, then the most useful.
+    /// it or were told, then the most useful.
     fn pull(&mut self, id: PayloadId, now: Instant) {
         let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get_mut(number)) else {
             return;
@@ -60,8 +60,8 @@ impl Mesh {
             Some(((has, tells), side.and_then(|side| side.asked_at), neighbour, *peer))
         });
         let best = known.max_by(|(has, asked, it, _), (other_has, other_asked, other, _)| {
-            // Never asked comes before asked, long ago before just now. So a peer that claims to have the payload and gives none is not
-            // asked over and over.
+            // Peers that were never asked come first, then those asked long ago. So a peer that claims to have the payload and keeps it
+            // back is not asked over and over.
             let by_ask = other_asked.cmp(asked);
             by_ask.then(has.cmp(other_has)).then(it.score.total_cmp(&other.score))
         });

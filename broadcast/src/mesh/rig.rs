@@ -87,7 +87,7 @@ impl Chain {
         self.batches.push((header, certificate, Blob::compress(BlobKind::Body, &content).unwrap()));
     }
 
-    /// What a validator publishes of a batch, with these bytes for its body.
+    /// A validator's publication of a batch, with these bytes for its body.
     pub(super) fn published(
         &self,
         number: usize,

@@ -1,6 +1,6 @@
 //! The points that pieces are committed with.
 //!
-//! Generator `j` is the hash of `j` to the group, so nobody knows a relation between generators; with one, other scalars would fit the
+//! Generator `j` is the hash of `j` to the group, so nobody knows a relation between generators. With one, other scalars would fit the
 //! same commitment. They are the same for all chains and never change.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

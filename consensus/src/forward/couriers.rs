@@ -134,8 +134,8 @@ impl Couriers {
         }
     }
 
-    /// Chooses the receivers of the next message. There are none if this node proposes, or if no peer has room: the pool keeps the
-    /// transactions, and offers them again.
+    /// Chooses the receivers of the next message. The list is empty if this node proposes, or if every peer is full: the pool
+    /// keeps the transactions, and offers them again.
     pub(super) fn choose(&mut self, connected: &[PeerId], now: Instant) -> Vec<PeerId> {
         self.forget(connected, now);
         if self.is_proposer() {

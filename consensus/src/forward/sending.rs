@@ -22,8 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub(super) const LINGER: Duration = Duration::from_secs(3);
 /// Transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
 const LINGERING_MAX: usize = 1_024;
-/// How often a node that does not propose sweeps its pool of transactions that the proposer does not execute. Ten sweeps find
-/// them.
+/// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps find them.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// While nobody has room, the connections are looked at this often: one that is new has room.
@@ -172,7 +171,7 @@ impl Forwarder {
         couriers.end(&peer, ended, Instant::now());
         if matches!(ended, Ended::Busy(_)) && couriers.is_from_proposer(&peer) {
             drop(couriers);
-            // The proposer looked at none of them, and a detour is no faster.
+            // The proposer looked at none of them, and a detour takes as long.
             hashes
                 .iter()
                 .filter_map(|hash| self.pool.get(hash))

@@ -6,7 +6,7 @@
 //!
 //! A caller that acknowledges a transaction reserves its room before the pool takes it, and then appends it. Before the answer leaves, it
 //! waits for [`Journal::sync`] once for all its transactions. When the file has grown, it is rewritten with the transactions still in the
-//! pool. In a full file, transactions that wait for a nonce or for funds keep an eighth: so transactions that may never execute cannot keep
+//! pool. In a full file, waiting transactions (for a nonce or for funds) keep an eighth. So transactions that may never execute cannot keep
 //! others out. Opening cuts a torn end off, passes over damaged entries, and reports both.
 
 mod file;
@@ -213,7 +213,7 @@ impl Journal {
     /// the pool. `live` says what the pool has of them, in case the file is to be written anew. Blocks.
     ///
     /// # Errors
-    /// If there is no room, or the file is not writable.
+    /// If the journal is full, or the file is not writable.
     pub(crate) fn reserve(
         &self,
         raw_len: usize,

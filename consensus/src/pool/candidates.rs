@@ -45,8 +45,7 @@ impl Pool {
 }
 
 impl Candidates {
-    /// The probable content of a batch with these limits: the best transactions, as long as there is room for all the gas and bytes that
-    /// they ask for.
+    /// The probable content of a batch with these limits: the best transactions, as long as all the gas and bytes that they ask for fit.
     pub(crate) fn peek(mut self, limits: &BuildLimits) -> Vec<Transaction> {
         let mut room = Room { gas: limits.gas, bytes: limits.body_bytes };
         let mut likely = Vec::new();

@@ -257,7 +257,7 @@ impl Pool {
         self.shared.state.lock().index.pending_nonce(sender)
     }
 
-    /// Drops transactions that a proposer found not executable in their sender's turn, and refuses them for a while: executing one
+    /// Drops transactions that a proposer found not executable in their sender's turn. It refuses them for a while: executing one
     /// again would cost as much and pay as little. Others among `hashes` stay, because they failed only after an earlier one of the
     /// same sender was left out.
     pub fn reject<'a>(&self, hashes: impl IntoIterator<Item = &'a B256>) {

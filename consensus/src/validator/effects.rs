@@ -144,8 +144,8 @@ impl Driver {
         }
     }
 
-    /// Hands the batch on without waiting: a slow announcer must not slow down the making of batches. The primary of its view leads;
-    /// the others lend their bodies.
+    /// Hands the batch on at once: a slow announcer must not slow down the making of batches. The primary of its view leads; the
+    /// others lend their bodies.
     fn announce(&self, parts: &Parts, certificate: &Certificate) {
         let sealed = &parts.sealed;
         let (number, transactions) = (sealed.header.number, sealed.header.tx_count);

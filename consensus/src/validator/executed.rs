@@ -32,7 +32,7 @@ impl Parts {
         self.info.number
     }
 
-    /// The outcome without hints, which nobody has to check.
+    /// The outcome alone; its hints are left out, because they are advice.
     pub(super) fn outcome(&self) -> OutcomeParts {
         let sealed = &self.sealed;
         OutcomeParts {

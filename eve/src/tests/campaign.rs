@@ -1,5 +1,5 @@
-//! Runs many worlds. Honest validators never contradict themselves, no number has two certificates, and the chain goes on when faults
-//! end.
+//! Runs many worlds. Honest validators never contradict themselves, each number has one certificate, and the chain goes on when
+//! faults end.
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use slipstream_types::validators::Failures;

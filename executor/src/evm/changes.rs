@@ -186,7 +186,7 @@ fn slot_entries(
     }
 }
 
-/// An account with nonce 0 and without code was never a contract, so it has no storage.
+/// An account with nonce 0 and empty code was never a contract, so it has no storage.
 fn check_wiped(address: &Address, before: Option<AccountValue>) -> Result<(), ExecuteError> {
     match before {
         Some(value) if value.nonce != 0 || value.code_hash.is_some() => {

@@ -107,8 +107,8 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// Makes a machine for one call outside of transactions. It skips the checks of nonce, sender and gas limit, and takes no
-    /// fee if the call offers none. The call ends when `interrupt` says so.
+    /// Makes a machine for one call outside of transactions. It skips the checks of nonce, sender and gas limit, and takes a
+    /// fee only if the call offers one. The call ends when `interrupt` says so.
     pub(crate) fn for_call(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
@@ -225,7 +225,7 @@ impl<'a, I> Machine<'a, I> {
         self.transact(adapter::call_env(request, self.env, gas_limit))
     }
 
-    /// Sets the fee of the next call. For a call that offers none, BASEFEE is zero unless it is overridden.
+    /// Sets the fee of the next call. For a call that offers none, BASEFEE is zero or its override.
     pub(crate) fn prepare_call(&mut self, request: &CallRequest, block: &BlockOverrides) {
         let context = &mut self.evm.ctx;
         let is_free = request.max_fee_wei == 0;

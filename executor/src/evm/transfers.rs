@@ -62,7 +62,7 @@ impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
         }
     }
 
-    /// An account without code, or a precompile: no code ran.
+    /// The called account has no code, or is a precompile: nothing ran.
     fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
         if let Some(transfer) = self.announced.take()
             && outcome.result.is_ok()

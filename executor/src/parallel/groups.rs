@@ -4,8 +4,8 @@
 //! components, threads take whole groups of them instead. Each thread runs its group on a machine of its own, on the state before
 //! the batch. At the end their changes and reads are put together once.
 //!
-//! The result is that of the sequential order under two conditions: no transaction read a key that an earlier one of another group
-//! wrote, and each sender could pay after all groups' payments. Both are checked against what the transactions really did. If a
+//! The result is that of the sequential order under two conditions. No transaction read a key that an earlier one of another group
+//! wrote. Each sender could pay after all groups' payments. Both are checked against what the transactions really did. If a
 //! condition fails, or anything else goes wrong, the result is discarded, and one thread executes the batch.
 //!
 //! Source: the parallel batches of Eve (OSDI 2012), here with whole components and verified access sets.

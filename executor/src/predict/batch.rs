@@ -34,8 +34,8 @@ pub struct Foretold {
 }
 
 impl Foretold {
-    /// Which of its transactions wait for which. Those that were followed to their end count by their reads and changes. Others count by
-    /// what they [announce](AccessSet::announced) as well.
+    /// Returns which transactions wait for which. Those that were followed to their end count by their reads and changes. Others count
+    /// by what they [announce](AccessSet::announced) as well.
     pub fn conflicts(&self, transactions: &[Transaction]) -> Conflicts {
         let accesses: Vec<_> =
             transactions.iter().zip(&self.named).map(|(it, named)| named.accesses(it)).collect();
@@ -47,7 +47,7 @@ impl Predictors {
     /// Foretells the reads of a batch that uses `gas_used`. Their number is bounded as in hints ([`hints::keys_max`]); the
     /// code of each named account with code is included.
     ///
-    /// [`PredictMode::Accounts`] never reads `state`, so it never waits. [`PredictMode::Full`] follows the transactions side by
+    /// [`PredictMode::Accounts`] leaves `state` unread, so it never waits. [`PredictMode::Full`] follows the transactions side by
     /// side, on the rayon pool that it is called in: each thread waits for its own reads. All start from `state` and miss the writes
     /// of earlier transactions in the batch, so some guesses are wrong. It never fails.
     pub fn foretell(
@@ -128,7 +128,7 @@ impl Gathered {
             None => {
                 self.left -= 1;
                 self.places.insert(address, self.accounts.len());
-                // Nearly every contract that a transaction names is called, and accounts without code cost no read.
+                // Nearly every contract that a transaction names is called, and asking an account for missing code is free.
                 self.accounts.push(AccountHints { address, code: true, slots: Vec::new() });
                 self.accounts.len() - 1
             }

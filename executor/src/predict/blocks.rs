@@ -27,7 +27,7 @@ pub(super) struct Instruction<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Cuts `code` into blocks. Code behind an end that is no JUMPDEST can never run, so no block has it.
+    /// Cuts `code` into blocks. It drops code behind an end that is no JUMPDEST, because that can never run.
     pub(super) fn new(code: &'a [u8]) -> Self {
         let mut blocks: Vec<Block> = Vec::new();
         let mut start = Some(0);

@@ -5,8 +5,8 @@
 //! may lie there, over all ways into the block. The sets leave out words that are no jump target. A jump that also had an
 //! unknown source then looks resolved, and a predictor may be wrong. Jumps seen during execution are added.
 //!
-//! The source prunes rare blocks. This analysis prunes failing ones: it does not follow a block from which every way reverts,
-//! so the condition to enter it need not be computed. Transactions in batches mostly succeed.
+//! The source prunes rare blocks. This analysis prunes failing ones. It stops at a block from which every way reverts, so the
+//! condition to enter it need not be computed. Transactions in batches mostly succeed.
 
 use std::collections::VecDeque;
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Source: the diploma thesis "Speeding up the storage layer of blockchain clients with static analysis and speculative
-//! execution of smart contracts" (Erigon; in Greek), whose twelve steps the modules name. It differs in two points. The
+//! execution of smart contracts" (Erigon; in Greek). The modules name its twelve steps. It differs in two points. The
 //! source's predictors follow the jumps that were seen often; these leave out paths that can only revert. Internal calls are
 //! copied into their callers, so fewer jumps are left to resolve.
 //!
@@ -70,7 +70,7 @@ pub enum PredictMode {
     Full,
 }
 
-/// What execution will probably read, or change.
+/// A row or code that execution will probably read or change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Predicted {
     /// A row that it will probably read.
@@ -129,8 +129,8 @@ pub struct PredictConfig {
     /// Whether a prediction that meets an unanalysed contract analyses it at once. That costs reading the code, which
     /// execution needs too, and some milliseconds of analysis for a large contract.
     pub builds_at_once: bool,
-    /// Whether the prediction reads slots to continue with their values. If not, it foretells only keys that need none, and
-    /// never waits.
+    /// Whether the prediction reads slots to continue with their values. If it does not, it foretells only keys that depend
+    /// on no value, and never waits.
     pub reads_slots: bool,
     /// Limits of one transaction's prediction.
     pub limits: PredictLimits,

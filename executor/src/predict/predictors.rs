@@ -214,7 +214,7 @@ impl Predictors {
     /// Foretells what a transaction reads, into `sink`: each key and code once, as soon as it is known, so that a prefetcher
     /// can begin. `state` may be older than the transaction; the older, the more guesses are wrong.
     ///
-    /// Reads of `state` happen on this thread. It never fails: it leaves out keys that it cannot read or follow.
+    /// Reads of `state` happen on this thread. It never fails: it leaves out unreadable keys and paths that it cannot follow.
     pub fn predict(
         &self,
         transaction: &Transaction,

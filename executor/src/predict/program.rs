@@ -60,7 +60,7 @@ pub(super) enum Ref {
     Unknown,
 }
 
-/// Analyses code. Never fails: it leaves out code that it cannot follow. `observed` are jumps that were seen to be made.
+/// Analyses code. It never fails: it leaves out code too hard to follow. `observed` are jumps that were seen to be made.
 pub fn build(code: &[u8], observed: &[JumpEdge]) -> Program {
     if let Some(delegate) = delegate(code) {
         return Program { delegate: Some(delegate), ..Program::default() };

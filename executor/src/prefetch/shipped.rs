@@ -39,8 +39,8 @@ impl Shipped {
         self.rows.is_empty()
     }
 
-    /// The shipped value, if execution is to get it: because it got it before and must never get two answers, or because the
-    /// store's row is not read yet.
+    /// The shipped value, if execution is to get it. Either execution got it before and must never get two answers, or the
+    /// store's row is still unread.
     pub(super) fn answer(&self, place: usize, is_read: impl Fn() -> bool) -> Option<Option<StateValue>> {
         let row = self.rows.get(place)?.as_ref().filter(|_| !self.is_distrusted.load(Relaxed))?;
         if !row.is_told.load(Relaxed) {

@@ -76,7 +76,7 @@ pub struct Ahead {
     warm: Option<Warm>,
     /// The batch that it is read behind.
     at: Digest,
-    /// Which transactions wait for which, if several threads may execute the batch.
+    /// The conflicts of the batch, if several threads may execute it.
     conflicts: Option<Conflicts>,
     is_hinted: bool,
 }
@@ -107,7 +107,7 @@ impl Ahead {
         self.is_hinted
     }
 
-    /// Which transactions wait for which, if several threads are to execute the batch.
+    /// The conflicts of the batch, if several threads are to execute it.
     pub fn conflicts(&self) -> Option<&Conflicts> {
         self.conflicts.as_ref()
     }

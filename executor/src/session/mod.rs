@@ -8,7 +8,7 @@
 //!     batches ahead: Overlay ─────────────────────────────────────────┤        ▼
 //!     committed ones: committed │ applied ─▶ HotCache ────────────────┘      Layer ─▶ Overlay, or committed
 //! ```
-//! None of it changes a batch's results: a session decides how long execution waits, on how many threads it runs, and what is
+//! A session never changes a batch's results. It decides how long execution waits, on how many threads it runs, and what is
 //! kept for the next batch. A node has one, so that there is one cache to pay for, and it stays warm whoever commits.
 //!
 //! * Only commits change the cache ([`Session::committed`], [`Session::applied`]). Batches executed ahead stay in the caller's
@@ -92,7 +92,7 @@ struct Hot {
 #[derive(Debug, thiserror::Error)]
 #[error("no thread to {purpose}: {source}; check the limits of this user and of the container")]
 pub struct SessionError {
-    /// What the thread was for, in words.
+    /// The thread's purpose, in words.
     pub purpose: &'static str,
     /// The operating system's error.
     pub source: Box<dyn std::error::Error + Send + Sync>,

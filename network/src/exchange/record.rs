@@ -49,7 +49,8 @@ impl PeerRecord {
     /// Signs a record. The addresses are sorted.
     ///
     /// # Errors
-    /// If there is no address, or one that records may not have. Addresses above [`RECORD_ADDRESSES_MAX`] are left out.
+    /// If the addresses are empty, or include one that records may not have. Addresses above [`RECORD_ADDRESSES_MAX`] are
+    /// left out.
     pub(crate) fn issue(
         key: &SecretKey,
         chain: &Digest,

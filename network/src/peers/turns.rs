@@ -196,7 +196,7 @@ mod tests {
     }
 
     /// Goal: ten days count as much as the same time in pieces. So an owner that held a place for long and lost it gets a turn again within
-    /// minutes. What is had now counts as it will when it ends.
+    /// minutes. Time under way counts as it will when it ends.
     #[test]
     fn a_long_stay_fades_while_it_lasts() {
         let start = Instant::now();

@@ -93,11 +93,11 @@ pub use orders::OrderError;
 /// The network over QUIC.
 ///
 /// The network dials configured peers, and dials again with growing waits when a connection is lost. It accepts strangers
-/// that prove a key while there is a free place. If two nodes dial each other at the same moment, one connection remains:
-/// both keep the one that the lower id dialled, without a word about it. Requests in flight on the other one end with
-/// [`NetworkError::Closed`] and can be asked again.
+/// that prove a key while there is a free place. If two nodes dial each other at the same moment, both keep the connection
+/// that the lower id dialled, without a word about it. Requests in flight on the other one end with [`NetworkError::Closed`]
+/// and can be asked again.
 ///
-/// Dropping the last handle without [`Network::shutdown`] ends the tasks too, and waits for nothing.
+/// Dropping the last handle ends the tasks too, but waits for nothing; [`Network::shutdown`] waits.
 pub struct Network {
     local: PeerId,
     local_address: SocketAddr,

@@ -94,7 +94,7 @@ pub(super) async fn serve(
 }
 
 impl Session {
-    /// Reads a message of the peer, and counts its bytes as they arrive: announced bytes that never come take no room.
+    /// Reads a message of the peer, and counts its bytes as they arrive: a mere announcement takes no room.
     ///
     /// # Errors
     /// Also if there is no room for so much of it, or if the peer is barred from long messages.

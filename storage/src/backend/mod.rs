@@ -276,8 +276,8 @@ pub(crate) trait Upkeep: Send + Sync {
         Ok(None)
     }
 
-    /// Empties a column that nobody reads. Its space is free at once, unless more than `readers` snapshots are held; the first `readers`
-    /// of them do not read it.
+    /// Empties a column that nobody reads. Its space is free at once while at most `readers` snapshots are held; those do not read the
+    /// column.
     fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError>;
 
     /// Lets entries of [`Column::Transactions`] that name a batch below this one go, sooner or later.

@@ -19,7 +19,7 @@ pub use repair::RepairError;
 pub use restore::{ChunkError, RestoreError};
 pub use rollback::RollbackError;
 
-/// Why the store refused a request. Unless a variant says otherwise, it wrote nothing.
+/// Why the store refused a request. The store wrote nothing, except where a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// A state of the past has left the window while it was read.
@@ -272,7 +272,7 @@ pub enum StorageError {
     /// Something given or stored is not of its type.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The headers' proof could not be made or did not verify.
+    /// The headers' proof failed to be made or to verify.
     #[error(transparent)]
     Accumulator(#[from] AccumulatorError),
     /// The file system failed.

@@ -4,7 +4,7 @@
 //!  frontiers/N.tree      the upper part of the tree behind batch N, written beside commits, aside and renamed
 //!            N.touched   the paths that writes after batch N touch, as far as the next file of that kind; each appended before its write
 //! ```
-//! At start the store folds the newest tree and reads again the rows touched since; the root must then be the one in the head's header. The
+//! At start the store folds the newest tree and reads again the rows touched since. The root must then be the one in the head's header. The
 //! files are therefore neither trusted nor needed: after their removal the tree is rebuilt from all rows. The same happens if the machine
 //! went down before the last paths reached the disk, because the notes are not synced.
 //!

@@ -44,7 +44,8 @@ pub(crate) fn recorded_sealed(reader: &(impl Reader + ?Sized)) -> Result<Option<
 }
 
 impl Facts {
-    /// Loads the facts of a store at a head. Without a record there was no log, and the history has everything.
+    /// Loads the facts of a store at a head. If there is no record, the store never had a log, and the history has
+    /// everything.
     pub(crate) fn load(reader: Arc<dyn Reader>, head: BatchNumber) -> Result<Facts, StorageError> {
         let sealed = recorded_sealed(&*reader)?.unwrap_or(head).min(head);
         Ok(Facts { reader, sealed: AtomicU64::new(sealed.get()), floor: AtomicU64::new(0) })

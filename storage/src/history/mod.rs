@@ -17,9 +17,8 @@
 //! A value is written with the batches that make it, by whichever way they came, so that a kill leaves no gap. Data beyond the window goes
 //! unread: log files whole, and history entries when RocksDB compacts their file.
 //!
-//! While the store catches up, it records nothing for batches before the window of the head it heads for
-//! ([`crate::Store::keep_history`]): nobody could ask for those states by then. After a state that came by another way than by batches
-//! the window begins anew.
+//! While the store catches up, it skips batches before the window of its future head ([`crate::Store::keep_history`]): nobody could
+//! ask for those states by then. After a state that came by another way than by batches the window begins anew.
 //!
 //! A record names the first known state; the commit that moves it up writes it. That record alone drops entries: a wider configured
 //! window shows no older states.

@@ -64,8 +64,7 @@ impl RangeDeltaChunk {
     /// Checks everything that needs no unchanged rows, and hashes the changes.
     ///
     /// # Errors
-    /// The first fault: a value that its key cannot have, changes out of order or outside the ends, or siblings that fit no
-    /// such range.
+    /// The first fault: a value that its key cannot have, changes out of order or outside the ends, or misplaced siblings.
     pub fn check(&self) -> Result<CheckedRangeDelta, ChunkError> {
         let misfit = |entry: &DeltaEntry| entry.value.is_some_and(|value| !value.fits(&entry.key));
         if let Some(index) = self.entries.iter().position(misfit) {

@@ -225,7 +225,7 @@ impl Takeover for Restore {
 }
 
 impl Restore {
-    /// The writer, unless a later restore took over; none can while it is held.
+    /// The writer, unless a later restore took over. Holding it keeps later ones out.
     fn writer(&self) -> Result<Writer<'_>, RestoreError> {
         let writer = self.store.writer();
         self.check_generation()?;

@@ -120,9 +120,9 @@ impl Node {
         if found == Subtree::Inner(expected) { Ok(()) } else { Err(range.refuse()) }
     }
 
-    /// Computes a hidden quarter's new hash from its rows and the updates in it, at least one, and leaves it hidden: it makes no node and
-    /// takes no further memory. Returns the quarter's leaves after the updates, which the rows lack until these are written. Returns `None`
-    /// if the quarter must be shown; it is then as before the updates.
+    /// Computes a hidden quarter's new hash from its rows and at least one update in it. The quarter stays hidden, so this makes no node
+    /// and takes no memory. Returns the quarter's leaves after the updates, which the rows lack until these are written. Returns `None` if
+    /// the quarter must be shown; it is then as before the updates.
     ///
     /// # Errors
     /// Those of [`Node::show`].

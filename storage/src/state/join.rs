@@ -1,5 +1,4 @@
-//! Grows a tree by leaves beside its own: from a restore's chunks, in any order, and from parts of a column that are read in
-//! parallel.
+//! Grows a tree by leaves beside its own: from a restore's chunks, in any order, and from parts of a column read in parallel.
 //!
 //! Only the nodes on the way to where both meet are made anew, so that joining costs the same however many leaves there are.
 

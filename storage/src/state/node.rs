@@ -78,7 +78,7 @@ pub(super) enum Link {
     Stub,
 }
 
-/// A run of nibbles that all leaves below share. It needs no nodes, so keys ground into one prefix do not deepen memory.
+/// A run of nibbles that all leaves below share. It needs no nodes, so grinding keys into one prefix cannot deepen memory.
 #[derive(Clone)]
 pub(super) struct Run {
     /// Its first `depth` nibbles are those of all leaves below.

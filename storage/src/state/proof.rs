@@ -23,8 +23,8 @@ impl Tree {
         Ok(StateRangeProof { left: self.siblings(first, true)?, right: self.siblings(last, false)? })
     }
 
-    /// The siblings on the way to `end`, by ascending depth: those before it where its bit is 1, or those after it where its
-    /// bit is 0.
+    /// The siblings on the way to `end`, by ascending depth. Either those before it (where its bit is 1), or those after it
+    /// (where its bit is 0).
     fn siblings(
         &self,
         end: &Path,

@@ -1,4 +1,4 @@
-//! Goal: of the head and of what is shortly behind it every row is proved, present or absent, as a model has it; of other states nothing is.
+//! Goal: at the head and shortly behind it every row is proved, present or absent, as a model has it. Other states are refused.
 
 use proptest::prelude::*;
 use slipstream_types::tree::{Leaf, StateRangeProof};

@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// Takes over the next epoch's validators from a verified certificate that ends its own. From then on its signers have no say in
-    /// later batches, even if no peer tells of that epoch.
+    /// later batches, even while all peers are silent about that epoch.
     pub(super) fn learn_end(&mut self, certificate: &Certificate) {
         let info = &certificate.info;
         if info.next_validators.is_none() || info.epoch != self.trust.epoch() {

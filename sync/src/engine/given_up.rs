@@ -1,7 +1,7 @@
 //! [`GivenUp`]: snapshots that came to nothing, and the peers that promised them.
 //!
 //! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time. So offering many in
-//! turn holds a node no longer than offering one. The peer may still serve batches, and keeps its score: an honest server without time
+//! turn holds a node no longer than offering one. The peer may still serve batches, and keeps its score. An honest server that lacked time
 //! suffers no harm, and a node that needs it is back in a minute. A peer that delivered also rests that minute if another way was faster,
 //! but never longer. Strangers' promises of a faster way can end a progressing restore ever more seldom.
 
@@ -54,8 +54,8 @@ impl GivenUp {
         self.trim();
     }
 
-    /// Ignores the snapshots of peers that broke no promise: they delivered slower than another way, or cannot merge so many deltas. The
-    /// time does not grow.
+    /// Ignores the snapshots of peers that kept their promises: they delivered slower than another way, or cannot merge so many deltas.
+    /// The time does not grow.
     pub(super) fn rest(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
         let promised = Promised { until: now + FIRST, times: 0 };
         self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));

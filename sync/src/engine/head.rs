@@ -18,7 +18,7 @@ const ANNOUNCERS_MAX: usize = 3;
 const ANNOUNCED_BYTES_MAX: usize = 64 << 20;
 /// Announced batches on their way to their commit.
 const AHEAD_MAX: u64 = 4;
-/// A batch so far behind the head is news to nobody: a peer that lags fetches batches and does not pass them on.
+/// A batch so far behind the head is old news: a peer that lags fetches batches and does not pass them on.
 const STALE_BATCHES: u64 = 1_024;
 
 /// An announcement whose certificate was checked, and that the header is its; body and place in the ledger were not.

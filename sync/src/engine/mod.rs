@@ -248,7 +248,7 @@ impl Engine {
         self.turn(now);
     }
 
-    /// A broadcast. Its certificate is checked at once; the rest in its turn. A broadcast that changes nothing gets no turn.
+    /// A broadcast. Its certificate is checked at once; the rest in its turn. A useless broadcast gets no turn.
     pub fn handle_broadcast(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) {
         if self.heard_of(from, payload, now) {
             self.turn(now);

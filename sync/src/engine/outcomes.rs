@@ -271,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// Puts a takeover down that cannot end; that is no failure. One that was too large is tried again when half of it is left, or later.
+    /// Puts down a takeover that cannot end. One that was too large is tried again when half of it is left, or later.
     /// Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with most rows for its share of the paths, so
     /// its sender is left alone.
     fn put_down(&mut self, why: PutDown, reason: &str, now: Instant) {

@@ -169,7 +169,7 @@ impl Engine {
         share > 0.0 && first.through(last).any(drawn)
     }
 
-    /// Ranges whose mode nobody serves any more get another mode; without one they are given up.
+    /// Ranges whose mode is no longer served get another mode, or are given up.
     pub(super) fn remode(&mut self, candidates: &[Candidate]) {
         let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().collect();
         for (first, mode) in asked {

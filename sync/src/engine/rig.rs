@@ -64,7 +64,7 @@ pub(super) fn chain_of_epochs() -> &'static Chain {
     CHAIN.get_or_init(Chain::of_three_epochs)
 }
 
-/// What a peer's summary says.
+/// The content of a peer's summary.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
     head: u64,
@@ -290,7 +290,7 @@ impl Rig {
         self.held.len()
     }
 
-    /// What a peer was asked for and did not answer.
+    /// The requests to a peer that are still unanswered.
     pub(super) fn asked(&self, peer: PeerId) -> Vec<&Request> {
         self.open.iter().filter(|open| open.peer == peer).map(|open| &open.request).collect()
     }

@@ -1,7 +1,7 @@
 //! [`Streams`]: what is wanted, whom it was asked of, and when somebody else is asked too.
 //!
-//! A thing wanted stays here until an answer to it passed its checks. Several peers may be asked for it: one after the other as
-//! they fail, or at once when an answer takes longer than usual for its peer.
+//! A thing wanted stays here until an answer to it passed its checks. Several peers may be asked for it. That happens one after
+//! the other as they fail, or at once when an answer takes longer than usual.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -357,8 +357,7 @@ impl Streams {
     pub(super) fn next_hedge(&self, now: Instant) -> Option<Instant> {
         let can_be = |flight: &&Flight| !flight.is_overdue && matches!(flight.about, About::Wanted(_));
         let waiting = self.flights.values().filter(can_be);
-        // A request that could have gone to another peer and did not has no other peer. A new answer frees places, and is an
-        // event.
+        // A request whose time is over would have gone to another peer if one had room. Only an answer frees places, and is an event.
         waiting.map(|flight| flight.hedge_at).filter(|at| *at > now).min()
     }
 

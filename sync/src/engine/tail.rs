@@ -194,7 +194,7 @@ impl Tail {
         asked.last().map_or(self.last(), |(first, _)| first.before(1))
     }
 
-    /// Drops the pieces from `first` on that nobody sent yet, if no piece behind them came.
+    /// Drops the unsent pieces from `first` on, if no piece behind them came.
     pub(super) fn cut_asked(&mut self) -> Vec<BatchNumber> {
         let mut dropped = Vec::new();
         while let Some((first, piece)) = self.pieces.last_key_value() {

@@ -1,6 +1,6 @@
 //! [`Timers`]: when the engine wants to be woken should nothing happen before, and why.
 //!
-//! At the end of a turn, one place computes every instant from what the engine knows, so that a deadline cannot be forgotten or outlive its
+//! At the end of a turn, one place computes every instant from what the engine knows. So a deadline cannot be forgotten or outlive its
 //! reason. Each change that time alone brings has a name here; the engine never polls "now and then".
 
 use slipstream_network::PeerId;

@@ -35,7 +35,7 @@ const SURVEY_HEADERS: u64 = 64;
 const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
 /// It is looked at how fast a restore gets on each time that so many requests could have taken all their time.
 const PACE_DEADLINES: u32 = 3;
-/// A restore goes on unless another way takes so many times less, beyond the time in which that would show: the other way rests on
+/// A restore goes on unless another way takes so many times less, beyond the time in which that would show. The other way rests on
 /// promises.
 const OUTPACED: f64 = 3.0;
 
@@ -66,7 +66,7 @@ impl Engine {
         self.timers = self.wind(now);
     }
 
-    /// Asks peers for wanted things. Returns false if nobody can be asked, or nothing is left to ask for.
+    /// Asks peers for wanted things. Returns false if all peers are busy, or everything is asked for.
     fn assign(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let (checking, jobs, restore) = (&self.checking, &self.jobs, &self.restore);
         let is_checking = |key: &Key| {
@@ -202,8 +202,8 @@ impl Engine {
     }
 
     /// The best way without the peers that offer the restored snapshot. Beside a progressing restore, strangers' promises count little:
-    /// they are heard seldom, and all together as one peer. Snapshots that only strangers offer do not count, and no second one either.
-    /// No snapshot is taken for smaller than this one has shown to be.
+    /// they are heard seldom, and all together as one peer. A snapshot counts only if two peers or a proven one offer it. No snapshot is taken
+    /// for smaller than this one has shown to be.
     fn beside(&self, restore: &Bootstrap, candidates: &[Candidate], now: Instant) -> Plan {
         let number = restore.number();
         let mut others = candidates.to_vec();

@@ -136,7 +136,7 @@ impl PeerBook {
         }
     }
 
-    /// Stores a checked summary. Summaries are free to make, so they forgive no failure and earn no credit.
+    /// Stores a checked summary. Summaries are free to make, so they change no score.
     pub(crate) fn summarize(&mut self, id: PeerId, now: Instant, summary: Summary) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.summary = Some(summary);

@@ -1,8 +1,8 @@
 //! [`Service`]: whether a peer delivers what it says that it serves, or is busy whenever it is asked for it.
 //!
-//! An honest server may be busy; that counts as no failure and bans nobody. But a peer that offers something and is always busy costs a
-//! turn each time. So it is left alone longer each time, and ranked by how often it delivered. Once it delivers, most of that is
-//! forgotten at once.
+//! An honest server may be busy, which is neither a failure nor a reason for a ban. But a peer that offers something and is always busy
+//! costs a turn each time. So it is left alone longer each time, and ranked by how often it delivered. Once it delivers, most of that
+//! is forgotten at once.
 
 use std::time::Duration;
 

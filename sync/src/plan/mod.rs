@@ -151,7 +151,7 @@ const LEAP: f64 = 0.6;
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// A batch behind a snapshot, while nobody serves it.
 const TAIL_BATCH_SECONDS: f64 = 0.02;
-/// Presumed bytes of a snapshot without any plausible word about its size, so that promising a short one earns nothing.
+/// Presumed bytes of a snapshot whose size is unknown or implausible, so that promising a short one earns nothing.
 const SNAPSHOT_BYTES_UNKNOWN: f64 = 1e9;
 /// Bytes of one row and what goes with it in a delta.
 const ROW_BYTES: f64 = 80.0;
@@ -159,8 +159,8 @@ const ROW_BYTES: f64 = 80.0;
 /// Decides the next step.
 ///
 /// In the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or range delta is taken if one is ahead,
-/// and then batches as with `auto`; if none can be had, the reason says why. `auto` takes the cheapest allowed way. If nobody keeps the
-/// next batch, a snapshot is the only way on. It is taken whatever it costs, unless the policy pins a mode without one.
+/// and then batches as with `auto`. If none can be had, the reason says why. `auto` takes the cheapest allowed way. If nobody keeps the
+/// next batch, a snapshot is the only way on. It is then taken whatever it costs, except under a pinned mode that excludes snapshots.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
     Planner { policy, inputs }.decide()
 }
@@ -284,8 +284,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether to begin anew from a snapshot. A node with a ledger does so only beside a peer that keeps batches. An archive keeps none:
-    /// it cannot tell that nobody else has the next batches, and behind its snapshot there would be nobody to follow.
+    /// Whether to begin anew from a snapshot. A node with a ledger does so only beside a peer that keeps batches. An archive keeps none.
+    /// It cannot tell whether others have the next batches, and behind its snapshot the node would lack a peer to follow.
     fn may_restore(&self) -> bool {
         let is_empty = self.inputs.head == BatchNumber::GENESIS;
         self.allows(Mode::Snapshot) && (is_empty || self.inputs.peers.iter().any(Candidate::keeps_batches))

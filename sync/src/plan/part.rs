@@ -81,8 +81,8 @@ impl fmt::Display for PeerModeReason {
     }
 }
 
-/// The part of a peer that may be asked, where `next` is the first batch that this node lacks. Without a plan, no peer has a
-/// part.
+/// The part of a peer that may be asked, where `next` is the first batch that this node lacks. While there is no plan, peers
+/// have no part.
 pub fn part(plan: Option<&Plan>, next: BatchNumber, peer: &Candidate) -> (PeerMode, PeerModeReason) {
     let nothing = |reason| (PeerMode::Nothing, reason);
     if peer.head < next {

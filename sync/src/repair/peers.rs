@@ -1,6 +1,6 @@
 //! [`Peers`]: which peer is asked next.
 //!
-//! A peer that gave nothing comes after all that did not fail, and rests longer each time that it was silent. A secret of this run
+//! A peer that gave nothing comes after all reliable ones, and rests longer each time that it was silent. A secret of this run
 //! orders equals, so a peer cannot make itself a key that goes first.
 
 use std::{

@@ -129,7 +129,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             let RangeDeltaRequest { from, to, bytes_max, .. } = request;
             check_range_delta(&request)?;
             snapshot(store, to)?;
-            // A cached merge is no longer served once its deltas are gone: the rest of its chunks could not be made.
+            // A cached merge is refused once its deltas are gone: the rest of its chunks cannot be made.
             let due = from.next();
             store
                 .lowest(BlobKind::Delta)?

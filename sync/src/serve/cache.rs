@@ -125,8 +125,7 @@ impl PartCache {
 }
 
 impl Lead {
-    /// Keeps the part and hands it to all who wait. They get a refusal too, which is not kept; so it must not concern the leading
-    /// asker alone.
+    /// Keeps the part and hands it to all who wait. They get a refusal too, which goes unkept; so it must concern them all.
     pub(super) fn land(self, outcome: Outcome) {
         if let Ok(part) = &outcome {
             self.cache.inner.lock().parts.insert(self.key.clone(), part.clone());

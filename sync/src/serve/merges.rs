@@ -20,15 +20,15 @@ use super::{
     lane::{Lane, Limits},
 };
 
-/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons 2,000 bytes a key
-/// for copied nodes of its tree, 125 for a new leaf and at most 127 for the row. It so takes 238,000 of the longest keys, or 253,000
+/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons, for each key,
+/// 2,000 bytes for copied nodes of its tree, 125 for a new leaf, 127 for the row. It so takes 238,000 of the longest keys, or 253,000
 /// average ones. A merge served here therefore fits there, with 83 MiB to spare for new code and for subtrees that come back into
 /// memory. A client further behind takes deltas one by one, or a snapshot.
 const MERGE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of memory of those that are kept.
 const KEPT_BYTES_MAX: u64 = 128 << 20;
-/// Ranges that are kept: some bases, because askers differ in how far they are behind, for each of two snapshots. Ranges that
-/// cannot be merged count too: they take no memory, but finding out took time.
+/// Ranges that are kept: some bases, because askers differ in how far they are behind, for each of two snapshots. Impossible
+/// merges count too: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
 /// Two are made at once, so that a peer's first one does not wait for all that another wants. Waits for a place and for the merge
 /// end well before the asker's deadline; what was made meanwhile is there when it comes back.

@@ -155,7 +155,7 @@ impl State {
         })
     }
 
-    /// Forgets peers without debt; if there are none, the debtor that owes least.
+    /// Forgets peers free of debt first, and then the debtor that owes least.
     fn forget(&mut self, meter: &Meter, now: Instant) {
         self.peers.retain(|_, account| {
             account.large.refill(&meter.large, now);

@@ -1,5 +1,5 @@
-//! The way of one request through the server, from one place to the next. Between two steps it holds no place, so waiting for
-//! another's work or for a merge blocks nobody.
+//! The way of one request through the server, from one place to the next. Between two steps it gives its place back, so
+//! waiting for another's work or for a merge blocks nobody.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,8 +55,8 @@ impl SyncServer {
         }
     }
 
-    /// A range delta, which one of all askers has made. If the wait for place and making is too long, the asker must come back, even the
-    /// one that has it made: the work goes on.
+    /// A range delta, which one of all askers has made. If the wait for place and making is too long, all askers must come back, even
+    /// the one that has it made. The work goes on.
     pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
         let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
         let until = asker.until(merges::LIMITS.wait);

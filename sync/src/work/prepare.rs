@@ -33,7 +33,7 @@ pub(super) enum Kind {
 /// A body made ready, and the rows that it will probably need, which may still be on their way.
 #[derive(Debug)]
 pub(super) struct PreparedBatch {
-    /// The batch, without its hints if they are useless and nobody vouches for them.
+    /// The batch; hints that are useless and unvouched are taken out.
     pub(super) batch: RangeBatch,
     /// The validator who vouches for the hints.
     pub(super) maker: Option<PublicKey>,

@@ -16,7 +16,7 @@ struct End {
 
 impl Worker {
     /// Checks the batches that are about to be committed on the state of `base`. `certificates` gives each one the certificate of its
-    /// range. If the genesis names no validators contract, there is nothing to compare.
+    /// range. On a chain without validators contract, there is nothing to compare.
     ///
     /// # Errors
     /// [`SyncError::WrongSuccession`] for the first batch that is certified with other validators.

@@ -8,8 +8,8 @@ use indexmap::IndexSet;
 
 use super::AccountHints;
 
-/// Most addresses taken from call data. Real batches have fewer; a batch of nothing but addresses costs its followers no more
-/// than others.
+/// Most addresses taken from call data. Real batches have fewer, and a batch full of addresses costs its followers as much as
+/// any other.
 const DATA_ADDRESSES_MAX: usize = 65_536;
 /// About how many addresses a transaction names.
 const ADDRESSES_EACH: usize = 4;

@@ -3,8 +3,8 @@
 //!
 //! The tree is binary over the 256 bits of a path. A subtree without a leaf is [`Digest::ZERO`], one with a single leaf is
 //! that leaf's hash, and any other joins its two children. The root therefore depends on the content alone. Leaf and join are
-//! each one SHA-256 compression of exactly 64 bytes, under initial values of their own (precedent: the note commitment tree
-//! of Zcash Sprout). The fixed length and the two initial values separate the domains.
+//! each one SHA-256 compression of exactly 64 bytes, under initial values of their own. Precedent: the note commitment tree
+//! of Zcash Sprout. The fixed length and the two initial values separate the domains.
 
 mod fold;
 mod proof;

@@ -86,7 +86,7 @@ impl StateRangeProof {
         if found == root { Ok(()) } else { Err(StateRangeError::WrongRoot { found, expected: root }) }
     }
 
-    /// Checks that every sibling stands where a proof of this range can have one. A caller without the leaves can check no
+    /// Checks that every sibling stands where a proof of this range can have one. A caller that lacks the leaves can check no
     /// more. If it finds a fault here, no leaves would repair the proof.
     pub fn check_places(&self, first: Path, last: Path) -> Result<(), StateRangeError> {
         self.fold(first, last, |_, _| Subtree::Empty).map(|_| ())

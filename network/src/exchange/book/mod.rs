@@ -169,7 +169,7 @@ impl Book {
         }
     }
 
-    /// The slot for a host in a bucket: its own if it has one, else a free or spent one, else one that it must contest.
+    /// The slot for a host in a bucket. It is its own if it has one, else a free or spent one, else one that it must contest.
     fn slot(&self, table: &Table, bucket: Bucket, host: Host, now_ms: u64) -> Cell {
         let holders =
             || table.bucket(bucket).map(|(cell, id)| (cell, id.and_then(|id| self.entries.get(&id))));

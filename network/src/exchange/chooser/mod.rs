@@ -115,7 +115,7 @@ pub(crate) enum Dialled {
 pub(crate) enum Asked {
     /// It answered; its records have been [heard](Chooser::hear).
     Answered,
-    /// It had no time, or sent no answer.
+    /// It was busy or silent.
     Later,
     /// It does not take part, is of another chain, or lied.
     Unwilling,

@@ -33,7 +33,7 @@ pub(super) enum Manner {
     Stranger,
 }
 
-/// The chooser in its world. Who is not in the world does not answer.
+/// The chooser in its world. Peers outside of the world stay silent.
 pub(super) struct Rig {
     pub(super) chooser: Chooser,
     pub(super) world: BTreeMap<SocketAddr, Manner>,

@@ -322,7 +322,7 @@ impl Bootstrap {
         self.moved_at = now;
     }
 
-    /// When to judge its speed next. A finishing restore needs no peer, so it is not judged.
+    /// When to judge its speed next. A finishing restore needs no peer, so the time is `None`.
     pub(super) fn look_at(&self) -> Option<Instant> {
         (!self.is_finishing()).then_some(self.pace.0 + self.patience)
     }

@@ -130,7 +130,7 @@ pub enum Step {
     },
 }
 
-/// The reason why a takeover cannot end, although nothing failed.
+/// The reason why a takeover cannot end. It is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutDown {
     /// The range delta is too large for this node: another way leads on.
@@ -175,7 +175,7 @@ pub struct Progress {
     pub kept: (u64, u64),
     /// A range of older rows to compare, if there are any.
     pub older: Option<Span>,
-    /// Whether siblings of an unproven peer did not fit, and no chunk has yet shown who is right.
+    /// Whether siblings of an unproven peer mismatched, and no chunk has yet shown who is right.
     pub is_in_doubt: bool,
     /// Ranges whose chunks are missing, the most urgent first.
     pub spans: Vec<Span>,

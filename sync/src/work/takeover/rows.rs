@@ -80,7 +80,7 @@ impl Way for Rows {
         Ok(Added { checked: Ok(()), judged })
     }
 
-    /// Lies about a range that is then divided cost no rows, so they are not looked into.
+    /// Lies about a range that is then divided cost no rows, so they are ignored.
     fn compare(&self, answer: &[u8], span: Span, from: PeerId) -> Result<Result<(), Fault>, SyncError> {
         let proof = match open_siblings(answer, span) {
             Ok(proof) => proof,
