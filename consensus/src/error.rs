@@ -168,7 +168,7 @@ pub enum ProposalError {
         source: ExecuteError,
     },
     /// A peer showed another outcome than the batch's own.
-    #[error("what was shown as the outcome of batch {number} is none: {field} does not fit")]
+    #[error("the outcome shown for batch {number} is another one: {field} does not fit")]
     NotTheOutcome {
         /// Number of the batch.
         number: BatchNumber,

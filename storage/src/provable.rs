@@ -85,7 +85,7 @@ impl Store {
         let (mut keys, mut bytes) = (Vec::new(), 0);
         for number in view.head().number.next().through(head) {
             let blob = self.blob(BlobKind::Delta, number)?;
-            let blob = blob.ok_or_else(|| refused("what batches changed since is not kept"))?;
+            let blob = blob.ok_or_else(|| refused("the deltas of the batches since are not kept"))?;
             bytes += blob.content_len(BlobKind::Delta)? as u64;
             if bytes > DELTA_BYTES_MAX {
                 return Err(refused("too much changed since"));

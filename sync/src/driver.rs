@@ -164,7 +164,7 @@ impl Follower {
                      extend the file that `schedule` in the configuration names"
                 );
             }),
-            Err(error) => tracing::warn!(%error, "what peers say of forks could not be compared"),
+            Err(error) => tracing::warn!(%error, "the forks that a peer announces could not be compared"),
         }
     }
 

@@ -120,7 +120,7 @@ pub enum Violation {
         reason: &'static str,
     },
     /// An answer of the right form that does not answer the question.
-    #[error("the answer is not what was asked for: {0}")]
+    #[error("the answer does not fit the request: {0}")]
     Unrelated(&'static str),
 }
 

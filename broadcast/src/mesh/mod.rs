@@ -360,9 +360,9 @@ impl Mesh {
             Charged::Fine => {}
             Charged::Muted => {
                 self.status.muted += 1;
-                tracing::warn!(peer = %peer.short(), "a peer sends mostly what is of no use; nothing of it is looked at for a while");
+                tracing::warn!(peer = %peer.short(), "a peer sends mostly useless messages: it is not listened to for a while");
             }
-            Charged::CutOff => self.ban(peer, "again and again it sent mostly what is of no use".into(), now),
+            Charged::CutOff => self.ban(peer, "it sent mostly useless messages again and again".into(), now),
         }
     }
 

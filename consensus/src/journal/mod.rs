@@ -141,7 +141,7 @@ impl Journal {
         let Recovered { transactions, damaged_bytes } = recover(&bytes);
         if damaged_bytes > 0 {
             let (path, entries) = (path.display(), transactions.len());
-            tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; what is whole is kept");
+            tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; its whole entries are kept");
         }
         // A file of its own: what was damaged is gone with it, and the handle appends to what is known.
         let (file, bytes) = rewrite(path, transactions.iter().map(Vec::as_slice)).map_err(failed("write"))?;

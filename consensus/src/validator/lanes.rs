@@ -176,7 +176,7 @@ impl<T> Lane<T> {
                 tracing::warn!(validator, %number, %error, "a validator does not answer");
             }
             Err(error) if !silent && self.said.is_new(Some(number), &error.to_string()) => {
-                tracing::warn!(validator, %number, %error, "a validator refuses what it is told");
+                tracing::warn!(validator, %number, %error, "a validator refuses a message");
             }
             Err(error) => tracing::debug!(validator, %error, "a validator did not answer"),
         }

@@ -158,7 +158,7 @@ impl Driver {
         let now = Instant::now();
         let is_configured = self.is_reserved(&peer);
         if self.ledger.lock().journal.tells(peer, now) {
-            warn!(%peer, reason, is_configured, "a peer told of others what they have not signed");
+            warn!(%peer, reason, is_configured, "a peer passed on records that their peers did not sign");
         }
         if is_configured {
             return;

@@ -108,7 +108,7 @@ pub enum RangeDeltaError {
     },
     /// Finished too early: chunks are missing.
     #[error(
-        "the range delta to batch {target} is not complete: what changed from path {next:?} on is missing"
+        "the range delta to batch {target} is not complete: the changes from path {next:?} on are missing"
     )]
     RowsMissing {
         /// The batch that the range delta leads to.

@@ -154,7 +154,7 @@ impl Frontiers {
         let opened: io::Result<File> = open();
         log.failed = opened.is_err();
         if let Err(error) = &opened {
-            tracing::warn!(%error, path = %path.display(), "what is touched cannot be noted: the next start takes longer");
+            tracing::warn!(%error, path = %path.display(), "touched paths cannot be noted: the next start takes longer");
         }
         log.file = opened.ok();
     }
@@ -200,7 +200,7 @@ impl Frontiers {
             self.faults.pass(CrashPoint::After(Step::FrontierNote))
         };
         if let Err(error) = append() {
-            tracing::warn!(%error, "what a write touches was not noted: the next start takes longer");
+            tracing::warn!(%error, "the touched paths of a write were not noted: the next start takes longer");
             (log.file, log.failed) = (None, true);
         }
         if log.scratch.capacity() > SCRATCH_BYTES_MAX {
@@ -317,7 +317,7 @@ pub(crate) fn load(
     }
     let touched_max = REREAD_MIN.max(tree.leaves() / LEAVES_PER_PATH_MIN);
     let Some(touched) = touched(dir, from, number, touched_max) else {
-        return refuse("what was touched since is not known, or too much");
+        return refuse("the paths touched since are unknown, or too many");
     };
     let mut tree = tree.read_from(rows);
     for some in touched.chunks(REREAD_PATHS) {

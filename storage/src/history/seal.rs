@@ -143,7 +143,7 @@ impl Seal {
             Ok(()) => self.resting.store(0, Ordering::Relaxed),
             Err(error) => tracing::warn!(
                 %error, sealed = %self.facts.sealed(), to = ?job.to.map(|to| to.get()),
-                "what was before the last batches stays in the log: states of the past are read slowly"
+                "the history could not be sealed: its log grows, and states of the past are read slowly"
             ),
         }
         self.is_busy.store(false, Ordering::Release);

@@ -80,7 +80,7 @@ impl Writer<'_> {
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
         self.store.write(writes, true)?;
         let (from, to) = (old.header.number, target.header.number);
-        tracing::info!(%from, %to, rows = old.rows, "the restore has a newer target; what is there is checked against it");
+        tracing::info!(%from, %to, rows = old.rows, "the restore has a newer target; the restored rows are checked against it");
         Ok(record)
     }
 }
@@ -153,7 +153,7 @@ impl Restore {
         }
         if record.unchecked.is_empty() {
             let Retargeted { rows, bytes } = record.kept;
-            tracing::info!(batch = %self.target.header.number, rows, bytes, "checked what an older restore left: so much is kept");
+            tracing::info!(batch = %self.target.header.number, rows, bytes, "checked the rows of an older restore: these are kept");
         }
         progress.record = record;
         Ok(checked)

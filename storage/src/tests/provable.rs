@@ -124,7 +124,7 @@ fn what_changed_too_much_or_is_not_kept_is_refused() {
     made = ledger.make(&[(account_key(1), account(4))], Vec::new());
     store.commit(made.batch(), None).unwrap();
     state(store, 4);
-    assert_eq!(reason(store, 3), "what batches changed since is not kept");
+    assert_eq!(reason(store, 3), "the deltas of the batches since are not kept");
 
     let none = Fixture::initialized(&super::history::window(1), true);
     let mut ledger = Ledger::new();

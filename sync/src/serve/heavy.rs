@@ -83,7 +83,7 @@ impl Threads {
             match builder.thread_name(move |index| format!("{names}-{index}")).build() {
                 Ok(pool) => Some(pool),
                 Err(error) => {
-                    tracing::error!(%error, threads = name, "no threads for it: peers do not get what they are for from this node");
+                    tracing::error!(%error, threads = name, "cannot start these threads: this node does not do their work for peers");
                     None
                 }
             }

@@ -120,7 +120,7 @@ async fn outcome(
     mut waiting: watch::Receiver<Option<Outcome>>,
     until: Instant,
 ) -> Result<Option<Outcome>, Unserved> {
-    let late = Unserved::Busy { retry_after: merges::RETRY, why: "what is asked for is being made" };
+    let late = Unserved::Busy { retry_after: merges::RETRY, why: "the answer is being made" };
     match timeout_at(until, waiting.wait_for(Option::is_some)).await {
         Ok(made) => Ok(made.ok().and_then(|made| made.clone())),
         Err(_) => Err(late),
