@@ -13,7 +13,7 @@ pub enum ArchiveError {
     /// Not the URL of an archive.
     #[error(transparent)]
     Location(#[from] BadLocation),
-    /// The archive's store did not do what was asked. It was asked several times where that can help.
+    /// The object store failed. Where retries can help, it was asked several times.
     #[error("cannot {action} {name} of {location}: {source}")]
     Store {
         /// The operation that failed.

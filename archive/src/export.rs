@@ -33,7 +33,7 @@ use crate::{
 const RECENT: Duration = Duration::from_secs(GRACE.as_secs() / 2);
 /// How long an export may take: less than that, as its last write is under way for a while.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(GRACE.as_secs() / 2 - 4 * 3_600);
-/// Manifests that are looked at for what is there already.
+/// Manifests that are read to find objects that are there already.
 const MANIFESTS_READ: usize = 4;
 /// Objects that a listing may have.
 pub(crate) const OBJECTS_MAX: usize = 1 << 23;
@@ -83,7 +83,7 @@ struct Found {
 }
 
 impl Archive {
-    /// Adds a snapshot of a store. An export that was interrupted is gone on with: what it sent is there.
+    /// Adds a snapshot of a store. An interrupted export continues: the objects that it sent are there.
     ///
     /// # Errors
     /// [`ArchiveError::NotInStore`], [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or what the store or the archive says; there
@@ -186,7 +186,7 @@ impl Archive {
         Ok(known)
     }
 
-    /// Reads the state on a few threads, and sends what is not there. Returns how many objects and bytes were sent.
+    /// Reads the state on a few threads, and sends the missing objects. Returns how many objects and bytes were sent.
     async fn upload(&self, scan: &Arc<Scan>) -> Result<(usize, u64), ArchiveError> {
         let (sender, mut receiver) = mpsc::channel(PARALLEL);
         let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);

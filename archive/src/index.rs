@@ -9,7 +9,7 @@ use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
 use crate::{error::ArchiveError, names::SnapshotName, store::ArchiveEntry};
 
 const VERSION: u32 = 1;
-/// Snapshots in the index, of the newest on: whoever wants an older one lists the bucket.
+/// Snapshots in the index, the newest ones; readers of older ones list the bucket.
 const ENTRIES_MAX: usize = 256;
 /// Bytes of an index.
 pub(crate) const INDEX_BYTES_MAX: usize = 64 << 10;

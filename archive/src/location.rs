@@ -128,7 +128,7 @@ impl fmt::Display for Location {
 mod tests {
     use super::*;
 
-    /// Goal: whatever could be a secret is refused, and not repeated.
+    /// Goal: anything that could be a secret is refused, and not repeated.
     #[test]
     fn locations_have_no_credentials() {
         for good in [

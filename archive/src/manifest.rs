@@ -1,4 +1,4 @@
-//! [`Manifest`]: what a snapshot in an archive consists of.
+//! [`Manifest`]: the contents of a snapshot in an archive.
 
 use serde::{Deserialize, Serialize};
 use slipstream_storage::{CodePackInfo, Lineage, PieceInfo};
@@ -16,7 +16,7 @@ const PIECES_MAX: usize = 1 << 20;
 const PACKS_MAX: usize = 1 << 16;
 /// Bytes of a manifest: that many pieces and packs, and the ends of many epochs.
 pub(crate) const MANIFEST_BYTES_MAX: usize = 256 << 20;
-/// Bytes of a blob of a piece or pack: what LZ4 cannot compress grows by a 255th.
+/// Bytes of a piece's or pack's blob: incompressible content grows by a 255th in LZ4.
 pub(crate) const BLOB_BYTES_MAX: usize = (1 << 20) + (1 << 13);
 
 /// A snapshot. Its object is called after the waypoint of its batch.
@@ -75,7 +75,7 @@ impl Manifest {
     /// # Errors
     /// The rule that the manifest breaks.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, String> {
-        // Looked at first: what follows may have another form in another version.
+        // Read first: the rest may have another form in another version.
         match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
             Some(VERSION) => {
                 codec::decode("manifest", bytes, MANIFEST_BYTES_MAX).map_err(|error| error.to_string())
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Goal: what this release wrote is read by later ones, and every other form is refused.
+    /// Goal: later releases read this release's manifests, and refuse every other form.
     #[test]
     fn the_formats_are_pinned() {
         let manifest = manifest();

@@ -211,7 +211,7 @@ impl Broadcaster {
         self.mesh.lock().handle_message(peer, message, Instant::now());
     }
 
-    /// Begins with what was decided: who leads codes body and hints, each as soon as a thread is free.
+    /// Begins with a decided batch: the leader codes body and hints, each as soon as a thread is free.
     fn begin_fresh(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Outcome>) -> Result<(), LedgerError> {
         loop {
             let Some(fresh) = self.fresh.lock().pop_front() else { return Ok(()) };

@@ -75,7 +75,7 @@ impl Wants {
     }
 }
 
-/// Names a payload with its plan: equal for all validators that cut the same bytes in the same way, whoever signs.
+/// Names a payload with its plan: equal for all validators that cut the same bytes in the same way, whichever signs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PayloadId(pub Digest);
 
@@ -180,7 +180,7 @@ pub enum Message {
     Wants {
         /// The parts that it wants.
         wants: Wants,
-        /// The receiver is to say the same of itself: what it said before may have come too early.
+        /// The receiver is to tell its own wants: its earlier message may have come too early.
         asks: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! [`Work`]: what takes longer than a message may wait, and [`Workers`] who do it.
+//! [`Work`]: tasks too long for a message to wait, and [`Workers`] that do them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
 
 /// A pool of threads that does the work.
 pub trait Workers: Send + Sync + 'static {
-    /// Does it elsewhere, and resolves to what comes of [`Work::run`].
+    /// Does it elsewhere, and resolves to the result of [`Work::run`].
     fn run(&self, work: Work) -> BoxFuture<'static, Outcome>;
 }
 

@@ -10,9 +10,9 @@ use crate::{limits::SHARD_MAP_BYTES_MAX, plan::Plan};
 
 /// One payload on its way. Plain state: calls return at once, and what takes long is a [`Check`] that the caller runs elsewhere.
 ///
-/// The order of calls at a receiver: [`accept`](Codec::accept) for each chunk; whenever a worker is free, [`check`](Codec::check);
-/// what [`Check::run`] gave goes to [`checked`](Codec::checked). After either, [`next_chunk`](Codec::next_chunk) may have something
-/// for peers.
+/// The order of calls at a receiver: [`accept`](Codec::accept) for each chunk; [`check`](Codec::check) whenever a worker is free;
+/// [`checked`](Codec::checked) with the result of [`Check::run`]. After either, [`next_chunk`](Codec::next_chunk) may have
+/// something for peers.
 pub trait Codec: Send + fmt::Debug {
     /// The plan of the coded payload.
     fn plan(&self) -> &Plan;
@@ -55,7 +55,7 @@ pub trait Codec: Send + fmt::Debug {
     /// count as lost, and may be sent again.
     fn peer_holds(&mut self, peer: &PublicKey, held: &Held, lost: bool);
 
-    /// Forgets what is known of a peer, and throws away what it sent and nobody has verified: it left, or was cut off.
+    /// Forgets a peer that left or was cut off, and drops its unverified chunks.
     fn forget(&mut self, peer: &PublicKey);
 
     /// Bytes of one chunk as sent.
@@ -97,7 +97,7 @@ pub enum Accepted {
     Malformed(Malformed),
 }
 
-/// Why a chunk cannot belong to the plan. Its sender is to blame: whoever passes chunks on has checked them.
+/// Why a chunk cannot belong to the plan. Its sender is to blame: relays check chunks before they pass them on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Not of the length that the plan implies.

@@ -1,4 +1,4 @@
-//! [`Plan`]: what a source signs of a payload, and the ways into a codec.
+//! [`Plan`]: the signed description of a payload, and the ways into a codec.
 
 use std::{fmt, str::FromStr};
 

@@ -1,4 +1,5 @@
-//! [`Seams`]: where a simulator holds a validator: what its machine does, and which defence it lacks; and what it has to read of one.
+//! [`Seams`]: a simulator's hold on a validator: the conduct of its machine, its missing defence, and the records that the simulator
+//! reads.
 //!
 //! A node uses none of it: [`Seams::default`] is threads of the runtime, right execution and every defence.
 

@@ -297,7 +297,7 @@ impl Node {
         Node { store, pool, validator, forwarder, decided, shutdown, running }
     }
 
-    /// Stops it as a shutdown does, and hands out what is left on disk.
+    /// Stops it as a shutdown does, and returns the store that is left on disk.
     pub(crate) async fn stop(self) -> Store {
         self.shutdown.cancel();
         self.running.await.unwrap().unwrap();

@@ -20,15 +20,15 @@ impl Core {
     ///
     /// * key, set, domain and settings, which do not change;
     /// * of a quorum's signatures, whose they are: any quorum on one statement does the same;
-    /// * what led to its prepare once it prepared, and to its commit once it committed: it does each once. That executors may make it forget
-    ///   what another token stood for only keeps it from committing;
+    /// * the votes that led to its prepare once it prepared, and to its commit once it committed: it does each once. That executors may
+    ///   make it forget what another token stood for only keeps it from committing;
     /// * in a view that has begun, how it began. Also the words with which others left for it, unless this validator is to begin it. A
     ///   second word could only teach a decision, which arrives by itself;
     /// * links, certificates and doubts of batches that are committed;
     /// * `attempts`, which says how long a timer runs, and `careful_to`, which says how a batch is executed;
     /// * `told`, `awaited`, `answered` and `costs`, which limit repetition between two ticks of [`Timer::Tell`](crate::Timer::Tell). Model
     ///   checkers let that timer tick twice at a time, and let nobody send more than a core takes between the ticks;
-    /// * `generation`, which tells results of rolled-back work apart: whoever searches ends work at once;
+    /// * `generation`, which tells results of rolled-back work apart: model checkers end work at once;
     /// * `divergences`, `convicted`: for the operator;
     /// * `clean`, `decided_in_view`: for protection and rotation, which must be off (`protect_after` and `rotate_after` 0).
     pub fn hash_conduct(&self, hasher: &mut impl Hasher) {

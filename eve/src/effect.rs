@@ -51,7 +51,7 @@ pub struct Work {
     pub view: u64,
     /// Number of the batch.
     pub number: BatchNumber,
-    /// One transaction after the other, whatever the configuration: what was executed in parallel has just diverged, or may have.
+    /// Execute one transaction after the other, whatever the configuration: parallel results have diverged, or may have.
     pub sequential: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Eve: validators execute first, ahead and in parallel, and agree on what came of it afterwards.
+//! Eve: validators execute first, ahead and in parallel, and agree on the outcome afterwards.
 //!
 //! ```text
 //!  primary of the view             executors (every validator)              verifiers (every validator)

@@ -14,7 +14,7 @@ use crate::planted::{Fault, lacks};
 /// Validator index and signature, one for each validator at most.
 pub type Signatures = BoundedVec<(u16, Signature), { limits::VALIDATORS_MAX }>;
 
-/// A batch as its primary orders it: what is executed and when, not what comes of it.
+/// A batch as its primary orders it: its content and time, without its outcome.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// The epoch of the order.
@@ -186,7 +186,7 @@ impl ViewChange {
     }
 }
 
-/// A primary begins its view: what a quorum that left the views below knows of them.
+/// A primary begins its view, with the words of a quorum that left the views below.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct NewView {
     /// The view that begins.

@@ -169,7 +169,7 @@ impl Core {
         }
     }
 
-    /// Says what came of an order.
+    /// Sends the outcome of an order.
     fn verify(&mut self, number: BatchNumber) {
         if let Some(verify) = self.own_verify(number).filter(|_| number > self.decided && !self.changing) {
             let (before, info) = (verify.before, verify.info.clone());

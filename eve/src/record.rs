@@ -1,4 +1,4 @@
-//! [`Record`]: what a validator must find again after a crash.
+//! [`Record`]: the state that a validator must find again after a crash.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchNumber, Certificate, Epoch, bounded::BoundedVec};

@@ -1,4 +1,4 @@
-//! [`Slot`]: what was said of one batch in the view that is on.
+//! [`Slot`]: the words on one batch in the present view.
 
 use std::collections::BTreeMap;
 

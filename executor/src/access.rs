@@ -1,4 +1,5 @@
-//! [`AccessSet`]: what a transaction read and wrote, or may be expected to; [`conflicts`]: who waits for whom because of it.
+//! [`AccessSet`]: the keys that a transaction read and wrote, or probably will. [`conflicts`]: which transactions therefore
+//! wait for which.
 //!
 //! Only accesses that do not commute count. A balance that is only added to makes no transaction wait. Fees and the sender's
 //! nonce disturb nobody either, as long as the account exists by more than that. Reads count only if an earlier transaction

@@ -1,4 +1,4 @@
-//! [`BatchEnv`]: what the EVM sees of the batch that it runs in.
+//! [`BatchEnv`]: the batch's values as the EVM sees them.
 
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};

@@ -7,7 +7,7 @@ use slipstream_types::{CodecError, Digest};
 /// Why a batch (or a call) has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
-    /// The batch holds a transaction that no batch may hold here: whoever made the batch broke the rules.
+    /// The batch holds a transaction that is invalid in every batch here: its maker broke the rules.
     #[error("transaction {index} ({hash}) is invalid: {reason}")]
     InvalidTransaction {
         /// Position in the batch.

@@ -1,4 +1,4 @@
-//! Hints of a batch as a blob: what [`seal`](mod@crate::seal) makes and who follows opens.
+//! Hints of a batch as a blob, which [`seal`](mod@crate::seal) makes and followers open.
 
 use slipstream_types::{
     Address, Blob, BlobKind, CodecError,

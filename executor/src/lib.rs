@@ -12,14 +12,15 @@
 //!         StateReader: storage::View │ Warm (read ahead by hints, over a View) │ State (batches ahead, over a View) │ MemoryState
 //! ```
 //!
-//! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
-//! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
-//!   [`seal`](mod@seal): its header. [`hinting`]: its hints. [`validators`]: who validates after it.
+//! * [`transaction`] and [`body`]: decoding by the chain's rules; senders are recovered in parallel.
+//! * [`mod@env`]: the batch's values in the EVM. [`outcome`]: following a batch. [`assemble`]: proposing one.
+//!   [`seal`](mod@seal): its header. [`hinting`]: its hints. [`validators`]: the validators after it.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]; [`access_list`] and [`simulate`] are further such
 //!   calls. [`prefetch`]: reading ahead by hints.
-//! * [`predict`]: what a transaction will read, foretold from its contracts' bytecode, for batches without hints.
-//! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
-//! * [`hot`]: what the last batches touched, kept for the next. [`overlay`]: batches that are executed and not committed.
+//! * [`predict`]: foretells the reads of a transaction from its contracts' bytecode, for batches without hints.
+//! * [`access`]: the reads and writes of each transaction, and the conflicts between them. [`parallel`]: the same outcome on
+//!   several threads.
+//! * [`hot`]: rows of the last batches, kept for the next. [`overlay`]: batches that are executed and not committed.
 //! * [`session`]: all of these put together, for following, voting and proposing alike. [`difference`](mod@difference): where two headers part.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!

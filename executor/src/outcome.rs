@@ -1,4 +1,4 @@
-//! [`execute`]: what a given batch does.
+//! [`execute`]: the results of a given batch.
 
 use alloy_primitives::Address;
 use slipstream_types::{
@@ -297,7 +297,7 @@ const GAS_PER_RECEIPT_BYTE: u64 = 8;
 /// The cheapest change for its bytes is an account called without effect. Its 100 bytes cost 2,400 gas in the access list and 100
 /// for the call. A slot's 90 bytes cost 4,800 gas, and code 200 gas a byte.
 pub(crate) const GAS_PER_DELTA_BYTE: u64 = 25;
-/// More than what may be called without having been paid for: the precompiles, the sender, the fee recipient, who is called.
+/// More delta bytes than transactions can change unpaid: by precompiles, the sender, the fee recipient, the called account.
 pub(crate) const FREE_DELTA_BYTES: usize = 4096;
 
 /// A transaction's receipt, if it fits its format.

@@ -1,4 +1,4 @@
-//! [`Overrides`]: what a call is to find instead of what the state and its batch hold.
+//! [`Overrides`]: values that a call sees in place of the state's and the batch's.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ pub trait StateReader: Send + Sync {
     fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError>;
     /// Code by its Keccak-256, or `None` if the state does not have it.
     fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError>;
-    /// Code that is ready to run, if somebody has it at hand; whoever gets none asks for the code.
+    /// Code ready to run, if it is at hand; otherwise callers ask for the code.
     fn analysed(&self, _hash: &Digest) -> Option<AnalysedCode> {
         None
     }

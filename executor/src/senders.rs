@@ -1,4 +1,4 @@
-//! [`Senders`]: who signed the transactions that this node met last.
+//! [`Senders`]: the signers of the transactions that this node met last.
 //!
 //! Recovering a sender takes about 30 us, more than the rest of decoding together. Most transactions are met several times: when a wallet
 //! or a peer sends them, when a batch executes them, and when clients ask for them. A transaction's hash covers its signature, so it names

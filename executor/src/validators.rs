@@ -76,7 +76,7 @@ impl ValidatorsStorage {
         Ok(self.succession(header, base)?.and_then(Result::ok))
     }
 
-    /// As [`ValidatorsStorage::next_validators`], with the reason if the batch would end its epoch and what is wanted is no set.
+    /// As [`ValidatorsStorage::next_validators`], with the reason if the batch would end its epoch with an invalid set.
     fn succession(
         &self,
         header: &BatchHeader,

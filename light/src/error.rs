@@ -7,7 +7,8 @@ use slipstream_types::{
 
 use crate::wire::ANSWER_BYTES_MAX;
 
-/// Why an answer was not accepted. But for [`LightError::UnknownEpoch`] and [`LightError::TooOld`], whoever answered is wrong or lies: ask another node.
+/// Why an answer was not accepted. Except for [`LightError::UnknownEpoch`] and [`LightError::TooOld`], the node is wrong or lies: ask
+/// another one.
 #[derive(Debug, thiserror::Error)]
 pub enum LightError {
     /// Longer than any answer; not parsed.

@@ -12,7 +12,7 @@
 //! * [`LightClient`]: the trust, and what moves it on.
 //! * [`AccountProof`], [`WaypointProof`], [`EpochChanges`]: the answers of `slipstream_getProof`, `slipstream_getWaypoint` and
 //!   `slipstream_getEpochChanges`, in the JSON that nodes send. docs/formats.md draws them.
-//! * [`Question`]: what was asked. A proof of something else is refused, however true it is.
+//! * [`Question`]: the question that a proof must answer. A proof of something else is refused, however true it is.
 //!
 //! The crate decides without I/O and clock. The caller chooses the nodes to ask and the age that it accepts; docs/light-clients.md lists
 //! these duties, and the limits of proofs.

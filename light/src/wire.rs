@@ -164,7 +164,7 @@ pub struct SlotProof {
     pub proof: Encoded<StateRangeProof>,
 }
 
-/// The answer of `slipstream_getWaypoint`: what a waypoint is the hash of, and the chain's genesis in it.
+/// The answer of `slipstream_getWaypoint`: the ledger info that a waypoint hashes, and the chain's genesis in it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WaypointProof {

@@ -1,4 +1,4 @@
-//! [`Bounds`]: what may happen in one search.
+//! [`Bounds`]: the events that one search allows.
 
 use std::{fmt, time::Duration};
 

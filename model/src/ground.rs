@@ -1,4 +1,4 @@
-//! [`Ground`]: what does not change while a model is searched.
+//! [`Ground`]: the constants of a model during a search.
 
 use std::collections::BTreeMap;
 

@@ -91,7 +91,7 @@ impl Fact {
     }
 }
 
-/// A view begins with what its changes leave: who made them does not count.
+/// A view begins with the outcome that its changes leave; their makers do not count.
 fn begun(new: &NewView) -> Fact {
     Fact::NewView {
         view: new.view,

@@ -1,4 +1,4 @@
-//! Whether the chain goes on: what a state comes to once messages arrive and nothing fails any more.
+//! Whether the chain goes on from a state, once messages arrive and faults end.
 //!
 //! All that was under way is lost. The liar is silent. From then on every message arrives at once and in order, and timers end when they
 //! should. That is one schedule, a fair one; it is run from many states.

@@ -1,4 +1,4 @@
-//! [`Reaction`]: what makes a node speak.
+//! [`Reaction`]: messages that make a node speak.
 //!
 //! Most messages only wait in a core until others come: a vote until there is a quorum. Taken one by one they would multiply the states
 //! by every set of votes that anybody may have. Three rules leave most of that out, and nothing that could be seen:

@@ -1,4 +1,4 @@
-//! [`check`]: makes the searches and says what came of them.
+//! [`check`]: makes the searches and reports their results.
 
 use std::{
     fmt,
@@ -17,7 +17,7 @@ pub struct Found {
     pub property: &'static str,
     /// The contradiction that violates it, in words.
     pub wrong: String,
-    /// The path to the violation: who took and said what, from the beginning.
+    /// The path to the violation: each message with its taker and its sender, from the beginning.
     pub steps: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! [`Said`]: all that honest validators have said, and what that lets the liar say.
 //!
-//! It only grows: what was said may arrive at any time, any number of times, in any order, or never. That is what loss, delay, repetition
-//! and reordering come to.
+//! The set only grows. A said message may arrive at any time, any number of times, in any order, or never. That covers loss, delay,
+//! repetition and reordering.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

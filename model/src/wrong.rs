@@ -1,4 +1,4 @@
-//! [`Wrong`]: what must not be.
+//! [`Wrong`]: a violation of a property.
 
 use std::fmt;
 

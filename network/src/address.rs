@@ -1,4 +1,4 @@
-//! [`PeerAddress`]: who a peer is and where it listens.
+//! [`PeerAddress`]: a peer's key and the address that it listens at.
 
 use std::{fmt, net::SocketAddr, str::FromStr};
 

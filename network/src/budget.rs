@@ -60,7 +60,7 @@ struct Bar {
 
 /// Bounds the bytes that are held for one peer.
 pub(crate) struct Share {
-    /// From the peer's own to the total: who waits for the total already has its place in its own share.
+    /// From the peer's own to the total: a waiter for the total already has its place in its own share.
     levels: Vec<Arc<Semaphore>>,
     /// Permits of the first level when it was new.
     most: u32,
@@ -130,7 +130,7 @@ impl Bar {
         self.last.is_some_and(|(from, time)| now < from + time + BAR_FORGOTTEN)
     }
 
-    /// Bars, unless it does already: what was held at the same time is one offence.
+    /// Raises the bar, unless it is up: bytes held at the same time are one offence.
     fn raise(&mut self, now: Instant) {
         if self.left(now).is_zero() {
             let longer = self.last.filter(|_| self.is_remembered(now)).map(|(_, time)| 2 * time);

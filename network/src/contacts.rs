@@ -34,7 +34,7 @@ pub struct ConfiguredPeer {
 /// How a node stands with a configured peer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ContactState {
-    /// There is a connection, whoever dialled.
+    /// There is a connection, whichever side dialled.
     Connected {
         /// When it was made.
         since: Instant,

@@ -47,7 +47,7 @@ struct Queue {
     bytes: usize,
 }
 
-/// The inbox of one connection; what is in it goes with it.
+/// The inbox of one connection; its messages go with it.
 pub(crate) struct Inbox {
     inboxes: Arc<Inboxes>,
     number: u64,
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(inboxes.state.lock().bytes, 0);
     }
 
-    /// Goal: whoever has a hundred messages waiting has one turn while the others have one.
+    /// Goal: a peer with a hundred waiting messages has one turn while the others have one.
     #[tokio::test]
     async fn turns_go_round() {
         let inboxes = Inboxes::new(InboxLimits { items_max: 200, bytes_max: 1_000, total_bytes_max: 1_000 });

@@ -32,7 +32,7 @@
 //! The payload of a refusal is its text; that of "busy" begins with the milliseconds (4) after which to ask again.
 //!
 //! Invariants:
-//! * There is at most one connection per peer, whoever dialled; see [`Network`] for how both sides agree which.
+//! * There is at most one connection per peer, whichever side dialled; see [`Network`] for how both sides agree which.
 //! * Everything that a peer can fill has a limit: handshakes, connections, streams, running handlers, queues, bans, texts of
 //!   refusals, and bytes of requests and answers. Answers count until the asker has them. One peer spends only its own share, one
 //!   host that of two peers, and strangers leave the share of configured peers alone.

@@ -39,7 +39,7 @@ struct Node {
     peers: Peers<Arc<End>>,
 }
 
-/// One end of a connection: what its owner sends through.
+/// One end of a connection, through which its owner sends.
 struct End {
     /// The handler on the other side.
     remote: Arc<dyn Handler>,

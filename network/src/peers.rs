@@ -185,7 +185,8 @@ impl<L: Useful> Peers<L> {
         }
     }
 
-    /// Configured and chosen peers always have a place; the others share what is left. Returns who has to leave for a new one.
+    /// Configured and chosen peers always have a place; the others share the rest. Returns the peer that must leave for a new
+    /// one.
     fn make_room(
         &self,
         peer: PeerId,

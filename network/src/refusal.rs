@@ -18,7 +18,7 @@ pub enum RefusalKind {
         /// When to ask again, from 20 ms to 10 s: [`Refusal::busy`] clamps what a peer says.
         retry_after_ms: u32,
     },
-    /// The peer does not keep or serve what was asked for; others may.
+    /// The peer does not keep or serve the requested content; others may.
     #[error("not kept")]
     NotKept,
     /// The peer cannot make sense of the request, or finds it against the rules. Asking again is of no use.

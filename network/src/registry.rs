@@ -1,4 +1,4 @@
-//! [`Registry`]: what connections of one origin have together, found by whoever comes from there.
+//! [`Registry`]: state that connections of one origin share.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 

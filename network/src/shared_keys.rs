@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(keys.list(start).len(), 1);
     }
 
-    /// Goal: whoever makes keys for free takes no memory by it.
+    /// Goal: an attacker who makes keys for free takes no memory by it.
     #[test]
     fn strangers_fill_nothing() {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The seam: what the crates above see of the network, with QUIC or memory below.
+//! The seam: the network as the crates above see it, with QUIC or memory below.
 
 use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
 

@@ -1,4 +1,4 @@
-//! [`TurnedAway`]: what a node did not do for its peers, by reason.
+//! [`TurnedAway`]: the work that a node refused its peers, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

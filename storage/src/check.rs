@@ -112,7 +112,7 @@ struct Check<'a> {
     unused: Option<Column>,
     /// The store's head.
     head: BatchNumber,
-    /// Below it headers are pruned, and all that is compared with them: what is left of that is not looked at.
+    /// Headers below it are pruned. Leftovers that would be compared with them are skipped.
     headers_floor: BatchNumber,
     report: CheckReport,
 }
@@ -125,7 +125,7 @@ impl Check<'_> {
         }
     }
 
-    /// Head, accumulator, tree: what every start checks, the state's root among it.
+    /// Checks head, accumulator and tree as every start does, the state's root among them.
     fn head(&mut self, tree_memory_mib: u64) {
         if let Err(error) = Current::load(self.backend.snapshot(), tree_memory_mib, None) {
             self.damaged(format!("the head cannot be loaded: {}", reason(&error)));

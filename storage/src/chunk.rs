@@ -17,7 +17,7 @@ use crate::{
     state::Tree,
 };
 
-/// Most bytes of rows in one chunk: what is asked for by a peer must fit its blob's limit, with room for the proof.
+/// Most bytes of rows in one chunk: a chunk must fit its blob's limit, with room for the proof.
 pub(crate) const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
 /// The two paths that a chunk begins with.
 const ENDS_BYTES: usize = 64;

@@ -24,7 +24,7 @@ pub struct Speculation {
     next: Next,
 }
 
-/// Length of a [`Speculation::lineage`]: who executes further ahead reads from older rows until the head catches up.
+/// Length of a [`Speculation::lineage`]. Execution further ahead reads from older rows until the head catches up.
 const LINEAGE_MAX: usize = 8;
 
 impl Speculation {
@@ -39,7 +39,7 @@ impl Speculation {
     }
 }
 
-/// A state that is not committed: what [`Store::speculate_after`] goes on from. A clone shares everything.
+/// An uncommitted state, from which [`Store::speculate_after`] goes on. A clone shares everything.
 #[derive(Clone)]
 pub struct SpeculatedState {
     version: u64,

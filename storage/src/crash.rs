@@ -191,7 +191,7 @@ struct Plan {
 pub struct Faults(Option<Arc<Plan>>);
 
 impl Faults {
-    /// No fault: what a node runs with.
+    /// No faults, as in a real node.
     pub fn none() -> Faults {
         Faults(None)
     }

@@ -15,8 +15,8 @@
 //! * [`Maintenance`]: a store that no node runs on, for looking at it, checking it and pruning it.
 //! * [`Store::scrub`]: compares rows with the tree while the store is in use.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
-//! * [`RangeDelta`]: what changed between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
-//! * [`Takeover`]: what both receiving sides are.
+//! * [`RangeDelta`]: the changes between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
+//! * [`Takeover`]: the common interface of both receiving sides.
 //! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, for rows that are wrong.
 //! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
 //! * [`export_snapshot`], [`verify_export`], [`import_snapshot`]: a snapshot as files.

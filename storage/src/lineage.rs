@@ -1,4 +1,5 @@
-//! [`Lineage`]: what shows that a snapshot is of a ledger, to who knows that ledger's genesis or a waypoint of it and nobody to ask.
+//! [`Lineage`]: the proof that a snapshot belongs to a ledger. It serves a reader that knows the ledger's genesis or a waypoint of
+//! it, and asks nobody.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
@@ -84,7 +85,7 @@ impl Trust {
     }
 }
 
-/// The certificate of a snapshot's batch, who signed it, and the headers that lead to it.
+/// The certificate of a snapshot's batch, its signers, and the headers that lead to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lineage {
     /// Certifies exactly the snapshot's batch.

@@ -43,7 +43,7 @@ pub struct StoreStats {
 pub struct ColumnStats {
     /// The column's name, as docs/formats.md lists it.
     pub name: &'static str,
-    /// An estimate: what was overwritten or deleted may still count.
+    /// An estimate: overwritten or deleted rows may still count.
     pub keys: u64,
     /// In files and in memory.
     pub bytes: u64,

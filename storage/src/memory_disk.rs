@@ -1,4 +1,4 @@
-//! [`MemoryDisk`]: what stays of a store in memory when its process dies, so that a simulator can let it die and come back.
+//! [`MemoryDisk`]: the part of a store in memory that outlives its process, so that a simulator can let it die and come back.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl MemoryDisk {
 }
 
 impl Store {
-    /// As [`Store::open_with`], on a disk in memory: finds what was left there.
+    /// As [`Store::open_with`], on a disk in memory: finds the data left there.
     ///
     /// # Errors
     /// Those of [`Store::open_with`] but for directories and locks.

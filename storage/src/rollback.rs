@@ -3,9 +3,9 @@
 //! ```text
 //!  history ─▶ rows behind the batch ─▶ root, compared with its header ─▶ snapshots and frontiers above go ─▶ one write
 //! ```
-//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what goes before it: a kill
-//! at any moment leaves the old head or the new one, and whoever calls again finishes. Snapshots go first, and for good: one that stayed
-//! would be served once another ledger has come as far.
+//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what goes before it. A kill
+//! at any moment leaves the old head or the new one, and a second call finishes. Snapshots go first, and for good: one that stayed would
+//! be served once another ledger has come as far.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -344,8 +344,8 @@ fn drop_ledger(
     Ok(())
 }
 
-/// Drops the entries of a body's transactions from their index, and tells how many. A body that cannot be read leaves them: whoever looks
-/// one up compares.
+/// Drops the entries of a body's transactions from their index, and tells how many. An unreadable body leaves them; lookups compare
+/// hashes anyway.
 fn drop_transactions(number: BatchNumber, body: &[u8], writes: &mut WriteBatch) -> usize {
     let body = Blob::from_bytes(body.to_vec()).and_then(|blob| blob.open::<Body>(BlobKind::Body));
     let transactions = body.iter().flat_map(|body| body.transactions.iter());

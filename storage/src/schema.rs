@@ -19,7 +19,7 @@ pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
 pub(crate) const PRUNED_HEADERS_KEY: &[u8] = b"pruned_headers";
 /// The first batch behind which the state is still known; missing if that is the head alone.
 pub(crate) const HISTORY_KEY: &[u8] = b"history";
-/// Up to this batch the history has entries by path; what it lacks behind is in its log. Written once there is something behind.
+/// Up to this batch the history has entries by path; those behind it are in its log. Written once there is something behind.
 pub(crate) const SEALED_KEY: &[u8] = b"sealed";
 /// The genesis stands here and not in batch 0's place among the bodies, because those are pruned by whole files.
 pub(crate) const GENESIS_KEY: &[u8] = b"genesis";
@@ -88,7 +88,7 @@ pub(crate) struct RestoreRecord {
 pub struct Retargeted {
     /// Rows that were still right.
     pub rows: u64,
-    /// Their bytes, paths included: what did not have to be fetched again.
+    /// Their bytes, paths included, which need not be fetched again.
     pub bytes: u64,
 }
 

@@ -34,7 +34,7 @@ impl Store {
         self.0.unread.load(Ordering::Acquire)
     }
 
-    /// Compares some of the head's rows from a path on with the tree. It takes some ten milliseconds; who calls it decides how often.
+    /// Compares some of the head's rows from a path on with the tree. It takes some ten milliseconds; the caller decides how often.
     ///
     /// # Errors
     /// [`StorageError::Corrupt`] names rows that are not those of the state root; or what the disk says.

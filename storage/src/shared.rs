@@ -1,4 +1,4 @@
-//! [`Shared`]: what all handles of a store share; [`Current`]: what belongs to one head.
+//! [`Shared`]: the common part of a store's handles; [`Current`]: the part that belongs to one head.
 
 use std::{
     collections::BTreeMap,

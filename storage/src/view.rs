@@ -139,7 +139,7 @@ impl View {
     /// [`StorageError::StateNotKept`] if it was pruned since the view was made, or what the disk says.
     pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         let found = read_node(&*self.current.reader, NodePosition { level: 0, index: number.get() })?;
-        // Asked afterwards: what goes, goes from old views too.
+        // Asked afterwards: pruned headers go from old views too.
         let floor = self.current.headers_floor.load(Ordering::Acquire);
         match found.is_none() && schema::is_header_pruned(number, floor) {
             true => Err(StorageError::StateNotKept { number: self.head().number }),

@@ -48,7 +48,7 @@ pub enum Request {
         /// The last header; the proof is against the ledger that ends with it.
         last: BatchNumber,
     },
-    /// Answered by [`Offer`]: what a snapshot begins with.
+    /// Answered by [`Offer`], the first part of a snapshot.
     Offer {
         /// Number of the snapshot's batch.
         number: BatchNumber,
@@ -113,7 +113,7 @@ const HEADER_BYTES_MAX: usize = 512;
 const EPOCH_END_BYTES_MAX: usize = limits::VALIDATORS_MAX * 256;
 
 impl Request {
-    /// Bytes that an answer may have, by what it asks for: who asks takes no more, so that an answer is bounded by its request.
+    /// Bytes that an answer may have. The asker takes no more, so its request bounds the answer.
     pub fn answer_bytes_max(&self) -> usize {
         let content = match self {
             Request::Summary | Request::Offer { .. } | Request::RangeProof { .. } => EPOCH_END_BYTES_MAX,
@@ -132,8 +132,8 @@ impl Request {
         content.saturating_add(PROOF_BYTES_MAX).min(ANSWER_BYTES_MAX)
     }
 
-    /// Bytes that the answer will have, about: what a server keeps room for before it makes it. Few answers are longer, none by
-    /// the asker's choice.
+    /// About how many bytes the answer will have: a server keeps room for them before it makes it. Few answers are longer, none
+    /// by the asker's choice.
     pub fn answer_bytes_expected(&self) -> usize {
         let content = match self {
             Request::Summary => return ANSWER_SLACK_BYTES / 4,
@@ -150,7 +150,7 @@ impl Request {
     }
 }
 
-/// As [`Request::answer_bytes_expected`], of an encoded request; what cannot be read gets a refusal, which is short.
+/// As [`Request::answer_bytes_expected`], of an encoded request; an unreadable one gets a refusal, which is short.
 pub fn answer_bytes_expected(request: &[u8]) -> usize {
     let request = codec::decode::<Request>("sync request", request, REQUEST_BYTES_MAX);
     request.map_or(0, |request| request.answer_bytes_expected())
@@ -263,7 +263,7 @@ impl RangeRequest {
     }
 }
 
-/// Compressed bytes of a chunk of so many uncompressed ones: what does not compress grows a little, and its last row may pass the limit.
+/// Compressed bytes of a chunk of so many uncompressed ones: incompressible content grows a little, and its last row may pass the limit.
 fn chunk_bytes_max(bytes_max: u32) -> usize {
     let bytes = bytes_max.min(CHUNK_BYTES_MAX) as usize;
     bytes + bytes / 16
@@ -308,7 +308,7 @@ impl RangeBatch {
         here.fold(Parts(0), |parts, (part, _)| parts.with(part))
     }
 
-    /// Compressed bytes of all parts that are here, hints included: what it takes to hold it.
+    /// Compressed bytes of all parts that are here, hints included: the memory that they take.
     pub fn held_bytes(&self) -> usize {
         self.certified_bytes() + self.hints.as_ref().map_or(0, |hints| hints.len())
     }

@@ -1,4 +1,4 @@
-//! [`Trust`]: who signs in which epoch, followed certificate by certificate from the genesis on.
+//! [`Trust`]: the signers of each epoch, followed certificate by certificate from the genesis on.
 
 use std::collections::BTreeMap;
 

@@ -163,7 +163,7 @@ impl VerifiedRange {
         VerifiedRange { certificate, batches, makers }
     }
 
-    /// Compressed bytes of all that is here, hints included: what it takes to hold it.
+    /// Compressed bytes of all parts that are here, hints included: the memory that they take.
     pub fn held_bytes(&self) -> usize {
         self.batches.iter().map(RangeBatch::held_bytes).sum()
     }

@@ -23,7 +23,7 @@ const ROUND_PAUSE: Duration = Duration::from_millis(250);
 const REPORT_INTERVAL: Duration = Duration::from_secs(3);
 /// When all configured peers have another ledger, waiting is short: the waypoint is probably mistyped.
 const CONTRADICTED_PATIENCE: Duration = Duration::from_secs(3);
-/// Peers that are known to have come; whoever comes after so many brings no hope any more.
+/// Peers that are known to have come; further ones bring no more hope.
 const MET_MAX: usize = 1_024;
 /// Peers whose answers are told in one line.
 const TOLD_MAX: usize = 16;

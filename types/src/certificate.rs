@@ -12,7 +12,7 @@ use crate::{
     validators::{SetError, ValidatorSet},
 };
 
-/// The ledger up to one batch: what a certificate signs and what a waypoint names.
+/// The ledger up to one batch, which a certificate signs and a waypoint names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LedgerInfo {
     /// The epoch whose validators sign it.

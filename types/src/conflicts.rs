@@ -8,8 +8,8 @@
 /// whole graph if its length differs from the batch's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Conflicts {
-    /// For each transaction the earlier ones that it should wait for, in ascending order. Transitively reduced as far as
-    /// that is cheap: what a predecessor waits for is left out.
+    /// For each transaction the earlier ones that it should wait for, in ascending order. Transitively reduced as far as that
+    /// is cheap: it omits predecessors of predecessors.
     pub predecessors: Vec<Vec<u32>>,
     /// For each transaction about how much gas it uses, to tell long chains from short ones. A rough figure does.
     pub gas: Vec<u64>,

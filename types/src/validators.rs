@@ -1,4 +1,4 @@
-//! [`ValidatorSet`]: who may certify the batches of an epoch, and how many of them may fail.
+//! [`ValidatorSet`]: the validators that may certify the batches of an epoch, and how many of them may fail.
 
 use alloy_primitives::Address;
 use serde::{Deserialize, Serialize};

@@ -87,7 +87,8 @@ pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result
     Ok(GenesisAccount { nonce: 1, code, storage, ..GenesisAccount::default() })
 }
 
-/// The batch that ends the epoch with what is wanted now; none before the first change. `slot` reads the contract's storage.
+/// The batch that ends the epoch with the present list, or `None` before the first change. `slot` reads the contract's
+/// storage.
 ///
 /// # Errors
 /// Fails with the errors of `slot`.
@@ -172,7 +173,7 @@ mod tests {
         |slot| Ok(account.storage.get(&slot).copied().unwrap_or_default())
     }
 
-    /// Goal: what a genesis places is read back as the set that it wants, whatever its size, and changes nothing yet.
+    /// Goal: the storage that a genesis places reads back as its set, whatever its size, and changes nothing yet.
     #[test]
     fn the_first_storage_is_the_set() {
         for (count, failures) in [(1, 0), (4, 1), (128, 42)] {

@@ -261,7 +261,7 @@ impl Batch {
         }
     }
 
-    /// The longest that a part can be, compressed: what does not get shorter grows by a byte in 255, and by what stands before it.
+    /// The longest that a part can be, compressed: incompressible content grows by a byte in 255, and by its head.
     pub(super) fn bytes_max(&self, part: Part) -> u64 {
         let content = match part {
             Part::Body => u64::from(self.header.tx_bytes),

@@ -26,7 +26,7 @@ pub enum Effect {
         /// Its place among the messages to that peer.
         priority: Priority,
     },
-    /// Run a job on another thread, and hand what comes of it to [`super::Mesh::handle_done`].
+    /// Run a job on another thread, and hand its result to [`super::Mesh::handle_done`].
     Run {
         /// Identifies the job in [`super::Mesh::handle_done`].
         id: JobId,
@@ -83,7 +83,7 @@ pub struct Lead {
     pub body: Arc<[u8]>,
 }
 
-/// A certified batch. Its parts are what a validator signed, and the body is the header's; what hints are worth is for whoever takes them to see.
+/// A certified batch. A validator signed its parts, and the body is the header's. The receiver judges the hints' worth.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delivery {
     /// The peer that answers for the hints: the validator that vouches for them; without hints, the peer that told of the
@@ -144,7 +144,7 @@ fn open(part: Part, header: &BatchHeader, payload: &[u8]) -> Result<Blob, String
                 return Err("its digest is not the header's".into());
             }
         }
-        // Nothing certified says what hints must be, and whoever executes looks at the rest.
+        // Hints have no certified rule for their content; execution checks the rest.
         Part::Hints => drop(blob.content(part.kind()).map_err(text)?),
     }
     Ok(blob)

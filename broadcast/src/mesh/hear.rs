@@ -1,4 +1,4 @@
-//! Batches that are told of: whether they are true, and who is told next.
+//! Announced batches: checks their truth, and chooses the peers to tell next.
 
 use std::sync::Arc;
 
@@ -310,7 +310,7 @@ impl Mesh {
         let signer = set.validators.get(usize::from(plan.signer)).map(|validator| validator.public_key);
         let is_liar = signer.is_some_and(|signer| self.liars.contains(&signer));
         if is_liar || !batch.has_room(&plan, &set) {
-            // Others may not know yet what is known here; and the same payload may come by an honest plan.
+            // Others may lack the knowledge that is here; and the same payload may come by an honest plan.
             self.charge(from, 0, now);
             return Ok(false);
         }

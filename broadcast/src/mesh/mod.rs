@@ -206,7 +206,7 @@ impl Mesh {
         self.peers.contains_key(peer)
     }
 
-    /// The ledger has grown, whoever committed: what was assembled for it is over.
+    /// The ledger has grown, by any way: batches assembled for it are over.
     pub fn handle_head(&mut self, head: Head, now: Instant) {
         let before = std::mem::replace(&mut self.head, head);
         if before.set.epoch != self.head.set.epoch {
@@ -285,7 +285,7 @@ impl Mesh {
         }
     }
 
-    /// Takes what came of a job.
+    /// Takes the result of a job.
     pub fn handle_done(&mut self, id: JobId, done: Done, now: Instant) {
         let Some(payload) = self.jobs.remove(&id) else { return };
         match done {

@@ -1,4 +1,4 @@
-//! [`Neighbour`]: what is known of one peer, and how much useless work it may cause.
+//! [`Neighbour`]: the knowledge of one peer, and how much useless work it may cause.
 
 use std::time::Duration;
 

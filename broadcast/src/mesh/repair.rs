@@ -12,7 +12,7 @@ use crate::message::{Message, PayloadId};
 
 /// How long a payload waits when nobody can be asked.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The shortest time between two pulls of a payload: what was asked for is on its way.
+/// The shortest time between two pulls of a payload: the answer to the first is on its way.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
 /// The longest, of the first one: whoever is slower than that is not waited for.
 const PAUSE_MAX: Duration = Duration::from_millis(500);

@@ -159,7 +159,7 @@ fn many_keys_pull_little() {
     assert!(pulled > BODY && pulled < (cap + 1) * BODY * 11 / 10, "{pulled}");
 }
 
-/// Goal: who has a batch by other ways goes on passing it to those behind it.
+/// Goal: a node that gets a batch by other ways goes on passing it to those behind it.
 #[test]
 fn a_relay_that_commits_early_goes_on() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
@@ -205,7 +205,7 @@ fn the_next_epoch_waits_for_this_one() {
     assert!(rig.nodes[1].mesh.waiting.is_empty());
 }
 
-/// Goal: who sends junk again and again is cut off in the end; a validator only from the mesh.
+/// Goal: a peer that sends junk again and again is cut off in the end; a validator only from the mesh.
 #[test]
 fn junk_without_end_is_cut_off() {
     let junk = Message::Have(BoundedVec::new(vec![crate::PayloadId(Digest([3; 32])); 1]).unwrap());
@@ -223,7 +223,7 @@ fn junk_without_end_is_cut_off() {
     assert!(!std::iter::from_fn(|| mesh.poll_effect()).any(|effect| matches!(effect, Effect::Ban { .. })));
 }
 
-/// Goal: who repeats itself is charged for it.
+/// Goal: a peer that repeats itself is charged for it.
 #[test]
 fn repetitions_are_charged() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();

@@ -1,4 +1,4 @@
-//! Chunks that come, what becomes of them, and chunks that go.
+//! Takes arriving chunks, and sends chunks on.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Mesh {
                 self.spread(id);
             }
             Accepted::Waiting => self.moved(id, part, |moved| &mut moved.useful, bytes),
-            // Honest peers send some, who do not know of each other; how many is bounded above.
+            // Honest peers that do not know of each other send some; their number is bounded above.
             Accepted::Duplicate | Accepted::Dependent | Accepted::Surplus => {
                 self.moved(id, part, |moved| &mut moved.duplicate, bytes);
             }

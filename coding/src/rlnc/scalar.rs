@@ -21,7 +21,7 @@ const ORDER_INVERSE_NEGATED: u64 = {
     }
     inverse.wrapping_neg()
 };
-/// 2^512 modulo the order: what Montgomery multiplication takes from plain to Montgomery form.
+/// 2^512 modulo the order: Montgomery multiplication by it takes a scalar from plain to Montgomery form.
 const MONTGOMERY_SQUARED: Plain = {
     let (mut power, mut bit) = ([1, 0, 0, 0], 0);
     while bit < 512 {
@@ -343,8 +343,8 @@ impl ShortSum {
     #[inline(always)]
     pub(super) fn reduce(self) -> Plain {
         let [a, b, c, d, e] = self.0;
-        // 2^252 is the order less its low half: what stands above it, 64 bits, is taken off as often as that low half. The rest is at
-        // most 2^189 below zero, so that one order brings it back.
+        // 2^252 is the order less its low half: so that low half is subtracted as often as the upper 64 bits say. The rest is at most
+        // 2^189 below zero, so that one order brings it back.
         let high = e << 4 | d >> 60;
         let (first, carry) = mul_add(0, high, ORDER[0], 0);
         let (second, third) = mul_add(0, high, ORDER[1], carry);

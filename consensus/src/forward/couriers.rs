@@ -1,4 +1,4 @@
-//! [`Couriers`]: who gets the next message on its way to the proposer.
+//! [`Couriers`]: chooses the receivers of the next message on its way to the proposer.
 //!
 //! Messages go to the proposer itself if it is connected and answers. Otherwise they go to a few peers, drawn anew for every
 //! message, so that no peer sees all transactions. A peer that hangs or fails rests, longer each time, and delays nobody else.
@@ -353,7 +353,8 @@ mod tests {
         assert_eq!(couriers.choose(&connected, now), []);
     }
 
-    /// Goal: the next message goes to who proposes now, however often it failed as another; who proposed before is one of the others.
+    /// Goal: the next message goes to the present proposer, however often that one failed in another role. The former proposer is one
+    /// of the others.
     #[test]
     fn another_one_leads() {
         let (first, second, now) = (PublicKey([200; 32]), PublicKey([201; 32]), Instant::now());

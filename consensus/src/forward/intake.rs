@@ -30,8 +30,8 @@ use super::{
 };
 use crate::pool::{Pool, Refused};
 
-/// Every so many turns one goes to a peer whose transactions were mostly of no use. The others go to those whose were of use: so
-/// strangers in any number, who have used up their allowances, do not make these wait.
+/// Every so many turns one goes to a peer whose transactions were mostly of no use. Other turns go to peers with useful
+/// transactions. So strangers in any number, who have used up their allowances, do not make these wait.
 const USELESS_TURN: u64 = 8;
 /// Transactions of one peer that are worked on before it is the next one's turn: two milliseconds.
 const SLICE: usize = 64;
@@ -238,7 +238,7 @@ impl Shared {
     }
 }
 
-/// Takes single transactions: what the threads share.
+/// Takes single transactions; the threads share it.
 pub(super) struct Taker {
     pub(super) pool: Pool,
     pub(super) chain_id: u64,
@@ -399,7 +399,7 @@ mod tests {
         until("the threads end", || Arc::strong_count(&taker) == 1).await;
     }
 
-    /// Goal: what waits is bounded, for each peer and for all, in messages and in bytes; one message always gets in.
+    /// Goal: waiting messages are bounded, for each peer and for all, in number and in bytes; one message always gets in.
     #[test]
     fn what_waits_is_bounded() {
         let mut queue = Queue::default();

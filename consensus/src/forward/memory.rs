@@ -1,4 +1,4 @@
-//! [`Memory`]: what was refused a while ago, so that it is refused again without the work.
+//! [`Memory`]: recent refusals, so that a transaction is refused again without the work.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},

@@ -37,7 +37,7 @@ struct Answer {
 /// The outcome of a transaction: `None` if it was accepted, or the reason of its refusal.
 pub(super) type Outcome = Option<Refused>;
 
-/// A message and what is in it.
+/// A message and its transactions.
 pub(super) struct Packed {
     pub(super) payload: Vec<u8>,
     pub(super) hashes: Vec<B256>,

@@ -38,7 +38,7 @@ const FIRST_LEAST: i64 = 256 * RECOVERY;
 const MOST: i64 = 16_384 * RECOVERY;
 /// Nobody owes more than comes back in ten minutes.
 const DEBT_MAX: i64 = 600 * PER_SECOND;
-/// Senders told apart. When there are more, those go that have most left, and who owes stays.
+/// Senders told apart. When there are more, those with most left go, and debtors stay.
 const SENDERS_MAX: usize = 4_096;
 /// A sender whose earlier messages are still worked off comes back soon: most of their charge will be given back.
 const SOON: Duration = Duration::from_millis(100);
@@ -145,7 +145,7 @@ mod tests {
 
     const MESSAGE: i64 = 2_048 * RECOVERY;
 
-    /// Goal: whoever sends what the pool takes is never held up, at any rate.
+    /// Goal: a sender of useful transactions is never delayed, at any rate.
     #[test]
     fn useful_work_is_free() {
         let (mut meter, now) = (Meter::new(), Instant::now());

@@ -83,9 +83,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Forwards towards the first of `validators`, who proposes until [`Forwarder::lead`] names another; a node that proposes itself
-    /// only collects. With a journal,
-    /// what users give this node outlives it.
+    /// Forwards towards the first of `validators`, the proposer until [`Forwarder::lead`] names another. A node that proposes itself
+    /// only collects. With a journal, its users' transactions outlive it.
     ///
     /// # Errors
     /// If the system gives no threads.
@@ -130,7 +129,7 @@ impl Forwarder {
         }))
     }
 
-    /// Bytes of the longest request that [`Forwarder::handle`] takes; what nodes send each other is never longer.
+    /// Bytes of the longest request that [`Forwarder::handle`] takes; nodes never send longer ones.
     pub const fn request_bytes_max() -> usize {
         message::PAYLOAD_BYTES_MAX
     }
@@ -165,8 +164,8 @@ impl Forwarder {
         }
     }
 
-    /// Takes a peer's transactions; answers what became of each. A peer that has asked for too much work that came to nothing is told
-    /// when to come back, before anything is decoded.
+    /// Takes a peer's transactions; answers with the outcome of each. A peer that asked for too much useless work is told when to
+    /// come back, before anything is decoded.
     ///
     /// # Errors
     /// Busy if the peer has to wait, malformed if it sent no transactions.

@@ -1,4 +1,4 @@
-//! Sending what is queued and what lingers, and hearing what became of it.
+//! Sends queued and lingering transactions, and takes the outcomes.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 

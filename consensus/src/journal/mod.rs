@@ -113,7 +113,7 @@ struct Inner {
     kept: Vec<Vec<u8>>,
     /// The pool has seen the kept transactions at least once.
     is_settled: bool,
-    /// A write failed: what the file holds is unknown, and so is whether this handle is still the file's.
+    /// A write failed: the content of the file is unknown, and so is whether this handle is still the file's.
     is_broken: bool,
 }
 
@@ -143,7 +143,7 @@ impl Journal {
             let (path, entries) = (path.display(), transactions.len());
             tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; its whole entries are kept");
         }
-        // A file of its own: what was damaged is gone with it, and the handle appends to what is known.
+        // A new file, without the damaged part: the handle then appends to a known end.
         let (file, bytes) = rewrite(path, transactions.iter().map(Vec::as_slice)).map_err(failed("write"))?;
         let has_kept = AtomicBool::new(!transactions.is_empty());
         let inner = Inner {
@@ -188,8 +188,8 @@ impl Journal {
         self.has_kept.load(Acquire)
     }
 
-    /// Of what was in the file, only `kept` is still to be kept although it is in no pool. Writes the file anew with that and with what is
-    /// in the pool. Blocks.
+    /// Of the file's entries that are in no pool, only `kept` is still kept. Rewrites the file with these and the pool's transactions.
+    /// Blocks.
     ///
     /// # Errors
     /// If it cannot be written; then it is written before anything else is.

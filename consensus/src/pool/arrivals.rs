@@ -78,7 +78,7 @@ mod tests {
         range.map(|number| B256::from(U256::from(number))).collect()
     }
 
-    /// Goal: everything is told once and in order, in parts; who comes too late gets what is kept.
+    /// Goal: everything is told once and in order, in parts; a late caller gets the part that is kept.
     #[test]
     fn arrivals_are_told_once_and_in_order() {
         let mut arrivals = Arrivals::default();
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(arrivals.since(5, usize::MAX), (hashes(5..ARRIVALS_MAX + 2), ARRIVALS_MAX as u64 + 2));
     }
 
-    /// Goal: whole transactions are kept within their bytes, in order, and who comes too late is told so and gets no part of them.
+    /// Goal: whole transactions are kept within their bytes, in order. A late caller is told so and gets none of them.
     #[test]
     fn whole_transactions_are_bounded_in_bytes() {
         let mut arrivals = Arrivals::default();

@@ -1,4 +1,4 @@
-//! [`Candidates`]: what a proposer draws from the pool for one batch, the best first.
+//! [`Candidates`]: a proposer's draws from the pool for one batch, the best first.
 //!
 //! A batch fills by the gas that its transactions use, which nobody knows before they are executed. So the proposer draws one
 //! transaction at a time, by the room that the ones before it left. If one does not fit, it and its sender's later ones are

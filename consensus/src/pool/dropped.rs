@@ -45,7 +45,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// The last that were dropped. Only what was in the pool gets here, so that junk cannot drive others out.
+/// The last that were dropped. Only transactions that were in the pool get here, so junk cannot drive others out.
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
     by_hash: HashMap<B256, (DropReason, Instant)>,

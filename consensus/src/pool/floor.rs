@@ -1,4 +1,4 @@
-//! [`TipFloor`]: what entry into a pool costs that was full a moment ago.
+//! [`TipFloor`]: the price of entry into a pool that was full a moment ago.
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ struct Shared {
 pub(crate) enum Origin {
     /// A user of this node.
     Wallet,
-    /// Another node, which may not know yet what became of it.
+    /// Another node, which may not know the outcome yet.
     Peer,
 }
 

@@ -125,7 +125,7 @@ pub(super) enum Timer {
     Core(eve::Timer),
     /// The next batch is to be made.
     Batch,
-    /// A batch is due, whoever makes it.
+    /// A batch is due, from whichever primary.
     Wanted,
     /// Another validator is asked for an outcome.
     Fetch,

@@ -92,7 +92,7 @@ impl Driver {
         let request = match message {
             Message::Order(order) => match self.ordered_batch(&order) {
                 Some(ordered) => Request::Order(Box::new(Arc::unwrap_or_clone(ordered))),
-                // It is committed here by now: whoever lacks it gets it through sync.
+                // It is committed here by now: a validator that lacks it gets it through sync.
                 None => return Ok(()),
             },
             message => Request::Say(self.ledger.set.epoch, Box::new(message)),
@@ -174,7 +174,7 @@ impl Driver {
             return;
         }
         let all = self.convictions.iter().cloned().chain([evidence]).collect();
-        // The first ones stay: whoever lies makes as many as it likes.
+        // The first ones stay: a liar makes as many as it likes.
         let Ok(convictions) = BoundedVec::new(all) else { return };
         self.convictions = convictions;
         self.show_evidence();

@@ -57,7 +57,7 @@ pub(super) struct Executed {
     pub(super) state: SpeculatedState,
     /// Until its commit begins.
     pub(super) speculation: Mutex<Option<Speculation>>,
-    /// Of an own batch: what was found not to be executable on the way.
+    /// Of an own batch: candidates found not executable on the way.
     pub(super) rejected: Vec<B256>,
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Dige
     Ok(records.iter().filter_map(|(name, _)| token(name)).collect())
 }
 
-/// By number, then by view; what was fetched comes last.
+/// By number, then by view; fetched outcomes come last.
 fn name(parts: &Parts) -> String {
     let view = parts.order.as_ref().map_or(u64::MAX, |order| order.order.view);
     format!("{PREFIX}{:020}/{view:020}/{}", parts.number().get(), parts.token)

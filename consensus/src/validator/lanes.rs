@@ -1,4 +1,4 @@
-//! [`Lanes`]: what goes out to the other validators, each on a lane of its own.
+//! [`Lanes`]: messages to the other validators, each on a lane of its own.
 //!
 //! A lane has several requests in flight and a bounded queue behind them. So a slow or silent validator delays nobody else
 //! and takes little memory. Callers that want no answer ignore what lands.
@@ -53,7 +53,7 @@ pub(super) struct Landed<T> {
 struct Lane<T> {
     peer: PeerId,
     in_flight: usize,
-    /// Of what is in flight.
+    /// Bytes of the requests in flight.
     bytes: usize,
     queue: VecDeque<Parcel<T>>,
     /// The refusals that were logged.

@@ -1,4 +1,4 @@
-//! [`Ledger`]: what execution and commit need, and what both do with the store. Everything here blocks.
+//! [`Ledger`]: the needs of execution and commit, and their work with the store. Everything here blocks.
 
 use std::sync::Arc;
 
@@ -146,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// A committed batch, if that is what came of it, and all of it is stored.
+    /// A committed batch, if it has this outcome and all its parts are stored.
     pub(super) fn committed(
         &self,
         number: BatchNumber,

@@ -150,7 +150,7 @@ mod tests {
         Ordered { order, body: Blob::compress(BlobKind::Body, content).unwrap(), hints: None }
     }
 
-    /// Goal: what was encoded is decoded, and an order is taken with its primary's signature and its own body only.
+    /// Goal: encoded messages decode again. An order is taken only with its primary's signature and its own body.
     #[test]
     fn requests_are_whole() {
         let genesis = genesis(1);

@@ -1,4 +1,4 @@
-//! [`Opened`]: what a validator finds in its store when it starts.
+//! [`Opened`]: the state that a validator finds in its store when it starts.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -95,7 +95,7 @@ impl Chains {
         Ok(Chains { all })
     }
 
-    /// From the head on: what is decided, else what is of the newest view.
+    /// From the head on: the decided outcome, else the one of the newest view.
     fn best(&self, tip: &Tip, decided: &[Digest]) -> Vec<Arc<Executed>> {
         let mut chain: Vec<Arc<Executed>> = Vec::new();
         let mut last = tip.digest;

@@ -1,4 +1,4 @@
-//! [`Records`]: what this validator must find again after a crash, under typed names in the store.
+//! [`Records`]: the data that this validator must find again after a crash, under typed names in the store.
 
 use std::marker::PhantomData;
 
@@ -63,7 +63,7 @@ impl<T: Serialize + DeserializeOwned> Slot<T> {
         codec::decode(self.what, &bytes, self.bytes_max).map(Some).map_err(RecordError::Unreadable)
     }
 
-    /// Replaces what is there; durable when it returns.
+    /// Replaces the record; durable when it returns.
     pub(super) fn save(&self, store: &Store, record: &T) -> Result<(), RecordError> {
         let bytes = codec::encode(self.what, record).map_err(RecordError::Unreadable)?;
         Ok(store.put_record(self.name, &bytes)?)

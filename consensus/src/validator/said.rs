@@ -2,7 +2,7 @@
 
 use slipstream_types::BatchNumber;
 
-/// Texts remembered for one batch; whoever finds still more of them has said enough.
+/// Texts remembered for one batch; further ones are not logged.
 const TEXTS_MAX: usize = 16;
 
 /// Texts logged about the current batch.

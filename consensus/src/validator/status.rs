@@ -1,4 +1,4 @@
-//! [`ConsensusStatus`]: what a validator shows of itself.
+//! [`ConsensusStatus`]: a validator's report on itself.
 
 use std::collections::BTreeMap;
 

@@ -59,7 +59,8 @@ mod tests {
         BatchHeader { number: BatchNumber::new(number), timestamp_ms, ..genesis(1).header().unwrap() }
     }
 
-    /// Goal: what an honest primary gives a batch others take, within the bounds of their clocks; nothing else.
+    /// Goal: validators accept every time that an honest primary gives a batch, within the bounds of their clocks, and refuse
+    /// others.
     #[test]
     fn times_follow_the_clock() {
         let judge = |parent: &BatchHeader, timestamp_ms| {

@@ -1,4 +1,4 @@
-//! [`Changes`]: what revm's cache holds after the batch against what the recorder read before it; the net delta.
+//! [`Changes`]: the net delta, from revm's cache after the batch and the recorder's reads before it.
 
 use alloy_primitives::{
     Address, B256, U256,
@@ -178,7 +178,7 @@ fn slot_entries(
         let slot = B256::from(*index);
         push(slot, before.slots.get(&slot).copied().unwrap_or_default(), *new);
     }
-    // A destroyed account's cache is emptied: what was read of it before is gone unless it was written again.
+    // A destroyed account's cache is emptied: slots read before are gone unless they were written again.
     let gone =
         |slot: &B256| storage.is_none_or(|storage| !storage.contains_key(&U256::from_be_bytes(slot.0)));
     for (slot, old) in before.slots.iter().filter(|(slot, _)| gone(slot)) {

@@ -57,8 +57,8 @@ impl Executed {
     }
 }
 
-/// Of each account that paid in a part of a batch, what was left at the least and what it paid in all. Balances commute only as
-/// long as everybody who pays could also pay if the other parts' payments had come first.
+/// For each account that paid in a part of a batch, its least balance and its payments in all. Balances commute only if every
+/// payer could also pay after the payments of the other parts.
 #[derive(Default)]
 pub(crate) struct Spends(AddressMap<Spent>);
 

@@ -1,4 +1,4 @@
-//! [`Speculator`]: runs transactions ahead of their turn; [`Reads`]: what they saw, by which one can tell whether the result holds.
+//! [`Speculator`]: runs transactions ahead of their turn; [`Reads`]: the rows that they saw, which show whether the result holds.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, B256, U256};
@@ -74,7 +74,7 @@ impl<'a> Speculator<'a> {
         Self { evm: observe::build(database, versions.env(), None) }
     }
 
-    /// Runs the transaction at this position on what is known by now; none if it fails there, for whatever reason.
+    /// Runs the transaction at this position on the values known by now. Returns `None` if it fails there, for any reason.
     pub(crate) fn run(&mut self, index: u32, transaction: &Transaction) -> Option<(Executed, Reads)> {
         let database = &mut self.evm.ctx.journaled_state.database;
         (database.index, database.sender, database.nonce) = (index, transaction.sender, transaction.nonce());
@@ -168,7 +168,7 @@ impl<'a> Machine<'a> {
                     }
                     let rule = Rule::new(*address, seen, executed, transaction, spec);
                     shifts.extend(Shift::between(*address, seen, &now));
-                    // Of the fee recipient, who is paid all the time, only its balance is told.
+                    // The fee recipient is paid all the time, so only its balance is told.
                     if seen.is_empty() != now.is_empty() && *address != self.env.beneficiary {
                         verdict = Verdict::Moved;
                     }

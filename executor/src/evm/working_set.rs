@@ -1,4 +1,4 @@
-//! [`WorkingSet`]: what a batch, or a part of it, read of the state before the batch.
+//! [`WorkingSet`]: the reads that a batch, or a part of it, made of the state before the batch.
 
 use std::hash::Hash;
 

@@ -1,4 +1,4 @@
-//! [`Layer`]: what some batches in a row read and wrote.
+//! [`Layer`]: the reads and writes of some batches in a row.
 
 use std::collections::BTreeMap;
 

@@ -24,8 +24,8 @@ use crate::{evm::AnalysedCode, hot::Touched};
 
 /// Layers in a row, each on the one before it. A clone shares the layers, so it costs next to nothing.
 ///
-/// A read asks every layer at worst, so there should be few: who has many batches puts several into one layer ([`Overlay::extend`]). How
-/// many batches are executed ahead is for its owner to bound, by [`Overlay::batches`] and [`Overlay::bytes`].
+/// A read asks every layer at worst, so there should be few: an owner of many batches puts several into one layer ([`Overlay::extend`]).
+/// How many batches are executed ahead is for its owner to bound, by [`Overlay::batches`] and [`Overlay::bytes`].
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     /// Oldest first.

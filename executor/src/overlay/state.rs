@@ -1,4 +1,4 @@
-//! [`State`]: what a batch is executed on.
+//! [`State`]: the base on which a batch executes.
 
 use std::sync::Arc;
 
@@ -72,8 +72,8 @@ impl<'a> State<'a> {
     }
 }
 
-/// Layers over a cache over a state: whoever knows a key first answers. Each of the lower ones may be behind another of the layers'
-/// batches, because a layer has all that changed since.
+/// Layers over a cache over a state: the first that knows a key answers. Each of the lower ones may be behind another of the
+/// layers' batches, because a layer has all that changed since.
 pub struct Stacked<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,

@@ -1,4 +1,4 @@
-//! [`Board`]: who does what, seen by all threads of a batch.
+//! [`Board`]: the work of all threads of a batch, visible to each.
 
 use std::{
     collections::BinaryHeap,

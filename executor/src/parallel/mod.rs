@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The calling thread leads. It goes through the batch in order, as [`execute`](crate::execute) does, on the same machine.
-//! Helpers run transactions ahead of their turn on what is known by then (`Versions`). When the leader comes to such a
+//! Helpers run transactions ahead of their turn on the values known by then (`Versions`). When the leader comes to such a
 //! transaction, it compares every row that was read with the row as it is now. If they agree it takes the result; else it
 //! runs the transaction itself. So the result never depends on the helpers, or on the given conflicts. Conflicts decide the
 //! order in which helpers take transactions, and how much of their work is of use.

@@ -1,4 +1,4 @@
-//! [`Predictors::foretell`]: what a whole batch reads, in the form of hints, and what its transactions do to each other.
+//! [`Predictors::foretell`]: the reads of a whole batch, in the form of hints, and the conflicts of its transactions.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

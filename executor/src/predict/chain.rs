@@ -45,7 +45,7 @@ pub(super) enum ChainExit {
     Return(Operand, Operand),
     /// The same, undone.
     Revert(Operand, Operand),
-    /// The call ends and what is left goes to an account.
+    /// The call ends, and the balance goes to an account.
     SelfDestruct(Operand),
     /// The call fails.
     Invalid,

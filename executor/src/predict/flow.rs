@@ -18,7 +18,7 @@ use super::{
     ssa::{Constants, Exit, Operand, Tracer},
 };
 
-/// Stack entries of a block that are followed. Internal calls nest less deep; what lies below is taken for no jump target.
+/// Stack entries of a block that are followed. Internal calls nest less deep; words below count as no jump target.
 const ENTRIES: usize = 48;
 /// Jump targets in one set; the ones beyond are left out.
 const TARGETS_MAX: usize = 512;
@@ -155,7 +155,7 @@ impl Sets {
         both.extend_from_slice(&self.sets[b as usize]);
         both.sort_unstable();
         both.dedup();
-        // A set that is full stays as it is: what it holds may then not grow for ever.
+        // A full set stays as it is, so that the sets cannot grow for ever.
         let union = if both.len() > TARGETS_MAX { a } else { self.number(both) };
         let union = if union == 0 { a } else { union };
         self.unions.insert((a, b), union);

@@ -34,8 +34,8 @@ const OBSERVED_CONTRACTS_MAX: usize = 4_096;
 /// Observed jumps of one contract.
 const OBSERVED_EDGES_MAX: usize = 256;
 
-/// Counts calls, analyses what is called often, and foretells what transactions read. Shared between threads: whoever
-/// executes or foretells notes, a background thread builds, helper threads predict.
+/// Counts calls, analyses contracts that are called often, and foretells the reads of transactions. Threads share it:
+/// execution and predictions count, a background thread builds, helper threads predict.
 #[derive(Debug)]
 pub struct Predictors {
     pub(super) config: PredictConfig,

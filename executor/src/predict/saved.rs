@@ -135,7 +135,7 @@ mod tests {
         Predictors::new(config).with_saved(store.clone()).unwrap()
     }
 
-    /// Goal: what was learned is there after a restart, as much of it as may be kept, and what was dropped is not.
+    /// Goal: learned programs are there after a restart, within their limit; dropped ones are not.
     #[test]
     fn programs_survive_restarts() {
         let store = Store::memory(&StorageConfig::default());
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(store.records(FIRST, LAST).unwrap(), []);
     }
 
-    /// Goal: whoever changes what analysis makes of code is told to raise [`VERSION`].
+    /// Goal: a change of the analysis reminds its author to raise [`VERSION`].
     #[test]
     fn the_version_names_the_analysis() {
         let delegated = [&[0xef, 0x01, 0x00][..], &[7; 20]].concat();

@@ -69,7 +69,7 @@ pub(super) enum Exit {
     Return(Operand, Operand),
     /// The same, undone.
     Revert(Operand, Operand),
-    /// The call ends and what is left goes to an account.
+    /// The call ends, and the balance goes to an account.
     SelfDestruct(Operand),
     /// The instruction is unknown, or the stack does not fit.
     Invalid,

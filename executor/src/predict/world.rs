@@ -173,7 +173,7 @@ impl<'a> World<'a> {
     /// Tells the slots that it changed. A lock that is taken and given back changes nothing.
     pub(super) fn tell_changes(&mut self) {
         let mut changed: Vec<(Slot, Option<Value>)> = self.journal.clone();
-        // The first write of each slot stays, with what was there before.
+        // The first write of each slot stays, with the value before it.
         changed.sort_by_key(|(slot, _)| *slot);
         changed.dedup_by_key(|(slot, _)| *slot);
         let is_known = |value: &Option<Value>| matches!(value, Some(Some(_)));

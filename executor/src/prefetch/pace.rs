@@ -121,7 +121,7 @@ mod tests {
         assert!(pace.reads_ahead());
     }
 
-    /// Goal: whatever share of the reads waits, the judgement is not for ever another one.
+    /// Goal: whatever share of the reads waits, the judgement settles.
     #[test]
     fn a_state_that_is_partly_in_memory_is_judged_once() {
         for slow in 0..=SAMPLES {

@@ -54,8 +54,8 @@ impl Prefetcher {
         Ok(prefetcher)
     }
 
-    /// Begins to read for a batch what is wanted from a state, and returns at once. The batch is read for until what is returned is
-    /// dropped; batches with lower numbers come first.
+    /// Begins to read a batch's wanted keys from a state, and returns at once. It reads until the returned handle is dropped;
+    /// batches with lower numbers come first.
     pub fn read_ahead<R: StateReader + 'static>(
         &self,
         number: BatchNumber,

@@ -1,4 +1,4 @@
-//! [`Shipped`]: what hints say of rows that are not read yet.
+//! [`Shipped`]: the values in hints of rows that are not read yet.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

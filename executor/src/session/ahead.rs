@@ -146,7 +146,7 @@ impl Ahead {
 impl Session {
     /// Begins to read what the batch will probably need, and returns at once; without threads to read it reads before it returns. Where
     /// rows come from memory as fast as they could be handed over, it reads nothing. `base` is committed, and may be batches behind the
-    /// state that the batch is executed on. `overlay` is what was executed of those by now: what its layers have is not read.
+    /// state that the batch is executed on. `overlay` has those of them that were executed by now; rows in its layers are not read.
     ///
     /// # Errors
     /// If this node's disk fails. Hints that are malformed, or name more than the batch's gas allows, are as good as none.

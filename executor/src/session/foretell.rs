@@ -1,4 +1,4 @@
-//! [`Foreteller`]: what batches without hints will read.
+//! [`Foreteller`]: foretells the reads of batches without hints.
 //!
 //! It learns from the batches that are prepared and executed here which contracts are called often, and analyses those in the background.
 //! Its predictions reach the prefetcher as hints do, and are trusted as little.

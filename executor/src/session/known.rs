@@ -1,4 +1,4 @@
-//! [`Known`]: what execution will probably see, for who foretells it: what is executed and not committed, the cache, and the rows.
+//! [`Known`]: the state that predictions start from: uncommitted batches, the cache, and the rows.
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use parking_lot::RwLock;

@@ -1,4 +1,4 @@
-//! [`Session`]: what a node executes with, whoever asks: sync that follows, and a validator's consensus.
+//! [`Session`]: a node's means of execution, shared by sync, which follows, and a validator's consensus.
 //!
 //! ```text
 //!  OrderedBatch ── prepare ──▶ Ahead (rows on their way, who waits for whom) ─┐
@@ -250,8 +250,8 @@ impl Session {
         }
     }
 
-    /// Batches that were executed are committed: what they touched is kept for the next one. To be told in the order of the ledger;
-    /// what is told twice, or after a later batch, is passed over.
+    /// Executed batches are committed: their rows are kept for the next one. Callers tell them in the order of the ledger; repeated
+    /// and late calls are ignored.
     pub fn committed(&self, layer: &Arc<Layer>) {
         self.tell(Told::Executed(Arc::clone(layer)));
     }

@@ -26,7 +26,7 @@ pub struct SimulationRules {
     pub output_bytes_max: usize,
 }
 
-/// Why a simulation has no outcome. It ends with the first such call: none after it would be what was asked for.
+/// Why a simulation has no outcome. It ends with the first such call: later ones would run on another state than asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A call could not be a transaction where it stands.

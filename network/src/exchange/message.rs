@@ -120,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever bytes come, they are decoded to a message that is written as the same bytes, or refused.
+        /// Goal: any bytes decode to a message that encodes to the same bytes, or are refused.
         #[test]
         fn any_bytes_are_a_message_or_refused(
             version in 0u8..3,

@@ -221,7 +221,7 @@ mod tests {
         assert!(!turn(300) && turn(960), "where others came as it left");
     }
 
-    /// Goal: what was had is forgotten in time, and those who make up networks fill no memory.
+    /// Goal: past stays are forgotten in time, and invented networks do not fill the memory.
     #[test]
     fn accounts_fade_and_are_bounded() {
         let (start, mut turns) = (Instant::now(), Turns::default());

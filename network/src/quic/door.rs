@@ -1,4 +1,5 @@
-//! [`Door`]: who may begin a handshake. A handshake costs a key exchange and some KiB, and whoever begins it is nobody yet.
+//! [`Door`]: decides which handshakes may begin. A handshake costs a key exchange and some KiB, and its peer is still
+//! unknown.
 //!
 //! ```text
 //!   first packet ─▶ is the address proven, or is it quiet? ─▶ places left, or one to displace? ─▶ handshake, in less time
@@ -32,7 +33,7 @@ use crate::{
 pub(super) const HANDSHAKES_MAX: usize = 64;
 /// Handshakes of strangers; the rest is for the addresses of configured peers.
 const STRANGERS_MAX: usize = 48;
-/// Above this many a stranger's address must be proven before any work is done for it: who forges addresses gets no further.
+/// Above this many, a stranger's address must be proven before any work is done for it: forged addresses get no further.
 const UNPROVEN_MAX: usize = 16;
 /// The same for one host, so that nobody fills a host's places in its name.
 const UNPROVEN_PER_HOST_MAX: usize = 2;

@@ -1,4 +1,4 @@
-//! [`Driver`]: what the tasks of a network share, and the life of a connection from its handshake to its end.
+//! [`Driver`]: the common state of a network's tasks, and the life of a connection from its handshake to its end.
 
 use std::{
     net::SocketAddr,

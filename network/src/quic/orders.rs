@@ -139,7 +139,7 @@ impl Network {
         peers.bans.of(peer, now).ok_or(OrderError::NotBanned(peer))
     }
 
-    /// Ends a ban, whoever spoke it.
+    /// Ends a ban, the operator's or the node's own.
     ///
     /// # Errors
     /// If there is none.

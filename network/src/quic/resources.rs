@@ -1,4 +1,4 @@
-//! [`Resources`]: what all connections of a node share out among them.
+//! [`Resources`]: the limits that all connections of a node share.
 
 use std::{net::IpAddr, sync::Arc};
 

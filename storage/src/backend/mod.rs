@@ -223,7 +223,7 @@ pub(crate) trait RowStore: Reader {
     /// A frozen view, as long as this process lives.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
-    /// Whether more snapshots than so many are held: what they show stays on the disk.
+    /// Whether more than so many snapshots are held: the rows that they show stay on disk.
     fn has_readers_beyond(&self, _known: usize) -> bool {
         false
     }

@@ -27,7 +27,7 @@ use crate::{schema, transactions};
 const WRITE_BUFFER_BYTES_MAX: usize = 32 << 20;
 /// Bits of filter per key. 12 let one absent key in 250 through: a file that does not have a key is hardly ever read for it.
 const FILTER_BITS_PER_KEY: f64 = 12.0;
-/// A data block of the columns that are read by key: what one cold read brings. Larger blocks hold more of an account's
+/// A data block of the columns that are read by key, which one cold read brings. Larger blocks hold more of an account's
 /// neighbouring slots, but cost more to read and to search when they do not help.
 const POINT_BLOCK_BYTES: usize = 4 << 10;
 /// A data block of blobs. Most are longer and have a block of their own; short ones share one.

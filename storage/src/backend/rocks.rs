@@ -213,8 +213,8 @@ impl RocksBackend {
     }
 }
 
-/// A moment of the database in a directory, for a process that does not have it. All its files are opened at once: whoever has it may remove
-/// them at any time.
+/// Opens a moment of the database in a directory that another process owns. Opens all its files at once, because the owner may remove them
+/// at any time.
 pub(crate) fn open_read_only(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, StorageError> {
     RocksCheckpoint::open_at(dir.join("db"), block_cache(config))
         .map(|reader| Arc::new(reader) as Arc<dyn Reader>)

@@ -1,4 +1,4 @@
-//! Checking an export: what it says of itself, against what is trusted.
+//! Compares an export's claims with the trusted ledger.
 
 use std::{
     collections::BTreeSet,
@@ -64,7 +64,7 @@ impl Export {
     pub(super) fn open(dir: &FilePath, trust: &Trust) -> Result<Export, ExportError> {
         let path = dir.join(MANIFEST);
         let bytes = read_bounded(&path, MANIFEST_BYTES_MAX)?;
-        // Looked at first: what follows may have another form in another version.
+        // Read first: the rest may have another form in another version.
         match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
             Some(VERSION) => {}
             Some(found) => {

@@ -31,7 +31,8 @@ const CODE_BYTES: usize = 4 << 20;
 /// Writes a snapshot of the store into a directory that is empty or not there yet.
 ///
 /// # Errors
-/// [`ExportError::NoSnapshot`], [`ExportError::NotEmpty`], or what the disk says; what was written stays, without a manifest.
+/// [`ExportError::NoSnapshot`], [`ExportError::NotEmpty`], or errors of the disk. Files written so far stay, without a
+/// manifest.
 pub fn export_snapshot(
     store: &Store,
     number: BatchNumber,

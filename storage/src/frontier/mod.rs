@@ -1,4 +1,4 @@
-//! [`Frontiers`]: what a store opens by in seconds, whatever its size.
+//! [`Frontiers`]: files by which a store opens in seconds, whatever its size.
 //!
 //! ```text
 //!  frontiers/N.tree      the upper part of the tree behind batch N, written beside commits, aside and renamed
@@ -220,8 +220,8 @@ impl Frontiers {
         log.touched >= TOUCHED_AT_CLOSE_MIN || log.file.is_none()
     }
 
-    /// Has the upper part of a head's tree written, soon, unless two are under way. The caller sees to it that no write comes between. The
-    /// batches are those of snapshots, whose trees are made of what is here too.
+    /// Has the upper part of a head's tree written soon, unless two are under way. The caller ensures that no write comes between. `kept`
+    /// has the batches of snapshots, whose trees are made from these files too.
     pub(crate) fn save(&self, title: Title, frontier: Frontier, kept: Vec<BatchNumber>) {
         let mut job = Job { title, frontier, kept };
         let mut saver = self.saver.lock();

@@ -1,4 +1,4 @@
-//! [`Facts`]: what rows were before batches, from wherever that stands.
+//! [`Facts`]: the rows before batches, wherever they stand.
 //!
 //! The rows before a batch are facts. They stand first in the log, then in log and history, then in the history alone, and are the same in
 //! each. So a reader uses the newest moment, and two things can go wrong. The log was sealed meanwhile: the log then has a gap, and the
@@ -87,7 +87,7 @@ impl Facts {
                 return Err(self.gap(after)?);
             }
         };
-        // Asked afterwards: what was there when it was read may have been the second entry, the first being dropped.
+        // The floor is asked afterwards: if the first entry went meanwhile, the read found the second one.
         match self.floor.load(Ordering::Acquire) <= after.get() {
             true => Ok(found),
             false => Err(StorageError::StateNotKept { number: after }),

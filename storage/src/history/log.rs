@@ -1,4 +1,4 @@
-//! [`LogRows`] and [`LogValue`]: what one write puts into the history's log, and how a row is found in it.
+//! [`LogRows`] and [`LogValue`]: one write's entry in the history's log, and how a row is found in it.
 //!
 //! ```text
 //!  first batch u64 │ count u32 │ count × (path [32] │ batches after the first u32 │ end of its row u32) │ rows
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(all.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), expected);
     }
 
-    /// Goal: whatever stands on the disk is read or refused.
+    /// Goal: any bytes on disk are read or refused.
     #[test]
     fn damage_is_refused() {
         let mut part = LogRows::default();

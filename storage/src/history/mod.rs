@@ -1,4 +1,4 @@
-//! States of the past: what the rows were before the last batches changed them.
+//! States of the past: the rows as they were before the last batches changed them.
 //!
 //! ```text
 //!                       ┌─▶ held: the last heads' own readers                     this process alone, the newest 256 batches

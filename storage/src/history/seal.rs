@@ -3,7 +3,7 @@
 //! ```text
 //!  log: values of batches (sealed, t] ─▶ merged by path ─▶ sorted file ─▶ linked into the history ─▶ record: sealed = t ─▶ the log's files go
 //! ```
-//! A kill at any moment costs the work alone: what was linked in and not recorded is linked in again, and says the same.
+//! A kill at any moment costs the work alone: rows linked in but unrecorded are linked in again, with the same content.
 
 use std::{
     ops::ControlFlow,
@@ -31,7 +31,7 @@ use crate::{
 
 /// Bytes of the log that are merged at once, or one value: with what it takes to sort them, twice as much memory.
 const STEP_BYTES: usize = if cfg!(test) { 2_000 } else { 64 << 20 };
-/// Batches for which the log is left before the first state that is known: somebody may still be reading what was known a moment ago.
+/// Batches before the first known state that stay in the log: readers may still use a state that was known a moment ago.
 const SLACK_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
 /// Batches after which files of the log are dropped that are before the window, and a failed seal is tried again.
 const PAUSE_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
@@ -99,7 +99,7 @@ impl Sealer {
         }
     }
 
-    /// Waits until what was asked for is done.
+    /// Waits until the requested work is done.
     pub(crate) fn finish(&self) {
         let taken = self.thread.lock().take();
         if let Some((sender, thread)) = taken {

@@ -79,7 +79,7 @@ impl Writer<'_> {
         let sealed = history.facts.sealed();
         let first = recorded.unwrap_or(head).max(store.0.config.state_history.first(head));
         history.held.lock().release(first, sealed);
-        // By the record alone: so a wider window shows what is there.
+        // By the record alone: a wider window shows only states that are there.
         let Some(known) = recorded else { return };
         let sealed = sealed.max(known);
         let to = match sealed < history.start {

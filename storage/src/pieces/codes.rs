@@ -92,7 +92,7 @@ impl Snapshot {
     /// The packs of these codes, in the order of their hashes. They depend on the hashes alone.
     ///
     /// # Errors
-    /// [`StorageError::DamagedSnapshot`] if a code is missing; what the disk or the visitor says.
+    /// [`StorageError::DamagedSnapshot`] if a code is missing; errors of the disk or the visitor.
     pub fn code_packs(
         &self,
         hashes: &BTreeSet<Digest>,

@@ -1,4 +1,4 @@
-//! [`Cutter`]: divides what comes in the order of paths at prefixes of these paths, in one pass.
+//! [`Cutter`]: divides rows in the order of their paths at prefixes of these paths, in one pass.
 
 use std::ops::ControlFlow;
 

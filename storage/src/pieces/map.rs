@@ -17,7 +17,7 @@ use crate::{
     state::lift_hash,
 };
 
-/// The pieces of one state: their hashes give its root. So each is proved by the others, whoever brings it.
+/// The pieces of one state: their hashes give its root. So the others prove each piece, whatever its source.
 #[derive(Debug)]
 pub struct PieceMap {
     root: Digest,
@@ -102,7 +102,7 @@ impl PieceMap {
         let proof = slipstream_types::codec::encode("range proof", &self.prove(first, last, &[])?)?;
         let chunk = [&first.0[..], &last.0, &content, &proof].concat();
         VerifiedChunk::open(chunk, self.root).map_err(|error| match error {
-            // The list is right: what does not fit is the piece.
+            // The list is right, so the piece is wrong.
             ChunkError::Range(_) | ChunkError::Codec(_) => {
                 PieceError::OtherRows { place: info.place, expected: info.hash() }
             }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! * The cut depends on the rows alone: a subtree of at most [`PIECE_ROWS_BYTES_MAX`] whose parent is larger is one piece. So two states
-//!   have the pieces in common in which nothing differs, and who has the one needs only the others.
+//!   share the pieces of their equal parts, and a store with one state needs only the others.
 //! * A [`Piece`] can be checked by its hash and place alone. A [`PieceMap`] is a list of pieces whose hashes give the state root. The rest
 //!   of the list proves each piece, so a piece becomes the [`crate::StateChunk`] that a peer would send.
 //! * Codes are cut in the same way, by their hashes: [`CodePack`].

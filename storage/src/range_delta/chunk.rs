@@ -1,4 +1,5 @@
-//! [`RangeDeltaChunk`]: what changed in a path range, with the siblings that prove it to who has the rest of its rows.
+//! [`RangeDeltaChunk`]: the changes in a path range, with the siblings that prove them to a client that has the rest of its
+//! rows.
 
 use std::collections::BTreeSet;
 

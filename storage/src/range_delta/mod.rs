@@ -1,4 +1,4 @@
-//! Range deltas: what changed between two batches, each key once with its last value, in chunks that each prove themselves.
+//! Range deltas: the changes between two batches, each key once with its last value, in chunks that each prove themselves.
 //!
 //! ```text
 //!   server: delta blobs of a+1..=b ─▶ RangeDelta ─▶ RangeDeltaChunk: changes of a path range + its siblings at b
@@ -84,7 +84,7 @@ impl RangeDelta {
 
 impl Store {
     /// Merges the deltas after batch `from` up to batch `to`, as they are stored. The result takes `bytes_max` bytes at most, and
-    /// making it up to four times as many. New code is not in it: who lacks some asks for it by hash.
+    /// making it up to four times as many. It leaves out new code; clients ask for missing code by hash.
     ///
     /// # Errors
     /// [`RangeDeltaError::EmptyRange`], [`RangeDeltaError::NotKept`], [`RangeDeltaError::TooLarge`]; or what the disk says.

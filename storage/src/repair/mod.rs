@@ -242,7 +242,7 @@ impl Repair {
     /// lacks the header's root. If any row changed, it drops the snapshots, because they were taken of wrong rows.
     ///
     /// # Errors
-    /// [`RepairError::Incomplete`]; [`StorageError::StateRootMismatch`]; what `record` says; or what the disk says. Nothing was written, or
+    /// [`RepairError::Incomplete`], [`StorageError::StateRootMismatch`], errors of `record`, or errors of the disk. Nothing was written, or
     /// all of it.
     pub fn finish_with<E: From<StorageError>>(
         mut self,
@@ -345,7 +345,7 @@ impl Repair {
         if places > 0 { Err(RepairError::Incomplete { number, places, codes: 0 }) } else { Ok(()) }
     }
 
-    /// The code of all accounts as they will be: what rows name that are wrong does not count.
+    /// Hashes of all accounts' code after the repair; codes that only wrong rows name do not count.
     fn find_missing_codes(&self) -> Result<BTreeSet<Digest>, StorageError> {
         let put = self.changes.values().filter_map(|change| chunk::code_hash(change.row.as_deref()?));
         let put: BTreeSet<Digest> = put.collect();

@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what peers send each other stays as docs/formats.md draws it.
+    /// Goal: the answers between peers stay as docs/formats.md draws them.
     #[test]
     fn the_bytes_of_an_opened_subtree_are_pinned() {
         let (key, value) =

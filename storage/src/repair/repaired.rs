@@ -1,4 +1,4 @@
-//! [`Repaired`]: what a repair did, and what goes with the wrong rows.
+//! [`Repaired`]: the record of a repair, and the removal of data made from wrong rows.
 
 use slipstream_types::{BatchNumber, StateKey};
 

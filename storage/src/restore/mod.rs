@@ -120,7 +120,7 @@ impl Store {
         })
     }
 
-    /// The target of the restore that is recorded but not finished, if there is one: what a restarted node may go on with.
+    /// The target of the recorded, unfinished restore, if there is one: a restarted node may go on with it.
     pub fn recorded_restore(&self) -> Result<Option<RestoreTarget>, StorageError> {
         let record = self.restore_record()?;
         Ok(record.map(|RestoreRecord { header, certificate, .. }| RestoreTarget { header, certificate }))

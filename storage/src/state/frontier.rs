@@ -1,4 +1,4 @@
-//! A tree's upper part as bytes: what [`super::budget`] would leave of it if everything were cold.
+//! A tree's upper part as bytes: the part that [`super::budget`] would leave if everything were cold.
 //!
 //! ```text
 //!  slot      0 │ nothing

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::backend::{RowStore as _, WriteBatch, memory::MemoryBackend};
 
-    /// Goal: whoever has its rows, or an error, may close the database and open it again at once: no reading thread holds it any longer.
+    /// Goal: once a caller has its rows, or an error, it may close and reopen the database: reading threads have let go of it.
     #[test]
     fn a_read_that_is_over_holds_no_reader() {
         let (whole, broken) = (MemoryBackend::default(), MemoryBackend::default());

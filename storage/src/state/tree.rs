@@ -105,13 +105,13 @@ impl Tree {
         Tree { rows, ..self }
     }
 
-    /// Where what is not in memory is read from.
+    /// The rows that dropped parts are read from.
     pub(super) fn source(&self) -> Over<'_> {
         Over { layers: &self.layers, rows: &*self.rows }
     }
 
-    /// The tree after updates that are sorted by path, each path once. Clones of this one stay as they are; what no clone
-    /// shares is changed in place.
+    /// The tree after updates that are sorted by path, each path once. Clones of this tree stay as they are; unshared nodes
+    /// are changed in place.
     ///
     /// # Errors
     /// If the rows of a stub cannot be read.

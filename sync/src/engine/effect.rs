@@ -42,7 +42,7 @@ pub enum Effect {
         request: Request,
         /// How long the answer may take.
         deadline: Duration,
-        /// Bytes that the answer may have, by what is asked for.
+        /// Bytes that the answer may have, as the request implies.
         bytes_max: usize,
     },
     /// Nobody waits for this answer any more.
@@ -50,7 +50,7 @@ pub enum Effect {
         /// Identifies the request.
         id: RequestId,
     },
-    /// Run a job beside the engine; [`super::Engine::handle_done`] gets what came of it.
+    /// Run a job beside the engine; [`super::Engine::handle_done`] gets the result.
     Run {
         /// Identifies the job in its result.
         id: JobId,

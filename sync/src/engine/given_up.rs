@@ -39,7 +39,7 @@ struct Promised {
 }
 
 impl GivenUp {
-    /// Leaves a snapshot alone, whoever offers it.
+    /// Ignores a snapshot, whichever peer offers it.
     pub(super) fn unproved(&mut self, number: BatchNumber, now: Instant) {
         self.unproved.insert(number, now + FIRST);
     }
@@ -62,7 +62,7 @@ impl GivenUp {
         self.trim();
     }
 
-    /// A peer delivered of a snapshot: what it promised before is no reason for anything.
+    /// A peer delivered part of a snapshot: its earlier promises no longer count against it.
     pub(super) fn kept(&mut self, peer: &PeerId) {
         self.peers.remove(peer);
     }
@@ -112,7 +112,7 @@ impl GivenUp {
         self.unproved.values().copied().chain(peers).filter(|until| *until > now).min()
     }
 
-    /// Takes out of a peer's offers what is left alone.
+    /// Removes ignored snapshots from a peer's offers.
     pub(super) fn filter(&self, peer: &mut Candidate, now: Instant) {
         let is_believed = self.peers.get(&peer.peer).is_none_or(|promised| promised.until <= now);
         peer.snapshots.retain(|offered| is_believed && !self.unproved.contains_key(&offered.number));

@@ -130,7 +130,7 @@ impl Engine {
                 self.book.bench(&from, now, reason);
                 return false;
             }
-            // Most are copies of what is here already.
+            // Most are copies of batches that are here already.
             Some(number) if number <= self.head || self.announcements.has(number, &from) => return false,
             _ => {}
         }

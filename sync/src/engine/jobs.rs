@@ -201,7 +201,7 @@ places! {
     Keeping => keep,
 }
 
-/// A job that is over: what was kept, and what came of it.
+/// A finished job: its kept data, and its result.
 #[derive(Debug)]
 pub(super) enum Ended {
     Check(Check, Result<VerifiedRange, Fault>),

@@ -19,14 +19,14 @@ const WINDOW_FIRST: f64 = 4e6;
 /// A new connection needs time to show its capacity. In its first second, the window does not shrink below that of an
 /// unmeasured one.
 const STARTING: Duration = Duration::from_secs(1);
-/// No peer gets more, whatever it delivers: what is asked of it is lost for a while when it fails.
+/// The largest window of a peer, whatever it delivers: when it fails, the requested bytes are lost for a while.
 const WINDOW_MAX: f64 = 32e6;
 /// Least, so that small answers overlap.
 const WINDOW_MIN: f64 = 256e3;
 /// A few long answers overlap too, so that the window of a distant peer can grow, within what the peer delivers in this time.
 const REQUESTS_MIN: usize = 4;
 const REQUESTS_MIN_SECONDS: f64 = 1.0;
-/// Answers come in bursts: what came in a shorter time than this says nothing about a rate.
+/// Answers come in bursts: bytes within a shorter time than this say nothing about a rate.
 const BURST: Duration = Duration::from_millis(50);
 /// A rate is forgotten after this.
 const RATE_AGE: Duration = Duration::from_secs(10);
@@ -108,7 +108,7 @@ impl Links {
         link.delivered += bytes as u64;
         link.is_starting = arrived.saturating_duration_since(*link.began.get_or_insert(arrived)) < STARTING;
         let rate = (link.delivered.saturating_sub(sent.delivered)) as f64 / took.as_secs_f64();
-        // Early requests took long while the connection got to speed; what it delivers now is more.
+        // Early requests took long while the connection got to speed; it delivers more now.
         let rate = rate.max(link.arrived(arrived));
         if sent.is_full || rate > link.rate().unwrap_or(RATE_UNKNOWN) {
             push(&mut link.rates, now, RATE_AGE, rate);

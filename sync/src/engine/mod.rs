@@ -105,7 +105,7 @@ pub struct Engine {
     restore: Option<Bootstrap>,
     /// Proved, and to be kept when those before them are.
     epoch_ends: Vec<Certificate>,
-    /// Snapshots that came to nothing, and who promised them.
+    /// Snapshots that failed to come, and the peers that promised them.
     given_up: GivenUp,
     /// Most batches that a range delta may pass: fewer once one was too large for this node.
     range_delta_max: u64,

@@ -163,7 +163,7 @@ impl Engine {
         for (peer, hints) in &committed.hints {
             self.book.judge_hints(peer, now, hints);
         }
-        // Audits are for the spare time: what does not fit is left out rather than hold up the head.
+        // Audits are for spare time: those that do not fit are left out rather than delay the head.
         let room = AUDITS_MAX.saturating_sub(self.audits.len());
         self.counters.audits_skipped += committed.audits.len().saturating_sub(room) as u64;
         self.audits.extend(committed.audits.into_iter().take(room));

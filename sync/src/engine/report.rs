@@ -135,7 +135,7 @@ impl Engine {
         let active = counters.active
             + counters.active_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let waypoint = Some(self.waypoint).filter(|waypoint| *waypoint > self.head);
-        // The waypoint's batch is certified, by the operator's word, whoever is connected.
+        // The waypoint's batch is certified, by the operator's word, whichever peers are connected.
         let target = self.newest.max(self.head).max(self.waypoint);
         let (batches_per_second, transactions_per_second) = counters.rates(now, self.head);
         let gap = target.since(self.head);

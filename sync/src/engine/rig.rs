@@ -5,7 +5,7 @@
 //!     ├─ asked(A): what A was asked for                         └────────▶ requests: open until the script answers them
 //!     └─ answer(A), refuse(A), wait(seconds), until(Timer::Hedge)
 //! ```
-//! The chain, its certificates and the answers to requests are real: what the script makes up are the promises of summaries.
+//! The chain, its certificates and the answers to requests are real; the script makes up only the promises of summaries.
 
 use std::{
     ops::RangeInclusive,

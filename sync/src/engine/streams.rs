@@ -1,4 +1,4 @@
-//! [`Streams`]: what is wanted, whom it was asked of, and when somebody else is asked too.
+//! [`Streams`]: the things wanted, the peers asked for each, and when to ask another peer too.
 //!
 //! A thing wanted stays here until an answer to it passed its checks. Several peers may be asked for it. That happens one after
 //! the other as they fail, or at once when an answer takes longer than usual.
@@ -20,7 +20,7 @@ use crate::{
     protocol::Request,
 };
 
-/// Names what is wanted; the order is that in which it is asked for.
+/// Names a thing wanted; things are asked for in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Key {
     /// The last headers, for their sizes.
@@ -160,7 +160,7 @@ impl Streams {
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.iter().all(is_late))
     }
 
-    /// Nobody else can be asked for what is late in the way that it is wanted: whoever was asked for it is overdue.
+    /// No other peer can take a late request in its present form: marks its peers overdue.
     pub(super) fn mark_overdue(&mut self, key: &Key) {
         let Some(wanted) = self.wanted.get(key) else { return };
         for id in &wanted.flights {

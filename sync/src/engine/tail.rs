@@ -1,4 +1,4 @@
-//! [`Tail`]: the ranges between the head and what is asked for, each on its way through the pipeline.
+//! [`Tail`]: the ranges between the head and the last requested batch, each on its way through the pipeline.
 //!
 //! ```text
 //!  Asked ─▶ Checked ─▶ Preparing ─▶ Prepared ─▶ Executing ─▶ Ready ─▶ Committing

@@ -1,4 +1,4 @@
-//! A turn of the engine: whatever happened, this is what follows from it.
+//! A turn of the engine: decides what follows, after any event.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Engine {
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
         while self.assign(&candidates, now) || self.take_over(&candidates, now) {
-            // More ranges, as what is wanted is asked for: each is as long as its peers are fast by then.
+            // More ranges, once the wanted ones are asked for: each is as long as its peers are fast by then.
             self.direct(&candidates, now);
         }
         self.mark_active(now);
@@ -341,7 +341,7 @@ impl Engine {
         }
     }
 
-    /// Bytes that a restore is thought to take: what peers say of the snapshot, and of a range delta not more than all changes.
+    /// Presumed bytes of a restore: as peers say of the snapshot; a range delta has at most all changes.
     fn leap_bytes(&self, number: BatchNumber, range_delta: Option<Base>, candidates: &[Candidate]) -> f64 {
         let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
         let offered = offered.filter(|offered| offered.number == number);

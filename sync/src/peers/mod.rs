@@ -238,8 +238,8 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// A pause for an answer that was late, lost or refused. Returns how long. While it lasts, what was asked for before it may
-    /// fail for the same reason: that makes no pause longer.
+    /// A pause for an answer that was late, lost or refused. Returns how long. While it lasts, earlier requests may fail for
+    /// the same reason, which makes no pause longer.
     pub(crate) fn bench(&mut self, id: &PeerId, now: Instant, reason: String) -> Duration {
         let Some(peer) = self.peers.get_mut(id) else { return Duration::ZERO };
         let paused = peer.benched_until.filter(|until| *until > now && peer.failures_in_row > 0);

@@ -14,7 +14,7 @@ const KEPT: usize = 3;
 /// A cause for a change of a score.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
-    /// Time alone: what was measured counts less.
+    /// Time alone: measurements count less.
     Faded,
     /// An answer passed its checks.
     Verified,

@@ -1,4 +1,4 @@
-//! [`Score`]: what a peer is worth, from what it proved. Pure: the time comes from outside.
+//! [`Score`]: the worth of a peer, from what it proved. Pure: the time comes from outside.
 //!
 //! ```text
 //! speed       = log2(verified bytes per second / 1 KiB) / 20, from 0 to 1: each doubling counts the same

@@ -69,7 +69,7 @@ impl Service {
         rest.max(wanted)
     }
 
-    /// The share of what was asked for that came, of the ware of which less came; 1 while nothing is known.
+    /// The share of requests that the peer answered, for the kind of offer with the lower share; 1 while it is unknown.
     pub(super) fn share(&self, now: Instant) -> f64 {
         self.0.iter().map(|kept| kept.share(now)).fold(1.0, f64::min)
     }

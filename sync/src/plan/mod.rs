@@ -136,7 +136,7 @@ pub struct Inputs<'a> {
     pub is_mixed: bool,
 }
 
-/// A gap of so many batches is the head: what counts there is to know a batch soon, and to have executed it.
+/// A gap of so many batches is the head: there it matters to know a batch soon, and to have executed it.
 const HEAD_GAP: u64 = 16;
 /// Gaps below this are not worth a snapshot or a range delta.
 const WIDE_GAP: u64 = 64;
@@ -298,7 +298,7 @@ impl Planner<'_> {
             .filter_map(|mode| self.way(mode, self.inputs.head, gap))
             .collect();
         let replay = ways.iter().find(|way| way.mode == RangeMode::Replay);
-        // At the head a node executes if it can keep up: what it serves and answers then is its own result.
+        // At the head a node executes if it can keep up: it then serves and answers by its own result.
         if let Some(replay) = replay.filter(|replay| gap <= HEAD_GAP && replay.seconds < 1.0) {
             return Some(*replay);
         }

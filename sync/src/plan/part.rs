@@ -1,4 +1,4 @@
-//! The part that one peer has in a plan, and why: what operators ask who see that a peer delivers nothing.
+//! The part of one peer in a plan, with the reason, for operators who see that a peer delivers nothing.
 
 use std::fmt;
 

@@ -239,7 +239,7 @@ pub fn plausible_rows(offered: &SnapshotOffer) -> Option<f64> {
     is_true.then_some(rows)
 }
 
-/// How many of `rows` rows some updates touch, if each row is as likely as any other: what a range delta has at most.
+/// How many of `rows` rows some updates touch, if each row is equally likely: the most that a range delta has.
 pub fn touched_rows(updates: f64, rows: f64) -> f64 {
     if rows <= 0.0 { updates } else { rows * (1.0 - (-updates / rows).exp()) }
 }

@@ -47,7 +47,7 @@ struct Open {
     question: Question,
     /// The peers that were asked, in turn.
     peers: Vec<PeerId>,
-    /// Of these, who is late: all up to one.
+    /// Those of them that are late: all but one.
     late: Vec<PeerId>,
     /// When the last of them was asked.
     asked_at: Instant,
@@ -139,7 +139,7 @@ impl<'a> Asking<'a> {
         Ok(true)
     }
 
-    /// Asks another peer as well what was not answered for a while.
+    /// Asks another peer too for questions unanswered for a while.
     fn ask_others(&mut self) {
         let now = Instant::now();
         let due = self.open.iter().filter(|(_, open)| now - open.asked_at >= HEDGE);

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! It runs while the node starts, before anything else uses the store. The node then neither serves nor follows, so the wrong state
-//! leaves nothing cached behind. [`RepairRecord`] gives the reason, and ensures that a batch is repaired once: what still differs then
-//! is this program's fault.
+//! leaves nothing cached behind. [`RepairRecord`] gives the reason, and ensures that a batch is repaired once: a second difference is
+//! this program's fault.
 
 mod asking;
 mod peers;

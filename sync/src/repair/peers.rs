@@ -17,7 +17,7 @@ const OF_PEER_MAX: usize = 2;
 /// A peer that is late or not there rests for so long, twice as long each time.
 const REST: Duration = Duration::from_secs(3);
 const REST_MAX: Duration = Duration::from_secs(60);
-/// One that does not have what is asked for.
+/// How long a peer rests that does not keep the requested state.
 const NOT_KEPT_REST: Duration = Duration::from_secs(20);
 /// A busy one rests for as long as it says, within these.
 const BUSY_REST_LEAST: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! [`Question`]: what is asked of a peer, and whether its answer is true.
+//! [`Question`]: a question to a peer, and the check of its answer.
 
 use parking_lot::Mutex;
 use slipstream_network::PeerId;

@@ -1,4 +1,4 @@
-//! [`RepairRecord`]: what the store remembers of repairs, over restarts.
+//! [`RepairRecord`]: the store's memory of repairs, over restarts.
 
 use serde::{Deserialize, Serialize};
 use slipstream_storage::Store;

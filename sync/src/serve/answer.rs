@@ -1,4 +1,4 @@
-//! Making answers: what a store has, as the protocol wants it. Blobs are served as they are stored.
+//! Makes answers from a store's content in the protocol's form. Blobs are served as they are stored.
 
 use std::{sync::Arc, time::Duration};
 

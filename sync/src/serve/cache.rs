@@ -1,4 +1,4 @@
-//! [`PartCache`]: what many peers ask alike is read, proved and compressed once.
+//! [`PartCache`]: reads, proves and compresses once what many peers request alike.
 
 use std::{collections::HashMap, sync::Arc};
 

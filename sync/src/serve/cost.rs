@@ -1,4 +1,4 @@
-//! [`Cost`]: what a request is thought to cost before it is worked on, and where it is worked on.
+//! [`Cost`]: a request's presumed cost before work on it begins, and the place of that work.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) struct Cost {
 /// their own beside these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A few reads: what a follower lives on.
+    /// A few reads, such as followers need all the time.
     Cheap,
     /// Megabytes from the disk, with proofs and compression.
     Disk,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 const CHEAP_HEADERS_MAX: u64 = 256;
 /// Bytes of a header with its share of the proof, about.
 const HEADER_BYTES: u64 = 400;
-/// Bytes of one batch in a range, about: who asks for one batch with room for 4 MiB does not pay for 4 MiB.
+/// About how many bytes one batch of a range has: a request for one batch with room for 4 MiB does not pay for 4 MiB.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Bytes of a contract's code, about.
 const CODE_BYTES: u64 = 24 << 10;
@@ -42,7 +42,7 @@ const WORK_PER_MIB: Duration = Duration::from_millis(4);
 pub(super) const MERGE: Cost = Cost { bytes: 0, work: Duration::from_millis(500) };
 
 impl Cost {
-    /// Where a request belongs, and what it is charged when it is admitted; what it did cost replaces that afterwards.
+    /// A request's place, and its charge on admission; its real cost replaces that afterwards.
     pub(super) fn of(request: &Request) -> (Kind, Cost) {
         let (kind, bytes) = match request {
             Request::Summary | Request::Offer { .. } | Request::Epochs { .. } | Request::Origin { .. } => {

@@ -252,7 +252,7 @@ mod tests {
         assert!(now(&lane, 3).is_some());
     }
 
-    /// Goal: whoever asks for much is passed by whoever asks for little.
+    /// Goal: a peer that asks for little overtakes one that asks for much.
     #[tokio::test(start_paused = true)]
     async fn turns_go_round_the_peers_and_not_the_requests() {
         let lane = Lane::new(Limits { places: 1, of_peer: 1, ..LIMITS });

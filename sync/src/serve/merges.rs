@@ -31,7 +31,7 @@ const KEPT_BYTES_MAX: u64 = 128 << 20;
 /// merges count too: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
 /// Two are made at once, so that a peer's first one does not wait for all that another wants. Waits for a place and for the merge
-/// end well before the asker's deadline; what was made meanwhile is there when it comes back.
+/// end well before the asker's deadline; the result is there when it comes back.
 pub(super) const LIMITS: Limits =
     Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
 

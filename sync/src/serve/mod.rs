@@ -163,8 +163,8 @@ impl SyncServer {
     /// Answers one request of a peer.
     ///
     /// # Errors
-    /// A text for the asker. The request is malformed, or asks for what is not kept here. Or the asker should come back later: it took
-    /// more than its rate allows, others are served first, or a tree is being loaded.
+    /// A text for the asker. The request is malformed, or asks for content that is not kept here. Or the asker should come back later:
+    /// it took more than its rate allows, others are served first, or a tree is being loaded.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         self.serve(peer, &payload).await.map_err(|unserved| {
             if matches!(unserved, Unserved::Busy { .. }) {
@@ -252,7 +252,7 @@ fn in_debt(wait: Duration) -> Unserved {
     Unserved::Busy { retry_after: wait, why: "you took more than your share here" }
 }
 
-/// Answers one request from a store at once, without cache and limits: what a simulated server does.
+/// Answers one request from a store at once, without cache and limits, as a simulated server does.
 ///
 /// # Errors
 /// As [`SyncServer::handle`], but nobody is told to come back later.

@@ -1,4 +1,4 @@
-//! [`RangeAhead`]: what was read ahead of the batches of a range, and which of them stand on confirmed rows.
+//! [`RangeAhead`]: the read-ahead of a range's batches, and which of them stand on confirmed rows.
 
 use slipstream_executor::Ahead;
 use slipstream_storage::StorageError;

@@ -109,7 +109,7 @@ struct Entry<'a> {
     /// The validator or peer that answers for its hints.
     hinted_by: PeerId,
     replayed: bool,
-    /// With the last batch of a range that has a layer: what the range touched.
+    /// The rows that the range touched; it stands with the range's last batch.
     layer: Option<&'a Arc<Layer>>,
     has_layer: bool,
     ahead: ReadAhead,
@@ -270,7 +270,7 @@ impl Committed {
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
     let ExecutedBatch { batch, maker, delta, sealed, hashes, ahead } = executed;
-    // Its blobs are as this node compressed them, the body too: what came holds the same, and need not be compressed at all.
+    // Its blobs are as this node compressed them, the body too: a received blob has the same content, perhaps uncompressed.
     let commit = CommitBatch {
         header: &batch.header,
         certificate: of_batch(&range.certificate, &batch.header),

@@ -1,4 +1,4 @@
-//! [`HintContext`]: what maker and follower both know of a batch's keys.
+//! [`HintContext`]: the knowledge of a batch's keys that maker and follower share.
 
 use alloy_primitives::{
     Address, B256,

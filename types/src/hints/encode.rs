@@ -30,7 +30,7 @@ const ACCOUNT_BYTES: usize = 16;
 /// Writes hints, and conflicts if there are any, for whoever has the batch's transactions. It writes a slot in full where
 /// `preimages` do not explain it, so they may be incomplete.
 ///
-/// The same input gives the same bytes; what it names twice may be written twice. They are not bounded here:
+/// The same input gives the same bytes; keys that it repeats may be written twice. They are not bounded here:
 /// [`crate::Blob::compress`] refuses too many.
 pub fn encode(
     hints: &Hints,

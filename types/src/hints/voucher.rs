@@ -7,8 +7,8 @@
 //!  version │ sections … │ 4 │ 66 │ validator u16, little-endian │ signature [64]
 //!  └────── signed ──────┘
 //! ```
-//! A voucher names the maker of hints and says nothing about their quality. The validator answers for that, and whoever passed the hints on
-//! does not.
+//! A voucher names the maker of hints and says nothing about their quality. The validator answers for that; peers that passed the hints on
+//! do not.
 
 use super::SECTION_VOUCHER;
 use crate::{

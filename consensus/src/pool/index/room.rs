@@ -55,7 +55,7 @@ impl<T: Clone> Index<T> {
         let sender = terms.sender;
         let len = |address: &Address| self.accounts.get(address).map_or(0, AccountQueue::len);
         let others = len(&sender) - replaced;
-        // An authorization of a nonce that the account has used does nothing any more, whoever spreads it.
+        // An authorization of a used nonce has no effect any more.
         let is_live = |nonces: &BTreeMap<u64, usize>| nonces.range(account.nonce..).next().is_some();
         let is_limited = account.has_code || self.authorities.get(&sender).is_some_and(is_live);
         if is_limited && (others > 0 || terms.nonce != account.nonce) {

@@ -32,7 +32,7 @@ pub(crate) struct Replay<'a>(pub(crate) &'a TraceTypes);
 /// Of what keeps calls alone. Data is kept once, and is two digits a byte in the text.
 const CALLS: Weights = Weights { call: 4_096, depth: 24, data_byte: 4, ..Weights::NONE };
 
-/// Of a `vmTrace`: what an instruction pushed and wrote to memory, and for each call its code.
+/// Of a `vmTrace`: an instruction's pushes and its writes to memory, and for each call its code.
 const VM_STEPS: Weights = Weights { step: 1_536, written_byte: 4, code_byte: 4, ..Weights::NONE };
 
 fn tracer_error(error: impl Display) -> TraceError {

@@ -1,4 +1,4 @@
-//! [`Claim`]: what one thread reads of a [`Load`]. Nobody else reads it meanwhile, and who needs it waits.
+//! [`Claim`]: the part of a [`Load`] that one thread reads. The thread has it alone; others that need it wait.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 

@@ -364,7 +364,7 @@ impl<R: StateReader> Load<R> {
     }
 
     fn wait(&self, is_loading: impl Fn() -> bool) {
-        // Before looking: whoever publishes after the look then sees that somebody waits.
+        // Counts before looking: a thread that publishes after the look then sees the waiter.
         self.waiting.fetch_add(1, SeqCst);
         let mut turn = self.turn.lock();
         while is_loading() {

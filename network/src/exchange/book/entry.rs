@@ -1,4 +1,4 @@
-//! [`Entry`]: what is known of one peer that may be dialled.
+//! [`Entry`]: the knowledge of one peer that may be dialled.
 
 use std::net::{IpAddr, SocketAddr};
 

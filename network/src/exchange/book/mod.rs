@@ -226,7 +226,7 @@ impl Book {
         if let Some(address) = address {
             self.promote(winner, cell, Host::of(address), now_ms);
         }
-        // It may come back: what it was is hearsay now.
+        // It may come back, as hearsay.
         entry.standing = Standing::Heard;
         let first = entry.record.addresses().iter().find(|address| self.reach.allows(**address));
         if let Some(address) = first.copied() {

@@ -1,4 +1,5 @@
-//! [`Chooser`]: whom this node dials by its own choice, whom it asks for others, and who of the chosen has to go.
+//! [`Chooser`]: the peers that this node dials by its own choice, those that it asks for others, and the chosen ones that
+//! have to go.
 //!
 //! ```text
 //!   outbound places   half kept by age, a fourth by service, a fourth goes round; who is of no use keeps none
@@ -93,9 +94,9 @@ pub(crate) struct Neighbour {
 /// The next action for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// Dial a peer, and tell what came of it by [`Chooser::dialled`].
+    /// Dial a peer, and report the result by [`Chooser::dialled`].
     Dial(PeerAddress),
-    /// Ask a peer whom it knows, and tell what came of it by [`Chooser::asked`].
+    /// Ask a peer for others that it knows, and report the result by [`Chooser::asked`].
     Ask(PeerId),
     /// End the connection to a peer.
     Drop(PeerId),

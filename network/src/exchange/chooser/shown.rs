@@ -13,7 +13,7 @@ use crate::{
 
 /// How long a block is told the same.
 const SAME_MS: u64 = 600_000;
-/// How old the order may be, where there is more in it than is told at once: what was met since is not in it.
+/// How old the order may be if it has more than one answer takes: peers met since are not in it.
 const ORDER_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The records that may be told, in an order of this node's own.

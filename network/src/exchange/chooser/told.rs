@@ -3,7 +3,7 @@
 use super::*;
 
 impl Chooser {
-    /// Notes what came of an attempt to connect.
+    /// Notes the result of an attempt to connect.
     pub(crate) fn dialled(&mut self, peer: &PeerAddress, came: Dialled, now: Now) {
         let is_feeler = matches!(self.feeler, Some(Feeler::Dialling(it)) if it.id == peer.id);
         if is_feeler {
@@ -50,7 +50,7 @@ impl Chooser {
         self.book.met(id, from);
     }
 
-    /// Notes what came of a question.
+    /// Notes the result of a question.
     pub(crate) fn asked(&mut self, id: &PeerId, came: Asked, now: Now) {
         let (heard, reached) = self.book.len();
         let is_rich = heard + reached >= KNOWN_PER_PLACE * self.rules.outbound;

@@ -1,4 +1,4 @@
-//! Columns that releases before this one had, and what becomes of them when a store is opened.
+//! Columns of earlier releases, and their fate when a store is opened.
 
 use rocksdb::{ColumnFamilyDescriptor, DB, IteratorMode, Options, WriteBatch};
 use slipstream_types::{B256, BatchNumber};

@@ -1,4 +1,4 @@
-//! Care of the database's files: what they take, which can go at once, what leaves them when they are compacted.
+//! Care of the database's files: their sizes, those that can go at once, and the rows that compaction drops.
 
 use std::{fs, os::unix::fs::MetadataExt as _, sync::atomic::Ordering};
 

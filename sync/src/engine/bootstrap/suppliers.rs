@@ -1,4 +1,4 @@
-//! [`Suppliers`]: who sent what of a restore, and who did not.
+//! [`Suppliers`]: the peers that supplied a restore, and those that failed to.
 
 use std::collections::BTreeSet;
 

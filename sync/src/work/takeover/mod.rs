@@ -39,7 +39,7 @@ pub(super) struct Active {
     ancestry: Box<Ancestry>,
 }
 
-/// A way in which the state gets here: what differs between the takeovers of the store as a peer's answers see them.
+/// A way in which the state gets here: the part of a takeover that depends on the kind of peers' answers.
 trait Way: Send + Sync {
     /// The store's side of it.
     fn takeover(&self) -> &dyn Takeover;
@@ -115,7 +115,7 @@ pub enum Step {
         /// The fault of the siblings, if they have one.
         checked: Result<(), Fault>,
     },
-    /// Code was added, or it is not what was asked for.
+    /// Code was added, or it is another one than asked for.
     Codes(Result<(), Fault>),
     /// The state is the node's; this is its head.
     Finished(BatchNumber),
@@ -137,7 +137,7 @@ pub enum PutDown {
     TooLarge,
     /// Peers made it larger than the batches are, and nobody can tell who: another way leads on.
     Padded,
-    /// The head moved meanwhile, by a validator's consensus: what is left to do is another matter.
+    /// A validator's consensus moved the head meanwhile: the rest is another matter.
     Overtaken,
 }
 
