@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The protocol is that of Kapritsos et al., "All about Eve: Execute-Verify Replication for Multi-Core Servers" (OSDI 2012). Its
-//! thresholds stand in the [`ValidatorSet`]: up to `u` failures keep it live, up to `r` lies keep it safe. It differs in three
-//! points. Validators agree on one batch after the other, while they already execute later ones. A view ends only when a quorum
-//! complains of it. All repetition answers a [`Status`].
+//! thresholds stand in the [`ValidatorSet`]: it stays live with up to `u` failures and safe with up to `r` lies. It differs in
+//! three points. Validators agree on one batch after the other, while they already execute later ones. A view ends only when a
+//! quorum complains of it. All repetition answers a [`Status`].
 //!
 //! [`Core`] is one validator, without store, clock, lock, task or thread. Its driver feeds it one input after another. The core
 //! returns what to do at once ([`Core::next_effect`]), and what to emit once a record is durable ([`Core::flush`]).
@@ -36,10 +36,10 @@
 //!
 //! # Why the chain goes on
 //!
-//! At most `u` validators fail. A validator that expects a batch and gets none complains; `max(u, r) + 1` complaints make everybody
-//! complain; a quorum of complaints ends the view. Patience doubles with every view without a decision, so views eventually outlast message
-//! delays, and every `n`th view has each honest primary. A lone validator's complaint ends no view: it stays in the view until a quorum
-//! complains.
+//! Assume that at most `u` validators fail. A validator that expects a batch and gets none complains. `max(u, r) + 1` complaints
+//! make everybody complain, and a quorum of complaints ends the view. Patience doubles with every view without a decision, so views
+//! eventually outlast message delays. Of `n` views in a row, each validator leads one. A lone complaint ends no view: its validator
+//! stays until a quorum complains.
 
 mod agreement;
 mod change;

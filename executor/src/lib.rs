@@ -1,8 +1,9 @@
 //! Executes batches: Ethereum transactions through `revm`, over a view of the state that somebody else owns.
 //!
 //! The crate decodes and checks transactions and runs them in order. It returns a batch's results: receipts, the *net* state delta,
-//! the working set as hints, and gas. Its only I/O are reads through [`StateReader`]; commits, roots and certificates belong to other
-//! crates. A [`Session`] owns what a node keeps from batch to batch, and its threads. Everything else keeps no state between calls.
+//! the working set as hints, and gas. Its only I/O is to read through [`StateReader`]; commits, roots and certificates belong to
+//! other crates. A [`Session`] owns what a node keeps from batch to batch, and its threads. Everything else keeps no state between
+//! calls.
 //!
 //! ```text
 //!  Body ─ decode_body ─▶ [Transaction] ─┐                                   ┌─▶ Receipts

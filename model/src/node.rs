@@ -332,8 +332,8 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
     core
 }
 
-/// The liar complains of every view from the beginning. The search so loses no behaviour: if a complaint should not move a node yet,
-/// the node hears the others later.
+/// The liar complains of every view from the beginning. The search loses no behaviour by that: if a complaint should not move a node
+/// yet, the node hears the others later.
 fn complains_for_ever() -> Status {
     let (decided, ordered) = (BatchNumber::GENESIS, BatchNumber::GENESIS);
     Status { view: u64::MAX, changing: false, complains: true, decided, ordered }

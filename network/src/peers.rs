@@ -232,8 +232,8 @@ impl<L: Useful> Peers<L> {
         (now.saturating_duration_since(used) > IDLE_MAX).then_some(id)
     }
 
-    /// The newest stranger of the most crowded network, if a newcomer from another network makes the places more evenly spread. An
-    /// attacker who wants all places so needs as many networks, and old strangers stay. Each such exchange evens the places, so
+    /// The newest stranger of the most crowded network, if a newcomer from another network makes the places more evenly spread. To
+    /// get all places, an attacker needs as many networks, and old strangers stay. Each such exchange evens the places, so
     /// exchanges cannot go round in circles.
     fn youngest_of_a_crowd(&self, newcomer: Option<IpAddr>) -> Option<PeerId> {
         let mut counts = BTreeMap::new();

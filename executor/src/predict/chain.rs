@@ -1,7 +1,7 @@
 //! [`chains`]: basic blocks joined into the runs of operations that a predictor is made of.
 //!
 //! A block's trace goes on into its only successor, if that has no other predecessor or is small enough to copy. Copies of a
-//! compiler's small internal functions then end in a constant return address. Whole internal calls so vanish into their
+//! compiler's small internal functions then end in a constant return address. Whole internal calls then vanish into their
 //! callers, and constants fold through them.
 
 use alloy_primitives::map::HashMap;

@@ -73,7 +73,7 @@ pub struct Repair {
 pub struct Wanted {
     place: Place,
     hash: Digest,
-    /// The peer that gave this hash although it had room to open it. It so claims that the hash is a leaf's.
+    /// The peer that gave this hash although it had room to open it. By that it claims that the hash is a leaf's.
     leaf_of: Option<PublicKey>,
 }
 

@@ -217,8 +217,9 @@ impl Takeover for Restore {
     }
 
     /// Checks the root of the whole tree, and that the certified ledger contains the headers and the store's genesis. Then it switches
-    /// state and head in one write. The store keeps `genesis_proof`; with later commits it so proves its genesis in every later ledger.
-    /// If it fails, the rows stay, and other headers can finish the restore. Only after [`RestoreError::DamagedRows`] it begins anew.
+    /// state and head in one write. The store keeps `genesis_proof`, and later commits extend it: it can prove its genesis in every
+    /// later ledger. If it fails, the rows stay, and other headers can finish the restore. Only [`RestoreError::DamagedRows`] makes it
+    /// begin anew.
     fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
         self.become_head(ancestry)
     }

@@ -20,10 +20,10 @@ use super::{
     lane::{Lane, Limits},
 };
 
-/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons, for each key,
-/// 2,000 bytes for copied nodes of its tree, 125 for a new leaf, 127 for the row. It so takes 238,000 of the longest keys, or 253,000
-/// average ones. A merge served here therefore fits there, with 83 MiB to spare for new code and for subtrees that come back into
-/// memory. A client further behind takes deltas one by one, or a snapshot.
+/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons three costs for
+/// each key: 2,000 bytes for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes 238,000 of the longest keys,
+/// or 253,000 average ones. A merge served here therefore fits there, with 83 MiB to spare for new code and for subtrees that come
+/// back into memory. A client further behind takes deltas one by one, or a snapshot.
 const MERGE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of memory of those that are kept.
 const KEPT_BYTES_MAX: u64 = 128 << 20;

@@ -8,10 +8,10 @@
 //!                      └─ range delta, subtrees: Merges, charged again, in a lane and on threads (Heavy) of its own
 //! ```
 //!
-//! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Both kinds pass by
-//! merges of deltas and loads of snapshot trees. Within a lane peers take turns; see [`lane`]. A request pays its presumed cost on
-//! admission; see [`meter`]. A peer that finds this node busy learns when to come back, soon enough that it need not take the silence
-//! for a failure.
+//! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Neither kind waits
+//! for a merge of deltas or for a snapshot's tree to load. Within a lane peers take turns; see [`lane`]. A request pays its
+//! presumed cost on admission; see [`meter`]. A peer that finds this node busy learns when to come back. That is soon enough to
+//! tell the silence from a failure.
 //!
 //! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests and answers that wait. Here: how
 //! much is worked on at once, how many bytes of answers are kept, and how much one peer gets.

@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{PeerAddress, PeerId};
 
-/// Attempts for places under way at once, and the time between two. A starting node so has its places within seconds, and attackers
+/// Attempts for places under way at once, and the time between two. A starting node has its places within seconds, and attackers
 /// cannot have it knock at many doors at once.
 const DIALS_MAX: usize = 2;
 const DIAL_EVERY: Duration = Duration::from_millis(500);

@@ -17,8 +17,8 @@ use crate::{
 
 /// The part of the places that goes round, and the part that is kept for service, one in so many each; age keeps the others.
 const ROUND_PART: usize = 4;
-/// The part of the places, one in so many, that anchors get first after a restart. An attacker who causes a restart so cannot choose
-/// all neighbours by it.
+/// The part of the places, one in so many, that anchors get first after a restart. By causing a restart, an attacker cannot choose
+/// all neighbours.
 const ANCHOR_PART: usize = 2;
 /// A host is not dialled twice within this time, whatever keys are said to be there.
 const KNOCK_EVERY: Duration = Duration::from_secs(60);
@@ -166,7 +166,7 @@ impl Seats {
     }
 }
 
-/// The hosts dialled recently. An attacker who claims that many keys are at one host so cannot make nodes flood it.
+/// The hosts dialled recently. If an attacker claims that many keys are at one host, nodes still do not flood it.
 #[derive(Debug, Default)]
 pub(super) struct Knocks(VecDeque<(IpAddr, Instant)>);
 
