@@ -64,7 +64,7 @@ enum Kind {
     Failure,
 }
 
-/// An answer of which so many bytes may still come.
+/// An answer that may still bring so many bytes.
 struct Bounded {
     body: HttpResponseBody,
     kind: Kind,

@@ -10,7 +10,7 @@ use crate::location::{BadLocation, Location};
 /// Why something was not done with an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// Not the URL of an archive.
+    /// The text is no URL of an archive.
     #[error(transparent)]
     Location(#[from] BadLocation),
     /// The object store failed. Where retries can help, it was asked several times.

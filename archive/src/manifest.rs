@@ -28,9 +28,9 @@ pub(crate) struct Manifest {
     pub(crate) genesis: Digest,
     /// That the genesis is the ledger's first batch.
     pub(crate) genesis_proof: AccumulatorRangeProof,
-    /// By their places. Their hashes give the state root.
+    /// Pieces by their places. Their hashes give the state root.
     pub(crate) pieces: BoundedVec<PieceEntry, PIECES_MAX>,
-    /// By their places: the codes of all accounts.
+    /// Packs by their places: the codes of all accounts.
     pub(crate) packs: BoundedVec<PackEntry, PACKS_MAX>,
 }
 

@@ -72,7 +72,7 @@ impl Default for Patience {
 }
 
 impl Settings {
-    /// Those of this process.
+    /// Reads the settings from the environment of this process.
     pub fn from_env() -> Settings {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);

@@ -90,7 +90,7 @@ pub struct SignedPlan {
     pub view: u64,
     /// The validator's index in the set of the batch's epoch.
     pub signer: u16,
-    /// Of epoch, view and the payload's name.
+    /// The validator's signature on epoch, view and the payload's name.
     pub signature: Signature,
 }
 
@@ -144,7 +144,7 @@ pub struct Announced {
     pub header: BatchHeader,
     /// Certificate of that batch itself.
     pub certificate: Certificate,
-    /// At least those of the payloads whose chunks the sender sends.
+    /// At least the plans of the payloads whose chunks the sender sends.
     pub plans: BoundedVec<SignedPlan, PLANS_MAX>,
 }
 
@@ -199,7 +199,7 @@ impl Message {
     /// The bytes that are sent.
     ///
     /// # Errors
-    /// None for messages within their bounds.
+    /// Never fails for messages within their bounds.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
         codec::encode("message of the mesh", self)
     }

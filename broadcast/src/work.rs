@@ -57,9 +57,9 @@ pub(crate) struct Coding {
 /// The result of work.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Of a job of the mesh.
+    /// The result of a job of the mesh.
     Done(JobId, Done),
-    /// Of coding a payload of a batch.
+    /// The result of coding a payload of a batch.
     Coded(Result<Box<Coded>, (BatchNumber, EncodeError)>),
 }
 

@@ -121,7 +121,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// For a payload of so many bytes, as measured.
+    /// Parameters for a payload of so many bytes, as measured.
     ///
     /// RLNC: pieces of 12 KiB, 6 to 20 of them. More pieces make a chunk cheaper to verify, and sooner to pass on. Coefficients and
     /// decoding grow with their number; from about 20 on they outweigh that, for payloads of 120 kB as of 1 MB. With 6 pieces the

@@ -76,7 +76,7 @@ pub enum RecordError {
 /// Why a message, an ordered batch or a shown outcome was refused. The text of what concerns a message goes to whoever sent it.
 #[derive(Debug, thiserror::Error)]
 pub enum ProposalError {
-    /// Not a consensus message.
+    /// The bytes are no consensus message.
     #[error("{0}")]
     Malformed(CodecError),
     /// Only validators are listened to.

@@ -32,7 +32,7 @@ pub struct Seams {
 }
 
 impl Seams {
-    /// On that machine, with these defences.
+    /// The seams of a validator on that machine, with these defences.
     pub fn new(machine: Arc<dyn Machine>, defences: Defences) -> Seams {
         Seams { machine: Some(machine), defences }
     }

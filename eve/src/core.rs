@@ -24,7 +24,7 @@ pub struct Settings {
     /// After this many decisions without a divergence, a validator awaits the tokens of all executors; 0 disables that. Set
     /// by configuration.
     pub protect_after: u64,
-    /// For how long, in milliseconds.
+    /// How long to wait for all executors' tokens, in milliseconds; set by configuration.
     pub protect_wait_ms: u64,
 }
 
@@ -108,7 +108,7 @@ pub struct Core {
     pub(crate) prepared: Option<Prepared>,
     /// The outcome that this view must decide first.
     pub(crate) adopted: Option<Prepared>,
-    /// Above the last decision.
+    /// The words on each number above the last decision.
     pub(crate) slots: BTreeMap<BatchNumber, Slot>,
     /// Orders to execute, by number.
     pub(crate) orders: BTreeMap<BatchNumber, SignedOrder>,

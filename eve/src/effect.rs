@@ -7,7 +7,7 @@ use super::{
     record::Record,
 };
 
-/// To be done at once.
+/// A task that the driver carries out at once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     /// Make and execute the next batch as soon as one is due, keep its outcome durably, then call `handle_built`.

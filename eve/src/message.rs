@@ -43,7 +43,7 @@ impl Order {
 pub struct SignedOrder {
     /// The order that the primary signed.
     pub order: Order,
-    /// The primary's, on [`Order::digest`].
+    /// The primary's signature on [`Order::digest`].
     pub signature: Signature,
 }
 
@@ -98,7 +98,7 @@ impl Ballot {
 pub struct Vote {
     /// The ballot that the vote is on.
     pub ballot: Ballot,
-    /// The voter's, on a prepare or a commit.
+    /// The voter's signature on a prepare or a commit.
     pub signature: Signature,
 }
 
@@ -120,7 +120,7 @@ pub struct Prepared {
     pub view: u64,
     /// Ledger info of the prepared batch.
     pub info: LedgerInfo,
-    /// A quorum's, on the prepare.
+    /// The signatures of a quorum on the prepare.
     pub signatures: Signatures,
 }
 
@@ -155,7 +155,7 @@ pub struct ViewChange {
     pub decided: Option<Certificate>,
     /// The last outcome that it saw prepared, unless that is decided.
     pub prepared: Option<Prepared>,
-    /// On all of this.
+    /// The validator's signature on all of this.
     pub signature: Signature,
 }
 
@@ -191,9 +191,9 @@ impl ViewChange {
 pub struct NewView {
     /// The view that begins.
     pub view: u64,
-    /// Of a quorum, by ascending seat.
+    /// The words of a quorum, by ascending seat.
     pub changes: BoundedVec<ViewChange, { limits::VALIDATORS_MAX }>,
-    /// The primary's, on all of this.
+    /// The primary's signature on all of this.
     pub signature: Signature,
 }
 

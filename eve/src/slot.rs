@@ -52,7 +52,7 @@ impl Slot {
         });
     }
 
-    /// Of those that executed on that batch.
+    /// Counts the executors that executed on that batch.
     pub(crate) fn tally(&self, before: Digest) -> Tally {
         let on_it = self.verifies.values().filter(|executed| executed.before == before);
         let (best, alike) = most(on_it.clone().map(|executed| executed.token)).unzip();

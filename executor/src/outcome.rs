@@ -96,7 +96,7 @@ pub(crate) struct Batch<'a> {
 pub(crate) struct Tally {
     rules: RulesId,
     gas_limit: u64,
-    /// Of one transaction.
+    /// Most gas that one transaction may ask for.
     transaction_gas_max: u64,
     gas_used: u64,
     receipts: Vec<Receipt>,

@@ -18,7 +18,7 @@ use crate::{
 pub struct Overrides {
     /// Changed accounts of the state.
     pub accounts: BTreeMap<Address, AccountOverride>,
-    /// Of the batch that the call runs in.
+    /// Changed values of the batch that the call runs in.
     pub block: BlockOverrides,
 }
 

@@ -119,7 +119,7 @@ pub fn seal(
 /// A blob, and the header's fields about it.
 struct Part {
     blob: Blob,
-    /// Of the content.
+    /// Length of the content in bytes.
     bytes: u32,
     digest: Digest,
 }

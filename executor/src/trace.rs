@@ -86,7 +86,7 @@ impl From<CodecError> for TraceError {
 pub struct Rerun<'a>(Tracing<'a>);
 
 impl<'a> Rerun<'a> {
-    /// On the state behind the batch before it; makes the system calls.
+    /// Begins on the state behind the batch before it, and makes the system calls.
     ///
     /// # Errors
     /// If the state cannot be read.

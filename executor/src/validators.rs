@@ -47,7 +47,7 @@ pub struct ValidatorsStorage {
 }
 
 impl ValidatorsStorage {
-    /// Of the contract that the genesis names, if it names one, and without changes.
+    /// The storage of the contract that the genesis names, if it names one, without changes.
     pub fn new(contract: Option<Address>) -> ValidatorsStorage {
         ValidatorsStorage { contract, changed: BTreeMap::new() }
     }

@@ -17,7 +17,7 @@ pub enum LightError {
         /// Its length, in bytes.
         len: usize,
     },
-    /// Not of the form in docs/formats.md.
+    /// The answer has another form than docs/formats.md draws.
     #[error("the answer is malformed: {0}")]
     Malformed(#[from] serde_json::Error),
     /// A genesis that breaks a rule.

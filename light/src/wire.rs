@@ -109,11 +109,11 @@ impl<'de, T: Part> Deserialize<'de> for Encoded<T> {
 pub struct AccountProof {
     /// A quorum's signatures on a ledger that holds the header.
     pub certificate: Encoded<Certificate>,
-    /// That the ledger begins with the genesis.
+    /// Proves that the ledger begins with the genesis.
     pub genesis_proof: Encoded<AccumulatorRangeProof>,
     /// Of the batch whose state this is: the certified one, or an earlier one.
     pub header: Encoded<BatchHeader>,
-    /// That the ledger holds the header.
+    /// Proves that the ledger holds the header.
     pub header_proof: Encoded<AccumulatorRangeProof>,
     /// Address of the proved account.
     pub address: Address,
@@ -172,7 +172,7 @@ pub struct WaypointProof {
     pub ledger_info: Encoded<LedgerInfo>,
     /// Digest of the header of batch 0.
     pub genesis: Digest,
-    /// That the ledger begins with the genesis.
+    /// Proves that the ledger begins with the genesis.
     pub genesis_proof: Encoded<AccumulatorRangeProof>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Ground {
     pub(crate) domain: Digest,
     pub(crate) genesis: LedgerInfo,
     pub(crate) bounds: Bounds,
-    /// Those with a core.
+    /// Seats that run a core.
     pub(crate) honest: Vec<u16>,
     /// The one that signs whatever it likes.
     pub(crate) liar: Option<u16>,

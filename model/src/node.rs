@@ -54,7 +54,7 @@ pub(crate) struct Node {
     pub(crate) timers: BTreeMap<Timer, u64>,
     /// A batch that is made after a restart is another one.
     restarts: u8,
-    /// Of the batches that it makes.
+    /// Number of the last batch that it makes.
     last_batch: u64,
     /// The clock is the search's.
     is_searched: bool,

@@ -70,7 +70,8 @@ pub(crate) struct Step {
     pub(crate) place: Arc<Place>,
     pub(crate) said: Vec<Arc<Item>>,
     pub(crate) wrong: Option<Wrong>,
-    /// Whom of the honest it convicts, by two statements. It may know of one that was not said here: see [`Step::blames`].
+    /// The honest validators that it convicts, each by two statements. It may know of one that was not said here: see
+    /// [`Step::blames`].
     blamed: Vec<(u16, [u64; 2])>,
     /// It left something on the disk.
     pub(crate) is_kept: bool,

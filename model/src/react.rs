@@ -69,7 +69,8 @@ pub(crate) fn reactions(atlas: &Atlas, place: &Arc<Place>, said: &Said) -> Arc<V
     locked(&place.reactions).entry(key).or_insert(found).clone()
 }
 
-/// Leaves out complaints of other views, of which there are some of this one, too, and those of the last view, which nobody leaves.
+/// Leaves out complaints of other views, because this view has some of its own. Also leaves out those of the last view, which
+/// nobody leaves.
 fn is_due(atlas: &Atlas, place: &Place, input: &Input) -> bool {
     let (view, last_view) = (place.node.core.view(), atlas.ground.bounds.last_view);
     match input {

@@ -99,7 +99,7 @@ impl Said {
         said
     }
 
-    /// By what they say, then by who says it.
+    /// The items by content, then by sender.
     pub(crate) fn items(&self) -> impl Iterator<Item = &Arc<Item>> {
         self.items.values()
     }

@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) said: Arc<Said>,
     crashes: u8,
     pub(crate) wrong: Option<Wrong>,
-    /// Of all of this.
+    /// Hash of all of this.
     fingerprint: u64,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Budget {
 /// A time in which nothing of length is held for a party.
 #[derive(Clone, Copy, Default)]
 struct Bar {
-    /// From when, and for how long.
+    /// When the bar began, and how long it lasts.
     last: Option<(Instant, Duration)>,
 }
 
@@ -243,7 +243,7 @@ mod tests {
         assert!(budget.share(host(2), false).barred(Instant::now()) > Duration::ZERO, "of one party");
     }
 
-    /// Goal: configured peers use all that there is, each no more than leaves room for another, and strangers always leave them some.
+    /// Goal: configured peers may use the whole budget, and each leaves room for another. Strangers always leave them some.
     #[test]
     fn configured_peers_have_what_strangers_leave() {
         let budget = Budget::new(96 * MIB, 512 * MIB, true);

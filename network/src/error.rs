@@ -11,13 +11,13 @@ pub enum NetworkError {
     /// There is no connection to the peer.
     #[error("no connection to peer {peer}; ask another one, or this one when it is connected again")]
     UnknownPeer {
-        /// Whom it was asked of.
+        /// The peer that was asked.
         peer: PeerId,
     },
     /// The answer did not come in time.
     #[error("peer {peer} did not answer within {deadline:?}")]
     Deadline {
-        /// Whom it was asked of.
+        /// The peer that was asked.
         peer: PeerId,
         /// The deadline that the asker set.
         deadline: Duration,
@@ -37,7 +37,7 @@ pub enum NetworkError {
     Refused {
         /// The peer that refused.
         peer: PeerId,
-        /// Of which kind, and in which words.
+        /// The kind of the refusal, and its text.
         refusal: Refusal,
     },
     /// The connection ended while the request was in flight.

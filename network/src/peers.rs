@@ -94,7 +94,7 @@ pub(crate) struct Peers<L> {
     local: PeerId,
     peers_max: usize,
     reserved: BTreeSet<PeerId>,
-    /// Whom this node dials by its own choice, and how many places are kept for them.
+    /// The peers that this node dials by its own choice, and how many places are kept for them.
     chosen: BTreeSet<PeerId>,
     chosen_max: usize,
     /// How long after a connection was made a second one can still be a simultaneous attempt.

@@ -67,7 +67,7 @@ impl fmt::Display for SharedKey {
 pub(crate) struct SharedKeys {
     local: PeerId,
     keys: BTreeMap<PeerId, Watched>,
-    /// Of configured peers: when they ended this node's connection for another one.
+    /// When each configured peer ended this node's connection for another one.
     oustings: BTreeMap<PeerId, VecDeque<Instant>>,
 }
 

@@ -45,7 +45,7 @@ impl Protocol {
     pub const CONSENSUS: Protocol = Protocol(2);
     /// Transactions on their way to the proposer.
     pub const TRANSACTIONS: Protocol = Protocol(3);
-    /// Whom a peer knows. The network answers it by itself.
+    /// Asks a peer for other peers. The network answers it by itself.
     pub const PEERS: Protocol = Protocol(4);
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Protocol {
 /// Limits that the asker sets for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestLimits {
-    /// From the call to the last byte of the answer.
+    /// Time from the call to the last byte of the answer.
     pub deadline: Duration,
     /// Bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer learns it: it keeps so much room for the answer and
     /// makes others wait meanwhile, so a tight limit serves the asker. More is refused before anything of it is read.

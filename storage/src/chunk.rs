@@ -177,7 +177,7 @@ pub struct VerifiedChunk {
     last: Path,
     content: Vec<u8>,
     paths: Vec<Path>,
-    /// Of these rows alone: hashes, and hardly any nodes.
+    /// The tree of these rows alone: hashes, and hardly any nodes.
     tree: Tree,
     /// Where each row begins in the content, and where the last one ends.
     bounds: Vec<u32>,

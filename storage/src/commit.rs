@@ -78,7 +78,7 @@ impl Store {
         self.speculation(lineage, tree, delta)
     }
 
-    /// On the first state of a lineage.
+    /// Speculates on the first state of a lineage.
     fn speculation(&self, lineage: Vec<u64>, tree: Tree, delta: &Delta) -> Result<Speculation, StorageError> {
         let next = Next { updates: None, ..Next::of(tree, &[delta])? };
         Ok(Speculation { base: lineage[0], version: self.new_version(), lineage, next })

@@ -94,12 +94,12 @@ pub struct Lineage {
     pub epoch_ends: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
     /// The headers up to the snapshot's own, as far as BLOCKHASH looks back.
     pub headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
-    /// That they stand where they say in the certified ledger.
+    /// Proves that the headers stand where they say in the certified ledger.
     pub headers_proof: AccumulatorRangeProof,
 }
 
 impl Lineage {
-    /// That of a snapshot of the store.
+    /// The lineage of a snapshot of the store.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.

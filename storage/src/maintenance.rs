@@ -45,7 +45,7 @@ pub struct ColumnStats {
     pub name: &'static str,
     /// An estimate: overwritten or deleted rows may still count.
     pub keys: u64,
-    /// In files and in memory.
+    /// Bytes in files and in memory.
     pub bytes: u64,
 }
 

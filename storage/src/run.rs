@@ -43,7 +43,7 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Commits groups that follow each other, of which none is empty.
+    /// Commits consecutive groups, none of them empty.
     fn commit_groups(&self, groups: &[&[CommitBatch<'_>]]) -> Result<(), StorageError> {
         let [first, following @ ..] = groups else { return Ok(()) };
         let mut current = self.store.current()?;

@@ -79,7 +79,7 @@ pub(crate) struct RestoreRecord {
     pub(crate) unchecked: Spans,
     /// Rows of this target.
     pub(crate) rows: u64,
-    /// Of these, from an older target.
+    /// The part of these that came from an older target.
     pub(crate) kept: Retargeted,
 }
 

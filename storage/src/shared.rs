@@ -71,10 +71,10 @@ pub(crate) struct Shared {
     pub(crate) restore_generation: AtomicU64,
     /// Set once, by who knows the configuration.
     pub(crate) waypoint: OnceLock<Waypoint>,
-    /// The chain's rules, and what is told of them.
+    /// The chain's rules, and peers' words about them.
     pub(crate) rulebook: Rulebook,
     pub(crate) history: History,
-    /// Of recent states, for proofs of their rows.
+    /// Trees of recent states, for proofs of their rows.
     pub(crate) trees: Mutex<RecentTrees>,
 }
 
@@ -92,14 +92,14 @@ pub(crate) struct Current {
     pub(crate) headers_floor: Arc<AtomicU64>,
 }
 
-/// Under which rules the chain goes on, and what is told of them: see [`crate::rules`].
+/// The rules under which the chain goes on, and peers' words about them: see [`crate::rules`].
 #[derive(Debug, Default)]
 pub(crate) struct Rulebook {
     /// Given before there is a genesis.
     pub(crate) schedule: RwLock<Schedule>,
     /// None until it is asked for: the genesis is read for it.
     pub(crate) chain: RwLock<Option<Arc<ChainConfig>>>,
-    /// By the rules from each fork on.
+    /// Forks heard of, by the id of the rules from each on.
     pub(crate) heard: Mutex<BTreeMap<RulesId, ScheduledFork>>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct History {
     pub(crate) behind: AtomicU64,
     /// The head when the store was opened. The store seals the log up to there at once.
     pub(crate) start: BatchNumber,
-    /// Up to the head's. Their trees are not kept.
+    /// Held states up to the head's. Their trees are not kept.
     pub(crate) held: Mutex<Held<Arc<Current>>>,
     pub(crate) facts: Arc<Facts>,
     /// Ends before what it works on.

@@ -127,7 +127,7 @@ pub enum Fault {
     /// Late, lost, refused: the peer rests a while.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Not of the format.
+    /// The bytes do not have the format.
     #[error(transparent)]
     Codec(#[from] CodecError),
     /// Against the rules or the proofs.

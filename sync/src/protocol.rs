@@ -272,9 +272,9 @@ fn chunk_bytes_max(bytes_max: u32) -> usize {
 /// Consecutive batches under one certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Range {
-    /// Of the last batch, or of a later one.
+    /// Certificate of the last batch, or of a later one.
     pub certificate: Certificate,
-    /// That the headers stand where they say in the ledger that the certificate signs.
+    /// Proves that the headers stand where they say in the ledger that the certificate signs.
     pub proof: AccumulatorRangeProof,
     /// The batches, in order, from the first one asked for.
     pub batches: BoundedVec<RangeBatch, { RANGE_BATCHES_MAX as usize }>,
@@ -370,7 +370,7 @@ pub struct Headers {
 /// The target of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// Of the snapshot's batch.
+    /// Certificate of the snapshot's batch.
     pub certificate: Certificate,
     /// The batch, with the state root that all chunks prove against.
     pub header: BatchHeader,
@@ -431,7 +431,7 @@ pub struct Announcement {
 /// The bytes that announce a decided batch.
 ///
 /// # Errors
-/// None for batches within [`limits`].
+/// Never fails for batches within [`limits`].
 pub fn announcement(
     header: BatchHeader,
     certificate: Certificate,

@@ -14,7 +14,7 @@ const READ_ENDS: usize = 64;
 /// validators may be unguarded, and must not sign later batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trust {
-    /// Of all epochs from 0 on.
+    /// Terms of all epochs from 0 on.
     terms: BTreeMap<Epoch, Term>,
 }
 

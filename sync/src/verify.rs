@@ -139,7 +139,7 @@ impl VerifiedRange {
         &self.certificate
     }
 
-    /// In order, at least one.
+    /// The batches in order, at least one.
     pub fn batches(&self) -> &[RangeBatch] {
         &self.batches
     }

@@ -30,8 +30,8 @@ pub struct LedgerInfo {
 }
 
 impl LedgerInfo {
-    /// Of the ledger that ends with a batch. `accumulator_root` is over all headers up to this one; `next_validators` are those of the next
-    /// epoch, if the batch ends its own.
+    /// Makes the ledger info of the ledger that ends with a batch. `accumulator_root` is over all headers up to this one; `next_validators`
+    /// are those of the next epoch, if the batch ends its own.
     pub fn of(
         header: &BatchHeader,
         accumulator_root: Digest,

@@ -79,7 +79,7 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// With room for the digests of so many messages.
+    /// Reserves room for the digests of so many messages.
     pub(crate) fn with_capacity(messages: usize) -> Digests {
         Digests { digests: Vec::with_capacity(messages), waiting: None }
     }

@@ -26,10 +26,10 @@ pub type Forks = BoundedVec<ScheduledFork, { limits::FORKS_MAX }>;
 pub struct RulesId(pub [u8; 8]);
 
 impl RulesId {
-    /// Those of the genesis.
+    /// The id of the genesis' own rules.
     pub const GENESIS: RulesId = RulesId([0; 8]);
 
-    /// Those after one more fork.
+    /// The id of the rules after one more fork.
     pub fn after(self, fork: &ScheduledFork) -> RulesId {
         let bytes = bcs::to_bytes(&(self, fork)).expect("a fork is within the limits of BCS");
         let digest = Digest::tagged("slipstream/fork/1", &bytes);
@@ -69,11 +69,11 @@ impl<'de> Deserialize<'de> for RulesId {
     }
 }
 
-/// From where on a fork holds.
+/// The point from which a fork holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
-    /// From this batch on.
+    /// The fork holds from this batch on.
     Batch(BatchNumber),
     /// From the first batch on whose timestamp is this or later, in milliseconds since 1970.
     TimeMs(u64),
@@ -104,7 +104,7 @@ impl fmt::Display for Activation {
 pub struct ScheduledFork {
     /// The operators' name for the fork: 1 to 32 of `a-z`, `0-9` and `-`.
     pub name: String,
-    /// From where on it holds, if those before it do.
+    /// The point from which the fork holds, if those before it do.
     pub at: Activation,
     /// New EVM rules, if they change.
     #[serde(default)]
@@ -162,7 +162,7 @@ pub struct ScheduleError {
 /// The forks after a chain's genesis, in order. Each is active only once those before it are. Clones share it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schedule {
-    /// With the rules' id from there on.
+    /// The forks in order, each with the id of the rules from there on.
     forks: Arc<[(ScheduledFork, RulesId)]>,
 }
 
@@ -172,7 +172,7 @@ impl Schedule {
         Schedule { forks: RulesIds::from(RulesId::GENESIS, forks).collect() }
     }
 
-    /// In order, each with the id of the rules from there on.
+    /// The forks in order, each with the id of the rules from there on.
     pub fn forks(&self) -> &[(ScheduledFork, RulesId)] {
         &self.forks
     }

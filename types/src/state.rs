@@ -209,7 +209,7 @@ pub struct AccountValue {
 pub enum StateValue {
     /// Value of a [`StateKey::Account`].
     Account(AccountValue),
-    /// Of a [`StateKey::Slot`]; never zero.
+    /// Value of a [`StateKey::Slot`]; never zero.
     Slot(#[serde(with = "raw")] U256),
 }
 

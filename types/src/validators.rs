@@ -52,7 +52,7 @@ pub struct ValidatorSet {
 /// Why validators are no set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
-    /// None at all: every certificate would do.
+    /// The set is empty: every certificate would do.
     #[error("there must be at least one validator")]
     Empty,
     /// One key would count twice.

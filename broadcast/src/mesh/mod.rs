@@ -125,7 +125,7 @@ pub struct Source {
     pub id: PayloadId,
     /// The part of the batch that it is.
     pub part: Part,
-    /// With all of it.
+    /// The codec, which has the whole payload.
     pub codec: Box<dyn Codec>,
 }
 

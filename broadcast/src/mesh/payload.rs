@@ -96,7 +96,7 @@ pub(super) struct Payload {
     began_at: Instant,
     /// How long nothing may come before somebody is asked.
     patience: Duration,
-    /// From the batch's certificate to its last byte.
+    /// Time from the batch's certificate to its last byte.
     pub(super) took: Option<Duration>,
     pub(super) moved: Moved,
     /// When it was whole.

@@ -37,7 +37,7 @@ pub(super) fn peer(node: usize) -> PeerId {
 /// A chain of certified batches with bodies of noise.
 pub(super) struct Chain {
     pub(super) set: Arc<ValidatorSet>,
-    /// After each batch, the genesis first.
+    /// The head after each batch, the genesis first.
     pub(super) heads: Vec<Head>,
     pub(super) batches: Vec<(BatchHeader, Certificate, Blob)>,
     rng: StdRng,

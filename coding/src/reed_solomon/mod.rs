@@ -74,7 +74,7 @@ fn shape(bytes: usize, data: u16, parity: u16) -> Result<Shape, EncodeError> {
 }
 
 impl ReedSolomon {
-    /// At the source: cuts the payload and commits to its shards.
+    /// Makes the codec of a source: cuts the payload and commits to its shards.
     pub(crate) fn encode(
         payload: Arc<[u8]>,
         data: u16,

@@ -34,7 +34,7 @@ impl Chunk {
         Ok(coefficients)
     }
 
-    /// Reads a chunk's scalars from its bytes, of which [`Chunk::coefficients`] has compared the length.
+    /// Reads a chunk's scalars from its bytes; [`Chunk::coefficients`] has compared their length.
     pub(super) fn scalars(shape: &Shape, bytes: &[u8]) -> Result<Vec<Plain>, Malformed> {
         residues(&bytes[32 * shape.pieces..], shape.pieces)
     }

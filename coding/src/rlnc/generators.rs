@@ -26,7 +26,7 @@ pub(super) fn table(count: usize) -> Option<&'static VartimeRistrettoPrecomputat
     (count <= TABLE_GENERATORS).then(|| &*TABLE)
 }
 
-/// At least the first `count` generators. Makes those that are missing, without keeping others from those that are there.
+/// At least the first `count` generators. Makes the missing ones, while others may use those that are there.
 pub(super) fn first(count: usize) -> Arc<[RistrettoPoint]> {
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let known = made().clone().unwrap_or_default();

@@ -109,7 +109,7 @@ struct Inner {
     compacted: Option<Instant>,
     /// The last rewrite lacked room for all, so rewriting again soon would free none.
     is_tight: bool,
-    /// From before the start, and in no pool yet.
+    /// Entries from before the start that are in no pool yet.
     kept: Vec<Vec<u8>>,
     /// The pool has seen the kept transactions at least once.
     is_settled: bool,

@@ -90,7 +90,7 @@ pub(super) struct AccountQueue<T> {
     ready_end: u64,
     ready_cost: U256,
     ready_bytes: usize,
-    /// Of the transactions of this node's users.
+    /// Bytes of the transactions of this node's users.
     local_bytes: usize,
     /// Where the next offer of its transactions to others begins, in each circle.
     offer_from: [u64; 2],

@@ -19,7 +19,7 @@ pub struct ContentLimit {
 pub struct PoolContent {
     /// Those that can execute now.
     pub pending: Vec<(Address, Vec<Transaction>)>,
-    /// Those that wait for a lower nonce or for funds.
+    /// Transactions that wait for a lower nonce or for funds.
     pub queued: Vec<(Address, Vec<Transaction>)>,
 }
 

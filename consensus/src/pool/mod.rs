@@ -63,7 +63,7 @@ pub struct Pool {
 
 struct Shared {
     chain: ChainConfig,
-    /// Of the batch after the head, by the head's time. All that is here was judged by them.
+    /// The rules of the batch after the head, by the head's time. All that is here was judged by them.
     rules: RwLock<Rules>,
     store: Store,
     senders: Arc<Senders>,
@@ -379,7 +379,7 @@ impl Pool {
     /// Copies the pool's transactions, of one sender or of all.
     ///
     /// # Errors
-    /// If that is more than the limit, of which nothing is copied then.
+    /// If it exceeds the limit; nothing is copied then.
     pub fn content(&self, of: Option<&Address>, limit: ContentLimit) -> Result<PoolContent, TooMuchContent> {
         self.shared.state.lock().index.content(of, limit)
     }
@@ -422,7 +422,7 @@ impl Pool {
     }
 }
 
-/// Whom it would delegate at which nonce, each once.
+/// The accounts that it would delegate, each once with its nonce.
 fn authorities(transaction: &Transaction, chain: &ChainConfig) -> Vec<(Address, u64)> {
     let mut authorities: Vec<(Address, u64)> = transaction.authorities(chain.chain_id).collect();
     authorities.sort_unstable();

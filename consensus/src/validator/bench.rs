@@ -22,7 +22,7 @@ pub(super) struct Bench<R> {
 }
 
 impl<R: Send + 'static> Bench<R> {
-    /// Of threads, or of a simulated machine.
+    /// A bench of threads, or of a simulated machine.
     pub(super) fn new(machine: Option<Arc<dyn Machine>>) -> Bench<R> {
         Bench { queue: VecDeque::new(), running: None, machine }
     }

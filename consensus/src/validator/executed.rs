@@ -55,7 +55,7 @@ pub(super) struct Executed {
     pub(super) layer: Arc<Layer>,
     /// The state behind it.
     pub(super) state: SpeculatedState,
-    /// Until its commit begins.
+    /// The speculation, until its commit begins.
     pub(super) speculation: Mutex<Option<Speculation>>,
     /// Of an own batch: candidates found not executable on the way.
     pub(super) rejected: Vec<B256>,

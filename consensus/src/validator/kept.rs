@@ -113,7 +113,7 @@ fn name(parts: &Parts) -> String {
     format!("{PREFIX}{:020}/{view:020}/{}", parts.number().get(), parts.token)
 }
 
-/// Behind all names of that number.
+/// The bound behind all names of that number.
 fn last_of(number: BatchNumber) -> String {
     format!("{PREFIX}{:020}/~", number.get())
 }

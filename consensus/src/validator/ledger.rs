@@ -168,7 +168,7 @@ impl Ledger {
     }
 }
 
-/// Of a body's transactions, in order.
+/// Hashes of a body's transactions, in order.
 pub(super) fn hashes(body: &Body) -> Vec<B256> {
     body.transactions.iter().map(|raw| keccak256(&raw[..])).collect()
 }

@@ -150,7 +150,7 @@ pub(super) struct Heard {
 }
 
 impl Shown {
-    /// Of a validator that knows nothing yet.
+    /// The state of a validator that knows nothing yet.
     pub(super) fn new(index: u16, set: &ValidatorSet) -> Shown {
         let members = (0..).zip(set.validators.iter()).filter(|(member, _)| *member != index);
         let peer = |(index, it): (u16, &Validator)| PeerStanding {

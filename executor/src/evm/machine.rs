@@ -92,7 +92,7 @@ pub(crate) struct Finished {
 pub(crate) enum RunError {
     /// The transaction's fault.
     Rejected(Rejection),
-    /// Not the transaction's fault.
+    /// The transaction is not at fault.
     Failed(ExecuteError),
 }
 
@@ -120,7 +120,7 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// The same for several calls, each of which has to be [prepared](Machine::prepare_call).
+    /// The same for several calls; each must be [prepared](Machine::prepare_call).
     pub(crate) fn for_calls(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,

@@ -53,7 +53,7 @@ pub(crate) struct Observed {
     pub(super) preimages: Vec<Preimage>,
     /// When a call is to end early; transactions never are.
     pub(super) pace: Pace,
-    /// Whom jumps are told.
+    /// The watcher that is told of jumps.
     pub(super) watch: Option<Arc<JumpWatch>>,
 }
 

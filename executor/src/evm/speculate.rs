@@ -186,7 +186,7 @@ impl<'a> Machine<'a> {
 
 /// How an account may differ from what a transaction saw without making a difference.
 struct Rule {
-    /// Not at all.
+    /// Whether the account must be exactly the same.
     is_exact: bool,
     balance_is_exact: bool,
     nonce_is_exact: bool,
@@ -248,7 +248,7 @@ struct Shift {
     address: Address,
     /// Added to the balance, modulo 2^256.
     added: U256,
-    /// In place of a nonce that the transaction leaves alone.
+    /// The nonce to set if the transaction leaves the nonce alone.
     nonce: Option<u64>,
 }
 

@@ -68,7 +68,7 @@ struct AccountWrite {
 #[derive(Default)]
 struct AccountEntry {
     before: Option<Option<AccountValue>>,
-    /// In the order of the batch.
+    /// Writes in the order of the batch.
     writes: Vec<AccountWrite>,
     /// The balance that further transactions added, modulo 2^256.
     added: U256,
@@ -77,7 +77,7 @@ struct AccountEntry {
 #[derive(Default)]
 struct SlotEntry {
     before: Option<U256>,
-    /// In the order of the batch.
+    /// Writes in the order of the batch.
     writes: Vec<(u32, U256)>,
 }
 

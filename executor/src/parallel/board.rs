@@ -109,7 +109,7 @@ impl Board {
         self.release(index);
     }
 
-    /// Those that waited for a transaction need not wait for it any more.
+    /// Transactions that waited for this one wait no longer.
     pub(super) fn release(&self, index: usize) {
         for &successor in &self.planned[index].successors {
             let successor = successor as usize;

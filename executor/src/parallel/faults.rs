@@ -20,7 +20,7 @@ pub enum Bug {
 #[derive(Debug)]
 pub struct Faults {
     bug: Bug,
-    /// Of 2^32.
+    /// Share of transactions that go wrong, out of 2^32.
     rate: u64,
     seed: u64,
     /// Whether the transaction alone decides if it goes wrong; else chance does, each time.

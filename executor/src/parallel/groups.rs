@@ -38,7 +38,7 @@ const WRITES: usize = 2;
 /// The components of a batch. Threads deal them out among themselves: each goes through the batch in order, and a component belongs to
 /// whoever comes to its first transaction first. So a thread that is late, or slow, gets less to do.
 pub(super) struct Groups {
-    /// Of each transaction the first one of its component.
+    /// For each transaction, the first one of its component.
     roots: Vec<usize>,
     threads: usize,
     /// Estimated cost of all transactions, and of the dearest share if they are dealt out well.
@@ -118,7 +118,7 @@ impl Groups {
     }
 }
 
-/// Of each transaction the first one of its component.
+/// For each transaction, the first one of its component.
 fn roots(plan: &Plan, transactions: &[Transaction]) -> Vec<usize> {
     fn root(parents: &mut [usize], mut index: usize) -> usize {
         while parents[index] != index {
@@ -143,7 +143,7 @@ fn roots(plan: &Plan, transactions: &[Transaction]) -> Vec<usize> {
 /// Tells which thread has which component.
 struct Owners<'a> {
     roots: &'a [usize],
-    /// By the first transaction of a component; [`NOBODY`] at first.
+    /// Threads by the first transaction of a component; [`NOBODY`] at first.
     threads: Vec<AtomicUsize>,
 }
 
@@ -168,7 +168,7 @@ impl<'a> Owners<'a> {
 struct Trace {
     entries: Vec<(u32, Entry)>,
     reads: WorkingSet,
-    /// With the first transaction that wrote it.
+    /// Written keys, each with the first transaction that wrote it.
     writes: HashMap<StateKey, u32>,
     /// The same of balances, but for those of senders, which are among what was spent.
     balances: AddressMap<u32>,

@@ -31,7 +31,7 @@ pub(super) struct Plan {
 
 /// A transaction's place in the graph.
 pub(super) struct Planned {
-    /// Those that wait for it.
+    /// Transactions that wait for it.
     pub(super) successors: Vec<u32>,
     /// How many it waits for.
     pub(super) predecessors: u32,

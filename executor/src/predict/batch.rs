@@ -29,7 +29,7 @@ const GAS_PER_STEP: u64 = 16;
 pub struct Foretold {
     /// The keys that it reads.
     pub hints: Hints,
-    /// By transaction.
+    /// The named keys of each transaction.
     named: Vec<Named>,
 }
 

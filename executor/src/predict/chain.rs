@@ -49,7 +49,7 @@ pub(super) enum ChainExit {
     SelfDestruct(Operand),
     /// The call fails.
     Invalid,
-    /// On to a block.
+    /// Control goes on to a block.
     Goto(u32),
     /// A jump to where only the run will tell.
     Jump {

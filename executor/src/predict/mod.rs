@@ -84,7 +84,7 @@ pub enum Predicted {
 /// A jump that execution made, as positions in the code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JumpEdge {
-    /// Of the JUMP or JUMPI.
+    /// Position of the JUMP or JUMPI in the code.
     pub from: u32,
     /// Position of the JUMPDEST in the code.
     pub to: u32,

@@ -30,7 +30,7 @@ use super::{
 /// Bytes of code that are analysed: the limit of EIP-170 and what chains of our own allow above it.
 pub const CODE_BYTES_MAX: usize = 65_535;
 
-/// On to another block.
+/// Control goes on to another block.
 pub(super) const GOTO: u8 = 0xb0;
 /// The call fails.
 pub(super) const INVALID: u8 = 0xfe;
@@ -46,7 +46,7 @@ pub struct Program {
     /// Constants of up to 64 bits, numbered before the others.
     small: Box<[u64]>,
     large: Box<[U256]>,
-    /// Positions of the jumps of which no target is known, ascending.
+    /// Positions of the jumps without a known target, ascending.
     unresolved: Box<[u32]>,
     delegate: Option<Address>,
 }
@@ -120,7 +120,7 @@ impl Program {
             + size_of_val(&*self.unresolved)
     }
 
-    /// Positions of the jumps of which no target is known, ascending.
+    /// Positions of the jumps without a known target, ascending.
     pub(super) fn unresolved(&self) -> &[u32] {
         &self.unresolved
     }

@@ -48,7 +48,7 @@ pub(super) struct Call {
     pub(super) caller: Address,
     pub(super) value: Value,
     pub(super) input: Buffer,
-    /// Of the code.
+    /// Keccak-256 of the code.
     pub(super) hash: Digest,
     /// The code, if it is at hand.
     pub(super) code: Option<Bytes>,
@@ -327,7 +327,7 @@ impl<'a> Run<'a> {
 /// Where control goes.
 enum To {
     Block(u16),
-    /// From a jump's position to where a value says.
+    /// A jump at this position to where a value says.
     Position(u16, Value),
 }
 

@@ -13,7 +13,7 @@ use super::program::{Program, Table};
 /// Says how code is analysed. To be raised whenever [`build`](super::build) makes another program of some code, which a test notices: programs of
 /// other versions are removed at the start.
 const VERSION: u32 = 2;
-/// Before and behind all names of records.
+/// Bounds before and behind all names of records.
 const FIRST: &str = "predict/";
 const LAST: &str = "predict0";
 

@@ -30,7 +30,7 @@ const FREE_MEMORY: u64 = 0x60;
 pub(super) enum Operand {
     /// Known now; a number in [`Constants`].
     Const(u32),
-    /// On the stack before the chain, 0 at the top.
+    /// A word on the stack before the chain, 0 at the top.
     Entry(u16),
     /// The result of an earlier operation of the chain.
     Op(u32),
@@ -73,7 +73,7 @@ pub(super) enum Exit {
     SelfDestruct(Operand),
     /// The instruction is unknown, or the stack does not fit.
     Invalid,
-    /// On to what stands behind the block.
+    /// Control goes on behind the block.
     Next,
     /// A jump.
     Jump(Operand),

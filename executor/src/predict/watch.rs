@@ -1,4 +1,4 @@
-//! [`JumpWatch`]: the jumps of which analysis found no target, and where execution was seen to go from them.
+//! [`JumpWatch`]: the jumps that analysis cannot resolve, and where execution was seen to go from them.
 
 use alloy_primitives::{
     B256,
@@ -15,7 +15,7 @@ const SEEN_MAX: usize = 4_096;
 /// See the module. Executions of a node share one until the programs change.
 #[derive(Debug, Default)]
 pub struct JumpWatch {
-    /// By the code's hash, the positions of the jumps, ascending.
+    /// Positions of the jumps by the code's hash, ascending.
     sites: B256Map<Box<[u32]>>,
     seen: Mutex<HashSet<(B256, JumpEdge)>>,
 }

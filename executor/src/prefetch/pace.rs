@@ -43,7 +43,7 @@ pub(crate) struct Reads {
 }
 
 impl Pace {
-    /// For a machine with so many cores. Until anything is known, reading ahead pays.
+    /// Makes the pace of a machine with so many cores. Until anything is known, reading ahead pays.
     pub(crate) fn new(cores: usize) -> Pace {
         Pace { has_cores: cores >= CORES_TO_SPARE, state: Mutex::default() }
     }

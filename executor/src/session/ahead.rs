@@ -65,7 +65,7 @@ impl<'a> OrderedBatch<'a> {
 pub enum Trust {
     /// Use the keys and conflicts that they name; wrong ones cost time only.
     Keys,
-    /// Also the values that they ship, if the configuration says so. To be [confirmed](Ahead::confirm).
+    /// Also the values that they ship, if the configuration says so. These must be [confirmed](Ahead::confirm).
     Values,
 }
 

@@ -112,7 +112,7 @@ impl SessionError {
 pub enum Way {
     /// As configured, and as its conflicts let expect to be fastest.
     Fitting,
-    /// On one, transaction by transaction: after validators came to different outcomes.
+    /// On one thread, transaction by transaction: after validators came to different outcomes.
     Sequential,
 }
 
@@ -128,7 +128,7 @@ pub struct Executed {
 }
 
 impl Session {
-    /// For one chain's batches, with nothing learned yet.
+    /// Makes the session of one chain, with nothing learned yet.
     ///
     /// # Errors
     /// If the system gives no threads.

@@ -104,7 +104,7 @@ pub struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    /// On a state. It ends when `interrupt` says so.
+    /// Simulates on a state. It ends when `interrupt` says so.
     pub fn new(state: &'a dyn StateReader, rules: SimulationRules, interrupt: Interrupt) -> Simulation<'a> {
         let (gas_left, bytes_left) = (CALL_GAS_MAX, rules.output_bytes_max);
         Simulation { draft: Draft::over(state), rules, interrupt, gas_left, bytes_left }
@@ -161,10 +161,10 @@ struct Run<'a> {
     machine: Machine<'a, Transfers>,
     env: &'a BatchEnv,
     rules: SimulationRules,
-    /// Of the whole simulation.
+    /// Gas that the whole simulation has left.
     gas_left: u64,
     bytes_left: usize,
-    /// Of the batch.
+    /// Gas that the batch has used.
     gas_used: u64,
 }
 

@@ -98,7 +98,7 @@ mod tests {
 
     const CHAIN: Digest = Digest([7; 32]);
 
-    /// The longest record that there is.
+    /// A record of the greatest length.
     fn record(n: u8) -> PeerRecord {
         let address = |at: usize| SocketAddr::new([0x2a00, 0, 0, 0, 0, 0, n.into(), at as u16].into(), 7400);
         let addresses: Vec<_> = (0..RECORD_ADDRESSES_MAX).map(address).collect();

@@ -34,7 +34,7 @@ use tokio::time::Instant;
 /// A moment, by the clock that waits are measured with and by the one that records are dated with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Now {
-    /// For what passes while the node runs.
+    /// For waits while the node runs.
     pub(crate) instant: Instant,
     /// Milliseconds since 1970, for what outlasts it.
     pub(crate) ms: u64,

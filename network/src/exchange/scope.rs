@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// From where an address is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
-    /// From the machine itself: loopback.
+    /// Reachable from the machine itself: loopback.
     Machine,
-    /// From within a private network, or a provider's.
+    /// Reachable from within a private network, or a provider's.
     Private,
     /// Reachable from anywhere.
     Public,

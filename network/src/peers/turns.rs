@@ -79,7 +79,7 @@ pub(super) struct Tally<'a> {
 #[derive(Clone, Copy, Default)]
 struct Present {
     all: f64,
-    /// Of those that go round.
+    /// The worth of the places that go round.
     round: f64,
 }
 

@@ -124,7 +124,7 @@ impl Door {
         self.state.lock().named.remove(peer);
     }
 
-    /// Decides on a first packet, of which quinn says whether its address is proven.
+    /// Decides on a first packet; quinn says whether its address is proven.
     pub(super) fn knock(self: &Arc<Self>, from: SocketAddr, is_proven: bool, now: Instant) -> Welcome {
         let from = canonical(from);
         let mut state = self.state.lock();
@@ -281,7 +281,7 @@ impl State {
 }
 
 impl Place {
-    /// The time that this handshake has, of the time that there is when it is quiet.
+    /// The time for this handshake, given the time for one when it is quiet.
     pub(super) fn patience(&self, quiet: Duration) -> Duration {
         if self.is_crowded { quiet / 4 } else { quiet }
     }

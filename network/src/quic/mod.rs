@@ -105,7 +105,7 @@ pub struct Network {
     ledger: Arc<Mutex<Ledger>>,
     /// Those that are dialled.
     configured: Vec<PeerTarget>,
-    /// Those that the operator added since.
+    /// Peers that the operator added since the start.
     added: Mutex<BTreeMap<PeerId, Added>>,
     /// Holds neither the handler nor its tasks.
     driver: Weak<Driver>,

@@ -119,7 +119,7 @@ fn parse_spki(spki: &[u8]) -> Result<PeerId, Error> {
     }
 }
 
-/// Whom a dialler wants, and whom it met: rustls' error does not say.
+/// The peer that a dialler wants, and the one that it met: rustls' error does not say.
 #[derive(Debug)]
 struct Expected {
     peer: PeerId,

@@ -26,7 +26,7 @@ struct Shared {
 #[derive(Clone, Default)]
 pub(crate) struct MemoryBackend {
     shared: Arc<Shared>,
-    /// By number. Not in what is shared, which they keep alive.
+    /// Checkpoints by number. Not in what is shared, which they keep alive.
     checkpoints: Arc<Mutex<BTreeMap<u64, Arc<dyn Reader>>>>,
 }
 

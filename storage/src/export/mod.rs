@@ -49,7 +49,7 @@ struct Manifest {
     genesis: FileEntry,
     /// That the genesis is the ledger's first batch.
     genesis_proof: AccumulatorRangeProof,
-    /// By ascending path, without a gap.
+    /// Chunks by ascending path, without a gap.
     chunks: BoundedVec<ChunkEntry, FILES_MAX>,
     codes: BoundedVec<FileEntry, FILES_MAX>,
 }

@@ -97,13 +97,13 @@ type Saver = (SyncSender<Job>, JoinHandle<()>);
 /// The file of touched paths that is written now.
 struct Log {
     file: Option<File>,
-    /// After a failure a start reads all rows.
+    /// Whether a write failed; a start then reads all rows.
     failed: bool,
     /// In this file and those before it, since a tree was written.
     bytes: u64,
     /// Paths since a tree was begun.
     touched: u64,
-    /// Of the last write.
+    /// Bytes of the last write, kept to reuse the memory.
     scratch: Vec<u8>,
 }
 
@@ -374,7 +374,7 @@ fn names(dir: &FilePath) -> io::Result<Vec<String>> {
     fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Of the files of one kind, ascending.
+/// Numbers of the files of one kind, ascending.
 fn numbers(dir: &FilePath, kind: &str) -> Vec<BatchNumber> {
     let names = names(dir).unwrap_or_default();
     let mut numbers: Vec<BatchNumber> = names.iter().filter_map(|name| number_of(name, kind)).collect();

@@ -21,7 +21,7 @@ pub(super) struct Noted<'a> {
 
 /// Before the paths of a write: the head after it, or 0; and how many bytes follow.
 const NOTE_HEADER: usize = 12;
-/// Behind them, of all before.
+/// Bytes of the digest behind the notes, over all before.
 const NOTE_DIGEST: usize = 8;
 
 impl Noted<'_> {

@@ -27,7 +27,7 @@ pub(crate) type Before = Option<Vec<u8>>;
 /// Tracks where the rows before the head's are known.
 pub(crate) struct Facts {
     reader: Arc<dyn Reader>,
-    /// Up to this batch they stand in the history.
+    /// The batch up to which they stand in the history.
     sealed: AtomicU64,
     /// Those of batches up to this one may be gone.
     floor: AtomicU64,
@@ -51,7 +51,7 @@ impl Facts {
         Ok(Facts { reader, sealed: AtomicU64::new(sealed.get()), floor: AtomicU64::new(0) })
     }
 
-    /// Up to this batch the rows before stand in the history.
+    /// The batch up to which the rows before stand in the history.
     pub(crate) fn sealed(&self) -> BatchNumber {
         BatchNumber::new(self.sealed.load(Ordering::Acquire))
     }

@@ -40,7 +40,7 @@ impl LogRows {
     }
 }
 
-/// The value of some entries, of which those of a part come after those of the part before it.
+/// Encodes some entries as a value; those of a part come after those of the part before it.
 ///
 /// # Errors
 /// If they take more than 4 GiB, which no write has room for.

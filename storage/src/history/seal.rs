@@ -58,7 +58,7 @@ struct Seal {
     facts: Arc<Facts>,
     backend: Arc<dyn Backend>,
     disk: Option<Arc<DiskGuard>>,
-    /// The store's.
+    /// Whether the store refuses work after a failed write; shared with the store.
     poisoned: Arc<AtomicBool>,
     is_busy: AtomicBool,
     is_ending: AtomicBool,
@@ -244,5 +244,5 @@ impl Seal {
     }
 }
 
-/// Of the log, with its key.
+/// An entry of the log, with its key.
 type Value = (Vec<u8>, Vec<u8>);

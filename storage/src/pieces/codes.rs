@@ -47,7 +47,7 @@ impl CodePack {
     /// As it is kept elsewhere.
     ///
     /// # Errors
-    /// None for packs within their limits.
+    /// Never fails for packs within their limits.
     pub fn blob(&self) -> Result<Blob, CodecError> {
         Blob::compress(BlobKind::CodePack, &self.content)
     }

@@ -33,7 +33,7 @@ struct Fork {
     path: Path,
     bit: usize,
     sides: [Branch; 2],
-    /// Of the subtree whose leaves share the bits before `bit`.
+    /// Hash of the subtree whose leaves share the bits before `bit`.
     hash: Digest,
 }
 

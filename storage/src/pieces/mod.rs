@@ -81,7 +81,7 @@ impl Piece {
     /// As it is kept elsewhere.
     ///
     /// # Errors
-    /// None for pieces within their limits.
+    /// Never fails for pieces within their limits.
     pub fn blob(&self) -> Result<Blob, CodecError> {
         Blob::compress(BlobKind::Piece, &self.content)
     }

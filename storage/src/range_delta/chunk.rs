@@ -46,7 +46,7 @@ pub struct CheckedRangeDelta {
     /// Code that its accounts have.
     pub(super) codes: BTreeSet<Digest>,
     pub(super) proof: StateRangeProof,
-    /// Of its changes, as encoded.
+    /// Bytes of its changes, as encoded.
     pub(super) bytes: u64,
 }
 

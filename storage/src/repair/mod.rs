@@ -1,4 +1,4 @@
-//! [`Repair`]: puts a state right of which some rows are wrong, by comparing subtrees with others and fetching only what differs.
+//! [`Repair`]: repairs a state with some wrong rows, by comparing subtrees with peers' and fetching only the differences.
 //!
 //! ```text
 //!   server: snapshot + deltas after it ─▶ StateAt ─▶ Opened: a subtree some levels down, each part a preimage
@@ -55,7 +55,7 @@ pub struct Repair {
     head: Head,
     column: Column,
     rows: Arc<LocalRows>,
-    /// Of the rows on disk.
+    /// The tree of the rows on disk.
     tree: Tree,
     /// Subtrees that differ and are still to open. The next one stands last, so few wait at a time.
     differing: Vec<Wanted>,
@@ -100,8 +100,8 @@ impl fmt::Debug for Repair {
 }
 
 impl Repair {
-    /// Opens a store of which no other process has hold, and compares its rows with the root that the head's header names. Reads the
-    /// whole state: seconds to minutes.
+    /// Opens a store that no other process holds, and compares its rows with the root in the head's header. Reads the whole state:
+    /// seconds to minutes.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`]; [`StorageError::Corrupt`] if more than the state is damaged, or if the disk cannot give the rows

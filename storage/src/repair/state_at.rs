@@ -29,7 +29,7 @@ pub struct StateAt {
     tree: Tree,
     /// None if the state is that of the changes alone.
     below: Option<Arc<Snapshot>>,
-    /// Since the snapshot, sorted by path.
+    /// Changes since the snapshot, sorted by path.
     changes: Vec<(Path, DeltaEntry)>,
     store: Store,
 }

@@ -55,11 +55,11 @@ struct Progress {
     record: RestoreRecord,
     /// Paths that are neither stored nor in an open file.
     todo: Spans,
-    /// By the path at which they go on.
+    /// Open files by the path at which they go on.
     open_files: BTreeMap<Path, OpenFile>,
     /// Rows in `open_files` and in those that are being written to.
     rows_open: u64,
-    /// Of the rows that this handle stored, as their chunks proved it.
+    /// The tree of the rows that this handle stored, as their chunks proved it.
     tree: Tree,
     /// The paths whose rows the tree lacks: an earlier handle stored them.
     not_in_tree: Spans,

@@ -18,7 +18,7 @@ use crate::error::StorageError;
 
 /// Rows that were read ahead; others come from where these came from.
 pub(super) struct Fetched<'a> {
-    /// By the first path of their range. Each is used once.
+    /// Leaves by the first path of their range. Each is used once.
     leaves: Mutex<HashMap<Path, (Path, Vec<Leaf>)>>,
     rows: &'a dyn RowSource,
 }

@@ -25,14 +25,14 @@ pub(super) struct Folded(Mutex<Parts>);
 /// The parts that one batch left hidden.
 #[derive(Clone)]
 pub(super) struct Layer {
-    /// Of the tree that the batch led to.
+    /// Generation of the tree that the batch led to.
     pub(super) generation: u32,
     parts: Arc<Parts>,
-    /// In all parts.
+    /// Leaves in all parts.
     pub(super) leaves: u64,
 }
 
-/// Rows under layers, of which the last is asked first.
+/// Rows under layers; the last layer is asked first.
 pub(super) struct Over<'a> {
     pub(super) layers: &'a [Layer],
     pub(super) rows: &'a dyn RowSource,

@@ -143,7 +143,7 @@ impl<'a> Encoder<'a, '_> {
         }
     }
 
-    /// Of a node with so many leaves.
+    /// Writes the quarters of a node with so many leaves.
     fn quarters(&mut self, node: &'a Node, leaves: u32, depth: usize) {
         for quarter in 0..4 {
             let first = 4 * quarter;

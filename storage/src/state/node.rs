@@ -38,7 +38,7 @@ pub(super) enum SlotRef<'a> {
 /// Two leaves or more below one slot.
 #[derive(Clone)]
 pub(super) struct Child {
-    /// Of the subtree at the slot's depth.
+    /// Hash of the subtree at the slot's depth.
     pub(super) hash: Digest,
     pub(super) counts: Counts,
     pub(super) link: Link,
@@ -348,7 +348,7 @@ impl Node {
         self.quarters = Some(quarters);
     }
 
-    /// The subtree of `len` slots (a power of two) from `first` on, of which none is inside a hidden quarter.
+    /// The subtree of `len` slots (a power of two) from `first` on; no hidden quarter may contain any of them.
     pub(super) fn fold(&self, first: usize, len: usize) -> Subtree {
         match len {
             ..4 => self.fold_slots(first, len),
@@ -408,7 +408,7 @@ impl Node {
         })
     }
 
-    /// Of the subtree at its own depth.
+    /// Hash of the subtree at its own depth.
     pub(super) fn hash(&self) -> Digest {
         self.fold(0, ARITY).hash()
     }

@@ -13,7 +13,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Of paths that share the first `bits` bits of `path`.
+    /// The range of paths that share the first `bits` bits of `path`.
     pub(super) fn below(path: &Path, bits: usize) -> Range {
         let (mut first, mut last) = (*path, *path);
         if let Some(byte) = first.0.get_mut(bits / 8) {

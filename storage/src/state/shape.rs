@@ -33,7 +33,7 @@ impl Tree {
     }
 }
 
-/// Of a slot at `depth`, to which the first nibbles of `path` lead.
+/// The shape of a slot at `depth`, to which the first nibbles of `path` lead.
 fn shape(
     slot: SlotRef<'_>,
     path: &Path,

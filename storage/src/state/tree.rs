@@ -32,7 +32,7 @@ const FETCH_UPDATES_MAX: usize = 4_096;
 #[derive(Clone)]
 pub(crate) struct Tree {
     pub(super) root: Slot,
-    /// Of this version, or of one before it.
+    /// The rows of this version, or of one before it.
     pub(super) rows: Arc<dyn RowSource>,
     /// The parts that batches left hidden and the rows lack, oldest first.
     pub(super) layers: Vec<Layer>,

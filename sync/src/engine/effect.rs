@@ -102,7 +102,7 @@ pub enum Job {
         range: VerifiedRange,
         /// To execute or to apply it.
         mode: RangeMode,
-        /// Whom it came from.
+        /// The peer that sent it.
         from: PeerId,
     },
     /// Execute a prepared range behind the one before it.
@@ -150,7 +150,7 @@ pub enum RestoreJob {
         answer: Vec<u8>,
         /// The range of paths.
         span: Span,
-        /// Whom it came from.
+        /// The peer that sent it.
         from: PeerId,
     },
     /// Check and add code.
@@ -171,7 +171,7 @@ pub enum RestoreJob {
 pub struct Ancestry {
     /// The headers up to the snapshot.
     pub headers: Headers,
-    /// That it begins with this node's genesis.
+    /// Proves that it begins with this node's genesis.
     pub genesis_proof: AccumulatorRangeProof,
     /// The ledger's batch at the operator's waypoint, if that lies between this node's head and the snapshot.
     pub passes: Option<Waypoint>,

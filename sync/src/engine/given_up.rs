@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::plan::Candidate;
 
-/// For so long the first time.
+/// How long the first time.
 const FIRST: Duration = Duration::from_secs(60);
 /// For so long at most; for so long, too, it is remembered how often it was.
 const LONGEST: Duration = Duration::from_secs(3_600);

@@ -35,7 +35,7 @@ struct Announced {
 /// Announcements that wait for the batch before them.
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
-    /// By batch; of each peer one, those of proven peers first.
+    /// Announcements by batch; one of each peer, those of proven peers first.
     waiting: BTreeMap<BatchNumber, Vec<Announced>>,
     /// The last batch that passed its checks: a node that applies deltas hears of a batch again before it commits it.
     passed: BatchNumber,

@@ -295,7 +295,7 @@ impl Rig {
         self.open.iter().filter(|open| open.peer == peer).map(|open| &open.request).collect()
     }
 
-    /// Whom the batches from `first` on were asked of, in that order.
+    /// The peers that were asked for the batches from `first` on, in that order.
     pub(super) fn asked_for_range(&self, first: u64) -> Vec<PeerId> {
         let is_it = |request: &Request| matches!(request, Request::Range(range) if range.first == BatchNumber::new(first));
         self.open.iter().filter(|open| is_it(&open.request)).map(|open| open.peer).collect()

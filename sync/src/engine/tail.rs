@@ -335,7 +335,7 @@ impl Tail {
     }
 }
 
-/// The kinds of jobs, one of each at a time, of which none runs.
+/// The kinds of jobs that are free: at most one of each kind runs at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     pub(super) prepare: bool,

@@ -60,7 +60,7 @@ impl Reasons {
         self.0.push_back(Entry { cause, since: now, last: now, times: 1, change, what });
     }
 
-    /// For the status, newest first.
+    /// The reasons for the status, newest first.
     pub(super) fn list(&self, now: Instant) -> Vec<ScoreReason> {
         let mut entries: Vec<_> = self.0.iter().collect();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.last));

@@ -57,7 +57,7 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    /// Of an unknown peer.
+    /// The score of an unknown peer.
     pub(crate) fn new(at: Instant) -> Score {
         Score {
             at,

@@ -159,8 +159,8 @@ impl PeerBook {
         Some(draw.map_or(best, |draw| unknown[draw % unknown.len()]).clone())
     }
 
-    /// For operators. `history` is whether this node keeps it, which decides the peers that serve suitable deltas. `part` tells what a
-    /// peer that may be asked is asked for.
+    /// The peers' status for operators. `history` is whether this node keeps it, which decides the peers that serve suitable deltas.
+    /// `part` tells what a peer that may be asked is asked for.
     pub(crate) fn statuses(
         &self,
         now: Instant,

@@ -78,7 +78,7 @@ impl Candidate {
 /// The next thing to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// At the head, or nobody to ask.
+    /// The node is at the head, or no peer can be asked.
     Idle,
     /// Batches are certified, but no peer keeps what this mode needs of the next one.
     Stuck,

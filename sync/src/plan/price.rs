@@ -160,11 +160,11 @@ pub struct Seen {
 /// The combined rate of peers in bytes per second, apart for those that serve one mode and those that serve both.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Supply {
-    /// Those that serve replay and no deltas.
+    /// Rate of peers that serve replay and no deltas.
     pub replay: f64,
-    /// Those that serve deltas and no replay.
+    /// Rate of peers that serve deltas and no replay.
     pub delta: f64,
-    /// Those that serve both.
+    /// Rate of peers that serve both.
     pub either: f64,
 }
 

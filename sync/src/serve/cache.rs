@@ -29,7 +29,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Of another request than a range: the whole answer.
+    /// The whole answer to a request other than for a range.
     pub(super) fn whole(mut bytes: Vec<u8>) -> Part {
         bytes.shrink_to_fit();
         Part { bytes: bytes.into(), batches: 0 }
@@ -59,7 +59,7 @@ pub(super) enum Turn {
     Hit(Arc<Part>),
     /// Somebody makes it. The channel closes without it when that asker leaves before the work begins.
     Wait(watch::Receiver<Option<Outcome>>),
-    /// To be made by this asker.
+    /// This asker is to make the part.
     Lead(Lead),
 }
 

@@ -6,11 +6,11 @@ use slipstream_types::StateKey;
 
 /// See the module.
 pub(super) struct RangeAhead {
-    /// By batch. Once one is confirmed, its rows make room for others.
+    /// Read-aheads by batch. Once one is confirmed, its rows make room for others.
     ahead: Vec<Ahead>,
     /// The batches before this one are executed on this node's rows alone.
     confirmed: usize,
-    /// By batch, the rows that hints told wrongly.
+    /// For each batch, how many rows its hints told wrongly.
     pub(super) wrong: Vec<u64>,
 }
 

@@ -49,7 +49,7 @@ const GROUP_BYTES: usize = 1 << 20;
 pub struct Committed {
     /// Number of the head afterwards.
     pub head: BatchNumber,
-    /// Batches, of which some executed.
+    /// How many batches; some may have been executed.
     pub batches: u64,
     /// Batches that were executed.
     pub replayed: u64,

@@ -118,7 +118,7 @@ impl Worker {
         })
     }
 
-    /// With these defences in place of all.
+    /// Sets the defences, in place of all.
     #[doc(hidden)]
     pub fn with_defences(self, defences: Defences) -> Worker {
         Worker { defences, ..self }

@@ -50,7 +50,7 @@ pub(super) struct OpenedBatch {
 }
 
 impl Prepared {
-    /// Whom it came from.
+    /// The peer that sent the range.
     pub(crate) fn from(&self) -> PeerId {
         self.from
     }

@@ -63,7 +63,7 @@ pub(super) struct Origin {
     pub(super) key: B256,
     /// Offset of the field in the entry, below [`FIELDS_MAX`].
     pub(super) field: u8,
-    /// Of the entry's preimage. Equal entries have the same.
+    /// Place of the entry's preimage. Equal entries have the same.
     pub(super) place: u32,
 }
 

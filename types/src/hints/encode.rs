@@ -85,7 +85,7 @@ fn put_section(out: &mut Vec<u8>, section: u8, content: &[u8]) {
 enum Key {
     /// An address, by its number.
     Address(u32),
-    /// At most 64 bits.
+    /// A number of at most 64 bits.
     Number(u64),
     /// Any other word, in full.
     Word(B256),

@@ -34,7 +34,7 @@ struct Published {
 /// Source: Arachnid's deterministic-deployment-proxy.
 const CREATE2_DEPLOYER_PUBLISHED: Published =
     Published { transaction: include_str!("create2_deployer.transaction.hex"), constructor_bytes: 14 };
-/// Of mds1's multicall (MIT licence).
+/// Source: mds1's multicall (MIT licence).
 const MULTICALL3_PUBLISHED: Published =
     Published { transaction: include_str!("multicall3.transaction.hex"), constructor_bytes: 32 };
 

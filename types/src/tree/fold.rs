@@ -114,7 +114,7 @@ struct Partings {
     leaves: Vec<usize>,
     /// Where the leaves of each bit end.
     ends: [usize; 257],
-    /// The last bit that there is.
+    /// Index of the deepest bit.
     deepest: usize,
 }
 

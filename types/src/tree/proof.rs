@@ -27,9 +27,9 @@ pub enum SiblingNode {
 /// A range of one path proves membership or absence.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StateRangeProof {
-    /// Beside the first path, by ascending depth.
+    /// Siblings beside the first path, by ascending depth.
     pub left: BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>,
-    /// Beside the last path, by ascending depth.
+    /// Siblings beside the last path, by ascending depth.
     pub right: BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>,
 }
 
@@ -114,7 +114,7 @@ struct Fold<'a, F> {
     last: Path,
     left: &'a [Sibling],
     right: &'a [Sibling],
-    /// Of the range's leaves.
+    /// Returns subtrees of the range's leaves.
     subtree: F,
 }
 

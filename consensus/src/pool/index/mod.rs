@@ -52,7 +52,7 @@ pub(super) struct Index<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Instant,
-    /// From a user of this node.
+    /// Whether a user of this node gave it.
     pub(super) is_local: bool,
 }
 

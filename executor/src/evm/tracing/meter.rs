@@ -25,32 +25,32 @@ use crate::error::ExecuteError;
 /// Bytes that each piece of a trace takes in the end; 0 for what a tracer does not keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Weights {
-    /// Of an instruction.
+    /// Bytes for an instruction.
     pub(super) step: usize,
-    /// Of a word on the stack, at each instruction.
+    /// Bytes for a word on the stack, at each instruction.
     pub(super) stack_word: usize,
-    /// Of a byte of memory, at each instruction.
+    /// Bytes for a byte of memory, at each instruction.
     pub(super) memory_byte: usize,
-    /// Of a byte of what the last call returned, at each instruction.
+    /// Bytes for a byte that the last call returned, at each instruction.
     pub(super) returned_byte: usize,
     /// Of a slot, at each access to one: it shows all that the contract accessed before.
     pub(super) slot: usize,
-    /// Of a call.
+    /// Bytes for a call.
     pub(super) call: usize,
     /// Of each call that a call is in.
     pub(super) depth: usize,
-    /// Of a byte of input, output, created code or a log's data.
+    /// Bytes for a byte of input, output, created code or a log's data.
     pub(super) data_byte: usize,
-    /// Of a byte that an instruction writes to memory.
+    /// Bytes for a byte that an instruction writes to memory.
     pub(super) written_byte: usize,
-    /// Of a byte of the code that a call runs.
+    /// Bytes for a byte of the code that a call runs.
     pub(super) code_byte: usize,
     /// Most instructions that the trace keeps; `None` keeps all.
     pub(super) steps_max: Option<u64>,
 }
 
 impl Weights {
-    /// Of a tracer that keeps nothing.
+    /// Weights of a tracer that keeps nothing.
     pub(super) const NONE: Weights = Weights {
         step: 0,
         stack_word: 0,

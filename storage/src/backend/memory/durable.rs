@@ -21,7 +21,7 @@ pub(super) struct Durable {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Log,
-    /// With everything before it.
+    /// A synced write to the log, with everything before it.
     SyncedLog,
     /// As a file that is linked in: durable, and nothing before it.
     Beside,

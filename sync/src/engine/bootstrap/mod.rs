@@ -85,11 +85,11 @@ pub(super) struct Base {
 
 #[derive(Debug)]
 enum State {
-    /// For its ledger: the offer, and the headers that the offer proves.
+    /// Asking for its ledger: the offer, and the headers that the offer proves.
     Asking(Asking),
     /// The worker begins it.
     Beginning(Early),
-    /// For its rows and code.
+    /// Asking for its rows and code.
     Fetching(Fetching),
     /// Everything is here, and the worker makes it the node's state.
     Finishing(Fetching),
