@@ -12,11 +12,12 @@
 //! * [`ArchivedSnapshot`]: one whose manifest is of the trusted ledger; [`ArchivedSnapshot::verify`] reads all of it,
 //!   [`ArchivedSnapshot::import`] makes it the state of an empty store; a running node asks it for parts, as it asks peers.
 //!
-//! Nothing in an archive is trusted. A piece of state is named by the hash of its subtree, the list of all pieces gives the state root, and
-//! the root is certified by validators that the genesis, or a waypoint, leads to. Every object is bounded before it is read.
+//! A reader trusts nothing in an archive. The hash of its subtree names a piece of state, and the list of all pieces gives the state root.
+//! Validators certify the root, and the genesis or a waypoint leads to them. Every object is bounded before it is read.
 //!
 //! Invariants:
-//! * A manifest is written when all that it names is there: who dies in an export leaves no snapshot, but pieces that the next one uses.
+//! * A manifest is written after all objects that it names. An export that dies leaves no snapshot, only pieces that the next export
+//!   uses.
 //! * No name of a piece is ever used again: it ends with a number that the export draws which writes it. So what is deleted stays deleted,
 //!   and no delete that comes late hits a newer object.
 //! * Nothing is deleted that a snapshot names, may name, or named within [`GRACE`]: see [`Archive::prune`], which has the argument.

@@ -11,7 +11,7 @@ use crate::{
     store::{Archive, ArchiveEntry, modified_ms},
 };
 
-/// How long an object stays that no snapshot needs any more: an export, or an import, that goes by what it saw before may take half of it.
+/// How long an object stays after its last snapshot went. An export or import may rely for half of that time on what it saw.
 pub const GRACE: Duration = Duration::from_secs(48 * 3_600);
 /// A manifest is written after all that it names. How much later than it an object may seem to be written all the same: the clock of a
 /// machine with a directory can be set back.
@@ -38,7 +38,7 @@ pub struct PrunedArchive {
     pub retired: usize,
     /// Objects that were deleted.
     pub deleted: usize,
-    /// Their bytes.
+    /// Bytes of the deleted objects.
     pub deleted_bytes: u64,
     /// Objects that stay because a damaged manifest may name them.
     pub held: usize,
@@ -70,14 +70,16 @@ impl Archive {
     /// Keeps the newest `keep` snapshots whose manifests can be read. The others before them are taken out of the list at once; what only they
     /// name is deleted by a prune that comes [`GRACE`] later, so that who reads one of them can end.
     ///
-    /// An object is deleted if it was written more than [`GRACE`] ago, and neither a listed snapshot names it nor one that was taken out less
-    /// than [`GRACE`] ago. All times are the archive's. No export that ends can lose an object by that: let it begin at `b` and write its
-    /// manifest at `w`, at most half of [`GRACE`] later, and let a prune look at the time and then list the manifests, at `p`.
+    /// An object is deleted if it was written more than [`GRACE`] ago and no protecting snapshot names it. Protecting are listed
+    /// snapshots, and those unlisted less than [`GRACE`] ago. All times are the archive's. An export that ends loses no object by that.
+    /// Let it begin at `b` and write its manifest at `w`, at most half of [`GRACE`] later. Let a prune read the time and then list the
+    /// manifests, at `p`.
     /// * If `w` is before `p`, the prune sees the manifest.
-    /// * Else `b` is later than `p` less half of [`GRACE`]. What the export sent was written after `b`, and what it found unnamed less than half of
-    ///   [`GRACE`] before `b`: both too late for this prune. What a manifest named that was listed at `b` is protected by that manifest, if it
-    ///   is still listed at `p`, or was taken out since `b`; if it was written after `p`, the same holds for its own export.
-    /// * A delete that reaches the archive late hits no newer object, as no name is used twice.
+    /// * Else `b` is later than `p` less half of [`GRACE`]. The export wrote its own objects after `b`; the unnamed ones that it found are
+    ///   older than `b` by less than half of [`GRACE`]. Both are too young for this prune. Other objects were named by a manifest listed at
+    ///   `b`. That manifest protects them if it is still listed at `p`, or was unlisted since `b`. If it was written after `p`, this proof
+    ///   holds for its own export.
+    /// * A late delete hits no newer object, because names are unique.
     ///
     /// A manifest that cannot be read counts for none of those to keep, and may name whatever was written before it: with [`OnDamage::Hold`]
     /// none of that is deleted. The result tells which they are.

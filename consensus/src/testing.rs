@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a chain with funded accounts, signed transactions, validators over memory.
+//! The shared parts of this crate's tests: a chain with funded accounts, signed transactions, validators over memory.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
 /// The index of [`Account::contract`]; those below it are ordinary accounts.
 const CONTRACT: u8 = 8;
 
-/// What a transfer uses.
+/// Gas of a transfer.
 const TRANSFER_GAS: u64 = 21_000;
 
 /// A clock that begins at [`NOW_MS`], goes on with tokio's and can be set.
@@ -182,7 +182,7 @@ pub(crate) fn store(genesis: &Genesis) -> Store {
     store
 }
 
-/// What a node of this chain executes with.
+/// The session with which a node of this chain executes.
 pub(crate) fn session(executor: &ExecutorConfig, genesis: &Genesis) -> Arc<Session> {
     Arc::new(Session::new(executor, genesis.chain.clone()).unwrap())
 }
@@ -296,7 +296,7 @@ impl Node {
         Node { store, pool, validator, forwarder, decided, shutdown, running }
     }
 
-    /// Stops it as a shutdown does, and hands out what is left on disk.
+    /// Stops it as a shutdown does, and returns the store that is left on disk.
     pub(crate) async fn stop(self) -> Store {
         self.shutdown.cancel();
         self.running.await.unwrap().unwrap();

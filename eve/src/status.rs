@@ -1,4 +1,4 @@
-//! What validators tell each other of how far they are, and all repetition.
+//! Status messages tell how far a validator is; their answers are all repetition that there is.
 
 use slipstream_types::{BatchNumber, Epoch};
 
@@ -56,9 +56,9 @@ impl Core {
 
     /// A validator without a record begins once a quorum has told how far it is.
     ///
-    /// Where nothing of the epoch is decided it is new. Else it may have taken part and lost its data: it signs nothing of the batches that
-    /// may have been voted on then, and orders nothing in a view that may have been its own. What counts is what more than may fail
-    /// say, so that no liar silences it. Data that is lost before the epoch's first decision counts as a lie.
+    /// It is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It then signs only for batches
+    /// beyond those that may have been voted on, and orders only in views that cannot have been its own. Only claims of more validators
+    /// than may fail count, so no liar silences it. Losing data before the epoch's first decision counts as a lie.
     fn wake(&mut self) {
         if self.heard.len() + 1 < self.set.quorum() {
             return;
@@ -106,7 +106,7 @@ impl Core {
         }
     }
 
-    /// What was said in this view.
+    /// Repeats the words of this view that the other one lacks.
     fn repeat(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
         let lacks_some = self.orders.keys().any(|number| *number > status.ordered);

@@ -14,7 +14,7 @@ use crate::{
 pub struct BodyError {
     /// The first such envelope.
     pub index: usize,
-    /// What is wrong with it.
+    /// The rule that the transaction breaks.
     #[source]
     pub source: TransactionError,
 }

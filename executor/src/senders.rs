@@ -1,8 +1,8 @@
-//! [`Senders`]: who signed the transactions that this node met last.
+//! [`Senders`]: the signers of the transactions that this node met last.
 //!
-//! Recovering a sender takes about 30 us, more than everything else that decoding needs, and most transactions are met several times: when a
-//! wallet or a peer sends them, when the batch is executed, and when clients ask for it. A transaction's hash covers its signature, so
-//! that it names one sender for ever.
+//! Recovering a sender takes about 30 us, more than the rest of decoding together. Most transactions are met several times: when a wallet
+//! or a peer sends them, when a batch executes them, and when clients ask for them. A transaction's hash covers its signature, so it names
+//! one sender for ever.
 
 use alloy_primitives::{Address, B256, keccak256};
 use quick_cache::sync::Cache;

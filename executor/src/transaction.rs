@@ -20,9 +20,9 @@ pub struct Transaction {
     pub raw: Bytes,
     /// Its Keccak-256, the transaction's name.
     pub hash: B256,
-    /// Who signed it.
+    /// The account that signed the transaction.
     pub sender: Address,
-    /// The decoded envelope.
+    /// The decoded envelope, shared by its users.
     pub envelope: Arc<Envelope>,
 }
 
@@ -64,15 +64,15 @@ pub enum TransactionError {
     /// Longer than any transaction may be.
     #[error("the transaction has {len} bytes, at most {max} are allowed")]
     TooLong {
-        /// Its bytes.
+        /// Length of the envelope in bytes.
         len: usize,
-        /// The limit.
+        /// Most bytes of an envelope.
         max: usize,
     },
-    /// Not an EIP-2718 envelope of a known type, or not its one canonical encoding.
+    /// The bytes are no EIP-2718 envelope of a known type, or another encoding than its canonical one.
     #[error("malformed transaction: {0}")]
     Malformed(String),
-    /// EIP-4844.
+    /// The transaction carries blobs (EIP-4844).
     #[error("blob transactions (EIP-4844) are not supported on this chain: send the data as calldata")]
     BlobTransaction,
     /// A legacy transaction from before EIP-155, on a chain that does not admit them: it would be valid on every chain.
@@ -80,15 +80,15 @@ pub enum TransactionError {
         "the transaction names no chain id and could be replayed from another chain: sign it for chain {expected}"
     )]
     NoChainId {
-        /// This chain's id.
+        /// Chain id of this chain.
         expected: u64,
     },
     /// Signed for another chain.
     #[error("the transaction is signed for chain {found}, this is chain {expected}")]
     WrongChainId {
-        /// This chain's id.
+        /// Chain id of this chain.
         expected: u64,
-        /// The transaction's.
+        /// Chain id that the transaction names.
         found: u64,
     },
     /// The signature names no sender, or is the high twin of a valid one (EIP-2).
@@ -124,8 +124,8 @@ impl Transaction {
         Ok(Transaction { hash: keccak256(&raw), raw, sender, envelope: Arc::new(envelope) })
     }
 
-    /// The same with the sender that its signature names, whoever was believed to be it: for those that look at one before they pay
-    /// for the recovery.
+    /// The same with the sender recovered from its signature, replacing the assumed one. For callers that first look at the
+    /// transaction, then pay for the recovery.
     ///
     /// # Errors
     /// If the encoding is not canonical, or the signature is invalid.
@@ -172,7 +172,7 @@ impl Transaction {
         self.envelope.max_fee_per_gas()
     }
 
-    /// Wei per gas that the proposer gets at this base fee; none if it does not pay the base fee.
+    /// Wei per gas that the proposer gets at this base fee, or `None` if the transaction does not pay the base fee.
     pub fn tip_wei(&self, base_fee_wei: u64) -> Option<u128> {
         self.envelope.effective_tip_per_gas(base_fee_wei)
     }
@@ -183,7 +183,7 @@ impl Transaction {
         fee.saturating_add(self.value())
     }
 
-    /// Wei sent.
+    /// The value that it sends, in wei.
     pub fn value(&self) -> U256 {
         self.envelope.value()
     }
@@ -204,7 +204,7 @@ impl Transaction {
     }
 
     /// The accounts that it would delegate on this chain, as their signatures name them, each with the nonce that it must have for
-    /// that. Invalid ones name nobody, and those for other chains do nothing here: they are left out.
+    /// that. It leaves out invalid authorizations, and those for other chains.
     pub fn authorities(&self, chain_id: u64) -> impl Iterator<Item = (Address, u64)> + '_ {
         let list = self.envelope.authorization_list().unwrap_or_default();
         let here = list.iter().filter(move |authorization| {

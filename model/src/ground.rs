@@ -1,4 +1,4 @@
-//! [`Ground`]: what does not change while a model is searched.
+//! [`Ground`]: the constants of a model during a search.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) const SEATS: u16 = 4;
 /// Names of the liar's batches; those of the honest are 0, 1, ...
 const NAMES: [u8; 2] = [100, 101];
 
-/// Neither rotation nor protection, of whose counters [`slipstream_eve::Core::hash_conduct`] says nothing.
+/// Rotation and protection are off: [`slipstream_eve::Core::hash_conduct`] leaves out their counters.
 pub(crate) const SETTINGS: Settings =
     Settings { view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 0 };
 
@@ -25,11 +25,11 @@ pub(crate) struct Ground {
     pub(crate) domain: Digest,
     pub(crate) genesis: LedgerInfo,
     pub(crate) bounds: Bounds,
-    /// Those with a core.
+    /// Seats that run a core.
     pub(crate) honest: Vec<u16>,
     /// The one that signs whatever it likes.
     pub(crate) liar: Option<u16>,
-    /// What it may order, beside whether the batch is one of the first of its number.
+    /// The orders that the liar may give, each with whether its batch is one of the first of its number.
     pub(crate) lying_orders: Vec<(bool, SignedOrder)>,
     #[cfg(test)]
     pub(crate) fault: Option<slipstream_eve::Fault>,
@@ -94,7 +94,7 @@ impl Ground {
         &self.keys[usize::from(seat)]
     }
 
-    /// What comes of an order on what is before it; a wrong execution gets something else.
+    /// Executes an order on the outcome before it; a wrong execution gets another outcome.
     pub(crate) fn execute(&self, before: &LedgerInfo, order: &Order, is_wrong: bool) -> LedgerInfo {
         let content =
             [before.digest().as_bytes(), order.digest(&self.domain).as_bytes(), &[u8::from(is_wrong)][..]]

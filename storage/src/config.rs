@@ -103,7 +103,7 @@ impl Default for StorageConfig {
 /// How many states of the past are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateHistory {
-    /// Those behind so many batches before the head; 0 keeps the head's alone.
+    /// Keeps the states behind so many batches before the head; 0 keeps the head's alone.
     Batches(u64),
     /// All, from where it began to be kept.
     All,

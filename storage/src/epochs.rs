@@ -1,5 +1,5 @@
 //! The certificates that end epochs. Each names the next epoch's validators, so that all of them together lead from the
-//! genesis to the validators of today. They are few, and never pruned: whoever begins anew needs every one.
+//! genesis to the validators of today. They are few, and never pruned: a node that begins anew needs every one.
 
 use std::{cmp::Ordering, ops::ControlFlow, sync::atomic};
 
@@ -30,7 +30,7 @@ impl Store {
         let head = self.head()?.header;
         let before = Epoch(head.epoch.0.saturating_sub(1));
         let mut ends = self.epoch_ends(before, 2)?;
-        // The head's own epoch goes on until its last batch; what ended the one before says who has it.
+        // The head's own epoch goes on until its last batch; the end of the epoch before names its validators.
         ends.retain(|end| end.info.epoch < head.epoch || end.info.number == head.number);
         match ends.pop().and_then(|end| end.info.next_validators) {
             Some(next) => Ok(next),

@@ -1,4 +1,4 @@
-//! What a [`Store`] tells about the ledger: headers, blobs, certificates, proofs, indexes; and the named records.
+//! Reads the ledger of a [`Store`]: headers, blobs, certificates, proofs, indexes, and named records.
 
 use std::ops::ControlFlow;
 
@@ -59,7 +59,8 @@ impl Store {
         bytes.map(decode_blob).transpose()
     }
 
-    /// The lowest batch above 0 from which on all blobs of a kind are stored, up to the head; none if the head's is not.
+    /// The lowest batch above 0 from which all blobs of a kind are stored up to the head. Returns `None` if the head's blob
+    /// is missing.
     pub fn lowest(&self, kind: BlobKind) -> Result<Option<BatchNumber>, StorageError> {
         let record = self.current()?.record;
         let lowest = schema::kind_index(kind).map(|index| record.lowest[index].max(self.0.floors.get(index)));
@@ -92,8 +93,9 @@ impl Store {
         Ok(found)
     }
 
-    /// What validators sign of a batch, whether or not a certificate of exactly this batch is kept; none if its header, or the
-    /// ledger before it, is not. The validators of the next epoch come from the certificate that ends the batch's own.
+    /// The ledger info that validators sign for a batch, whether or not the store has its certificate. Returns `None` if the
+    /// batch's header or the ledger before it is missing. The validators of the next epoch come from the certificate that ends
+    /// the batch's own.
     pub fn ledger_info(&self, number: BatchNumber) -> Result<Option<LedgerInfo>, StorageError> {
         if number == BatchNumber::GENESIS {
             return Ok(Some(self.genesis()?.ledger_info()?));
@@ -139,7 +141,7 @@ impl Store {
     /// pruned, or the index is off. Only the start of the hash was compared: the caller compares the rest.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn transaction_places(&self, hash: &B256) -> Result<Vec<(BatchNumber, u32)>, StorageError> {
         let mut places = Vec::new();
         let from = transactions::prefix(hash);
@@ -185,7 +187,7 @@ impl Store {
     /// The named records from the first to the last, both included, in the order of their names' bytes.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn records(&self, first: &str, last: &str) -> Result<Vec<(String, Vec<u8>)>, StorageError> {
         let mut found = Vec::new();
         self.0.backend.scan(Column::Records, first.as_bytes(), Direction::Up, &mut |key, value| {
@@ -208,8 +210,7 @@ impl Store {
         self.write(record_write(key, value)?, true)
     }
 
-    /// Sets a named record that can be made again from the ledger: a crash may lose the last of them, so that setting many costs
-    /// no sync of the disk each.
+    /// Sets a named record that the ledger can recreate. A crash may lose the last ones, so setting many costs no sync each.
     ///
     /// # Errors
     /// Those of [`Store::put_record`].
@@ -221,7 +222,7 @@ impl Store {
     /// the last of them back, so that they are derived, or of no use any more.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn remove_records(&self, first: &str, last: &str) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
         writes.clear_range(Column::Records, first.as_bytes(), last.as_bytes());
@@ -297,7 +298,7 @@ pub(crate) fn record_write(key: &str, value: &[u8]) -> Result<WriteBatch, Storag
     Ok(writes)
 }
 
-/// A blob as it was stored. What is in it is for whoever opens it to check.
+/// Decodes a blob as it was stored. The caller that opens it checks its content.
 pub(crate) fn decode_blob(bytes: Vec<u8>) -> Result<Blob, StorageError> {
     Blob::from_bytes(bytes).map_err(|error| StorageError::corrupt(error.to_string()))
 }

@@ -1,4 +1,5 @@
-//! [`Lineage`]: what shows that a snapshot is of a ledger, to who knows that ledger's genesis or a waypoint of it and nobody to ask.
+//! [`Lineage`]: the proof that a snapshot belongs to a ledger. It serves a reader that knows the ledger's genesis or a waypoint of
+//! it, and asks nobody.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
@@ -22,19 +23,19 @@ use crate::{
 /// Epochs before the snapshot's own: their ends are a few KB each.
 const EPOCH_ENDS_MAX: usize = 65_536;
 
-/// What is trusted of a ledger: one of the two, or both.
+/// The trusted part of a ledger: a waypoint, a genesis, or both.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The snapshot's batch, or batch 0, as `number:hash`.
     pub waypoint: Option<Waypoint>,
-    /// The ledger's genesis.
+    /// The genesis that the ledger must begin with.
     pub genesis: Option<Genesis>,
 }
 
 /// Why a snapshot is not of the trusted ledger.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Mistrust {
-    /// Neither waypoint nor genesis.
+    /// The caller gave neither waypoint nor genesis.
     #[error(
         "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
     )]
@@ -42,13 +43,13 @@ pub enum Mistrust {
     /// The genesis is another one.
     #[error("{reason}")]
     Genesis {
-        /// What does not fit.
+        /// The contradiction to the trusted ledger.
         reason: String,
     },
     /// The snapshot's batch is another one than the waypoint's.
     #[error("{reason}")]
     Snapshot {
-        /// What does not fit.
+        /// The contradiction to the trusted ledger.
         reason: String,
     },
 }
@@ -89,7 +90,7 @@ impl Trust {
     }
 }
 
-/// The certificate of a snapshot's batch, who signed it, and the headers that lead to it.
+/// The certificate of a snapshot's batch, its signers, and the headers that lead to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lineage {
     /// Certifies exactly the snapshot's batch.
@@ -98,7 +99,7 @@ pub struct Lineage {
     pub epoch_ends: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
     /// The headers up to the snapshot's own, as far as BLOCKHASH looks back.
     pub headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
-    /// That they stand where they say in the certified ledger.
+    /// Proves that the headers stand where they say in the certified ledger.
     pub headers_proof: AccumulatorRangeProof,
 }
 
@@ -150,7 +151,7 @@ impl Lineage {
     /// Whether headers, genesis and certificate are of one ledger, and the validators of that ledger signed.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The first contradiction to genesis, waypoint or snapshot.
     pub fn check(&self, genesis: &Genesis, genesis_proof: &AccumulatorRangeProof) -> Result<(), String> {
         let Lineage { certificate, headers, headers_proof, .. } = self;
         let info = &certificate.info;
@@ -195,7 +196,7 @@ impl Lineage {
     /// caller has checked the lineage, and [`Store::head_behind_genesis`].
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     pub fn begin(&self, store: &Store, genesis: &Genesis) -> Result<Restore, StorageError> {
         store.initialize(genesis)?;
         self.epoch_ends.iter().try_for_each(|end| store.put_epoch_end(end))?;
@@ -227,7 +228,7 @@ impl Store {
     /// The head, if the store has begun to follow its ledger: it holds more than a genesis then, and nothing is imported into it.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn head_behind_genesis(&self) -> Result<Option<BatchNumber>, StorageError> {
         if !self.is_initialized() {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! [`ProvableState`]: a recent state with its tree, for who is asked for single rows and their proofs.
 //!
-//! The head has a tree, and no other state has. The tree of a batch shortly before the head is made of the head's: what changed since is in the
-//! deltas between, and what was there before in the rows of that state. So it costs what those batches changed, which is bounded.
+//! Only the head has a tree. The tree of a batch shortly before is derived from it. The deltas between name the changed paths, and that
+//! state's own rows give the earlier values. So the cost is bounded by what those batches changed.
 
 use std::fmt;
 
@@ -96,7 +96,7 @@ impl Store {
         let (mut keys, mut bytes) = (Vec::new(), 0);
         for number in view.head().number.next().through(head) {
             let blob = self.blob(BlobKind::Delta, number)?;
-            let blob = blob.ok_or_else(|| refused("what batches changed since is not kept"))?;
+            let blob = blob.ok_or_else(|| refused("the deltas of the batches since are not kept"))?;
             bytes += blob.content_len(BlobKind::Delta)? as u64;
             if bytes > DELTA_BYTES_MAX {
                 return Err(refused("too much changed since"));

@@ -6,8 +6,8 @@ use slipstream_types::BatchNumber;
 
 use crate::{schema::StateColumn, state::Tree};
 
-/// Batches before the head whose rows can be proved. They are among those that the store holds anyway, so that they are read at the head's
-/// speed and no other reader is kept for them.
+/// Batches before the head whose rows can be proved. The store holds these states anyway, so their rows are read at the head's speed and
+/// need no further reader.
 pub const PROVABLE_BATCHES: u64 = if cfg!(test) { 6 } else { 64 };
 /// Trees that are remembered. Clients come back for further rows of one state, and many ask for the head; each keeps those nodes in memory
 /// that batches after it changed, within what the head's tree leaves free of `storage.tree_memory_mib`.

@@ -58,7 +58,7 @@ async fn imported(archive: &Archive, store: &Store, trust: &Trust) -> Result<Arc
     std::sync::Arc::new(archive.snapshot(None, trust).await?).import(store).await
 }
 
-/// What the store has that took the ledger's snapshot.
+/// Checks the content of a store that took the ledger's snapshot.
 fn check_store(store: &Store, ledger: &Ledger, number: BatchNumber) {
     let header = ledger.store.header(number).unwrap().unwrap();
     assert_eq!(store.head().unwrap().header, header);
@@ -68,8 +68,8 @@ fn check_store(store: &Store, ledger: &Ledger, number: BatchNumber) {
     assert_eq!(made.state_root, header.state_root);
 }
 
-/// Goal: a snapshot goes through the bucket unchanged, for who trusts the genesis or its waypoint; and another one of nearly the same state
-/// sends what differs.
+/// Goal: a snapshot goes through the bucket unchanged, for a reader that trusts the genesis or its waypoint. Another snapshot of nearly the
+/// same state sends only the difference.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_export_sends_what_changed() {
     let server = Server::start().await;
@@ -176,7 +176,7 @@ async fn slow_servers_are_waited_for_and_silent_ones_are_not() {
     assert!(!text.contains(server::SECRET), "{text}");
 }
 
-/// Goal: who has no right to the bucket is told so at once, without the key that was tried.
+/// Goal: wrong credentials are refused at once, and the error hides the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_credentials_are_refused() {
     let server = Server::start().await;
@@ -193,7 +193,7 @@ async fn wrong_credentials_are_refused() {
     assert!(!text.contains("another-secret"), "{text}");
 }
 
-/// Goal: two ledgers do not share a prefix, and nobody takes one for the other.
+/// Goal: two ledgers cannot share a prefix, so readers cannot confuse them.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledgers_are_kept_apart() {
     let server = Server::start().await;

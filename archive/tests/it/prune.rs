@@ -28,7 +28,7 @@ async fn what_nobody_needs_goes_after_the_grace_time() {
     assert_eq!(pruned, PrunedArchive { kept: 1, retired: 1, ..PrunedArchive::default() });
     let gone = archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap_err();
     assert!(matches!(gone, ArchiveError::NoSnapshot { .. }), "{gone}");
-    // Who had begun with it can end.
+    // A reader that began with it can end.
     let (store, _dir) = empty();
     assert_eq!(reading.import(&store).await.unwrap(), first.summary);
 
@@ -70,8 +70,8 @@ async fn an_export_beside_prunes_loses_nothing() {
     assert_eq!(verified(&archive, Some(ledger.number())).await.unwrap(), third.summary);
 }
 
-/// Goal: what an export left unnamed is used again while it is young; an old one is left to the prune, and no later delete of it hits what was
-/// written instead.
+/// Goal: objects that an export left unnamed are used again while they are young. An old one is left to the prune, whose late delete misses
+/// the new object.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_object_that_may_be_deleted_is_named() {
     let server = Server::start().await;
@@ -164,7 +164,8 @@ async fn an_old_damaged_manifest_is_taken_out() {
     assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
 }
 
-/// Goal: a snapshot that is exported again after a prune took it out, and is taken out again, protects what it named the first time, too.
+/// Goal: a snapshot may be exported again after a prune unlisted it. If it is unlisted again, it also protects what it named the first
+/// time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_can_be_taken_out_twice() {
     let server = Server::start().await;

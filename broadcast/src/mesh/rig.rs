@@ -37,7 +37,7 @@ pub(super) fn peer(node: usize) -> PeerId {
 /// A chain of certified batches with bodies of noise.
 pub(super) struct Chain {
     pub(super) set: Arc<ValidatorSet>,
-    /// After each batch, the genesis first.
+    /// The head after each batch, the genesis first.
     pub(super) heads: Vec<Head>,
     pub(super) batches: Vec<(BatchHeader, Certificate, Blob)>,
     rng: StdRng,
@@ -87,7 +87,7 @@ impl Chain {
         self.batches.push((header, certificate, Blob::compress(BlobKind::Body, &content).unwrap()));
     }
 
-    /// What a validator publishes of a batch, with these bytes for its body.
+    /// A validator's publication of a batch, with these bytes for its body.
     pub(super) fn published(
         &self,
         number: usize,

@@ -1,12 +1,12 @@
-//! What time a batch may have.
+//! Rules for the time of a batch.
 
 use slipstream_eve::Order;
 use slipstream_types::{BatchHeader, BatchNumber};
 
 use crate::error::ProposalError;
 
-/// How far an order's time may be ahead of this validator's clock: clocks kept by NTP differ by far less, and a primary must not be
-/// able to push the chain's time into the future.
+/// How far an order's time may be ahead of this validator's clock. Clocks kept by NTP differ by far less, and a primary must not
+/// push the chain's time into the future.
 const AHEAD_MS_MAX: u64 = 10_000;
 
 /// How far it may be behind: a primary that repeats a time for ever must lose its view. Orders wait for a quorum for less than that,
@@ -28,7 +28,7 @@ pub(super) fn next(parent: &BatchHeader, now_ms: u64) -> u64 {
 /// Whether an honest primary may order that time behind `parent`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that the order's time breaks.
 pub(super) fn check(order: &Order, parent: &BatchHeader, now_ms: u64) -> Result<(), ProposalError> {
     let Order { number, timestamp_ms, .. } = *order;
     let parent_ms = parent.timestamp_ms;
@@ -59,7 +59,8 @@ mod tests {
         BatchHeader { number: BatchNumber::new(number), timestamp_ms, ..genesis(1).header().unwrap() }
     }
 
-    /// Goal: what an honest primary gives a batch others take, within the bounds of their clocks; nothing else.
+    /// Goal: validators accept every time that an honest primary gives a batch, within the bounds of their clocks, and refuse
+    /// others.
     #[test]
     fn times_follow_the_clock() {
         let judge = |parent: &BatchHeader, timestamp_ms| {

@@ -9,7 +9,7 @@ use slipstream_types::{
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tip {
     pub(super) header: BatchHeader,
-    /// The header's digest.
+    /// Digest of the header.
     pub(super) digest: Digest,
     /// Over the headers 0 to this one.
     pub(super) accumulator: Accumulator,
@@ -22,7 +22,7 @@ impl Tip {
         self.header.number
     }
 
-    /// What validators sign for this batch.
+    /// The ledger info that validators sign for this batch.
     pub(super) fn info(&self) -> LedgerInfo {
         LedgerInfo::of(&self.header, self.accumulator.root(), self.next.clone())
     }

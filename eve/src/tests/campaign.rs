@@ -1,4 +1,5 @@
-//! Many worlds: nothing honest contradicts itself, no two batches of one number are certified, and the chain goes on when faults end.
+//! Runs many worlds. Honest validators never contradict themselves, each number has one certificate, and the chain goes on when
+//! faults end.
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use slipstream_types::validators::Failures;
@@ -93,7 +94,7 @@ fn climate(seed: u64) -> Climate {
     }
 }
 
-/// What one world came to: an error says what is wrong.
+/// Plays one world to its end.
 fn play(seed: u64, climate: Climate) -> World {
     let mut world = World::new(seed, climate);
     let until = |world: &mut World, end_us: u64| {

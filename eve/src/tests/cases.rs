@@ -1,4 +1,4 @@
-//! What a hostile validator might try on one core, and what a crash might make it forget.
+//! Attacks of a hostile validator on one core, and things that a crash might make it forget.
 
 use slipstream_types::{
     Address, BatchNumber, Certificate, CommitStatement, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet,
@@ -130,7 +130,7 @@ fn only_contradictions_convict() {
     assert!(!convicts(&commits(commit(5, "a"), (dressed, signature))));
 }
 
-/// Goal: what one liar says of how far the chain is neither ends nor silences a validator that begins.
+/// Goal: one liar's claims of a long chain neither end nor silence a validator that begins.
 #[test]
 fn a_liar_does_not_silence_who_begins() {
     let mut core = core(None);

@@ -18,7 +18,7 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// What a world is like. Times are in microseconds.
+/// The conditions of a world. Times are in microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Climate {
     pub(super) validators: usize,
@@ -58,7 +58,7 @@ enum Event {
     Restart { wiped: bool },
 }
 
-/// What survives.
+/// The part of a validator that survives a crash.
 #[derive(Default)]
 struct Disk {
     record: Option<Record>,
@@ -94,11 +94,11 @@ pub(super) struct World {
     sequence: u64,
     pub(super) now_us: u64,
     pub(super) random: StdRng,
-    /// What each outcome was executed on.
+    /// The outcome that each outcome was executed on.
     parents: BTreeMap<Digest, Digest>,
-    /// What was committed first at each number.
+    /// The first commit at each number.
     decided: BTreeMap<BatchNumber, Digest>,
-    /// What honest validators signed: kind, seat, view, number.
+    /// Statements that honest validators signed: kind, seat, view, number.
     said: BTreeMap<(u8, u16, u64, BatchNumber), Digest>,
     /// The views that honest validators said to have left for.
     left: BTreeMap<u16, u64>,
@@ -334,7 +334,7 @@ impl World {
         core.handle_message(from, message);
     }
 
-    /// What comes of an order on what is before it; parallel execution may get it wrong.
+    /// Executes an order on the outcome before it; parallel execution may err.
     fn execute(&mut self, before: &LedgerInfo, order: &Order, sequential: bool) -> LedgerInfo {
         let wrong = !sequential && !self.is_calm() && self.random.random_bool(self.climate.divergence);
         // Those that are wrong are wrong alike, which is the worst.

@@ -13,11 +13,11 @@ use revm::{
     },
 };
 
-/// Who seems to emit the logs, and their topic: an ERC-20 token's `Transfer(address,address,uint256)`.
+/// The pretended emitter of the logs, and their topic: an ERC-20 token's `Transfer(address,address,uint256)`.
 const EMITTER: Address = address!("0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
 const TOPIC: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
-/// Puts its logs between those that contracts emit, in the order in which things happen. What reverts takes its logs with it, these too.
+/// Puts its logs between those of contracts, in the order of events. A revert removes these logs too.
 #[derive(Default)]
 pub(crate) struct Transfers {
     /// Of the call that is about to begin. Only once it has begun are its logs undone with it.
@@ -28,7 +28,7 @@ pub(crate) struct Transfers {
 
 struct Transfer {
     from: Address,
-    /// None of a contract whose address is not known yet.
+    /// `None` while the address of a created contract is unknown.
     to: Option<Address>,
     value: U256,
 }
@@ -62,7 +62,7 @@ impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
         }
     }
 
-    /// Of an account without code, or a precompile: nothing was run.
+    /// The called account has no code, or is a precompile: nothing ran.
     fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
         if let Some(transfer) = self.announced.take()
             && outcome.result.is_ok()

@@ -1,4 +1,4 @@
-//! What the chain admits as a transaction.
+//! The transactions that the chain admits.
 
 use crate::support::*;
 use alloy_consensus::{SignableTransaction, Transaction as _, TxEip1559, TxEip7702, TxLegacy};
@@ -182,7 +182,7 @@ fn a_known_sender_is_not_recovered_again() {
     let first = senders.decode(&raw, STRICT).unwrap();
     assert_eq!(first, Transaction::decode(&raw, STRICT).unwrap());
     assert_eq!(senders.get(&first.hash), Some(first.sender));
-    // Nobody signed for this address: who answers it recovered nothing.
+    // This address signed nothing, so an answer with it comes from the cache.
     senders.keep(&Transaction { sender: account(9), ..first });
     assert_eq!(senders.decode(&raw, STRICT).unwrap().sender, account(9));
     let elsewhere = senders.decode(&raw, Admission::protected(CHAIN_ID + 1));
@@ -194,7 +194,7 @@ fn a_known_sender_is_not_recovered_again() {
     assert_eq!(senders.decode(&sign(2, dynamic(0, account(2))), STRICT).unwrap().sender, account(2));
 }
 
-// What no state can make valid is named, and what some state can is let through.
+// Transactions that no state can make valid are named; others pass.
 #[test]
 fn names_what_can_never_execute() {
     let to = account(2);

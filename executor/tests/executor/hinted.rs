@@ -28,7 +28,7 @@ const BALANCES_CODE: &str = "33 5f52 5f602052 60405f20 8054 600101 90 55 00";
 
 static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager(Eager::Ahead));
 
-/// What a follower is given in the place of hints.
+/// The input that a follower gets in the place of hints.
 #[derive(Clone, Copy, Debug)]
 enum Given {
     Nothing,

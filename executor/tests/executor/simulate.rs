@@ -204,7 +204,7 @@ fn transfers_make_logs() {
             (NOBODY, account(2), 1),
             (NOBODY, NOBODY, 1),
             (outer, outer, 2),
-            // What is left of ten, of which four went to NOBODY.
+            // The rest of ten, of which four went to NOBODY.
             (outer, account(3), 6),
         ]
     );
@@ -217,7 +217,7 @@ fn transfers_make_logs() {
     assert_eq!(silent[0], [(NOBODY, NOBODY, 1), (outer, outer, 2)]);
 }
 
-/// Goal: without validation neither nonces nor fees are looked at; with it they are, and the call at fault is named.
+/// Goal: an unvalidated simulation ignores nonces and fees. A validated one checks them and names the call at fault.
 #[test]
 fn validation_is_asked_for() {
     let (state, _, env) = chain();

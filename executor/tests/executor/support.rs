@@ -28,7 +28,7 @@ pub(crate) const REVERTER: Address = address!("0x0000000000000000000000000000000
 pub(crate) const HASHES: Address = address!("0x00000000000000000000000000000000c0ffee04");
 /// Emits the 32,768 zero bytes of its memory as a log, as often as its call data's first word says.
 pub(crate) const LOUD: Address = address!("0x00000000000000000000000000000000c0ffee05");
-/// Reverts unless it has 60,000 gas left, of which it then uses next to nothing.
+/// Reverts with less than 60,000 gas left, of which it needs next to nothing.
 pub(crate) const GREEDY: Address = address!("0x00000000000000000000000000000000c0ffee06");
 /// Writes 1 to every slot from the first to before the second word of its call data.
 pub(crate) const FILLER: Address = address!("0x00000000000000000000000000000000c0ffee07");

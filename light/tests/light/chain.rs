@@ -134,7 +134,7 @@ impl Chain {
         }
     }
 
-    /// What the state of a batch says of an account, under a certificate.
+    /// Proves an account in the state of a batch, under a certificate.
     pub(crate) fn proof(
         &self,
         number: u64,

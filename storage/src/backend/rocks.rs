@@ -39,8 +39,8 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Open files of the store: half of what the process may have, within these bounds. A file that has to be opened again
 /// costs a read three more: of its footer, its index and its filter.
 const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
-/// A file on the lowest level that was made while snapshots were held is made once more when they are gone, to free what they showed. The
-/// history holds a row of them, so that this would come after every compaction: most of it the next one does anyway.
+/// RocksDB rewrites a lowest-level file made under snapshots once they are gone, to free the rows that they showed. The history holds a
+/// row of them, so that this would come after every compaction: most of it the next one does anyway.
 const BOTTOM_DELAY: (&str, &str) = ("bottommost_file_compaction_delay", "3600");
 /// A key above every key of any column: a path and a batch, the longest fixed ones, have 40 bytes. Records are never cleared.
 const ABOVE_ALL_KEYS: [u8; 41] = [0xff; 41];
@@ -50,7 +50,7 @@ pub(crate) struct RocksBackend {
     db: Arc<DB>,
     cache: Cache,
     cache_bytes: usize,
-    /// What the database was opened with; RocksDB counts its reads there.
+    /// The options that the database was opened with; RocksDB counts reads there.
     options: Options,
     files_dir: PathBuf,
     floors: Floors,
@@ -161,7 +161,8 @@ pub(crate) fn age_transactions(
     }
 }
 
-/// Takes the history's log from a closed database, as if a release that had none had made it; what is in it goes to the history, or with that.
+/// Removes the history's log from a closed database, as if a release without a log had made it. Its entries move into the history, or go
+/// with it.
 #[cfg(test)]
 pub(crate) fn drop_history_log(dir: &Path, with_history: bool) {
     use crate::{history::log::LogValue, schema};

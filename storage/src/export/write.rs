@@ -69,7 +69,7 @@ pub fn write_export(snapshot: &Snapshot, dir: &FilePath) -> Result<ExportSummary
     Ok(summary(&manifest, hashes.len() as u64))
 }
 
-/// What a manifest says.
+/// Summarizes a manifest.
 pub(super) fn summary(manifest: &Manifest, codes: u64) -> ExportSummary {
     let files = manifest.chunks.iter().map(|chunk| &chunk.file).chain(&manifest.codes);
     ExportSummary {
@@ -164,7 +164,7 @@ fn manifest(
     })
 }
 
-/// The manifest comes last and under its name only when it is whole, and when the names of the files are on the disk as they are.
+/// Writes the manifest last. It gets its name only when it is whole, and after all file names have reached the disk.
 fn finish(manifest: &Manifest, dir: &FilePath) -> Result<(), ExportError> {
     let sync = |dir: &FilePath| {
         let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());

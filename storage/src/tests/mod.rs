@@ -288,7 +288,7 @@ impl Fixture {
     }
 }
 
-/// Small caches, no snapshots, no waiting for the disk: what most tests want.
+/// The configuration of most tests: small caches, without snapshots and waits for the disk.
 pub(super) fn config() -> StorageConfig {
     StorageConfig {
         block_cache_mib: 8,

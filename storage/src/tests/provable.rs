@@ -1,4 +1,4 @@
-//! Goal: of the head and of what is shortly behind it every row is proved, present or absent, as a model has it; of other states nothing is.
+//! Goal: at the head and shortly behind it every row is proved, present or absent, as a model has it. Other states are refused.
 
 use proptest::prelude::*;
 use slipstream_types::tree::{Leaf, StateRangeProof};
@@ -149,7 +149,7 @@ fn what_changed_too_much_or_is_not_kept_is_refused() {
     made = ledger.make(&[(account_key(1), account(4))], Vec::new());
     store.commit(made.batch(), None).unwrap();
     state(store, 4);
-    assert_eq!(reason(store, 3), "what batches changed since is not kept");
+    assert_eq!(reason(store, 3), "the deltas of the batches since are not kept");
 
     let none = Fixture::initialized(&super::history::window(1), true);
     let mut ledger = Ledger::new();

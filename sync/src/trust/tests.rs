@@ -104,7 +104,7 @@ fn wrong_epoch_ends_are_refused_and_change_nothing() {
     }
     assert_eq!(trust, Trust::of_genesis(&genesis()));
 
-    // What came before the one that is refused was signed by its own quorum.
+    // The ends before the refused one were signed by their own quorums.
     assert!(reason(trust.learn(&[end(0), end(2)])).contains("missing"));
     assert_eq!(trust.epoch(), Epoch(1));
     let known = trust.clone();

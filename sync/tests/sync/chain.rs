@@ -35,7 +35,7 @@ pub(crate) struct Chain {
     voucher: Option<SecretKey>,
 }
 
-/// What a node on this store executes with.
+/// The session with which a node on this store executes.
 pub(crate) fn session(executor: &ExecutorConfig, store: &Store) -> Arc<Session> {
     Arc::new(Session::new(executor, ChainConfig::clone(&store.chain().unwrap())).unwrap())
 }

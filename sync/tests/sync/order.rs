@@ -1,5 +1,5 @@
-//! Goal: what a quorum signed is still held against the rules: a ledger whose headers do not follow each other is refused wherever it comes
-//! in, and not only by the check that happens to look first.
+//! Goal: the rules bind a quorum too. A ledger whose headers do not follow each other is refused wherever it comes in, whichever check
+//! looks first.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ impl Ledger {
             headers.push(header);
         }
         let last = &headers[headers.len() - 1];
-        // Whatever epoch and number the header says.
+        // The header may claim any epoch and number.
         let (epoch, number) = (Epoch(0), BatchNumber::new(BATCHES));
         let mut info = LedgerInfo { epoch, number, ..LedgerInfo::of(last, accumulator.root(), None) };
         certify(&mut info);
@@ -112,7 +112,7 @@ impl Ledger {
         Offer { certificate: self.certificate.clone(), header, genesis_proof: self.proof(0, 1), passed }
     }
 
-    /// What the ledger up to a batch says of itself.
+    /// The waypoint of the ledger up to a batch.
     fn waypoint(&self, number: u64) -> Waypoint {
         let header = &self.headers[number as usize - 1];
         let node = |position| self.nodes.get(&position).copied();
@@ -179,7 +179,7 @@ fn a_range_is_as_long_as_it_has_to_be() {
     }
 }
 
-/// Goal: neither the accumulator, which binds places and not numbers, nor the parents stand in for the number.
+/// Goal: accumulator and parents bind places but not numbers, so the number needs a check of its own.
 #[test]
 fn a_number_out_of_order_is_refused_under_a_good_certificate() {
     let wrong = Violation::WrongNumber { expected: BatchNumber::new(3), found: BatchNumber::new(7) };
@@ -301,7 +301,7 @@ fn an_offer_shows_the_waypoint_that_was_asked_for() {
     for number in 1..BATCHES {
         let shown = check_offer(&ledger.offer(Some(number)), Some(number));
         assert_eq!(shown, Ok(Some(ledger.waypoint(number))), "batch {number}");
-        // Whoever did not ask is not told.
+        // A caller that did not ask gets no answer.
         assert_eq!(check_offer(&ledger.offer(Some(number)), None), Ok(None));
     }
     // The snapshot's own certificate says what its batch's waypoint is, whatever stands beside it.

@@ -20,19 +20,19 @@ use crate::trace::{TraceError, TraceTypes};
 /// Tracers in one `muxTracer`: each keeps its own.
 const MUX_MAX: usize = 8;
 
-/// With one of geth's tracers.
+/// Traces with one of geth's tracers.
 pub(crate) struct Geth<'a>(pub(crate) &'a GethDebugTracingOptions);
 
-/// For parity's flat list of calls.
+/// Traces for parity's flat list of calls.
 pub(crate) struct Calls;
 
-/// For what parity's replays show.
+/// Traces for parity's replays.
 pub(crate) struct Replay<'a>(pub(crate) &'a TraceTypes);
 
-/// Of what keeps calls alone. Data is kept once, and is two digits a byte in the text.
+/// Weights of a tracer that keeps calls alone. Data is kept once, and is two digits a byte in the text.
 const CALLS: Weights = Weights { call: 4_096, depth: 24, data_byte: 4, ..Weights::NONE };
 
-/// Of a `vmTrace`: what an instruction pushed and wrote to memory, and for each call its code.
+/// Of a `vmTrace`: an instruction's pushes and its writes to memory, and for each call its code.
 const VM_STEPS: Weights = Weights { step: 1_536, written_byte: 4, code_byte: 4, ..Weights::NONE };
 
 fn tracer_error(error: impl Display) -> TraceError {
@@ -160,7 +160,8 @@ impl Look for Replay<'_> {
     }
 }
 
-/// Of the struct logger. A word is kept, copied into the answer, and there 66 characters with quotes and comma; a slot is two of them.
+/// Weights of the struct logger. A word is kept, copied into the answer, and there 66 characters with quotes and comma; a slot is two
+/// of them.
 fn step_weights(config: &GethDefaultTracingOptions) -> Weights {
     let if_shown = |is_shown: bool, bytes: usize| if is_shown { bytes } else { 0 };
     Weights {

@@ -17,8 +17,8 @@ use crate::{
     error::StorageError,
 };
 
-/// Blobs in memory below which they are not flushed before a checkpoint. Their files are never merged, so each flush leaves one
-/// for good; what is not flushed is in the log that goes along, and costs the checkpoint's first reader that much to replay.
+/// A checkpoint flushes blobs only if more bytes than this are in memory. Blob files are never merged, so each flush leaves one
+/// file for good. Unflushed blobs go along in the log, which the checkpoint's first reader replays.
 const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
 
 impl RocksBackend {

@@ -30,7 +30,7 @@ const BLOB_READAHEAD_BYTES: usize = 256 << 10;
 
 type SnapshotOf<'a> = rocksdb::Snapshot<'a>;
 
-/// What a snapshot keeps open.
+/// The handles that a snapshot keeps open.
 pub(super) struct Pinned {
     pub(super) db: Arc<DB>,
     /// Counts the snapshots: see `RocksBackend::reclaim`.
