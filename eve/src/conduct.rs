@@ -26,7 +26,7 @@ impl Core {
     ///   second word could only teach a decision, which arrives by itself;
     /// * links, certificates and doubts of batches that are committed;
     /// * `attempts`, which says how long a timer runs, and `careful_to`, which says how a batch is executed;
-    /// * `told`, `awaited`, `answered` and `costs`, which limit repetition between two ticks of [`Timer::Tell`](crate::Timer::Tell). Model
+    /// * `told`, `awaited`, `answered`, `greeted` and `costs`, which limit repetition between two ticks of [`Timer::Tell`](crate::Timer::Tell). Model
     ///   checkers let that timer tick twice at a time, and let nobody send more than a core takes between the ticks;
     /// * `generation`, which tells results of rolled-back work apart: model checkers end work at once;
     /// * `divergences`, `convicted`: for the operator;

@@ -133,6 +133,8 @@ pub struct Core {
     was_silent: bool,
     /// Those that were sent orders or a view since the last status was told.
     pub(crate) answered: BTreeSet<u16>,
+    /// Validators that heard this one's status as an answer to theirs, since the last tick of [`Timer::Tell`].
+    pub(crate) greeted: BTreeSet<u16>,
     pub(crate) heard: BTreeMap<u16, Status>,
     pub(crate) changes: BTreeMap<u16, ViewChange>,
     pub(crate) new_view: Option<NewView>,
@@ -198,6 +200,7 @@ impl Core {
             amnesia,
             was_silent: true,
             answered: BTreeSet::new(),
+            greeted: BTreeSet::new(),
             heard: BTreeMap::new(),
             changes: BTreeMap::new(),
             new_view: None,
@@ -274,6 +277,7 @@ impl Core {
                 self.costs.clear();
                 self.muted.clear();
                 self.answered.clear();
+                self.greeted.clear();
                 self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
                 if self.is_to_tell() {
                     self.tell(To::Others);

@@ -39,8 +39,13 @@ impl Core {
     pub(crate) fn is_to_tell(&self) -> bool {
         let alike = |status: &Status| (status.view, status.decided) == (self.view, self.decided);
         let settled = self.heard.len() + 1 == self.set.validators.len() && self.heard.values().all(alike);
-        let stands = self.decided == self.told;
-        stands && (self.expects() || self.is_silent() || !settled)
+        // An observer asks by its status, also while others decide.
+        self.observing || self.stands() && (self.expects() || self.is_silent() || !settled)
+    }
+
+    /// Whether nothing was decided since the last tick of [`Timer::Tell`](crate::Timer::Tell).
+    fn stands(&self) -> bool {
+        self.decided == self.told
     }
 
     pub(crate) fn take_status(&mut self, from: u16, status: Status) {
@@ -85,6 +90,10 @@ impl Core {
     /// Sends what the other lacks.
     fn answer(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
+        // While the chain goes on nobody tells by itself, and an observer would wait for that for ever.
+        if !self.stands() && self.greeted.insert(from) {
+            self.tell(To::Seat(from));
+        }
         if status.decided < self.decided {
             let missed = status.decided.after(1).through(status.decided.after(ANSWERS_MAX));
             let recent: Vec<_> = missed.filter_map(|number| self.recent.get(&number).cloned()).collect();

@@ -46,6 +46,27 @@ fn fair_worlds_go_on() {
     }
 }
 
+/// Goal: a validator that nobody heard when the chain began takes part soon, though the chain goes on without it all the time. If it did
+/// not, the next validator that goes down would take the quorum with it.
+#[test]
+fn a_latecomer_takes_part_while_the_chain_goes_on() {
+    // Three batches a second: the others' certificates bring those that it misses.
+    let mut world = World::new(7, Climate { delay_us: 150_000, ..fair(4) });
+    world.cut_off(3);
+    world.run_until(1_500_000);
+    let missed = world.height_of(0);
+    assert!(missed > 2 && !world.takes_part(3), "{}", world.picture());
+    world.run_until(6_000_000);
+    assert!(world.takes_part(3), "{}", world.picture());
+    // From now on the other three are one too few without it.
+    let before = world.height_of(0);
+    for second in 7..=30 {
+        world.cut_off(0);
+        world.run_until(second * 1_000_000);
+    }
+    assert!(world.height_of(3) > before + 20, "{}", world.picture());
+}
+
 /// The world of a seed.
 fn climate(seed: u64) -> Climate {
     let mut random = StdRng::seed_from_u64(seed ^ 0xe7e);

@@ -79,6 +79,8 @@ struct Node {
     committed_us: u64,
     timers: BTreeMap<Timer, u64>,
     incarnation: u64,
+    /// Its height when it synced last, and how often before that.
+    stood: (usize, u32),
 }
 
 /// See the module.
@@ -128,6 +130,7 @@ impl World {
             committed_us: 0,
             timers: BTreeMap::new(),
             incarnation: 0,
+            stood: (0, 0),
         };
         let nodes = (0..climate.validators).map(|_| node()).collect();
         let mut world = World {
@@ -586,15 +589,35 @@ impl World {
         node.core.as_mut().unwrap().handle_fetched(number);
     }
 
-    /// Fetches certified batches when far behind.
+    /// Fetches certified batches when far behind; after seconds at one batch also when two behind. A validator that restarts holds the
+    /// certificate of its last decision only, and those before as part of its chain.
     fn sync(&mut self, seat: u16) {
         self.post(seat, 300_000, Event::Sync);
-        let head = self.nodes[usize::from(seat)].disk.chain.len();
-        let far = |node: &&Node| node.core.is_some() && node.disk.chain.len() > head + 2;
+        let node = &mut self.nodes[usize::from(seat)];
+        let head = node.disk.chain.len();
+        let (stood, times) = node.stood;
+        node.stood = (head, if stood == head { times + 1 } else { 0 });
+        let near = if node.stood.1 < 10 { 2 } else { 1 };
+        let far = |node: &&Node| node.core.is_some() && node.disk.chain.len() > head + near;
         let Some(next) = self.nodes.iter().find(far).map(|node| node.disk.chain[head].clone()) else {
             return;
         };
         self.append(seat, next.1);
+    }
+
+    /// Keeps a validator from the others until the end of the next [`World::run_until`].
+    pub(super) fn cut_off(&mut self, seat: u16) {
+        self.cut.insert(seat);
+    }
+
+    /// Batches that a validator has committed.
+    pub(super) fn height_of(&self, seat: u16) -> usize {
+        self.nodes[usize::from(seat)].disk.chain.len()
+    }
+
+    /// Whether a validator may sign.
+    pub(super) fn takes_part(&self, seat: u16) -> bool {
+        self.nodes[usize::from(seat)].core.as_ref().is_some_and(|core| !core.is_silent())
     }
 
     /// Batches that all honest validators that are up have committed.
