@@ -13,7 +13,7 @@ const AHEAD_MS_MAX: u64 = 10_000;
 /// or the view has ended.
 const BEHIND_MS_MAX: u64 = 30_000;
 
-/// How far a batch's time may be after its parent's, so that a wrong time which a quorum shares costs ten minutes at most. After a
+/// How far a batch's time may be after its parent's, so that one batch of a quorum with wrong clocks costs ten minutes at most. After a
 /// longer halt the chain's time catches up over several batches.
 const STEP_MS_MAX: u64 = 600_000;
 
@@ -35,7 +35,8 @@ pub(super) fn check(order: &Order, parent: &BatchHeader, now_ms: u64) -> Result<
     if timestamp_ms < parent_ms {
         return Err(ProposalError::BeforeParent { number, timestamp_ms, parent_ms });
     }
-    if timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
+    // A certified time may be repeated however far it is ahead: nothing else may follow it, and the chain would stand until clocks reach it.
+    if timestamp_ms > parent_ms && timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
         return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
     }
     let catches_up =
@@ -89,6 +90,11 @@ mod tests {
             let refused = judge(&late, timestamp_ms).unwrap_err();
             assert!(refused.contains(text), "{refused}");
         }
+        // A quorum's clocks were an hour ahead and are right again: the chain's time stands, and the chain goes on.
+        let ahead_ms = NOW_MS + 3_600_000;
+        let ahead = parent(7, ahead_ms);
+        assert_eq!((next(&ahead, NOW_MS), judge(&ahead, ahead_ms)), (ahead_ms, Ok(())));
+        assert!(judge(&ahead, ahead_ms + 1).unwrap_err().contains("more than 10000 ahead"));
         let halted = parent(7, 5);
         assert_eq!(judge(&halted, 5 + STEP_MS_MAX), Ok(()));
         assert!(judge(&halted, 4 + STEP_MS_MAX).is_err());
