@@ -212,11 +212,8 @@ impl World {
         let life = node.life;
         let point = (!self.is_quiet).then(|| node.plan.points.get(life as usize - 1).copied()).flatten();
         let faults = point.map_or_else(Faults::none, |(point, passing)| Faults::fail_at(point, passing));
-        self.trace.mark(
-            self.now,
-            Kind::World,
-            format_args!("node {index} starts for the {life}. time, {point:?}"),
-        );
+        let planned = point.map_or_else(String::new, |(point, _)| format!("; its store fails at {point:?}"));
+        self.trace.mark(self.now, Kind::World, format_args!("node {index} starts, life {life}{planned}"));
         let (store, worker, engine) = match node.open(&faults, now) {
             Ok(opened) => opened,
             Err(SyncError::Storage(error)) if point.is_some() => {

@@ -62,17 +62,21 @@ impl Scenario {
 pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ScenarioError> {
     // The snippet is ours: one line and a caret, the same for every kind of error.
     let options: Options = serde_saphyr::options! { with_snippet: false };
-    let mut key = String::new();
+    let (mut key, mut segments) = (String::new(), Vec::new());
     serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
             key = error.path().to_string();
+            segments = error.path().iter().map(ToString::to_string).collect();
             error.into_inner()
         })
     })
     .map_err(|error: Error| {
         let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
-        let (place, token) = Place::quote(text, line, column);
         let mut message = message(&error, line, column);
+        // The parser gives the place of the key.
+        let value = message.starts_with("invalid ").then(|| place_of(text, &segments));
+        let (line, column) = value.flatten().unwrap_or((line, column));
+        let (place, token) = Place::quote(text, line, column);
         // The parser names the types of numbers, not the value that did not fit.
         if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
             message = format!("{message}, found `{token}`");
@@ -105,20 +109,19 @@ pub(super) fn refused(text: &str, path: &Path, problem: Problem) -> ScenarioErro
 
 /// Where a value begins; that of the innermost section around it that is there, if it has its default.
 fn place(text: &str, key: &[String]) -> (u64, u64) {
+    (0..=key.len()).rev().find_map(|depth| place_of(text, &key[..depth])).unwrap_or((1, 1))
+}
+
+/// Where a value begins, if it is there. The text itself has no place of its own.
+fn place_of(text: &str, key: &[String]) -> Option<(u64, u64)> {
     let found = Cell::new((1, 1));
     let options: Options = serde_saphyr::options! { with_snippet: false };
-    for depth in (0..=key.len()).rev() {
-        let search = Search { path: &key[..depth], found: &found };
-        // A text that was decoded has no error; a key that is not there leaves the place unset.
-        let _ =
-            serde_saphyr::with_deserializer_from_str_with_options(text, options.clone(), |deserializer| {
-                search.deserialize(deserializer)
-            });
-        if found.get() != (1, 1) {
-            break;
-        }
-    }
-    found.get()
+    let search = Search { path: key, found: &found };
+    // A key that is not there leaves the place unset.
+    let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        search.deserialize(deserializer)
+    });
+    Some(found.get()).filter(|place| *place != (1, 1))
 }
 
 #[derive(Clone, Copy)]

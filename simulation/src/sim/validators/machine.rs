@@ -130,7 +130,8 @@ impl World {
         let points = &machine.plan.points;
         let point = (!self.is_calm()).then(|| points.get(life as usize - 1).copied()).flatten();
         let faults = point.map_or_else(Faults::none, |(point, passing)| Faults::fail_at(point, passing));
-        self.mark(format_args!("machine {index} starts for the {life}. time, {point:?}"));
+        let planned = point.map_or_else(String::new, |(point, _)| format!("; its store fails at {point:?}"));
+        self.mark(format_args!("machine {index} starts, life {life}{planned}"));
         let store = Store::memory_on(&machine.disk.lock(), &storage(), &faults)?;
         if !store.is_initialized() {
             store.initialize(&self.genesis)?;

@@ -74,11 +74,23 @@ async fn first_batch(rpc: &Rpc, head: u64) -> u64 {
     let (mut missing, mut there) = (None, head);
     while missing.map_or(1, |missing: u64| missing + 1) < there {
         let middle = missing.map_or(1, |missing| missing + (there - missing) / 2);
-        let params = json!([format!("{middle:#x}"), true]);
-        match rpc.call::<Value>("eth_getBlockByNumber", params).await {
-            Ok(block) if !block.is_null() => there = middle,
-            _ => missing = Some(middle),
+        match gives_from(rpc, middle, there).await {
+            true => there = middle,
+            false => missing = Some(middle),
         }
     }
     there
+}
+
+/// Whether a node gives the first batch from `number` on that has transactions, if there is one before `end`. Every node gives an empty
+/// batch: its header says that there is nothing in it.
+async fn gives_from(rpc: &Rpc, number: u64, end: u64) -> bool {
+    for number in number..end {
+        let params = json!([format!("{number:#x}"), true]);
+        match rpc.call::<Value>("eth_getBlockByNumber", params).await {
+            Ok(block) if block["transactions"].as_array().is_some_and(Vec::is_empty) => {}
+            given => return given.is_ok_and(|block| !block.is_null()),
+        }
+    }
+    true
 }
