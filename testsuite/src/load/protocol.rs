@@ -26,8 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{percentiles::Latencies, plan::PlanOptions, setup::ChainFacts};
 
-/// Bytes of one line: a job of 10,000 accounts has one megabyte.
-pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of one line. A job of 10,000 accounts has one megabyte; the end of a generator that had to sign all of two million transactions
+/// again names each with its new hash, in 80 bytes.
+pub(super) const LINE_BYTES_MAX: usize = 256 << 20;
 
 /// What a load tells a generator.
 #[derive(Debug, Serialize, Deserialize)]
@@ -208,6 +209,15 @@ mod tests {
         let at = instant_of(monotonic_ns() + 1_000_000);
         assert!(at > before && at.duration_since(before) < Duration::from_secs(1));
         assert!(instant_of(monotonic_ns() - 1) <= Instant::now());
+    }
+
+    /// Goal: whatever happens to the nonces of the largest run, its generator's last line is heard.
+    #[test]
+    fn a_line_holds_every_transaction_signed_again() {
+        let replaced = vec![(super::super::TRANSACTIONS_MAX as u32 - 1, B256::repeat_byte(0xab)); 1_000];
+        let outcome = Outcome { replaced, ..Outcome::default() };
+        let line = serde_json::to_string(&Said::Done(Box::new(outcome))).unwrap();
+        assert!(line.len() * (super::super::TRANSACTIONS_MAX as usize / 1_000) < LINE_BYTES_MAX);
     }
 
     #[test]
