@@ -170,7 +170,7 @@ pub enum ReadWay {
 pub(super) struct ReadOutcome {
     pub(super) node: String,
     pub(super) way: ReadWay,
-    /// From the due time to the answer.
+    /// From the due time to the answer; ten seconds at least where none came.
     pub(super) latencies: Latencies,
     /// Reads that had no answer, or an error.
     pub(super) failed: u64,

@@ -43,7 +43,7 @@ pub struct Reads {
     pub node: String,
     /// How they travelled.
     pub way: ReadWay,
-    /// From the due time to the answer, in milliseconds.
+    /// From the due time to the answer, in milliseconds; ten seconds at least where none came. None if no read was due.
     pub read_ms: Option<Percentiles>,
     /// Reads that had no answer, or an error.
     pub failed: u64,
@@ -264,7 +264,7 @@ impl fmt::Display for LoadSummary {
         }
         for Reads { node, way, read_ms, failed } in &self.reads {
             let way = if *way == ReadWay::Http { "http" } else { "websocket" };
-            let latency = read_ms.map_or_else(|| "no answer".to_owned(), |latency| latency.to_string());
+            let latency = read_ms.map_or_else(|| "no read was due".to_owned(), |latency| latency.to_string());
             writeln!(f, "read latency    {latency}  {node} by {way}, {failed} failed")?;
         }
         let Audit { receipts, receipts_failed, receipts_wrong, balances, balances_wrong, .. } = self.audit;
