@@ -26,6 +26,8 @@ use crate::{accounts::Account, progress::Progress, rpc::Rpc};
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Time between the last word to the generators and the first transaction.
 const LEAD: Duration = Duration::from_millis(100);
+/// What was due last has left, and its generator has said so, within this time.
+const SENT_GRACE: Duration = Duration::from_millis(250);
 /// An odd number without a pattern: it spreads the nonces over the seeds.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -117,17 +119,20 @@ impl<'a> Ready<'a> {
             begin,
             end: duration,
             backlog: None,
+            sent_in_time: None,
         };
         fleet.begin(begin_ns).await?;
         let tally = sending.watch(&mut fleet, plan.len(), progress).await?;
         let outcome = fleet.finish().await?;
         stop.cancel();
         let backlog = sending.backlog.unwrap_or(0);
+        let sent_in_time = sending.sent_in_time.unwrap_or(tally.sent);
         let contents = sending.contents.result().await?;
         let mut heads: Vec<Heads> = Vec::new();
         for watch in sending.heads {
             heads.push(watch.result().await?);
         }
+        let watched = Instant::now().saturating_duration_since(begin);
 
         progress.step("auditing receipts and balances");
         let mut hashes = Arc::unwrap_or_clone(hashes);
@@ -147,6 +152,9 @@ impl<'a> Ready<'a> {
             heads: &heads,
             resolution: interval,
             backlog,
+            sent_in_time,
+            begin,
+            watched,
             audit,
         }))
     }
@@ -178,6 +186,8 @@ struct Sending {
     end: Duration,
     /// Transactions that were taken and not committed at the end of the schedule.
     backlog: Option<u64>,
+    /// Transactions that had left then.
+    sent_in_time: Option<u64>,
 }
 
 impl Sending {
@@ -200,6 +210,9 @@ impl Sending {
             let elapsed = Instant::now().saturating_duration_since(self.begin);
             if elapsed >= self.end && self.backlog.is_none() {
                 self.backlog = Some(tally.accepted.saturating_sub(committed));
+            }
+            if elapsed >= self.end + SENT_GRACE && self.sent_in_time.is_none() {
+                self.sent_in_time = Some(tally.sent);
             }
             let lag = if behind > 0 { format!(", {behind} nodes behind") } else { String::new() };
             let seconds = elapsed.as_secs();
