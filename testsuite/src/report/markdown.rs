@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{NodeSeries, RunReport, Series};
+use crate::load::Percentiles;
 
 /// What stands for a value that nobody measured.
 const NONE: &str = "–";
@@ -60,6 +61,14 @@ impl RunReport {
     }
 
     fn write_series(&self, text: &mut String) {
+        let load = self.load.iter().filter_map(|it| Some((&it.name, it.total?))).map(|(name, total)| {
+            let latency = |of: fn(&Percentiles) -> f64| number(total.latency_ms.as_ref().map(of));
+            let quantiles =
+                [latency(|it| it.p50), latency(|it| it.p90), latency(|it| it.p99), latency(|it| it.max)];
+            [vec![name.clone(), number(Some(total.per_second))], quantiles.to_vec()].concat()
+        });
+        let heads = ["load", "1/s", "p50 ms", "p90 ms", "p99 ms", "max ms"];
+        table(text, "Load, the whole of it", &heads, load);
         let load = self.load.iter().map(|it| {
             let medians = [&it.per_second, &it.p50, &it.p90, &it.p99].map(|series| number(series.median()));
             [vec![it.name.clone()], medians.to_vec(), vec![number(it.p99.max())]].concat()

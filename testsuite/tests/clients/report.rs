@@ -84,6 +84,7 @@ async fn a_report_is_drawn() {
         "Harness",
         "Criteria",
         "Faults",
+        "Load",
         "Throughput",
         "Latency",
         "Head",
@@ -96,6 +97,9 @@ async fn a_report_is_drawn() {
     assert_eq!(seen["sections"], json!(sections));
     assert!(seen["harness"].to_string().contains("900 (the harness fell short)"), "{seen}");
     assert!(seen["faults"].to_string().contains("clock jump"), "{seen}");
+    // Ten a second, from 90 to 100 ms.
+    let load = seen["load"].as_array().unwrap();
+    assert!(load[0] == "commit" && load[1] == "10" && load[5] == "100", "{seen}");
 
     // Throughput, a latency, two of the head, a curve, three of the machine, and stages and scores of both nodes.
     let charts = seen["charts"].as_array().unwrap();
