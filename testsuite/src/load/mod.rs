@@ -33,6 +33,7 @@ mod percentiles;
 mod plan;
 mod protocol;
 mod read;
+mod receipt;
 mod saturation;
 mod schedule;
 mod setup;

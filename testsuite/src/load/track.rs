@@ -13,7 +13,7 @@ use std::{
 use alloy_primitives::B256;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::rpc::{Rpc, quantity};
@@ -32,6 +32,13 @@ const BATCHES_MAX: usize = 10_000_000;
 /// How far apart two looks at a node are.
 pub(super) fn interval(nodes: usize) -> Duration {
     POLL * nodes.div_ceil(NODES_PER_POLL).max(1) as u32
+}
+
+/// A batch that is not empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Full {
+    pub(super) number: u64,
+    pub(super) transactions: usize,
 }
 
 /// The hashes of each batch, from `first` on.
@@ -70,16 +77,17 @@ pub(super) struct ContentsReader {
 }
 
 impl ContentsReader {
-    /// Reads every batch once, from the first node that answers.
+    /// Reads every batch once, from the first node that answers, and tells `full` of those that are not empty: at most as many as it keeps.
     pub(super) fn start(
         nodes: Vec<Rpc>,
         first: u64,
         hashes: Arc<HashMap<B256, u32>>,
+        full: UnboundedSender<Full>,
         stop: CancellationToken,
     ) -> ContentsReader {
         let (committed, last) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let counters = (committed.clone(), last.clone());
-        let task = tokio::spawn(read_all(nodes, first, hashes, stop, counters));
+        let task = tokio::spawn(read_all(nodes, (first, hashes), full, stop, counters));
         ContentsReader { committed, last, task }
     }
 
@@ -105,8 +113,8 @@ impl ContentsReader {
 
 async fn read_all(
     nodes: Vec<Rpc>,
-    first: u64,
-    hashes: Arc<HashMap<B256, u32>>,
+    (first, hashes): (u64, Arc<HashMap<B256, u32>>),
+    full: UnboundedSender<Full>,
     stop: CancellationToken,
     (committed, last): (Arc<AtomicU64>, Arc<AtomicU64>),
 ) -> Result<Contents> {
@@ -117,7 +125,12 @@ async fn read_all(
         match nodes[node].call::<Value>("eth_getBlockByNumber", json!([format!("{number:#x}"), false])).await
         {
             Ok(block) if !block.is_null() && contents.batches.len() < BATCHES_MAX => {
-                let own = contents.read(&block)?.iter().filter(|hash| hashes.contains_key(*hash)).count();
+                let read = contents.read(&block)?;
+                if !read.is_empty() {
+                    // If the audit has failed, whoever takes its result sees that.
+                    let _ = full.send(Full { number, transactions: read.len() });
+                }
+                let own = read.iter().filter(|hash| hashes.contains_key(*hash)).count();
                 if own > 0 {
                     last.store(number, Ordering::Relaxed);
                     committed.fetch_add(own as u64, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -76,7 +77,7 @@ impl<'a> Ready<'a> {
             targets: self.targets.clone(),
         };
         let senders = options.accounts.iter().map(|account| account.address).collect();
-        let plan = Plan::new(plan_options.clone(), senders)?;
+        let plan = Arc::new(Plan::new(plan_options.clone(), senders)?);
         let (workers, connections) = options.lanes();
         progress.step(&format!("{workers} generators sign {} transactions", plan.len()));
         let keys: Vec<String> = options.accounts.iter().map(Account::key_hex).collect();
@@ -108,11 +109,17 @@ impl<'a> Ready<'a> {
         let interval = track::interval(nodes.len());
         let begin = instant_of(begin_ns);
         let watch = |node| HeadWatch::start(node, first_batch, begin, interval, stop.clone());
+        let (full, batches) = mpsc::unbounded_channel();
+        // A set: an audit that nobody waits for any more ends with it.
+        let mut audit = JoinSet::new();
+        let (audited, known_hashes) = (plan.clone(), hashes.clone());
+        audit.spawn(async move { auditor.follow(&audited, &known_hashes, batches).await });
         let mut sending = Sending {
             contents: ContentsReader::start(
                 options.submit.clone(),
                 first_batch,
                 hashes.clone(),
+                full,
                 stop.clone(),
             ),
             heads: nodes.into_iter().map(watch).collect(),
@@ -135,11 +142,13 @@ impl<'a> Ready<'a> {
         let watched = Instant::now().saturating_duration_since(begin);
 
         progress.step("auditing receipts and balances");
+        let auditor = audit.join_next().await.context("the audit was not started")?;
+        let auditor = auditor.context("the audit panicked")??;
         let mut hashes = Arc::unwrap_or_clone(hashes);
         hashes.extend(outcome.replaced.iter().map(|(index, hash)| (*hash, *index)));
         let plugs: HashSet<_> = outcome.plugs.iter().copied().collect();
         let known = Known { plan: &plan, hashes: &hashes, plugs: &plugs };
-        let audit = auditor.close(&known, &contents, tally.accepted).await?;
+        let audit = auditor.close(&known, contents.head(), tally.accepted).await?;
         Ok(LoadSummary::new(Facts {
             workload: options.workload.to_string(),
             rate: rate.to_string(),
@@ -166,10 +175,12 @@ impl<'a> Ready<'a> {
     }
 
     async fn auditor(&self, nonces: &[u64]) -> Result<Auditor> {
-        let rpc = self.chain.rpc().clone();
+        // The first one is the node whose commits count.
+        let followers = self.options.followers.iter().map(|(_, rpc)| rpc);
+        let nodes = self.options.submit.iter().chain(followers).cloned().collect();
         let Targets { pair, lists, .. } = self.targets;
         let tokens = self.targets.tokens();
-        let mut auditor = Auditor::open(rpc, &self.options.accounts, nonces, tokens, lists).await?;
+        let mut auditor = Auditor::open(nodes, &self.options.accounts, nonces, tokens, lists).await?;
         if let Some((pair, _)) = pair {
             auditor.open_contract(pair).await?;
         }
