@@ -154,6 +154,10 @@ fn environment_notes(before: &[RunReport], after: &[RunReport]) -> Vec<String> {
     if machines.len() > 1 {
         notes.push(format!("the runs are of different machines: {}", machines.join("; ")));
     }
+    let limited = before.iter().chain(after).filter(|run| run.harness.generators_limit).count();
+    if limited > 0 {
+        notes.push(format!("in {limited} runs the generators of the load were the limit, not the nodes"));
+    }
     if short > 0 {
         notes.push(format!(
             "in {short} runs the harness sent less than it was to: their throughput is its own"

@@ -13,10 +13,15 @@ impl RunReport {
     pub fn to_markdown(&self) -> String {
         let mut text = String::new();
         self.write_head(&mut text);
+        let generators = match self.harness.generators_limit {
+            true => "**they were the limit, not the nodes**",
+            false => "not the limit",
+        };
         let harness = [
             ("offered, transactions/s".to_owned(), number(Some(self.harness.offered))),
             ("achieved, transactions/s".to_owned(), number(Some(self.harness.achieved))),
             ("relay overhead p99, us".to_owned(), number(self.harness.relay_overhead_us)),
+            ("generators".to_owned(), generators.to_owned()),
         ];
         table(&mut text, "Harness", &["figure", "value"], harness.map(|(name, value)| vec![name, value]));
         let verdict = |passed| if passed { "passed" } else { "**FAILED**" };
@@ -165,6 +170,7 @@ mod tests {
         assert!(text.contains("| kill | validator-0 | 0.5 s | 0.9 s |"), "{text}");
         assert!(text.contains("| relay overhead p99, us | – |"), "{text}");
         assert!(text.contains("| validator-0 | fetch 2.00 |"), "{text}");
+        assert!(text.contains("| generators | **they were the limit, not the nodes** |"), "{text}");
     }
 
     #[test]

@@ -160,6 +160,9 @@ pub struct HarnessFigures {
     pub achieved: f64,
     /// Delay that the relay adds beyond the one asked for, 99 % quantile in microseconds; none without a relay.
     pub relay_overhead_us: Option<f64>,
+    /// Whether the generators of some load were the limit: then its figures say nothing of the nodes.
+    #[serde(default)]
+    pub generators_limit: bool,
 }
 
 impl NodeSeries {

@@ -63,7 +63,12 @@ fn report() -> RunReport {
             seconds: Some(20.0),
             behind: series("batches", |step| 120.0 - step as f64),
         }],
-        harness: HarnessFigures { offered: 1_000.0, achieved: 900.0, relay_overhead_us: Some(84.0) },
+        harness: HarnessFigures {
+            offered: 1_000.0,
+            achieved: 900.0,
+            relay_overhead_us: Some(84.0),
+            generators_limit: true,
+        },
     }
 }
 
@@ -96,6 +101,7 @@ async fn a_report_is_drawn() {
     ];
     assert_eq!(seen["sections"], json!(sections));
     assert!(seen["harness"].to_string().contains("900 (the harness fell short)"), "{seen}");
+    assert!(seen["harness"].to_string().contains("they were the limit"), "{seen}");
     assert!(seen["faults"].to_string().contains("clock jump"), "{seen}");
     // Ten a second, from 90 to 100 ms.
     let load = seen["load"].as_array().unwrap();

@@ -115,8 +115,14 @@ fn what_differs_is_said() {
     after[3].load.clear();
     after[4].environment.cores = 64;
     after[5].harness.offered = 1_000.0;
+    after[5].harness.generators_limit = true;
     let notes = compare(&before, &after, &thresholds(&[])).unwrap().notes.join("\n");
-    for part in ["different machines", "in 1 runs the harness sent less", "commit.p50 is not in every run"] {
+    for part in [
+        "different machines",
+        "in 1 runs the harness sent less",
+        "in 1 runs the generators",
+        "commit.p50 is not in every run",
+    ] {
         assert!(notes.contains(part), "{part}: {notes}");
     }
     after[0].scenario = "other".into();

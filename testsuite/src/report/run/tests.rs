@@ -44,7 +44,12 @@ pub(in crate::report) fn report() -> RunReport {
             seconds: Some(0.5),
             behind: series("batches"),
         }],
-        harness: HarnessFigures { offered: 1_000.0, achieved: 999.0, relay_overhead_us: None },
+        harness: HarnessFigures {
+            offered: 1_000.0,
+            achieved: 999.0,
+            relay_overhead_us: None,
+            generators_limit: true,
+        },
     }
 }
 

@@ -139,6 +139,7 @@ pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
     HarnessFigures {
         offered: per_second(|end| end.due),
         achieved: per_second(|end| end.sent),
+        generators_limit: ends.iter().any(|end| end.totals.is_limited_by_generators),
         ..HarnessFigures::default()
     }
 }
@@ -158,6 +159,10 @@ async fn search(
     };
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     saturation.steps.iter().for_each(|step| add(&mut totals, step));
+    // A step of which the generators were the limit does not count: they are that of the search if they ended it.
+    let last = saturation.steps.last().and_then(|step| step.limited_by);
+    let has_no_limit = matches!(saturation.found, Found::AtLeast { .. });
+    totals.is_limited_by_generators = has_no_limit && last == Some(Limit::Generators);
     totals.committed_per_second = f64::from(rate);
     let is_at_rate = |step: &&LoadSummary| (step.offered_per_second - f64::from(rate)).abs() < 1.0;
     let best = saturation.steps.iter().rev().find(is_at_rate);
