@@ -174,12 +174,15 @@ pub(super) struct ReadOutcome {
     pub(super) latencies: Latencies,
     /// Reads that had no answer, or an error.
     pub(super) failed: u64,
+    /// From when a read could have left, to when it did: the generator's own fault, as of transactions.
+    pub(super) own: Latencies,
 }
 
 impl ReadOutcome {
     fn add(&mut self, other: &ReadOutcome) {
         self.latencies.add(&other.latencies);
         self.failed += other.failed;
+        self.own.add(&other.own);
     }
 }
 
@@ -227,6 +230,7 @@ mod tests {
             way,
             latencies: Latencies::default(),
             failed,
+            own: Latencies::default(),
         };
         let settled = Tally { sent: 1, accepted: 1, given_up: 0, is_settled: true };
         let mut sum =

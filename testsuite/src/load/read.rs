@@ -39,8 +39,13 @@ pub(super) async fn run(
         for (name, url) in job.nodes.iter().skip(worker).step_by(workers) {
             for place in 0..READERS {
                 let way = if place % 2 == 0 { ReadWay::Http } else { ReadWay::WebSocket };
-                let outcome =
-                    ReadOutcome { node: name.clone(), way, latencies: Latencies::default(), failed: 0 };
+                let outcome = ReadOutcome {
+                    node: name.clone(),
+                    way,
+                    latencies: Latencies::default(),
+                    failed: 0,
+                    own: Latencies::default(),
+                };
                 let reader = Reader {
                     line: Line::new(way, url)?,
                     place,
@@ -70,6 +75,8 @@ struct Reader {
 
 impl Reader {
     async fn run(mut self, begin: Instant, duration: Duration, stop: CancellationToken) -> ReadOutcome {
+        // When the answer before came.
+        let mut free_at = begin;
         for read in (self.place..).step_by(READERS) {
             let due = due(read, self.per_second);
             if due >= duration {
@@ -88,6 +95,8 @@ impl Reader {
                 () = tokio::time::sleep_until((begin + due).into()) => {}
                 () = stop.cancelled() => break,
             }
+            let ready = (begin + due).max(free_at);
+            self.outcome.own.record(Instant::now().saturating_duration_since(ready));
             let (method, params) = question(read, &self.addresses);
             let answer = tokio::time::timeout(DEADLINE, self.line.call(method, params)).await;
             match answer {
@@ -102,6 +111,7 @@ impl Reader {
                     self.line.close();
                 }
             }
+            free_at = Instant::now();
         }
         self.outcome
     }
@@ -244,6 +254,7 @@ mod tests {
         let outcomes = run(&job, (0, 1), time, &[], &CancellationToken::new()).await.unwrap();
         assert_eq!(outcomes.len(), READERS);
         assert_eq!(outcomes.iter().map(|outcome| outcome.failed).sum::<u64>(), 8);
+        assert_eq!(outcomes.iter().map(|outcome| outcome.own.len()).sum::<u64>(), 8);
         // An error that comes at once is no quick answer.
         assert!(outcomes.iter().all(|outcome| outcome.latencies.percentiles().unwrap().p50 > 9_900.0));
         let none = run(&job, (1, 2), time, &[], &CancellationToken::new()).await.unwrap();
