@@ -182,14 +182,26 @@ impl Auditor {
     }
 
     /// Posts what the generators signed again, then compares all balances after the last batch that was read.
-    pub(super) async fn close(mut self, known: &Known<'_>, head: u64, accepted: u64) -> Result<Audit> {
+    /// What was given up in doubt and committed all the same makes up for nothing that was lost.
+    pub(super) async fn close(
+        mut self,
+        known: &Known<'_>,
+        head: u64,
+        (accepted, in_doubt): (u64, &[u32]),
+    ) -> Result<Audit> {
         for receipt in std::mem::take(&mut self.unknown) {
             self.post(known, &receipt)?;
         }
-        let planned = self.seen.iter().filter(|hash| known.hashes.contains_key(*hash)).count() as u64;
-        self.audit.lost = accepted.saturating_sub(planned);
+        self.audit.lost = accepted.saturating_sub(self.committed_of_accepted(known, in_doubt));
         self.compare(&format!("{head:#x}")).await?;
         Ok(self.audit)
+    }
+
+    /// Transactions that were posted and not given up.
+    fn committed_of_accepted(&self, known: &Known<'_>, in_doubt: &[u32]) -> u64 {
+        let in_doubt: HashSet<u32> = in_doubt.iter().copied().collect();
+        let places = self.seen.iter().filter_map(|hash| known.hashes.get(hash));
+        places.filter(|place| !in_doubt.contains(*place)).count() as u64
     }
 
     /// Posts one receipt.

@@ -221,7 +221,8 @@ impl Running {
             is_settled: self.book.is_settled(),
         };
         let (plugged, resent, displaced) = (counts.plugged, counts.resent, counts.displaced);
-        Outcome { tally, plugged, resent, displaced, ..self.outcome }
+        let in_doubt = self.book.given_up_in_doubt().to_vec();
+        Outcome { tally, plugged, resent, displaced, in_doubt, ..self.outcome }
     }
 }
 

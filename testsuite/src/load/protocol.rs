@@ -129,6 +129,8 @@ pub(super) struct Outcome {
     pub(super) replaced: Vec<(u32, B256)>,
     /// Hashes of transactions that only fill a nonce.
     pub(super) plugs: Vec<B256>,
+    /// Places in the plan of transactions that were given up although a node may have taken them.
+    pub(super) in_doubt: Vec<u32>,
     pub(super) reads: Vec<ReadOutcome>,
 }
 
@@ -146,6 +148,7 @@ impl Outcome {
         self.blocked.add(&other.blocked);
         self.replaced.extend(other.replaced);
         self.plugs.extend(other.plugs);
+        self.in_doubt.extend(other.in_doubt);
         for read in other.reads {
             match self.reads.iter_mut().find(|known| known.node == read.node && known.way == read.way) {
                 Some(known) => known.add(&read),

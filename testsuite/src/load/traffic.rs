@@ -148,7 +148,7 @@ impl<'a> Ready<'a> {
         hashes.extend(outcome.replaced.iter().map(|(index, hash)| (*hash, *index)));
         let plugs: HashSet<_> = outcome.plugs.iter().copied().collect();
         let known = Known { plan: &plan, hashes: &hashes, plugs: &plugs };
-        let audit = auditor.close(&known, contents.head(), tally.accepted).await?;
+        let audit = auditor.close(&known, contents.head(), (tally.accepted, &outcome.in_doubt)).await?;
         Ok(LoadSummary::new(Facts {
             workload: options.workload.to_string(),
             rate: rate.to_string(),

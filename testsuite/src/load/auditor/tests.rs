@@ -82,6 +82,12 @@ fn a_transfer_costs_its_value_and_its_fee_and_a_failed_one_only_its_fee() {
     assert_eq!(expected(0), U256::from(1_001_000));
     assert_eq!(expected(1), U256::from(1_000_000 - 1_000 - 42_000));
     assert_eq!((expected(2), expected(3)), (U256::from(958_000), U256::from(958_000)));
+    assert_eq!(auditor.committed_of_accepted(&known, &[]), 2);
+    assert_eq!(
+        auditor.committed_of_accepted(&known, &[2, 7]),
+        1,
+        "a plug, and what was given up, do not count"
+    );
     let Audit { receipts, receipts_failed, receipts_wrong, duplicates, foreign, .. } = auditor.audit;
     assert_eq!((receipts, receipts_failed, receipts_wrong, duplicates, foreign), (3, 1, 0, 1, 1));
 }
