@@ -1,7 +1,7 @@
 //! Fills the [`Ledger`] from the nodes: balances before, receipts of every batch, balances after.
 //!
-//! Receipts are read while the run goes on, a hundred batches behind its head: nodes that prune would not have those of a long run at
-//! its end. Whose hash the plan does not have waits for the generators' last word: it was signed again, or fills a nonce, or is foreign.
+//! Receipts of a short run are read after its end, when that disturbs nobody. Of a long one they are read while it goes on, so many
+//! batches behind its head: nodes that prune would not have them at its end. Whose hash the plan does not have waits for the generators' last word: it was signed again, or fills a nonce, or is foreign.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -25,9 +25,6 @@ use crate::{accounts::Account, contracts, rpc::Rpc};
 
 /// Balances, and slots, that are compared besides those of the load's accounts, evenly spread: each is a question to the node.
 const CHECKS_MAX: usize = 20_000;
-/// Batches that receipts are read behind the head: short runs are read after their end, when it disturbs nobody, and nodes that prune
-/// keep more.
-const BEHIND: u64 = 100;
 /// No node that has what is asked for, for so long, ends the audit.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Before all nodes are asked again.
@@ -110,14 +107,14 @@ impl Auditor {
         mut self,
         plan: &Plan,
         hashes: &HashMap<B256, u32>,
-        mut full: UnboundedReceiver<Full>,
+        (mut full, behind): (UnboundedReceiver<Full>, u64),
     ) -> Result<Auditor> {
         let plugs = HashSet::new();
         let known = Known { plan, hashes, plugs: &plugs };
         let mut waiting: VecDeque<Full> = VecDeque::new();
         while let Some(batch) = full.recv().await {
             waiting.push_back(batch);
-            let is_due = |first: &Full| batch.number - first.number > BEHIND;
+            let is_due = |first: &Full| batch.number - first.number > behind;
             while let Some(first) = waiting.front().copied().filter(is_due) {
                 waiting.pop_front();
                 self.take(&known, first).await?;

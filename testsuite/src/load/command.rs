@@ -74,6 +74,9 @@ pub struct LoadCommand {
     /// Processes that generate; without it, one for every four cores.
     #[arg(long)]
     generators: Option<usize>,
+    /// Batches behind the head from which receipts are audited while the load goes on; less than the nodes keep, if they prune.
+    #[arg(long, default_value_t = LoadOptions::default().audit_behind)]
+    audit_behind: u64,
     /// Also write the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -146,6 +149,7 @@ impl LoadCommand {
             generators: self.generators.unwrap_or(defaults.generators),
             reads_per_second: self.reads,
             access_lists: self.access_lists.clone(),
+            audit_behind: self.audit_behind,
             seed: self.random,
             ..defaults
         })

@@ -112,8 +112,8 @@ impl<'a> Ready<'a> {
         let (full, batches) = mpsc::unbounded_channel();
         // A set: an audit that nobody waits for any more ends with it.
         let mut audit = JoinSet::new();
-        let (audited, known_hashes) = (plan.clone(), hashes.clone());
-        audit.spawn(async move { auditor.follow(&audited, &known_hashes, batches).await });
+        let (audited, known_hashes, behind) = (plan.clone(), hashes.clone(), options.audit_behind);
+        audit.spawn(async move { auditor.follow(&audited, &known_hashes, (batches, behind)).await });
         let mut sending = Sending {
             contents: ContentsReader::start(
                 options.submit.clone(),

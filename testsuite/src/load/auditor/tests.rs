@@ -144,7 +144,7 @@ async fn receipts_come_from_whoever_has_them() {
     let (full, batches) = mpsc::unbounded_channel();
     full.send(Full { number: 5, transactions: 3 }).unwrap();
     drop(full);
-    let mut auditor = auditor.follow(&plan, &hashes, batches).await.unwrap();
+    let mut auditor = auditor.follow(&plan, &hashes, (batches, 0)).await.unwrap();
     assert_eq!((auditor.audit.receipts, auditor.audit.receipts_wrong, auditor.node), (1, 0, 1));
     let unknown = std::mem::take(&mut auditor.unknown);
     assert_eq!(unknown.iter().map(|receipt| receipt.hash).collect::<Vec<_>>(), [B256::repeat_byte(2)]);

@@ -17,9 +17,12 @@ use crate::{
     rpc::Rpc,
     scenario::{
         criteria::{PhaseTotals, Quantiles},
-        model::{Phase, PhaseRate},
+        model::{Phase, PhaseRate, Topology},
     },
 };
+
+/// Batches behind the head; a network that keeps fewer receipts cannot be audited.
+const AUDIT_BEHIND_PRUNED: u64 = 50;
 
 /// What a phase came to.
 pub(super) struct PhaseEnd {
@@ -63,6 +66,7 @@ impl Stage<'_> {
                 submit,
                 followers: followers.collect::<Result<_>>()?,
                 reads_per_second: phase.reads_per_second,
+                audit_behind: audit_behind(&self.scenario.topology),
                 access_lists: phase.access_lists.as_ref().map(PathBuf::from),
                 seed: accounts::number(&self.scenario.seed, &format!("load {}", phase.name)),
                 ..LoadOptions::default()
@@ -71,6 +75,16 @@ impl Stage<'_> {
             tasks.push((phase.name.clone(), tokio::spawn(perform(phase.clone(), options, begin.into()))));
         }
         Ok(tasks)
+    }
+}
+
+/// Where nodes prune, receipts are audited while they are there.
+fn audit_behind(topology: &Topology) -> u64 {
+    let settings = topology.settings.iter().map(|settings| &settings.config);
+    let mut keys = settings.chain([&topology.config]).flat_map(|config| config.keys());
+    match keys.any(|key| key.starts_with("storage.prune")) {
+        true => AUDIT_BEHIND_PRUNED,
+        false => LoadOptions::default().audit_behind,
     }
 }
 
@@ -208,6 +222,14 @@ fn series<'a>(name: &str, runs: impl Iterator<Item = (u64, &'a [Point])>, total:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_that_prunes_is_audited_sooner() {
+        let mut topology = Topology::default();
+        assert!(audit_behind(&topology) > 1_000);
+        topology.config.insert("storage.prune".to_owned(), serde_json::Value::Null);
+        assert_eq!(audit_behind(&topology), AUDIT_BEHIND_PRUNED);
+    }
 
     #[test]
     fn a_series_has_gaps_where_nothing_was_committed() {
