@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::rpc::{Rpc, quantity};
 
-/// Time between two looks at one of few nodes: a batch is seen at most this late, which is the error of every latency.
+/// Time between two looks at one of few nodes, besides what its answer takes: a batch is seen so late, which is the error of every latency.
 const POLL: Duration = Duration::from_millis(5);
 /// Of so many nodes each is looked at every [`POLL`]; of more, each more seldom, so that the looks cost the same.
 const NODES_PER_POLL: usize = 5;
@@ -155,6 +155,8 @@ pub(super) struct Heads {
     pub(super) name: String,
     pub(super) first: u64,
     pub(super) seen: Vec<Duration>,
+    /// Answers: how often it was looked at.
+    pub(super) looks: u64,
 }
 
 impl Heads {
@@ -165,6 +167,7 @@ impl Heads {
 
     /// Its head is this batch now: all up to it are there.
     fn note(&mut self, head: u64, now: Duration) {
+        self.looks += 1;
         let known = (head + 1).saturating_sub(self.first) as usize;
         if known > self.seen.len() {
             self.seen.resize(known.min(BATCHES_MAX), now);
@@ -189,7 +192,7 @@ impl HeadWatch {
     ) -> HeadWatch {
         let (head, is_absent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let shared = (head.clone(), is_absent.clone());
-        let heads = Heads { name, first, seen: Vec::new() };
+        let heads = Heads { name, first, ..Heads::default() };
         let task = tokio::spawn(watch(heads, rpc, begin, interval, stop, shared));
         HeadWatch { head, is_absent, task }
     }
@@ -245,6 +248,7 @@ mod tests {
             [4, 5, 6, 7, 8].map(|batch| heads.at(batch)),
             [None, Some(at(2)), Some(at(9)), Some(at(9)), None]
         );
+        assert_eq!(heads.looks, 4);
     }
 
     #[test]
