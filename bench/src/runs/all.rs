@@ -28,31 +28,31 @@ pub struct AllOptions {
 
 impl AllOptions {
     /// Runs them one after the other. Memory and threads of one are gone before the next begins. The file is written after each, so that a
-    /// run that is ended early leaves what it had.
+    /// run that is ended early leaves what it had; one that fails, as without its data, does not keep the others from running.
     ///
     /// # Errors
-    /// If a benchmark fails, or the file cannot be written.
+    /// If a benchmark failed, or the file cannot be written.
     pub fn run(&self) -> Result<()> {
         let program = std::env::current_exe().context("this program's path is unknown")?;
         let scratch = tempfile::tempdir().context("cannot make a temporary directory")?;
-        let part = scratch.path().join("part.json");
         let progress = Progress::detect();
         let mut run = BenchRun { quick: self.quick, benches: Vec::new() };
         let all: &[Bench] = if self.only.is_empty() { Bench::value_variants() } else { &self.only };
+        let mut failed = Vec::new();
         for bench in all {
             let name = bench.to_possible_value().context("every benchmark has a name")?.get_name().to_owned();
             progress.step(&format!("bench {name}"));
+            let part = scratch.path().join(format!("{name}.json"));
             let mut command = Command::new(&program);
             command.arg(&name).arg("--json").arg(&part).arg("--dir").arg(&self.dir);
             if self.quick {
                 command.arg("--quick");
             }
             let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-            ensure!(
-                status.success(),
-                "the benchmark {name} failed ({status}); {} has those before it",
-                self.json.display()
-            );
+            if !status.success() {
+                failed.push(format!("{name} ({status})"));
+                continue;
+            }
             let text = fs::read(&part).with_context(|| format!("the benchmark {name} wrote no figures"))?;
             let report: BenchReport =
                 serde_json::from_slice(&text).with_context(|| format!("the figures of {name}"))?;
@@ -60,6 +60,12 @@ impl AllOptions {
             let text = serde_json::to_string_pretty(&run)? + "\n";
             fs::write(&self.json, text).with_context(|| format!("cannot write {}", self.json.display()))?;
         }
+        ensure!(
+            failed.is_empty(),
+            "benchmarks failed: {}; {} has the others",
+            failed.join(", "),
+            self.json.display()
+        );
         Ok(())
     }
 }

@@ -157,6 +157,14 @@ mod tests {
         assert!(all.contains("| other, s |"), "{all}");
     }
 
+    /// Goal: the page of this project is what its runs say.
+    #[test]
+    fn the_page_is_what_its_runs_say() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let text = fs::read_to_string(docs.join("benchmarks.md")).unwrap();
+        assert!(fill(&text, &docs.join("runs")).unwrap() == text, "run `slipnet bench document`");
+    }
+
     /// Goal: a block that cannot be filled is named with its line and what is missing.
     #[test]
     fn a_block_that_names_nothing_is_refused() {

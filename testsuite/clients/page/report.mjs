@@ -53,6 +53,7 @@ console.log(JSON.stringify({
   sections: await texts('h2'),
   harness: await texts('#harness td'),
   faults: await texts('#faults td'),
+  load: await texts('#load td'),
   ...seen,
   pointed,
   looks,

@@ -92,11 +92,11 @@ pub struct Judged {
     pub unit: String,
     /// Which way is good.
     pub better: Better,
-    /// Median before.
+    /// Median before; infinite, which JSON writes as null, if it never came.
     pub before: f64,
-    /// Median after.
+    /// Median after; infinite as above.
     pub after: f64,
-    /// Change of the median as a share of that before; none if that was 0.
+    /// Change of the median as a share of that before; none if that was 0 or infinite.
     pub change: Option<f64>,
     /// Probability of ranks as bad as these if nothing changed.
     pub p_worse: f64,
@@ -155,15 +155,17 @@ pub fn judge(measures: Vec<Measure>, thresholds: &Thresholds, notes: Vec<String>
     let [is_worse, is_better] = [&worse, &better].map(|ps| statistics::below(thresholds.alpha, ps));
     let judged = measures.into_iter().enumerate().map(|(index, measure)| {
         let [before, after] = [&measure.before, &measure.after].map(|side| median(side).unwrap_or_default());
-        let change = (before != 0.0).then(|| (after - before) / before.abs());
-        // From 0 every change is large.
+        let change = (before != 0.0 && before.is_finite()).then(|| (after - before) / before.abs());
+        // From 0, and from what never came, every change is large.
         let counts = change.map_or(after != before, |change| change.abs() >= thresholds.effect);
-        let verdict = match (is_worse[index] && counts, is_better[index] && counts) {
-            (true, _) => Verdict::Regression,
-            (_, true) => Verdict::Improvement,
+        let Measure { name, unit, better: way, .. } = measure;
+        // Ranks and medians can point in two ways: then neither is believed.
+        let is_up_good = way == Better::Higher;
+        let verdict = match (after > before) == is_up_good {
+            false if is_worse[index] && counts => Verdict::Regression,
+            true if is_better[index] && counts => Verdict::Improvement,
             _ => Verdict::Same,
         };
-        let Measure { name, unit, better: way, .. } = measure;
         let (p_worse, p_better) = (worse[index], better[index]);
         Judged { name, unit, better: way, before, after, change, p_worse, p_better, verdict }
     });
@@ -228,12 +230,16 @@ impl fmt::Display for Comparison {
         )?;
         writeln!(
             f,
-            "  {:<44} {:>12} {:>12} {:>9} {:>8}  verdict",
+            "  {:<44} {:>12} {:>12} {:>10} {:>8}  verdict",
             "measure", "before", "after", "change", "p"
         )?;
         for it in &self.measures {
-            let change =
-                it.change.map_or_else(|| "from 0".to_owned(), |change| format!("{:+.1} %", change * 100.0));
+            let change = match it.change {
+                Some(change) if change.is_finite() => format!("{:+.1} %", change * 100.0),
+                Some(_) => "never".to_owned(),
+                None if it.before == 0.0 => "from 0".to_owned(),
+                None => "from never".to_owned(),
+            };
             let (p, verdict) = match it.verdict {
                 Verdict::Regression => (it.p_worse, "REGRESSION"),
                 Verdict::Improvement => (it.p_better, "better"),
@@ -241,7 +247,7 @@ impl fmt::Display for Comparison {
             };
             let name = format!("{}, {}", it.name, it.unit);
             let line = format!(
-                "  {name:<44} {:>12.4} {:>12.4} {change:>9} {p:>8.4}  {verdict}",
+                "  {name:<44} {:>12.4} {:>12.4} {change:>10} {p:>8.4}  {verdict}",
                 it.before, it.after
             );
             writeln!(f, "{}", line.trim_end())?;
@@ -305,6 +311,17 @@ mod tests {
         assert!(few(3, 1).is_ok() && few(4, 2).is_ok());
         assert!(few(33, 1).is_err() && few(0, 1).is_err());
         assert!(judge(Vec::new(), &thresholds(), Vec::new()).is_err());
+    }
+
+    /// Goal: where ranks say worse and the median says better, nothing is said.
+    #[test]
+    fn ranks_and_medians_must_agree() {
+        let before = [vec![1.0; 15], vec![10.0; 17]].concat();
+        let after = [vec![2.0; 9], vec![9.0; 8], vec![11.0; 15]].concat();
+        let one = Measure { name: "x".into(), unit: "s".into(), better: Better::Lower, before, after };
+        let found = judge(vec![one], &thresholds(), Vec::new()).unwrap();
+        let it = &found.measures[0];
+        assert!(it.p_worse < 0.05 && it.after < it.before && it.verdict == Verdict::Same, "{it:?}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::{Better, Comparison, Measure, SAMPLES_MAX, Thresholds, judge, median};
-use crate::report::{Environment, LoadSeries, NodeSeries, RunReport, Series};
+use super::{Better, Comparison, Measure, SAMPLES_MAX, Thresholds, judge};
+use crate::report::{Environment, LoadSeries, NodeSeries, RunReport, Series, Total};
 
 /// What `slipnet compare` is given.
 #[derive(Clone, Debug, Args)]
@@ -39,22 +39,28 @@ fn compare(before: &[RunReport], after: &[RunReport], thresholds: &Thresholds) -
         ensure!(run.scenario == *scenario, "the runs are of two scenarios, {scenario} and {}", run.scenario);
     }
     let [old, new] = [before, after].map(|side| side.iter().map(measured).collect::<Vec<_>>());
-    // A measure that a run lacks is a note, not a number: a node may never have caught up.
     let mut notes = environment_notes(before, after);
     let names: BTreeSet<&String> = old.iter().chain(&new).flat_map(BTreeMap::keys).collect();
     let mut measures = Vec::new();
     for name in names.into_iter().filter(|name| thresholds.wants(name)) {
-        let side =
-            |runs: &[Measured]| runs.iter().map(|run| run.get(name).copied()).collect::<Option<Vec<_>>>();
-        match (side(&old), side(&new)) {
-            (Some(before), Some(after)) => {
-                let (unit, better, _) = before[0];
-                let values = |side: Vec<Number>| side.into_iter().map(|(_, _, value)| value).collect();
-                let (before, after) = (values(before), values(after));
-                measures.push(Measure { name: name.clone(), unit: unit.to_owned(), better, before, after });
-            }
-            _ => notes.push(format!("{name} is not in every run and is not judged")),
+        let all = old.iter().map(|run| run.get(name).copied()).collect::<Option<Vec<Number>>>();
+        let Some(all) = all else {
+            notes.push(format!("{name} is not in every run before and is not judged"));
+            continue;
+        };
+        let (unit, better, _) = all[0];
+        let missing = new.iter().filter(|run| !run.contains_key(name)).count();
+        if missing > 0 {
+            notes.push(format!("{name} is not in every run: {missing} runs after count as the worst"));
         }
+        // A chain that commits nothing, or a node that never answers, has no figure: that is worse than any.
+        let worst = match better {
+            Better::Higher => 0.0,
+            Better::Lower => f64::INFINITY,
+        };
+        let before = all.into_iter().map(|(_, _, value)| value).collect();
+        let after = new.iter().map(|run| run.get(name).map_or(worst, |(_, _, value)| *value)).collect();
+        measures.push(Measure { name: name.clone(), unit: unit.to_owned(), better, before, after });
     }
     judge(measures, thresholds, notes)
 }
@@ -98,17 +104,16 @@ type Measured = BTreeMap<String, Number>;
 /// A figure of a node, if it was measured.
 type OfNode = fn(&NodeSeries) -> Option<f64>;
 
-/// What of a run is compared. Nodes of one role are taken together by the worst of them: a fleet is as good as that.
+/// What of a run is compared. Nodes of one role, and curves of one mode, are taken together by the worst of them: a fleet is as good as
+/// that. A node that never caught up took forever.
 fn measured(run: &RunReport) -> Measured {
     let mut all = Measured::new();
-    for LoadSeries { name, per_second, p50, p99, .. } in &run.load {
-        let series = [
-            ("per_second", "1/s", Better::Higher, per_second),
-            ("p50", "ms", Better::Lower, p50),
-            ("p99", "ms", Better::Lower, p99),
-        ];
-        for (kind, unit, better, series) in series {
-            all.extend(series.median().map(|value| (format!("{name}.{kind}"), (unit, better, value))));
+    for LoadSeries { name, total, .. } in &run.load {
+        // Medians of seconds would not see a stall.
+        let Some(Total { per_second, latency_ms }) = total else { continue };
+        all.insert(format!("{name}.per_second"), ("1/s", Better::Higher, *per_second));
+        for (kind, of) in [("p50", latency_ms.map(|it| it.p50)), ("p99", latency_ms.map(|it| it.p99))] {
+            all.extend(of.map(|value| (format!("{name}.{kind}"), ("ms", Better::Lower, value))));
         }
     }
     let of_node: [(&str, &'static str, OfNode); 3] = [
@@ -123,13 +128,10 @@ fn measured(run: &RunReport) -> Measured {
             worst.2 = worst.2.max(value);
         }
     }
-    let mut times: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for curve in &run.catch_up {
-        times.entry(&curve.mode).or_default().extend(curve.seconds);
-    }
-    for (mode, times) in times {
-        let time = median(&times).map(|time| (format!("catch_up.{mode}"), ("s", Better::Lower, time)));
-        all.extend(time);
+        let seconds = curve.seconds.unwrap_or(f64::INFINITY);
+        let worst = all.entry(format!("catch_up.{}", curve.mode)).or_insert(("s", Better::Lower, seconds));
+        worst.2 = worst.2.max(seconds);
     }
     let failed = run.criteria.iter().filter(|criterion| !criterion.passed).count();
     all.insert("criteria_failed".to_owned(), ("criteria", Better::Lower, failed as f64));
@@ -151,6 +153,10 @@ fn environment_notes(before: &[RunReport], after: &[RunReport]) -> Vec<String> {
     let mut notes = Vec::new();
     if machines.len() > 1 {
         notes.push(format!("the runs are of different machines: {}", machines.join("; ")));
+    }
+    let limited = before.iter().chain(after).filter(|run| run.harness.generators_limit).count();
+    if limited > 0 {
+        notes.push(format!("in {limited} runs the generators of the load were the limit, not the nodes"));
     }
     if short > 0 {
         notes.push(format!(

@@ -1,28 +1,34 @@
-//! Fills the [`Ledger`] from the node: balances before, receipts of every batch, balances after.
+//! Fills the [`Ledger`] from the nodes: balances before, receipts of every batch, balances after.
+//!
+//! Receipts of a short run are read after its end, when that disturbs nobody. Of a long one they are read while it goes on, so many
+//! batches behind its head: nodes that prune would not have them at its end. Whose hash the plan does not have waits for the generators' last word: it was signed again, or fills a nonce, or is foreign.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    time::{Duration, Instant},
+};
 
-use alloy_primitives::{Address, B256, TxKind, U256, keccak256};
-use anyhow::{Context, Result};
+use alloy_primitives::{Address, B256, TxKind, U256};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     audit::{Audit, Ledger, Place, Unit},
-    plan::Plan,
+    plan::{Plan, TRANSFER_GAS},
+    receipt::Receipt,
     setup::Call,
-    track::Contents,
+    track::Full,
     workload::Workload,
 };
-use crate::{
-    accounts::Account,
-    contracts,
-    rpc::{Rpc, quantity},
-};
+use crate::{accounts::Account, contracts, rpc::Rpc};
 
 /// Balances, and slots, that are compared besides those of the load's accounts, evenly spread: each is a question to the node.
 const CHECKS_MAX: usize = 20_000;
-/// What an ERC-20 says of each transfer.
-const TRANSFER_EVENT: &[u8] = b"Transfer(address,address,uint256)";
+/// No node that has what is asked for, for so long, ends the audit.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Before all nodes are asked again.
+const RETRY: Duration = Duration::from_millis(250);
 
 /// What the load knows of its transactions.
 pub(super) struct Known<'a> {
@@ -35,18 +41,25 @@ pub(super) struct Known<'a> {
 
 /// The books of a run while they are kept.
 pub(super) struct Auditor {
-    rpc: Rpc,
+    /// Any may be down, behind, or have pruned what another one has; at least one.
+    nodes: Vec<Rpc>,
+    /// The place of the one that gave receipts last.
+    node: usize,
     accounts: HashSet<Address>,
     tokens: HashSet<Address>,
     lists: Option<Address>,
     ledger: Ledger,
     audit: Audit,
+    /// The transactions that were posted.
+    seen: HashSet<B256>,
+    /// Receipts of the load's accounts whose hash nobody knows yet.
+    unknown: Vec<Receipt>,
 }
 
 impl Auditor {
     /// Notes the balances before the run, while nobody sends.
     pub(super) async fn open(
-        rpc: Rpc,
+        nodes: Vec<Rpc>,
         accounts: &[Account],
         nonces: &[u64],
         tokens: Vec<Address>,
@@ -61,17 +74,20 @@ impl Auditor {
         let places: Vec<Place> = units
             .flat_map(|unit| holders.iter().map(move |holder| Place { holder: *holder, unit }))
             .collect();
-        let found = read(&rpc, &places, "latest").await?;
+        let found = read(nodes.first().context("an audit of no node")?, &places, "latest").await?;
         for (place, amount) in places.into_iter().zip(found) {
             ledger.open(place, amount);
         }
         Ok(Auditor {
-            rpc,
+            nodes,
+            node: 0,
             accounts: holders.into_iter().collect(),
             tokens: tokens.into_iter().collect(),
             lists,
             ledger,
             audit: Audit::default(),
+            seen: HashSet::new(),
+            unknown: Vec::new(),
         })
     }
 
@@ -79,62 +95,131 @@ impl Auditor {
     pub(super) async fn open_contract(&mut self, holder: Address) -> Result<()> {
         let places: Vec<Place> =
             self.tokens.iter().map(|token| Place { holder, unit: Unit::Token(*token) }).collect();
-        let found = read(&self.rpc, &places, "latest").await?;
+        let found = read(&self.nodes[0], &places, "latest").await?;
         for (place, amount) in places.into_iter().zip(found) {
             self.ledger.open(place, amount);
         }
         Ok(())
     }
 
-    /// Reads all receipts, then all balances after the last batch that was read.
+    /// Reads the receipts of the batches that come, and of the last ones once no more come.
+    pub(super) async fn follow(
+        mut self,
+        plan: &Plan,
+        hashes: &HashMap<B256, u32>,
+        (mut full, behind): (UnboundedReceiver<Full>, u64),
+    ) -> Result<Auditor> {
+        let plugs = HashSet::new();
+        let known = Known { plan, hashes, plugs: &plugs };
+        let mut waiting: VecDeque<Full> = VecDeque::new();
+        while let Some(batch) = full.recv().await {
+            waiting.push_back(batch);
+            let is_due = |first: &Full| batch.number - first.number > behind;
+            while let Some(first) = waiting.front().copied().filter(is_due) {
+                waiting.pop_front();
+                self.take(&known, first).await?;
+            }
+        }
+        for batch in waiting {
+            self.take(&known, batch).await?;
+        }
+        Ok(self)
+    }
+
+    /// Reads the receipts of one batch.
+    async fn take(&mut self, known: &Known<'_>, batch: Full) -> Result<()> {
+        let Full { number, transactions } = batch;
+        let receipts = self.receipts(number).await;
+        let receipts =
+            receipts.with_context(|| format!("no node of the load gives the receipts of batch {number}"))?;
+        if receipts.len() != transactions {
+            self.audit.receipts_wrong += 1;
+        }
+        for receipt in &receipts {
+            let receipt = Receipt::parse(receipt).with_context(|| format!("a receipt of batch {number}"))?;
+            if known.hashes.contains_key(&receipt.hash) {
+                self.post(known, &receipt)?;
+            } else if self.accounts.contains(&receipt.from) {
+                self.unknown.push(receipt);
+            }
+        }
+        Ok(())
+    }
+
+    /// From the node that gave the last ones, or the next one that has these: one that is paused holds up only once.
+    async fn receipts(&mut self, number: u64) -> Result<Vec<Value>> {
+        let begin = Instant::now();
+        loop {
+            let mut last = None;
+            for _ in 0..self.nodes.len() {
+                let rpc = &self.nodes[self.node];
+                match rpc.call("eth_getBlockReceipts", json!([format!("{number:#x}")])).await {
+                    Ok(receipts) => return Ok(receipts),
+                    Err(error) => last = Some(error),
+                }
+                self.node = (self.node + 1) % self.nodes.len();
+            }
+            wait(begin, last).await?;
+        }
+    }
+
+    /// Reads balances after a batch from the first node that has them, in their order.
+    async fn balances(&self, places: &[Place], batch: &str) -> Result<Vec<U256>> {
+        let begin = Instant::now();
+        loop {
+            let mut last = None;
+            for rpc in &self.nodes {
+                match read(rpc, places, batch).await {
+                    Ok(balances) => return Ok(balances),
+                    Err(error) => last = Some(error),
+                }
+            }
+            wait(begin, last).await?;
+        }
+    }
+
+    /// Posts what the generators signed again, then compares all balances after the last batch that was read.
+    /// What was given up in doubt and committed all the same makes up for nothing that was lost.
     pub(super) async fn close(
         mut self,
         known: &Known<'_>,
-        contents: &Contents,
-        accepted: u64,
+        head: u64,
+        (accepted, in_doubt): (u64, &[u32]),
     ) -> Result<Audit> {
-        let mut seen = HashSet::new();
-        for (number, hashes) in contents.full() {
-            let params = json!([format!("{number:#x}")]);
-            let receipts: Vec<Value> = self.rpc.call("eth_getBlockReceipts", params).await?;
-            if receipts.len() != hashes.len() {
-                self.audit.receipts_wrong += 1;
-            }
-            for receipt in &receipts {
-                self.post(known, receipt, &mut seen)
-                    .with_context(|| format!("a receipt of batch {number}"))?;
-            }
+        for receipt in std::mem::take(&mut self.unknown) {
+            self.post(known, &receipt)?;
         }
-        let planned = seen.iter().filter(|hash| known.hashes.contains_key(*hash)).count() as u64;
-        self.audit.lost = accepted.saturating_sub(planned);
-        self.compare(&format!("{:#x}", contents.head())).await?;
+        self.audit.lost = accepted.saturating_sub(self.committed_of_accepted(known, in_doubt));
+        self.compare(&format!("{head:#x}")).await?;
         Ok(self.audit)
     }
 
+    /// Transactions that were posted and not given up.
+    fn committed_of_accepted(&self, known: &Known<'_>, in_doubt: &[u32]) -> u64 {
+        let in_doubt: HashSet<u32> = in_doubt.iter().copied().collect();
+        let places = self.seen.iter().filter_map(|hash| known.hashes.get(hash));
+        places.filter(|place| !in_doubt.contains(*place)).count() as u64
+    }
+
     /// Posts one receipt.
-    fn post(&mut self, known: &Known<'_>, receipt: &Value, seen: &mut HashSet<B256>) -> Result<()> {
-        let hash: B256 = field(receipt, "transactionHash")?;
-        let from: Address = field(receipt, "from")?;
+    fn post(&mut self, known: &Known<'_>, receipt: &Receipt) -> Result<()> {
+        let Receipt { hash, from, has_succeeded, .. } = *receipt;
         let index = known.hashes.get(&hash).map(|index| *index as usize);
         if index.is_none() && !known.plugs.contains(&hash) {
             self.audit.foreign += u64::from(self.accounts.contains(&from));
             return Ok(());
         }
-        if !seen.insert(hash) {
+        if !self.seen.insert(hash) {
             self.audit.duplicates += 1;
             return Ok(());
         }
         self.audit.receipts += 1;
-        let has_succeeded = receipt["status"] == "0x1";
         self.audit.receipts_failed += u64::from(!has_succeeded);
-        let fee =
-            U256::from(quantity(&receipt["gasUsed"])?) * U256::from(quantity(&receipt["effectiveGasPrice"])?);
-        self.ledger.debit(Place { holder: from, unit: Unit::Wei }, fee);
+        self.ledger.debit(Place { holder: from, unit: Unit::Wei }, receipt.fee());
         self.ledger.credit(Place { holder: from, unit: Unit::Nonce }, U256::from(1));
-        let transfers = transfers(receipt)?;
-        for (token, sender, receiver, amount) in &transfers {
-            if self.tokens.contains(token) {
-                self.ledger.transfer(Unit::Token(*token), *sender, *receiver, *amount);
+        for it in &receipt.transfers {
+            if self.tokens.contains(&it.token) {
+                self.ledger.transfer(Unit::Token(it.token), it.from, it.to, it.amount);
             }
         }
         let Some(index) = index else { return Ok(()) };
@@ -150,7 +235,7 @@ impl Auditor {
         }
         let kind = known.plan.kind(index);
         let is_right = from == known.plan.sender_address(index)
-            && (!has_succeeded || did_what_it_should(kind, &call, from, receipt, &transfers));
+            && (!has_succeeded || did_what_it_should(kind, &call, receipt));
         self.audit.receipts_wrong += u64::from(!is_right);
         Ok(())
     }
@@ -161,11 +246,25 @@ impl Auditor {
             self.ledger.places().partition(|place| self.accounts.contains(&place.holder));
         let step = others.len().div_ceil(CHECKS_MAX).max(1);
         let places: Vec<Place> = own.into_iter().chain(others.into_iter().step_by(step)).collect();
-        let found = read(&self.rpc, &places, batch).await?;
+        let found = self.balances(&places, batch).await;
+        let found =
+            found.with_context(|| format!("no node of the load gives the balances after batch {batch}"))?;
         for (place, amount) in places.into_iter().zip(found) {
             self.ledger.check(place, amount, &mut self.audit);
         }
         Ok(())
+    }
+}
+
+/// Waits before all nodes are asked again; the last one's error once the patience has ended.
+async fn wait(begin: Instant, last: Option<anyhow::Error>) -> Result<()> {
+    match last {
+        Some(error) if begin.elapsed() > PATIENCE => Err(error),
+        Some(_) => {
+            tokio::time::sleep(RETRY).await;
+            Ok(())
+        }
+        None => bail!("there is no node to ask"),
     }
 }
 
@@ -202,147 +301,29 @@ async fn read(rpc: &Rpc, places: &[Place], batch: &str) -> Result<Vec<U256>> {
     Ok(amounts)
 }
 
-/// Token, sender, receiver and amount of a receipt's transfers.
-fn transfers(receipt: &Value) -> Result<Vec<(Address, Address, Address, U256)>> {
-    let event = keccak256(TRANSFER_EVENT).to_string();
-    let logs = receipt["logs"].as_array().context("a receipt without logs")?;
-    let ours = logs.iter().filter(|log| log["topics"][0] == event.as_str());
-    let address = |topic: &Value| -> Result<Address> {
-        let topic: B256 = topic.as_str().unwrap_or_default().parse().context("the topic of a transfer")?;
-        Ok(Address::from_word(topic))
-    };
-    ours.map(|log| {
-        let amount: U256 = field(log, "data")?;
-        Ok((field(log, "address")?, address(&log["topics"][1])?, address(&log["topics"][2])?, amount))
-    })
-    .collect()
-}
-
 /// Whether a transaction that succeeded shows in its receipt what it was sent for.
-fn did_what_it_should(
-    kind: Workload,
-    call: &Call,
-    from: Address,
-    receipt: &Value,
-    transfers: &[(Address, Address, Address, U256)],
-) -> bool {
+fn did_what_it_should(kind: Workload, call: &Call, receipt: &Receipt) -> bool {
     use alloy_sol_types::SolCall;
+    let (from, transfers) = (receipt.from, &receipt.transfers[..]);
     match kind {
-        Workload::Transfers | Workload::HotSpot => receipt["gasUsed"] == "0x5208",
+        Workload::Transfers | Workload::HotSpot => receipt.gas_used == TRANSFER_GAS,
         Workload::Erc20 => {
             let Ok(asked) = contracts::Token::transferCall::abi_decode(&call.input) else { return false };
-            let [(token, sender, receiver, amount)] = transfers else { return false };
-            (TxKind::Call(*token), *sender, *receiver, *amount) == (call.to, from, asked.to, asked.value)
+            let [it] = transfers else { return false };
+            (TxKind::Call(it.token), it.from, it.to, it.amount) == (call.to, from, asked.to, asked.value)
         }
         // In from the trader, and out to it.
         Workload::Amm => {
             let TxKind::Call(pair) = call.to else { return false };
             let Ok(asked) = contracts::Amm::swapCall::abi_decode(&call.input) else { return false };
-            let [(token, payer, payee, amount), (_, pair_out, trader, _)] = transfers else { return false };
-            (*token, *payer, *payee, *amount) == (asked.tokenIn, from, pair, asked.amountIn)
-                && (*pair_out, *trader) == (pair, from)
+            let [paid, got] = transfers else { return false };
+            (paid.token, paid.from, paid.to, paid.amount) == (asked.tokenIn, from, pair, asked.amountIn)
+                && (got.from, got.to) == (pair, from)
         }
         Workload::Storage | Workload::AccessLists => transfers.is_empty(),
-        Workload::Deploy => receipt["contractAddress"].is_string(),
+        Workload::Deploy => receipt.has_created,
     }
-}
-
-fn field<T: std::str::FromStr>(value: &Value, name: &str) -> Result<T> {
-    let text = value[name].as_str();
-    text.and_then(|text| text.parse().ok()).with_context(|| format!("{name} is {}", value[name]))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::load::plan::tests::plan;
-
-    /// An auditor of the plan's accounts at a node that does not exist: all that is tested here needs no node.
-    fn auditor(plan: &Plan) -> Auditor {
-        let mut ledger = Ledger::default();
-        for index in 0..4 {
-            let holder = plan.sender_address(index);
-            ledger.open(Place { holder, unit: Unit::Wei }, U256::from(1_000_000));
-        }
-        Auditor {
-            rpc: Rpc::new("http://127.0.0.1:1").unwrap(),
-            accounts: (0..4).map(|index| plan.sender_address(index)).collect(),
-            tokens: [Address::repeat_byte(1)].into(),
-            lists: Some(Address::repeat_byte(5)),
-            ledger,
-            audit: Audit::default(),
-        }
-    }
-
-    fn receipt(hash: B256, from: Address, status: &str, logs: Value) -> Value {
-        json!({
-            "transactionHash": hash, "from": from, "status": status, "gasUsed": "0x5208",
-            "effectiveGasPrice": "0x2", "logs": logs, "contractAddress": null,
-        })
-    }
-
-    fn wei(holder: Address) -> Place {
-        Place { holder, unit: Unit::Wei }
-    }
-
-    #[test]
-    fn a_transfer_costs_its_value_and_its_fee_and_a_failed_one_only_its_fee() {
-        let plan = plan("hot-spot");
-        let hashes = HashMap::from([(B256::repeat_byte(1), 1), (B256::repeat_byte(2), 2)]);
-        let plugs = HashSet::from([B256::repeat_byte(3)]);
-        let known = Known { plan: &plan, hashes: &hashes, plugs: &plugs };
-        let (mut auditor, mut seen) = (auditor(&plan), HashSet::new());
-        let mut post = |byte, index, status| {
-            let receipt = receipt(B256::repeat_byte(byte), plan.sender_address(index), status, json!([]));
-            auditor.post(&known, &receipt, &mut seen).unwrap();
-        };
-        post(1, 1, "0x1");
-        post(2, 2, "0x0");
-        post(3, 3, "0x1");
-        // Twice the same, and one of an account of the load that another program sent.
-        post(1, 1, "0x1");
-        post(9, 1, "0x1");
-        let expected = |index| auditor.ledger.expected(wei(plan.sender_address(index))).unwrap();
-        assert_eq!(expected(0), U256::from(1_001_000));
-        assert_eq!(expected(1), U256::from(1_000_000 - 1_000 - 42_000));
-        assert_eq!((expected(2), expected(3)), (U256::from(958_000), U256::from(958_000)));
-        let Audit { receipts, receipts_failed, receipts_wrong, duplicates, foreign, .. } = auditor.audit;
-        assert_eq!((receipts, receipts_failed, receipts_wrong, duplicates, foreign), (3, 1, 0, 1, 1));
-    }
-
-    #[test]
-    fn a_token_transfer_of_another_amount_is_wrong() {
-        let plan = plan("erc20");
-        let hashes = HashMap::from([(B256::repeat_byte(1), 1), (B256::repeat_byte(2), 2)]);
-        let known = Known { plan: &plan, hashes: &hashes, plugs: &HashSet::new() };
-        let (mut auditor, mut seen) = (auditor(&plan), HashSet::new());
-        let word = |address: Address| address.into_word();
-        for (index, surplus) in [(1, 0), (2, 1)] {
-            use alloy_sol_types::SolCall;
-            let (from, call) = (plan.sender_address(index), plan.call(index).unwrap());
-            let asked = contracts::Token::transferCall::abi_decode(&call.input).unwrap();
-            let logs = json!([{
-                "address": Address::repeat_byte(1),
-                "topics": [keccak256(TRANSFER_EVENT), word(from), word(asked.to)],
-                "data": B256::from(asked.value + U256::from(surplus)),
-            }]);
-            let receipt = receipt(B256::repeat_byte(index as u8), from, "0x1", logs);
-            auditor.post(&known, &receipt, &mut seen).unwrap();
-            assert_eq!(auditor.audit.receipts_wrong, surplus);
-        }
-        assert_eq!(auditor.audit.receipts, 2);
-    }
-
-    #[test]
-    fn every_written_slot_is_counted() {
-        let plan = plan("storage");
-        let hashes = HashMap::from([(B256::repeat_byte(1), 1)]);
-        let known = Known { plan: &plan, hashes: &hashes, plugs: &HashSet::new() };
-        let (mut auditor, mut seen) = (auditor(&plan), HashSet::new());
-        let receipt = receipt(B256::repeat_byte(1), plan.sender_address(1), "0x1", json!([]));
-        auditor.post(&known, &receipt, &mut seen).unwrap();
-        let slots = auditor.ledger.places().filter(|place| matches!(place.unit, Unit::Slot(_)));
-        let sum: U256 = slots.map(|place| auditor.ledger.expected(place).unwrap()).sum();
-        assert_eq!(sum, U256::from(20));
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use super::{LoadOptions, Mix, Rate, Rule, SaturationOptions, Workload};
+use super::{Found, LoadOptions, Mix, Rate, Rule, SaturationOptions, Workload};
 use crate::{
     accounts::{Account, DEFAULT_SEED},
     manifest::Manifest,
@@ -42,7 +42,7 @@ pub struct LoadCommand {
     #[arg(long)]
     saturate: bool,
     /// With --saturate: a step whose 99th percentile of commit latency is higher is not sustained, in milliseconds.
-    #[arg(long, default_value_t = Rule::default().p99_ms_max, requires = "saturate")]
+    #[arg(long, default_value_t = Rule::default().p99_ms_max, requires = "saturate", value_parser = milliseconds)]
     p99_max_ms: f64,
     /// How long: 30s, 5m, or a number of seconds.
     #[arg(long, default_value = "10s", value_parser = duration)]
@@ -74,6 +74,9 @@ pub struct LoadCommand {
     /// Processes that generate; without it, one for every four cores.
     #[arg(long)]
     generators: Option<usize>,
+    /// Batches behind the head from which receipts are audited while the load goes on; less than the nodes keep, if they prune.
+    #[arg(long, default_value_t = LoadOptions::default().audit_behind)]
+    audit_behind: u64,
     /// Also write the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -100,6 +103,10 @@ impl LoadCommand {
             let search = SaturationOptions { rule, start: self.tps, step: self.duration };
             let result = super::saturate(&options, search, progress).await?;
             show(&result, json)?;
+            ensure!(
+                !matches!(result.found, Found::AtLeast { rate: 0 }),
+                "the generators were the limit at the first rate: begin with a lower --tps, or use more --generators"
+            );
             let is_clean = result.steps.iter().all(|step| step.audit.is_clean());
             ensure!(is_clean, "the audit of a step found differences: --json lists them");
             return Ok(());
@@ -142,6 +149,7 @@ impl LoadCommand {
             generators: self.generators.unwrap_or(defaults.generators),
             reads_per_second: self.reads,
             access_lists: self.access_lists.clone(),
+            audit_behind: self.audit_behind,
             seed: self.random,
             ..defaults
         })
@@ -154,6 +162,13 @@ fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result
     let Some(path) = json else { return Ok(()) };
     let text = serde_json::to_string_pretty(result)? + "\n";
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ms) if ms.is_finite() && ms > 0.0 => Ok(ms),
+        _ => Err(format!("{text}: expected milliseconds above 0, such as 2000")),
+    }
 }
 
 fn burst(text: &str) -> Result<Burst, String> {
@@ -195,5 +210,7 @@ mod tests {
         assert!(rate("--burst 90:10s").unwrap_err().to_string().contains("PEAK:PERIOD:LENGTH"));
         assert!(rate("--burst 90:10s:1s --ramp-to 5").is_err());
         assert!(rate("--mix transfers,amm --workload erc20").is_err());
+        assert!(rate("--saturate --p99-max-ms 500").is_ok());
+        assert!(rate("--saturate --p99-max-ms NaN").unwrap_err().to_string().contains("above 0"));
     }
 }

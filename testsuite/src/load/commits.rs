@@ -23,7 +23,7 @@ pub struct Point {
     pub due_per_second: f64,
     /// Transactions per second that were committed.
     pub committed_per_second: f64,
-    /// Commit latency of those that were due, in milliseconds.
+    /// Commit latency of those that were due, in milliseconds; of those that did not come, how long they had waited when the run ended.
     pub commit_ms: Option<Percentiles>,
 }
 
@@ -42,32 +42,48 @@ impl Commits {
         Commits(all)
     }
 
-    /// From the due time to the time at which a node showed the batch.
-    pub(super) fn latencies(&self, plan: &Plan, heads: &Heads) -> Latencies {
+    /// Of each transaction of the plan when it was due, and when a node showed its batch, if it did.
+    fn shown<'a>(
+        &'a self,
+        plan: &'a Plan,
+        heads: &'a Heads,
+    ) -> impl Iterator<Item = (Duration, Option<Duration>)> + 'a {
+        let mut commits = self.0.iter().peekable();
+        (0..plan.len()).map(move |index| {
+            let batch = commits.next_if(|(place, _)| *place as usize == index).map(|(_, batch)| *batch);
+            (plan.due(index), batch.and_then(|batch| heads.at(batch)))
+        })
+    }
+
+    /// From the due time to the time at which a node showed the batch. What it did not show had waited until the watch ended, at least:
+    /// without that, a chain that loses the slowest would look quicker. None of a node that showed nothing at all.
+    pub(super) fn latencies(&self, plan: &Plan, heads: &Heads, watched: Duration) -> Latencies {
         let mut latencies = Latencies::default();
-        for (index, batch) in &self.0 {
-            if let Some(at) = heads.at(*batch) {
-                latencies.record(at.saturating_sub(plan.due(*index as usize)));
-            }
+        if heads.seen.is_empty() {
+            return latencies;
+        }
+        for (due, at) in self.shown(plan, heads) {
+            latencies.record(at.unwrap_or(watched).saturating_sub(due));
         }
         latencies
     }
 
     /// The run in stretches of equal length, of a second at least.
-    pub(super) fn points(&self, plan: &Plan, heads: &Heads, end: Duration) -> Vec<Point> {
+    pub(super) fn points(&self, plan: &Plan, heads: &Heads, end: Duration, watched: Duration) -> Vec<Point> {
         let width_ms = (end.as_millis() as u64).div_ceil(POINTS_MAX).max(1_000);
         let count = (end.as_millis() as u64 / width_ms + 1) as usize;
         let place = |at: Duration| ((at.as_millis() as u64 / width_ms) as usize).min(count - 1);
         let (mut due, mut committed) = (vec![0u64; count], vec![0u64; count]);
         let mut latencies: Vec<Option<Latencies>> = vec![None; count];
-        for index in 0..plan.len() {
-            due[place(plan.due(index))] += 1;
-        }
-        for (index, batch) in &self.0 {
-            let Some(at) = heads.at(*batch) else { continue };
-            let asked = plan.due(*index as usize);
-            committed[place(at)] += 1;
-            latencies[place(asked)].get_or_insert_default().record(at.saturating_sub(asked));
+        let has_shown = !heads.seen.is_empty();
+        for (asked, at) in self.shown(plan, heads) {
+            due[place(asked)] += 1;
+            if let Some(at) = at {
+                committed[place(at)] += 1;
+            }
+            if let Some(until) = at.or(has_shown.then_some(watched)) {
+                latencies[place(asked)].get_or_insert_default().record(until.saturating_sub(asked));
+            }
         }
         let per_second = |count: u64| count as f64 * 1_000.0 / width_ms as f64;
         let point = |index: usize| Point {
@@ -97,8 +113,25 @@ mod tests {
     #[test]
     fn a_node_that_saw_nothing_has_no_latency() {
         let (plan, commits) = (plan("transfers"), Commits(vec![(0, 5), (1, 6)]));
-        assert!(commits.latencies(&plan, &Heads { first: 5, ..Heads::default() }).is_empty());
-        let points = commits.points(&plan, &Heads::default(), Duration::from_secs(3));
+        let (end, watched) = (Duration::from_secs(3), Duration::from_secs(9));
+        assert!(commits.latencies(&plan, &Heads { first: 5, ..Heads::default() }, watched).is_empty());
+        let points = commits.points(&plan, &Heads::default(), end, watched);
         assert_eq!(points.iter().map(|point| point.committed_per_second).sum::<f64>(), 0.0);
+        assert!(points.iter().all(|point| point.commit_ms.is_none()));
+    }
+
+    /// Goal: a chain that loses half of what it was sent does not look quick by the other half.
+    #[test]
+    fn what_never_came_has_waited_to_the_end() {
+        let plan = plan("transfers");
+        let commits = Commits((0..15).map(|index| (index, 5)).collect());
+        let heads = Heads { first: 5, seen: vec![Duration::from_secs(2)], ..Heads::default() };
+        let (end, watched) = (Duration::from_secs(3), Duration::from_secs(13));
+        let found = commits.latencies(&plan, &heads, watched).percentiles().unwrap();
+        // Due every 100 ms: the last one after 2.9 s, the first that is missing after 1.5 s.
+        assert!(found.count == 30 && found.p99 > 11_000.0 && found.max < 11_600.0, "{found}");
+        let points = commits.points(&plan, &heads, end, watched);
+        assert!(points[2].commit_ms.unwrap().p50 > 10_000.0, "{points:?}");
+        assert_eq!(points.iter().map(|point| point.committed_per_second).sum::<f64>(), 15.0);
     }
 }

@@ -50,7 +50,7 @@ struct Running {
     book: NonceBook,
     node: usize,
     outcome: Outcome,
-    /// When the last answer came.
+    /// When the last answer came, to transactions or to a question for nonces.
     free_at: Duration,
     /// Before this no nonce is asked for.
     ask_at: Duration,
@@ -81,7 +81,7 @@ impl Lane {
                 running.book.push(account, index, stock.plan().due(index as usize));
             }
             running.ask(now).await;
-            let sends = running.book.take(now, BATCH_MAX);
+            let sends = running.book.take(running.now(), BATCH_MAX);
             let is_idle = sends.is_empty();
             if !is_idle {
                 running.deliver(sends).await;
@@ -135,10 +135,11 @@ impl Running {
         let (place, lanes) = self.lane.place;
         let address = |account: &usize| self.lane.stock.address(account * lanes + place);
         let params: Vec<_> = accounts.iter().map(|account| json!([address(account), "latest"])).collect();
-        let Ok(answers) = self.rpc().batch("eth_getTransactionCount", &params).await else {
-            return self.next_node();
-        };
+        let answers = self.rpc().batch("eth_getTransactionCount", &params).await;
         let now = self.now();
+        // What became due meanwhile waited for the node, and not for the generator.
+        self.free_at = now;
+        let Ok(answers) = answers else { return self.next_node() };
         for (account, answer) in accounts.into_iter().zip(answers) {
             if let Some(nonce) = answer.ok().and_then(|nonce| quantity(&nonce).ok()) {
                 self.book.observe(account, nonce, now);
@@ -185,7 +186,9 @@ impl Running {
         let (signed, hash) = match send.purpose {
             Purpose::Planned(index) => {
                 let (signed, is_new) = self.lane.stock.planned(index, send.nonce);
-                let replaced: Option<(u32, B256)> = is_new.then_some((index, signed.hash));
+                // Another nonce is another slot of the book, whose first attempt tells the hash.
+                let replaced: Option<(u32, B256)> =
+                    (is_new && send.tried == 0).then_some((index, signed.hash));
                 self.outcome.replaced.extend(replaced);
                 (signed, None)
             }
@@ -218,7 +221,8 @@ impl Running {
             is_settled: self.book.is_settled(),
         };
         let (plugged, resent, displaced) = (counts.plugged, counts.resent, counts.displaced);
-        Outcome { tally, plugged, resent, displaced, ..self.outcome }
+        let in_doubt = self.book.given_up_in_doubt().to_vec();
+        Outcome { tally, plugged, resent, displaced, in_doubt, ..self.outcome }
     }
 }
 

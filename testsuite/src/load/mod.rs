@@ -33,6 +33,7 @@ mod percentiles;
 mod plan;
 mod protocol;
 mod read;
+mod receipt;
 mod saturation;
 mod schedule;
 mod setup;
@@ -79,6 +80,9 @@ const CORES_PER_GENERATOR: usize = 4;
 /// Generators that are started unasked.
 const GENERATORS_DEFAULT_MAX: usize = 4;
 
+/// Three minutes of ten batches a second: most runs are audited after their end, and a long one leaves a few seconds of work.
+const AUDIT_BEHIND: u64 = 2_000;
+
 /// What to send and to read, how fast and where.
 #[derive(Clone)]
 pub struct LoadOptions {
@@ -102,6 +106,8 @@ pub struct LoadOptions {
     pub reads_per_second: u32,
     /// A directory of `NUMBER.rlp.gz`, for [`Workload::AccessLists`].
     pub access_lists: Option<PathBuf>,
+    /// Batches behind the head from which receipts are audited while the load goes on; fewer than the nodes keep, if they prune.
+    pub audit_behind: u64,
     /// The random choices come from it, and from the accounts' nonces.
     pub seed: u64,
 }
@@ -173,6 +179,7 @@ impl Default for LoadOptions {
             generators: (cores / CORES_PER_GENERATOR).clamp(1, GENERATORS_DEFAULT_MAX),
             reads_per_second: 0,
             access_lists: None,
+            audit_behind: AUDIT_BEHIND,
             seed: 1,
         }
     }

@@ -135,6 +135,8 @@ pub(super) struct NonceBook {
     accepted: BTreeSet<(Duration, usize)>,
     /// Accounts whose nonce somebody else seems to use.
     conflicts: BTreeSet<usize>,
+    /// Transactions that were given up although a node may have taken them.
+    in_doubt: Vec<u32>,
     counts: Counts,
 }
 
@@ -147,6 +149,7 @@ impl NonceBook {
             waiting: BinaryHeap::new(),
             accepted: BTreeSet::new(),
             conflicts: BTreeSet::new(),
+            in_doubt: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -243,6 +246,9 @@ impl NonceBook {
             return self.retire(account);
         }
         self.counts.given_up += 1;
+        if let (Purpose::Planned(index), true) = (slot.purpose, slot.may_have_arrived) {
+            self.in_doubt.push(index);
+        }
         let entry = &mut self.accounts[account];
         if nonce + 1 == entry.first + entry.slots.len() as u64 {
             entry.slots.pop_back();
@@ -259,11 +265,13 @@ impl NonceBook {
     fn retire(&mut self, account: usize) {
         let entry = &mut self.accounts[account];
         entry.is_retired = true;
-        let open = entry
-            .slots
-            .drain(..)
-            .filter(|slot| !slot.is_counted && matches!(slot.purpose, Purpose::Planned(_)));
-        self.counts.given_up += open.count() as u64;
+        for slot in entry.slots.drain(..).filter(|slot| !slot.is_counted) {
+            let Purpose::Planned(index) = slot.purpose else { continue };
+            self.counts.given_up += 1;
+            if slot.may_have_arrived {
+                self.in_doubt.push(index);
+            }
+        }
         self.conflicts.remove(&account);
     }
 
@@ -343,6 +351,11 @@ impl NonceBook {
     /// Whether every pushed transaction was accepted or given up.
     pub(super) fn is_settled(&self) -> bool {
         self.counts.accepted + self.counts.given_up == self.counts.pushed
+    }
+
+    /// Places in the plan of what was given up although a node may have taken it: these may be committed all the same.
+    pub(super) fn given_up_in_doubt(&self) -> &[u32] {
+        &self.in_doubt
     }
 
     /// The counts so far.

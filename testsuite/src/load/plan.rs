@@ -18,7 +18,8 @@ use super::{
 use crate::{contracts, signer::Envelope};
 
 const TRANSFER_WEI: u64 = 1_000;
-const TRANSFER_GAS: u64 = 21_000;
+/// What a plain transfer uses, and may use.
+pub(super) const TRANSFER_GAS: u64 = 21_000;
 const TOKEN_TRANSFER_GAS: u64 = 70_000;
 const SWAP_GAS: u64 = 160_000;
 /// A Lists contract has some 400 bytes of code.

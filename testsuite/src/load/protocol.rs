@@ -26,8 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{percentiles::Latencies, plan::PlanOptions, setup::ChainFacts};
 
-/// Bytes of one line: a job of 10,000 accounts has one megabyte.
-pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of one line. A job of 10,000 accounts has one megabyte; the end of a generator that had to sign all of two million transactions
+/// again names each with its new hash, in 80 bytes.
+pub(super) const LINE_BYTES_MAX: usize = 256 << 20;
 
 /// What a load tells a generator.
 #[derive(Debug, Serialize, Deserialize)]
@@ -128,6 +129,8 @@ pub(super) struct Outcome {
     pub(super) replaced: Vec<(u32, B256)>,
     /// Hashes of transactions that only fill a nonce.
     pub(super) plugs: Vec<B256>,
+    /// Places in the plan of transactions that were given up although a node may have taken them.
+    pub(super) in_doubt: Vec<u32>,
     pub(super) reads: Vec<ReadOutcome>,
 }
 
@@ -145,6 +148,7 @@ impl Outcome {
         self.blocked.add(&other.blocked);
         self.replaced.extend(other.replaced);
         self.plugs.extend(other.plugs);
+        self.in_doubt.extend(other.in_doubt);
         for read in other.reads {
             match self.reads.iter_mut().find(|known| known.node == read.node && known.way == read.way) {
                 Some(known) => known.add(&read),
@@ -169,16 +173,19 @@ pub enum ReadWay {
 pub(super) struct ReadOutcome {
     pub(super) node: String,
     pub(super) way: ReadWay,
-    /// From the due time to the answer.
+    /// From the due time to the answer; ten seconds at least where none came.
     pub(super) latencies: Latencies,
     /// Reads that had no answer, or an error.
     pub(super) failed: u64,
+    /// From when a read could have left, to when it did: the generator's own fault, as of transactions.
+    pub(super) own: Latencies,
 }
 
 impl ReadOutcome {
     fn add(&mut self, other: &ReadOutcome) {
         self.latencies.add(&other.latencies);
         self.failed += other.failed;
+        self.own.add(&other.own);
     }
 }
 
@@ -210,6 +217,15 @@ mod tests {
         assert!(instant_of(monotonic_ns() - 1) <= Instant::now());
     }
 
+    /// Goal: whatever happens to the nonces of the largest run, its generator's last line is heard.
+    #[test]
+    fn a_line_holds_every_transaction_signed_again() {
+        let replaced = vec![(super::super::TRANSACTIONS_MAX as u32 - 1, B256::repeat_byte(0xab)); 1_000];
+        let outcome = Outcome { replaced, ..Outcome::default() };
+        let line = serde_json::to_string(&Said::Done(Box::new(outcome))).unwrap();
+        assert!(line.len() * (super::super::TRANSACTIONS_MAX as usize / 1_000) < LINE_BYTES_MAX);
+    }
+
     #[test]
     fn outcomes_of_generators_add_up_per_node_and_way() {
         let read = |node: &str, way, failed| ReadOutcome {
@@ -217,6 +233,7 @@ mod tests {
             way,
             latencies: Latencies::default(),
             failed,
+            own: Latencies::default(),
         };
         let settled = Tally { sent: 1, accepted: 1, given_up: 0, is_settled: true };
         let mut sum =

@@ -1,6 +1,7 @@
 //! Reads beside the writes: what wallets and pages ask a node, at a fixed rate, half over HTTP and half over WebSocket.
 //!
 //! As with writes, the loop is open: a read is due at a time, and its latency counts from there, also if the one before it was late.
+//! A read without an answer counts as one of ten seconds at least: a node that answers nothing must not look quick.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +39,13 @@ pub(super) async fn run(
         for (name, url) in job.nodes.iter().skip(worker).step_by(workers) {
             for place in 0..READERS {
                 let way = if place % 2 == 0 { ReadWay::Http } else { ReadWay::WebSocket };
-                let outcome =
-                    ReadOutcome { node: name.clone(), way, latencies: Latencies::default(), failed: 0 };
+                let outcome = ReadOutcome {
+                    node: name.clone(),
+                    way,
+                    latencies: Latencies::default(),
+                    failed: 0,
+                    own: Latencies::default(),
+                };
                 let reader = Reader {
                     line: Line::new(way, url)?,
                     place,
@@ -69,31 +75,51 @@ struct Reader {
 
 impl Reader {
     async fn run(mut self, begin: Instant, duration: Duration, stop: CancellationToken) -> ReadOutcome {
+        // When the answer before came.
+        let mut free_at = begin;
         for read in (self.place..).step_by(READERS) {
             let due = due(read, self.per_second);
             if due >= duration {
                 break;
             }
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = tokio::time::sleep_until((begin + due).into()) => {}
+            if stop.is_cancelled() {
+                // What was due and not asked yet was held up by answers that did not come.
+                match begin + due > Instant::now() {
+                    true => break,
+                    false => self.miss(begin + due),
+                }
+                continue;
             }
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until((begin + due).into()) => {}
+                () = stop.cancelled() => break,
+            }
+            let ready = (begin + due).max(free_at);
+            self.outcome.own.record(Instant::now().saturating_duration_since(ready));
             let (method, params) = question(read, &self.addresses);
             let answer = tokio::time::timeout(DEADLINE, self.line.call(method, params)).await;
             match answer {
                 Ok(Ok(_)) => self.outcome.latencies.record((begin + due).elapsed()),
                 Ok(Err(_)) => {
-                    self.outcome.failed += 1;
+                    self.miss(begin + due);
                     self.line.close();
                     tokio::time::sleep(RECONNECT).await;
                 }
                 Err(_) => {
-                    self.outcome.failed += 1;
+                    self.miss(begin + due);
                     self.line.close();
                 }
             }
+            free_at = Instant::now();
         }
         self.outcome
+    }
+
+    /// A read that was due then has no answer.
+    fn miss(&mut self, due: Instant) {
+        self.outcome.failed += 1;
+        self.outcome.latencies.record(due.elapsed().max(DEADLINE));
     }
 }
 
@@ -178,7 +204,10 @@ mod tests {
     use tokio_tungstenite::accept_async;
 
     use super::*;
-    use crate::load::sink::Sink;
+    use crate::load::{
+        protocol::{instant_of, monotonic_ns},
+        sink::Sink,
+    };
 
     #[test]
     fn reads_are_due_evenly_and_ask_in_turn() {
@@ -225,7 +254,22 @@ mod tests {
         let outcomes = run(&job, (0, 1), time, &[], &CancellationToken::new()).await.unwrap();
         assert_eq!(outcomes.len(), READERS);
         assert_eq!(outcomes.iter().map(|outcome| outcome.failed).sum::<u64>(), 8);
+        assert_eq!(outcomes.iter().map(|outcome| outcome.own.len()).sum::<u64>(), 8);
+        // An error that comes at once is no quick answer.
+        assert!(outcomes.iter().all(|outcome| outcome.latencies.percentiles().unwrap().p50 > 9_900.0));
         let none = run(&job, (1, 2), time, &[], &CancellationToken::new()).await.unwrap();
         assert!(none.is_empty(), "the node belongs to the other generator");
+    }
+    /// Goal: reads that wait behind a node's silence when the run ends are counted, and not forgotten.
+    #[tokio::test]
+    async fn what_was_due_when_the_run_ended_has_failed() {
+        let job = ReadJob { nodes: vec![("a".to_owned(), "127.0.0.1:1".to_owned())], per_second: 40 };
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let begin = instant_of(monotonic_ns() - 100_000_000);
+        let outcomes = run(&job, (0, 1), (begin, Duration::from_secs(60)), &[], &stop).await.unwrap();
+        let failed: u64 = outcomes.iter().map(|outcome| outcome.failed).sum();
+        // Reads are due every 25 ms; a slow machine looks later.
+        assert!((5..1_000).contains(&failed), "{failed}");
     }
 }

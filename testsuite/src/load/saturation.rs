@@ -6,7 +6,7 @@
 //! 3. nothing was given up;
 //! 4. the backlog at the end is at most what the latency limit explains: it does not grow.
 //!
-//! A step at which the generators were the limit says nothing about the chain: the search ends there, and says so.
+//! A step at which the generators were the limit says nothing about the chain: it is tried once more, and then the search ends there.
 //!
 //! ```text
 //!  start ──▶ double while sustained ──▶ halve the gap between the best and the worst ──▶ gap below 5 %: found
@@ -159,20 +159,30 @@ impl Search {
             return;
         }
         self.steps.push(step);
+        let may_repeat = !std::mem::replace(&mut self.is_repeat, true);
+        if step.is_limited_by_generators && may_repeat {
+            return;
+        }
         if step.is_limited_by_generators || self.steps.len() >= STEPS_MAX {
-            self.found = Some(Found::AtLeast { rate: self.best.unwrap_or(0) });
+            self.found = Some(self.known());
             return;
         }
         match self.rule.missed(&step) {
-            Some(_) if !self.is_repeat => {
-                self.is_repeat = true;
-                return;
-            }
+            Some(_) if may_repeat => return,
             Some(cause) => self.worst = Some((step.rate, cause)),
             None => self.best = Some(step.rate),
         }
         self.is_repeat = false;
         self.choose();
+    }
+
+    /// What is known before the gap is small.
+    fn known(&self) -> Found {
+        match (self.best, self.worst) {
+            (Some(rate), Some((failed, cause))) => Found::Sustained { rate, failed, cause },
+            (None, Some((lowest, cause))) => Found::Nothing { lowest, cause },
+            (best, None) => Found::AtLeast { rate: best.unwrap_or(0) },
+        }
     }
 
     /// Sets the next rate, or ends the search.
@@ -268,9 +278,17 @@ mod tests {
     fn the_generators_end_a_search() {
         let mut search = Search::new(Rule::default(), 100, 10_000);
         search.handle_step(good(100));
-        search.handle_step(Step { is_limited_by_generators: true, ..bad(200) });
+        let limited = |rate| Step { is_limited_by_generators: true, ..bad(rate) };
+        search.handle_step(limited(200));
+        assert_eq!(search.poll_rate(), Some(200), "one pause of the machine is no limit of the generators");
+        search.handle_step(limited(200));
         assert_eq!((search.found(), search.poll_rate()), (Some(Found::AtLeast { rate: 100 }), None));
         assert_eq!(self::search(100, 1_000, 5_000).found(), Some(Found::AtLeast { rate: 1_000 }));
+        // A rate that the chain failed at is not forgotten.
+        let mut search = Search::new(Rule::default(), 100, 10_000);
+        [good(100), bad(200), bad(200), limited(150), limited(150)].map(|step| search.handle_step(step));
+        let sustained = Found::Sustained { rate: 100, failed: 200, cause: Cause::Latency };
+        assert_eq!(search.found(), Some(sustained));
     }
 
     #[test]

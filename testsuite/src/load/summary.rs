@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use alloy_primitives::B256;
@@ -43,7 +43,7 @@ pub struct Reads {
     pub node: String,
     /// How they travelled.
     pub way: ReadWay,
-    /// From the due time to the answer, in milliseconds.
+    /// From the due time to the answer, in milliseconds; ten seconds at least where none came. None if no read was due.
     pub read_ms: Option<Percentiles>,
     /// Reads that had no answer, or an error.
     pub failed: u64,
@@ -72,6 +72,8 @@ pub struct LoadSummary {
     pub limited_by: Option<Limit>,
     /// Transactions that left.
     pub sent: u64,
+    /// Transactions per second that left by the end of the schedule, over the whole schedule: what the harness did of what it was to do.
+    pub sent_per_second: f64,
     /// Transactions that a node took.
     pub accepted: u64,
     /// Transactions that no node took, however often they were sent.
@@ -96,11 +98,12 @@ pub struct LoadSummary {
     pub batches: u64,
     /// The last batch that was read.
     pub head: u64,
-    /// From the due time until the first node showed the batch.
+    /// From the due time until the first node showed the batch, or the watch ended without it: all that was due is counted.
     pub commit_ms: Option<Percentiles>,
     /// The same for every other node, by name.
     pub follow_ms: BTreeMap<String, Option<Percentiles>>,
-    /// The most that a latency may be wrong by: the time between two looks at a node, in milliseconds.
+    /// Mean time between two looks at the node whose commits count, in milliseconds: a latency is too long by so much at most, if the
+    /// looks were even.
     pub resolution_ms: f64,
     /// Reads beside the writes.
     pub reads: Vec<Reads>,
@@ -112,6 +115,9 @@ pub struct LoadSummary {
     pub points: Vec<Point>,
     /// Receipts and balances.
     pub audit: Audit,
+    /// When the first transaction was due; of a run of this process alone.
+    #[serde(skip)]
+    pub begin: Option<Instant>,
 }
 
 /// What a summary is made from.
@@ -129,6 +135,11 @@ pub(super) struct Facts<'a> {
     pub(super) heads: &'a [Heads],
     pub(super) resolution: Duration,
     pub(super) backlog: u64,
+    /// Transactions that left by the end of the schedule.
+    pub(super) sent_in_time: u64,
+    pub(super) begin: Instant,
+    /// When the watch of the nodes ended, after the start.
+    pub(super) watched: Duration,
     pub(super) audit: Audit,
 }
 
@@ -149,7 +160,7 @@ fn limit(
 impl LoadSummary {
     pub(super) fn new(facts: Facts<'_>) -> LoadSummary {
         let commits = Commits::of(facts.contents, facts.hashes);
-        let Facts { plan, outcome, contents, heads, .. } = facts;
+        let Facts { plan, outcome, contents, heads, watched, .. } = facts;
         let none = Heads::default();
         let (first, others) = heads.split_first().unwrap_or((&none, &[]));
         let duration = plan.schedule().duration();
@@ -165,6 +176,9 @@ impl LoadSummary {
         let committed_in_time = in_time.count() as u64;
         let share = committed_in_time as f64 / plan.len() as f64;
         let own = outcome.own.percentiles();
+        // On a machine without a free core looks are further apart than they should be.
+        let looked = u32::try_from(first.looks).unwrap_or(u32::MAX);
+        let resolution = watched.checked_div(looked).unwrap_or_default().max(facts.resolution);
         let mut batches: Vec<u64> = commits.0.iter().map(|(_, batch)| *batch).collect();
         batches.sort_unstable();
         batches.dedup();
@@ -183,6 +197,7 @@ impl LoadSummary {
             generators: facts.generators,
             limited_by: limit(plan.schedule().peak_per_second(), facts.capacity_per_second, own, share),
             sent: outcome.tally.sent,
+            sent_per_second: facts.sent_in_time as f64 / duration.as_secs_f64(),
             accepted: outcome.tally.accepted,
             given_up: outcome.tally.given_up,
             refused: outcome.refused.clone(),
@@ -195,18 +210,19 @@ impl LoadSummary {
             backlog: facts.backlog,
             batches: batches.len() as u64,
             head: contents.head(),
-            commit_ms: commits.latencies(plan, first).percentiles(),
+            commit_ms: commits.latencies(plan, first, watched).percentiles(),
             follow_ms: others
                 .iter()
-                .map(|heads| (heads.name.clone(), commits.latencies(plan, heads).percentiles()))
+                .map(|heads| (heads.name.clone(), commits.latencies(plan, heads, watched).percentiles()))
                 .collect(),
-            resolution_ms: facts.resolution.as_secs_f64() * 1_000.0,
+            resolution_ms: resolution.as_secs_f64() * 1_000.0,
             reads: reads.collect(),
             generator_late_ms: own,
             generator_blocked_ms: outcome.blocked.percentiles(),
-            points: commits.points(plan, first, end),
+            points: commits.points(plan, first, end, watched),
             workload: facts.workload,
             rate: facts.rate,
+            begin: Some(facts.begin),
             audit: facts.audit,
         }
     }
@@ -234,7 +250,7 @@ impl fmt::Display for LoadSummary {
         writeln!(f, "offered         {} transactions, {offered:.1} tx/s", self.offered)?;
         let (capacity, processes) = (self.capacity_per_second, self.generators);
         writeln!(f, "generators      {processes} processes, proved {capacity:.0} tx/s")?;
-        writeln!(f, "sent            {}", self.sent)?;
+        writeln!(f, "sent            {}, {:.1} tx/s in time", self.sent, self.sent_per_second)?;
         writeln!(f, "accepted        {} ({} given up)", self.accepted, self.given_up)?;
         for (reason, count) in &self.refused {
             writeln!(f, "refused         {count} times: {reason}")?;
@@ -264,7 +280,7 @@ impl fmt::Display for LoadSummary {
         }
         for Reads { node, way, read_ms, failed } in &self.reads {
             let way = if *way == ReadWay::Http { "http" } else { "websocket" };
-            let latency = read_ms.map_or_else(|| "no answer".to_owned(), |latency| latency.to_string());
+            let latency = read_ms.map_or_else(|| "no read was due".to_owned(), |latency| latency.to_string());
             writeln!(f, "read latency    {latency}  {node} by {way}, {failed} failed")?;
         }
         let Audit { receipts, receipts_failed, receipts_wrong, balances, balances_wrong, .. } = self.audit;
@@ -293,7 +309,8 @@ mod tests {
         let hash = |index: u32| B256::from(alloy_primitives::U256::from(index));
         let hashes = (0..30).map(|index| (hash(index), index)).collect();
         let batches = vec![(0..10).map(hash).collect(), (10..30).map(hash).collect()];
-        let heads = |name: &str, seen| Heads { name: name.to_owned(), first: 5, seen };
+        // The first one was looked at every second, instead of every 5 ms.
+        let heads = |name: &str, seen| Heads { name: name.to_owned(), first: 5, seen, looks: 6 };
         LoadSummary::new(Facts {
             workload: "transfers".to_owned(),
             rate: "10 tx/s".to_owned(),
@@ -306,6 +323,9 @@ mod tests {
             heads: &[heads("a", vec![ms(1_000), ms(5_000)]), heads("b", vec![ms(1_500)])],
             resolution: ms(5),
             backlog: 20,
+            sent_in_time: 27,
+            begin: Instant::now(),
+            watched: ms(6_000),
             audit: Audit::default(),
         })
     }
@@ -320,8 +340,11 @@ mod tests {
         assert!((3_990.0..=4_010.0).contains(&commit.max), "{commit}");
         assert_eq!(summary.achieved_per_second, 6.0);
         assert_eq!(summary.followed, Some(10));
+        // The other node did not show twenty of them: the first of these had waited for five seconds when the watch ended.
         let follow = summary.follow_ms["b"].unwrap();
-        assert!((1_490.0..=1_510.0).contains(&follow.max), "{follow}");
+        assert!(follow.count == 30 && (4_990.0..=5_010.0).contains(&follow.max), "{follow}");
+        assert_eq!(summary.resolution_ms, 1_000.0);
+        assert_eq!((summary.offered_per_second, summary.sent_per_second), (10.0, 9.0));
     }
 
     #[test]

@@ -13,12 +13,12 @@ use std::{
 use alloy_primitives::B256;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::rpc::{Rpc, quantity};
 
-/// Time between two looks at one of few nodes: a batch is seen at most this late, which is the error of every latency.
+/// Time between two looks at one of few nodes, besides what its answer takes: a batch is seen so late, which is the error of every latency.
 const POLL: Duration = Duration::from_millis(5);
 /// Of so many nodes each is looked at every [`POLL`]; of more, each more seldom, so that the looks cost the same.
 const NODES_PER_POLL: usize = 5;
@@ -32,6 +32,13 @@ const BATCHES_MAX: usize = 10_000_000;
 /// How far apart two looks at a node are.
 pub(super) fn interval(nodes: usize) -> Duration {
     POLL * nodes.div_ceil(NODES_PER_POLL).max(1) as u32
+}
+
+/// A batch that is not empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Full {
+    pub(super) number: u64,
+    pub(super) transactions: usize,
 }
 
 /// The hashes of each batch, from `first` on.
@@ -70,16 +77,17 @@ pub(super) struct ContentsReader {
 }
 
 impl ContentsReader {
-    /// Reads every batch once, from the first node that answers.
+    /// Reads every batch once, from the first node that answers, and tells `full` of those that are not empty: at most as many as it keeps.
     pub(super) fn start(
         nodes: Vec<Rpc>,
         first: u64,
         hashes: Arc<HashMap<B256, u32>>,
+        full: UnboundedSender<Full>,
         stop: CancellationToken,
     ) -> ContentsReader {
         let (committed, last) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let counters = (committed.clone(), last.clone());
-        let task = tokio::spawn(read_all(nodes, first, hashes, stop, counters));
+        let task = tokio::spawn(read_all(nodes, (first, hashes), full, stop, counters));
         ContentsReader { committed, last, task }
     }
 
@@ -105,8 +113,8 @@ impl ContentsReader {
 
 async fn read_all(
     nodes: Vec<Rpc>,
-    first: u64,
-    hashes: Arc<HashMap<B256, u32>>,
+    (first, hashes): (u64, Arc<HashMap<B256, u32>>),
+    full: UnboundedSender<Full>,
     stop: CancellationToken,
     (committed, last): (Arc<AtomicU64>, Arc<AtomicU64>),
 ) -> Result<Contents> {
@@ -117,7 +125,12 @@ async fn read_all(
         match nodes[node].call::<Value>("eth_getBlockByNumber", json!([format!("{number:#x}"), false])).await
         {
             Ok(block) if !block.is_null() && contents.batches.len() < BATCHES_MAX => {
-                let own = contents.read(&block)?.iter().filter(|hash| hashes.contains_key(*hash)).count();
+                let read = contents.read(&block)?;
+                if !read.is_empty() {
+                    // If the audit has failed, whoever takes its result sees that.
+                    let _ = full.send(Full { number, transactions: read.len() });
+                }
+                let own = read.iter().filter(|hash| hashes.contains_key(*hash)).count();
                 if own > 0 {
                     last.store(number, Ordering::Relaxed);
                     committed.fetch_add(own as u64, Ordering::Relaxed);
@@ -142,6 +155,8 @@ pub(super) struct Heads {
     pub(super) name: String,
     pub(super) first: u64,
     pub(super) seen: Vec<Duration>,
+    /// Answers: how often it was looked at.
+    pub(super) looks: u64,
 }
 
 impl Heads {
@@ -152,6 +167,7 @@ impl Heads {
 
     /// Its head is this batch now: all up to it are there.
     fn note(&mut self, head: u64, now: Duration) {
+        self.looks += 1;
         let known = (head + 1).saturating_sub(self.first) as usize;
         if known > self.seen.len() {
             self.seen.resize(known.min(BATCHES_MAX), now);
@@ -176,7 +192,7 @@ impl HeadWatch {
     ) -> HeadWatch {
         let (head, is_absent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let shared = (head.clone(), is_absent.clone());
-        let heads = Heads { name, first, seen: Vec::new() };
+        let heads = Heads { name, first, ..Heads::default() };
         let task = tokio::spawn(watch(heads, rpc, begin, interval, stop, shared));
         HeadWatch { head, is_absent, task }
     }
@@ -232,6 +248,7 @@ mod tests {
             [4, 5, 6, 7, 8].map(|batch| heads.at(batch)),
             [None, Some(at(2)), Some(at(9)), Some(at(9)), None]
         );
+        assert_eq!(heads.looks, 4);
     }
 
     #[test]

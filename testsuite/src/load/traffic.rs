@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -26,6 +27,8 @@ use crate::{accounts::Account, progress::Progress, rpc::Rpc};
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Time between the last word to the generators and the first transaction.
 const LEAD: Duration = Duration::from_millis(100);
+/// What was due last has left, and its generator has said so, within this time.
+const SENT_GRACE: Duration = Duration::from_millis(250);
 /// An odd number without a pattern: it spreads the nonces over the seeds.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -74,7 +77,7 @@ impl<'a> Ready<'a> {
             targets: self.targets.clone(),
         };
         let senders = options.accounts.iter().map(|account| account.address).collect();
-        let plan = Plan::new(plan_options.clone(), senders)?;
+        let plan = Arc::new(Plan::new(plan_options.clone(), senders)?);
         let (workers, connections) = options.lanes();
         progress.step(&format!("{workers} generators sign {} transactions", plan.len()));
         let keys: Vec<String> = options.accounts.iter().map(Account::key_hex).collect();
@@ -106,35 +109,46 @@ impl<'a> Ready<'a> {
         let interval = track::interval(nodes.len());
         let begin = instant_of(begin_ns);
         let watch = |node| HeadWatch::start(node, first_batch, begin, interval, stop.clone());
+        let (full, batches) = mpsc::unbounded_channel();
+        // A set: an audit that nobody waits for any more ends with it.
+        let mut audit = JoinSet::new();
+        let (audited, known_hashes, behind) = (plan.clone(), hashes.clone(), options.audit_behind);
+        audit.spawn(async move { auditor.follow(&audited, &known_hashes, (batches, behind)).await });
         let mut sending = Sending {
             contents: ContentsReader::start(
                 options.submit.clone(),
                 first_batch,
                 hashes.clone(),
+                full,
                 stop.clone(),
             ),
             heads: nodes.into_iter().map(watch).collect(),
             begin,
             end: duration,
             backlog: None,
+            sent_in_time: None,
         };
         fleet.begin(begin_ns).await?;
         let tally = sending.watch(&mut fleet, plan.len(), progress).await?;
         let outcome = fleet.finish().await?;
         stop.cancel();
         let backlog = sending.backlog.unwrap_or(0);
+        let sent_in_time = sending.sent_in_time.unwrap_or(tally.sent);
         let contents = sending.contents.result().await?;
         let mut heads: Vec<Heads> = Vec::new();
         for watch in sending.heads {
             heads.push(watch.result().await?);
         }
+        let watched = Instant::now().saturating_duration_since(begin);
 
         progress.step("auditing receipts and balances");
+        let auditor = audit.join_next().await.context("the audit was not started")?;
+        let auditor = auditor.context("the audit panicked")??;
         let mut hashes = Arc::unwrap_or_clone(hashes);
         hashes.extend(outcome.replaced.iter().map(|(index, hash)| (*hash, *index)));
         let plugs: HashSet<_> = outcome.plugs.iter().copied().collect();
         let known = Known { plan: &plan, hashes: &hashes, plugs: &plugs };
-        let audit = auditor.close(&known, &contents, tally.accepted).await?;
+        let audit = auditor.close(&known, contents.head(), (tally.accepted, &outcome.in_doubt)).await?;
         Ok(LoadSummary::new(Facts {
             workload: options.workload.to_string(),
             rate: rate.to_string(),
@@ -147,6 +161,9 @@ impl<'a> Ready<'a> {
             heads: &heads,
             resolution: interval,
             backlog,
+            sent_in_time,
+            begin,
+            watched,
             audit,
         }))
     }
@@ -158,10 +175,12 @@ impl<'a> Ready<'a> {
     }
 
     async fn auditor(&self, nonces: &[u64]) -> Result<Auditor> {
-        let rpc = self.chain.rpc().clone();
+        // The first one is the node whose commits count.
+        let followers = self.options.followers.iter().map(|(_, rpc)| rpc);
+        let nodes = self.options.submit.iter().chain(followers).cloned().collect();
         let Targets { pair, lists, .. } = self.targets;
         let tokens = self.targets.tokens();
-        let mut auditor = Auditor::open(rpc, &self.options.accounts, nonces, tokens, lists).await?;
+        let mut auditor = Auditor::open(nodes, &self.options.accounts, nonces, tokens, lists).await?;
         if let Some((pair, _)) = pair {
             auditor.open_contract(pair).await?;
         }
@@ -178,6 +197,8 @@ struct Sending {
     end: Duration,
     /// Transactions that were taken and not committed at the end of the schedule.
     backlog: Option<u64>,
+    /// Transactions that had left then.
+    sent_in_time: Option<u64>,
 }
 
 impl Sending {
@@ -200,6 +221,9 @@ impl Sending {
             let elapsed = Instant::now().saturating_duration_since(self.begin);
             if elapsed >= self.end && self.backlog.is_none() {
                 self.backlog = Some(tally.accepted.saturating_sub(committed));
+            }
+            if elapsed >= self.end + SENT_GRACE && self.sent_in_time.is_none() {
+                self.sent_in_time = Some(tally.sent);
             }
             let lag = if behind > 0 { format!(", {behind} nodes behind") } else { String::new() };
             let seconds = elapsed.as_secs();

@@ -154,6 +154,8 @@ async fn generate(
     while let Some(lane) = lanes.join_next().await {
         outcome.add(lane.context("a sending lane panicked")?);
     }
-    outcome.reads = reads.await.context("the readers panicked")??;
+    let reads = reads.await.context("the readers panicked")??;
+    reads.iter().for_each(|read| outcome.own.add(&read.own));
+    outcome.reads = reads;
     Ok(outcome)
 }

@@ -48,13 +48,17 @@ pub struct BenchFigure {
 impl From<&Report> for BenchReport {
     fn from(report: &Report) -> BenchReport {
         let machine = Environment::detect();
+        // JSON has no NaN: a file with one could not be read again, and with it all that was measured before.
+        let (figures, broken): (Vec<&Figure>, Vec<&Figure>) =
+            report.figures.iter().partition(|figure| figure.samples.iter().all(|sample| sample.is_finite()));
+        let broken = broken.iter().map(|figure| format!("{} has a sample that is no number", figure.name));
         BenchReport {
             bench: report.bench.to_owned(),
             commit: machine.commit.clone(),
             machine,
             runs: report.runs,
-            figures: report.figures.iter().map(BenchFigure::from).collect(),
-            notes: report.notes.clone(),
+            figures: figures.into_iter().map(BenchFigure::from).collect(),
+            notes: report.notes.iter().cloned().chain(broken).collect(),
         }
     }
 }
@@ -101,6 +105,18 @@ mod tests {
         assert_eq!(better(None, "MB/s"), Some(Better::Higher));
         assert_eq!(better(None, "us"), Some(Better::Lower));
         assert_eq!((better(None, "ratio"), better(None, "1")), (None, None));
+    }
+
+    /// Goal: a ratio to nothing costs one figure, and not the file.
+    #[test]
+    fn what_is_no_number_is_a_note() {
+        let figures =
+            vec![Figure::new("ratio", "ratio", vec![1.0, f64::NAN]), Figure::new("time", "s", vec![1.0])];
+        let report = BenchReport::from(&Report { bench: "test", runs: 1, figures, notes: vec![] });
+        assert_eq!((report.figures.len(), report.figures[0].name.as_str()), (1, "time"));
+        assert_eq!(report.notes, ["ratio has a sample that is no number"]);
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<BenchReport>(&text).unwrap(), report);
     }
 
     #[test]

@@ -100,10 +100,14 @@ pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The commit of the checkout that the program was built from, wherever it is run; of the one that it is run in if that is gone.
+/// The commit of the checkout that the program was built from, wherever it is run, with `-dirty` if files differ from it; of the one that it
+/// is run in if that is gone. It is looked up when the program runs: build before you measure.
 pub(super) fn commit() -> String {
     let of = |dir: &str| {
-        let output = Command::new("git").args(["-C", dir, "rev-parse", "--short", "HEAD"]).output().ok()?;
+        let output = Command::new("git")
+            .args(["-C", dir, "describe", "--always", "--dirty", "--exclude", "*"])
+            .output()
+            .ok()?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         output.status.success().then_some(text)
     };

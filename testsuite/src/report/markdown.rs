@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{NodeSeries, RunReport, Series};
+use crate::load::Percentiles;
 
 /// What stands for a value that nobody measured.
 const NONE: &str = "–";
@@ -12,10 +13,15 @@ impl RunReport {
     pub fn to_markdown(&self) -> String {
         let mut text = String::new();
         self.write_head(&mut text);
+        let generators = match self.harness.generators_limit {
+            true => "**they were the limit, not the nodes**",
+            false => "not the limit",
+        };
         let harness = [
             ("offered, transactions/s".to_owned(), number(Some(self.harness.offered))),
             ("achieved, transactions/s".to_owned(), number(Some(self.harness.achieved))),
             ("relay overhead p99, us".to_owned(), number(self.harness.relay_overhead_us)),
+            ("generators".to_owned(), generators.to_owned()),
         ];
         table(&mut text, "Harness", &["figure", "value"], harness.map(|(name, value)| vec![name, value]));
         let verdict = |passed| if passed { "passed" } else { "**FAILED**" };
@@ -60,6 +66,14 @@ impl RunReport {
     }
 
     fn write_series(&self, text: &mut String) {
+        let load = self.load.iter().filter_map(|it| Some((&it.name, it.total?))).map(|(name, total)| {
+            let latency = |of: fn(&Percentiles) -> f64| number(total.latency_ms.as_ref().map(of));
+            let quantiles =
+                [latency(|it| it.p50), latency(|it| it.p90), latency(|it| it.p99), latency(|it| it.max)];
+            [vec![name.clone(), number(Some(total.per_second))], quantiles.to_vec()].concat()
+        });
+        let heads = ["load", "1/s", "p50 ms", "p90 ms", "p99 ms", "max ms"];
+        table(text, "Load, the whole of it", &heads, load);
         let load = self.load.iter().map(|it| {
             let medians = [&it.per_second, &it.p50, &it.p90, &it.p99].map(|series| number(series.median()));
             [vec![it.name.clone()], medians.to_vec(), vec![number(it.p99.max())]].concat()
@@ -156,6 +170,7 @@ mod tests {
         assert!(text.contains("| kill | validator-0 | 0.5 s | 0.9 s |"), "{text}");
         assert!(text.contains("| relay overhead p99, us | – |"), "{text}");
         assert!(text.contains("| validator-0 | fetch 2.00 |"), "{text}");
+        assert!(text.contains("| generators | **they were the limit, not the nodes** |"), "{text}");
     }
 
     #[test]

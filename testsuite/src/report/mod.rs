@@ -26,5 +26,6 @@ pub use figures::{Aim, Figure, Report, number};
 pub use html::escaped;
 pub use run::{
     CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
+    Total,
 };
 pub use series::Series;

@@ -1,11 +1,12 @@
 //! [`RunReport`]: everything that one run of a scenario measured.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{Environment, Series, series::POINTS_MAX};
+use crate::load::{Latencies, Percentiles};
 
 /// The longest report that is read. A hundred nodes of an hour take some 60 MB.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -92,6 +93,19 @@ pub struct LoadSeries {
     pub p90: Series,
     /// 99 % quantile of the same.
     pub p99: Series,
+    /// All of it together, which no median of seconds tells: a stall is few seconds and many transactions.
+    #[serde(default)]
+    pub total: Option<Total>,
+}
+
+/// A load as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Total {
+    /// Transactions that were done, over the time of the load.
+    pub per_second: f64,
+    /// In ms from when each was due; none if nothing was done.
+    pub latency_ms: Option<Percentiles>,
 }
 
 /// What was done to a node, or to all.
@@ -142,10 +156,13 @@ pub struct CatchUp {
 pub struct HarnessFigures {
     /// Transactions per second that were due.
     pub offered: f64,
-    /// Transactions per second that left.
+    /// Transactions per second that left by the end of their schedule.
     pub achieved: f64,
     /// Delay that the relay adds beyond the one asked for, 99 % quantile in microseconds; none without a relay.
     pub relay_overhead_us: Option<f64>,
+    /// Whether the generators of some load were the limit: then its figures say nothing of the nodes.
+    #[serde(default)]
+    pub generators_limit: bool,
 }
 
 impl NodeSeries {
@@ -163,7 +180,9 @@ impl LoadSeries {
     /// Counts what was done, second by second: pairs of when, in ms since the run began, and the latency in ms. Their order does not matter.
     pub fn of(name: &str, done: impl IntoIterator<Item = (u64, f64)>) -> LoadSeries {
         let mut windows: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        let mut whole = Latencies::default();
         for (at_ms, latency_ms) in done {
+            whole.record(Duration::try_from_secs_f64(latency_ms / 1_000.0).unwrap_or_default());
             windows.entry(at_ms / WINDOW_MS).or_default().push(latency_ms);
         }
         let [mut p50, mut p90, mut p99] = ["ms"; 3].map(Series::new);
@@ -184,7 +203,11 @@ impl LoadSeries {
                 series.push(at_ms, latencies[rank.clamp(1, latencies.len()) - 1]);
             }
         }
-        LoadSeries { name: name.to_owned(), per_second, p50, p90, p99 }
+        let first = windows.first_key_value().map_or(next, |(window, _)| *window);
+        let seconds = ((next - first) * WINDOW_MS) as f64 / 1_000.0;
+        let total = (seconds > 0.0)
+            .then(|| Total { per_second: whole.len() as f64 / seconds, latency_ms: whole.percentiles() });
+        LoadSeries { name: name.to_owned(), per_second, p50, p90, p99, total }
     }
 }
 

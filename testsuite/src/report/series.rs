@@ -22,18 +22,19 @@ impl Series {
     }
 
     /// Adds a value. Leaves out what is no finite number, and what is older than the last value.
-    /// A full series forgets every second point first, so that it still covers the whole run.
+    /// A full series forgets every second point first, so that it still covers the whole run; its largest and its smallest value stay.
     pub fn push(&mut self, at_ms: u64, value: f64) {
         let is_late = self.points.last().is_some_and(|(last, _)| *last > at_ms);
         if is_late || !value.is_finite() {
             return;
         }
         if self.points.len() >= POINTS_MAX {
-            let mut index = 0;
-            self.points.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
+            let by_value = |a: &(usize, f64), b: &(usize, f64)| a.1.total_cmp(&b.1);
+            let values = || self.values().enumerate();
+            let ends = [values().max_by(by_value), values().min_by(by_value)];
+            let ends = ends.map(|end| end.map(|(index, _)| index));
+            let mut places = 0..;
+            self.points.retain(|_| places.next().is_some_and(|it| it % 2 == 0 || ends.contains(&Some(it))));
         }
         self.points.push((at_ms, value));
     }
@@ -71,6 +72,18 @@ mod tests {
         assert!(series.points.len() <= POINTS_MAX && series.points.len() > POINTS_MAX / 2);
         assert_eq!((series.points[0].0, series.last()), (0, Some(19_999.0)));
         assert!(series.points.is_sorted_by_key(|(at, _)| *at));
+    }
+
+    /// Goal: the peak of an hour that lasted one sample is still the peak, and so is the one moment of nothing.
+    #[test]
+    fn a_full_series_keeps_its_extremes() {
+        let mut series = Series::new("s");
+        for at in 0..20_000 {
+            series.push(at, if at == 3_333 { 900.0 } else { 5.0 - f64::from(u8::from(at == 7_777)) });
+        }
+        assert!(series.points.len() <= POINTS_MAX);
+        assert_eq!((series.max(), series.median()), (Some(900.0), Some(5.0)));
+        assert!(series.points.contains(&(7_777, 4.0)));
     }
 
     #[test]

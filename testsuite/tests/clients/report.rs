@@ -36,16 +36,16 @@ fn report() -> RunReport {
         measured: "6 s".into(),
         wanted: "at most 10 s".into(),
     };
+    // While it was down it told nothing.
+    let mut down = node("a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px");
+    down.memory.points.retain(|(at_ms, _)| !(20_000..26_000).contains(at_ms));
     RunReport {
         scenario: "<i>primary killed</i>".into(),
         command: "slipnet run primary-killed.yaml --seed 7".into(),
         environment: Environment { commit: "0123abc".into(), cores: 2, ..Environment::default() },
         started_ms: 1_795_000_000_000,
         seconds: 60.0,
-        nodes: vec![
-            node("fullnode-0"),
-            node("a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px"),
-        ],
+        nodes: vec![node("fullnode-0"), down],
         load: vec![LoadSeries::of("commit", (0..600).map(|step| (step * 100, 90.0 + (step % 11) as f64)))],
         faults: vec![
             FaultMark {
@@ -63,7 +63,12 @@ fn report() -> RunReport {
             seconds: Some(20.0),
             behind: series("batches", |step| 120.0 - step as f64),
         }],
-        harness: HarnessFigures { offered: 1_000.0, achieved: 900.0, relay_overhead_us: Some(84.0) },
+        harness: HarnessFigures {
+            offered: 1_000.0,
+            achieved: 900.0,
+            relay_overhead_us: Some(84.0),
+            generators_limit: true,
+        },
     }
 }
 
@@ -84,6 +89,7 @@ async fn a_report_is_drawn() {
         "Harness",
         "Criteria",
         "Faults",
+        "Load",
         "Throughput",
         "Latency",
         "Head",
@@ -95,7 +101,11 @@ async fn a_report_is_drawn() {
     ];
     assert_eq!(seen["sections"], json!(sections));
     assert!(seen["harness"].to_string().contains("900 (the harness fell short)"), "{seen}");
+    assert!(seen["harness"].to_string().contains("they were the limit"), "{seen}");
     assert!(seen["faults"].to_string().contains("clock jump"), "{seen}");
+    // Ten a second, from 90 to 100 ms.
+    let load = seen["load"].as_array().unwrap();
+    assert!(load[0] == "commit" && load[1] == "10" && load[5] == "100", "{seen}");
 
     // Throughput, a latency, two of the head, a curve, three of the machine, and stages and scores of both nodes.
     let charts = seen["charts"].as_array().unwrap();
@@ -104,6 +114,9 @@ async fn a_report_is_drawn() {
         assert!(chart["curves"].as_u64().unwrap() >= 1, "{chart}");
         assert_eq!((&chart["marks"], &chart["bands"]), (&json!(2), &json!(1)), "{chart}");
     }
+    // The line of the node that was down breaks; nobody knows what was between.
+    let memory = charts.iter().find(|chart| chart["name"].as_str().unwrap().starts_with("Memory")).unwrap();
+    assert_eq!(memory["curves"], 3, "{memory}");
     let pointed = seen["pointed"].as_array().unwrap();
     assert!(pointed[0].as_str().unwrap().starts_with("at 2") && pointed[1] == "0.2", "{seen}");
     check_looks(&seen["looks"]);

@@ -45,7 +45,7 @@ fn thresholds(only: &[&str]) -> Thresholds {
     Thresholds { alpha: 0.05, effect: 0.05, only, json: false }
 }
 
-/// Goal: the worst fullnode speaks for all, a curve without an end gives no time, and a regression of one measure has that name.
+/// Goal: the worst fullnode speaks for all, a curve without an end took forever, and a regression of one measure has that name.
 #[test]
 fn a_run_becomes_named_measures() {
     let names: Vec<String> = measured(&run(60.0, 5.0)).into_keys().collect();
@@ -64,12 +64,47 @@ fn a_run_becomes_named_measures() {
     ];
     assert_eq!(names, wanted);
     assert_eq!(measured(&run(60.0, 5.0))["fullnode.memory_max"].2, 60.0);
+    assert_eq!(measured(&run(60.0, 5.0))["catch_up.delta"].2, f64::INFINITY);
     let before: Vec<_> = (0..6).map(|index| run(60.0 + f64::from(index), 5.0)).collect();
     let after: Vec<_> = (0..6).map(|index| run(80.0 + f64::from(index), 5.0)).collect();
     let found = compare(&before, &after, &thresholds(&[])).unwrap();
     assert_eq!(found.regressions(), ["fullnode.memory_max"]);
     let other = compare(&before, &after, &thresholds(&["commit"])).unwrap();
     assert_eq!((other.measures.len(), other.regressions().len()), (3, 0));
+}
+
+/// Goal: a change after which nodes never catch up and nothing is committed is a regression, and undoing it is an improvement.
+#[test]
+fn what_never_comes_is_worse_than_anything() {
+    let mut before = vec![run(60.0, 5.0); 6];
+    before.iter_mut().for_each(|run| drop(run.catch_up.pop()));
+    let mut after = vec![run(60.0, 5.0); 6];
+    after.iter_mut().for_each(|run| run.load.clear());
+    let found = compare(&before, &after, &thresholds(&[])).unwrap();
+    assert_eq!(found.regressions(), ["catch_up.delta", "commit.p50", "commit.p99", "commit.per_second"]);
+    assert!(found.to_string().contains("never") && found.to_string().contains("-100.0 %"), "{found}");
+    let back = compare(&after, &before, &thresholds(&[])).unwrap();
+    assert!(back.regressions().is_empty() && back.to_string().contains("from never"), "{back}");
+    assert!(back.notes.iter().any(|note| note.contains("not in every run before")), "{back}");
+}
+
+/// Goal: a stall that no median of seconds sees is a regression.
+#[test]
+fn a_stall_is_seen() {
+    let stalled = |latency: f64| {
+        // Half a minute at ten a second; then nothing for ten seconds, and all of it at once.
+        let steady = (0..300).map(|step| (step * 100, latency));
+        let late = (0..100).map(|step| (40_000, 10_000.0 - f64::from(step) * 100.0));
+        RunReport { load: vec![LoadSeries::of("commit", steady.chain(late))], ..run(60.0, 5.0) }
+    };
+    let steady = |latency: f64| {
+        let all = (0..400).map(|step| (step * 100, latency));
+        RunReport { load: vec![LoadSeries::of("commit", all)], ..run(60.0, 5.0) }
+    };
+    let side =
+        |make: &dyn Fn(f64) -> RunReport| (0..5).map(|it| make(5.0 + f64::from(it))).collect::<Vec<_>>();
+    let found = compare(&side(&steady), &side(&stalled), &thresholds(&["commit.p99"])).unwrap();
+    assert_eq!(found.regressions(), ["commit.p99"]);
 }
 
 /// Goal: what cannot be compared is said, and other scenarios are refused.
@@ -80,8 +115,14 @@ fn what_differs_is_said() {
     after[3].load.clear();
     after[4].environment.cores = 64;
     after[5].harness.offered = 1_000.0;
+    after[5].harness.generators_limit = true;
     let notes = compare(&before, &after, &thresholds(&[])).unwrap().notes.join("\n");
-    for part in ["different machines", "in 1 runs the harness sent less", "commit.p50 is not in every run"] {
+    for part in [
+        "different machines",
+        "in 1 runs the harness sent less",
+        "in 1 runs the generators",
+        "commit.p50 is not in every run",
+    ] {
         assert!(notes.contains(part), "{part}: {notes}");
     }
     after[0].scenario = "other".into();

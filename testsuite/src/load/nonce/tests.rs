@@ -64,6 +64,22 @@ fn a_refusal_for_good_is_plugged_so_that_later_ones_go_on() {
     assert_eq!((accepted, given_up, plugged, book.is_settled()), (1, 2, 1, true));
 }
 
+/// Goal: what was given up after a silence may be committed after all, and is named; what was refused with a word is not.
+#[test]
+fn what_is_given_up_after_a_silence_is_in_doubt() {
+    let mut book = three();
+    let mut now = ZERO;
+    while !book.is_settled() {
+        for send in book.take(now, 9) {
+            let verdict = if send.nonce == 6 { Verdict::Lost } else { Verdict::Later };
+            book.settle(send, verdict, now);
+        }
+        now += RETRY_DELAY;
+        assert!(now < at(60_000), "{:?}", book.counts());
+    }
+    assert_eq!((book.counts().given_up, book.given_up_in_doubt()), (3, &[1][..]));
+}
+
 #[test]
 fn an_account_that_cannot_pay_for_a_plug_is_retired() {
     let mut book = three();

@@ -221,7 +221,7 @@ impl Stage<'_> {
         findings: &mut Findings,
     ) -> HarnessFigures {
         let deadline = tokio::time::Instant::now() + PHASE_GRACE;
-        let mut figures = HarnessFigures::default();
+        let mut ends = Vec::with_capacity(phases.len());
         for (name, mut task) in phases {
             let end = match tokio::time::timeout_at(deadline, &mut task).await {
                 Ok(Ok(end)) => end,
@@ -232,14 +232,14 @@ impl Stage<'_> {
                 }
             };
             match end {
-                Ok(end) => {
-                    figures.offered += end.offered_per_second;
-                    figures.achieved += end.achieved_per_second;
-                    report.load.extend(end.series);
-                    findings.phases.push(end.totals);
-                }
+                Ok(end) => ends.push(end),
                 Err(error) => self.ended.push(format!("the load {name}: {error:#}")),
             }
+        }
+        let mut figures = phase::harness(&ends);
+        for end in ends {
+            report.load.push(end.series);
+            findings.phases.push(end.totals);
         }
         if let Some(links) = &self.links {
             figures.relay_overhead_us = Some(links.stats().overhead_us_p99 as f64);

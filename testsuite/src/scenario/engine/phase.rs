@@ -13,20 +13,27 @@ use crate::{
         SaturationOptions,
     },
     progress::Progress,
-    report::{LoadSeries, Series},
+    report::{HarnessFigures, LoadSeries, Series, Total},
     rpc::Rpc,
     scenario::{
         criteria::{PhaseTotals, Quantiles},
-        model::{Phase, PhaseRate},
+        model::{Phase, PhaseRate, Topology},
     },
 };
+
+/// Batches behind the head; a network that keeps fewer receipts cannot be audited.
+const AUDIT_BEHIND_PRUNED: u64 = 50;
 
 /// What a phase came to.
 pub(super) struct PhaseEnd {
     pub(super) totals: PhaseTotals,
-    pub(super) offered_per_second: f64,
-    pub(super) achieved_per_second: f64,
-    pub(super) series: Vec<LoadSeries>,
+    /// Transactions that were due.
+    pub(super) due: f64,
+    /// Of them, those that left in time.
+    pub(super) sent: f64,
+    /// When transactions were due, from and until, in ms after the clock started.
+    pub(super) spans: Vec<(u64, u64)>,
+    pub(super) series: LoadSeries,
 }
 
 impl Stage<'_> {
@@ -59,6 +66,7 @@ impl Stage<'_> {
                 submit,
                 followers: followers.collect::<Result<_>>()?,
                 reads_per_second: phase.reads_per_second,
+                audit_behind: audit_behind(&self.scenario.topology),
                 access_lists: phase.access_lists.as_ref().map(PathBuf::from),
                 seed: accounts::number(&self.scenario.seed, &format!("load {}", phase.name)),
                 ..LoadOptions::default()
@@ -67,6 +75,16 @@ impl Stage<'_> {
             tasks.push((phase.name.clone(), tokio::spawn(perform(phase.clone(), options, begin.into()))));
         }
         Ok(tasks)
+    }
+}
+
+/// Where nodes prune, receipts are audited while they are there.
+fn audit_behind(topology: &Topology) -> u64 {
+    let settings = topology.settings.iter().map(|settings| &settings.config);
+    let mut keys = settings.chain([&topology.config]).flat_map(|config| config.keys());
+    match keys.any(|key| key.starts_with("storage.prune")) {
+        true => AUDIT_BEHIND_PRUNED,
+        false => LoadOptions::default().audit_behind,
     }
 }
 
@@ -79,10 +97,11 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
             Rate::Burst { base, peak, period_ms: period.ms(), peak_ms: peak_lasts.ms() }
         }
         PhaseRate::Saturation { from, step_seconds } => {
-            return search(&phase, &options, from, Duration::from_secs(step_seconds)).await;
+            return search(&phase, &options, begin, (from, Duration::from_secs(step_seconds))).await;
         }
     };
     let summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
+    let runs = [(begin_ms(&phase, begin, &summary), &summary)];
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     add(&mut totals, &summary);
     totals.committed_per_second = summary.achieved_per_second;
@@ -92,16 +111,60 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
         .as_ref()
         .and_then(|name| summary.follow_ms.get(name).copied().flatten())
         .map(quantiles);
-    Ok(PhaseEnd {
+    let total = Total { per_second: summary.achieved_per_second, latency_ms: summary.commit_ms };
+    Ok(end(totals, &runs, total))
+}
+
+/// When the first transaction of a load was due, in ms after the scenario's clock started: its preparation takes time after `begin`, at
+/// which the phase began.
+fn begin_ms(phase: &Phase, begin: tokio::time::Instant, summary: &LoadSummary) -> u64 {
+    let prepared = summary.begin.map(|at| at.saturating_duration_since(begin.into_std())).unwrap_or_default();
+    phase.at.ms() + u64::try_from(prepared.as_millis()).unwrap_or_default()
+}
+
+/// Puts together the loads of a phase, each with when it began.
+fn end(totals: PhaseTotals, runs: &[(u64, &LoadSummary)], total: Total) -> PhaseEnd {
+    let sent = |run: &LoadSummary| run.sent_per_second * run.duration_seconds;
+    let until = |run: &LoadSummary| (run.duration_seconds * 1_000.0) as u64;
+    let points = runs.iter().map(|(begin_ms, run)| (*begin_ms, run.points.as_slice()));
+    PhaseEnd {
+        due: runs.iter().map(|(_, run)| run.offered as f64).sum(),
+        sent: runs.iter().map(|(_, run)| sent(run)).sum(),
+        spans: runs.iter().map(|(begin_ms, run)| (*begin_ms, begin_ms + until(run))).collect(),
+        series: series(&totals.name, points, total),
         totals,
-        offered_per_second: summary.offered_per_second,
-        achieved_per_second: summary.achieved_per_second,
-        series: vec![series(&phase.name, phase.at.ms(), &summary.points)],
-    })
+    }
+}
+
+/// What the harness was to send and what it sent, per second of the time in which any transaction was due: phases may overlap, or follow
+/// each other.
+pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
+    let mut spans: Vec<(u64, u64)> = ends.iter().flat_map(|end| end.spans.iter().copied()).collect();
+    spans.sort_unstable();
+    let (mut busy_ms, mut reached) = (0, 0);
+    for (from, until) in spans {
+        busy_ms += until.saturating_sub(from.max(reached));
+        reached = reached.max(until);
+    }
+    let per_second = |of: fn(&PhaseEnd) -> f64| match busy_ms {
+        0 => 0.0,
+        busy_ms => ends.iter().map(of).sum::<f64>() * 1_000.0 / busy_ms as f64,
+    };
+    HarnessFigures {
+        offered: per_second(|end| end.due),
+        achieved: per_second(|end| end.sent),
+        generators_limit: ends.iter().any(|end| end.totals.is_limited_by_generators),
+        ..HarnessFigures::default()
+    }
 }
 
 /// The rate that the chain sustains is the phase's throughput; its latencies are those of the step at that rate.
-async fn search(phase: &Phase, options: &LoadOptions, start: u32, step: Duration) -> Result<PhaseEnd> {
+async fn search(
+    phase: &Phase,
+    options: &LoadOptions,
+    begin: tokio::time::Instant,
+    (start, step): (u32, Duration),
+) -> Result<PhaseEnd> {
     let search = SaturationOptions { rule: Rule::default(), start, step };
     let saturation = load::saturate(options, search, Progress::Quiet).await?;
     let rate = match saturation.found {
@@ -110,17 +173,17 @@ async fn search(phase: &Phase, options: &LoadOptions, start: u32, step: Duration
     };
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     saturation.steps.iter().for_each(|step| add(&mut totals, step));
+    // A step of which the generators were the limit does not count: they are that of the search if they ended it.
+    let last = saturation.steps.last().and_then(|step| step.limited_by);
+    let has_no_limit = matches!(saturation.found, Found::AtLeast { .. });
+    totals.is_limited_by_generators = has_no_limit && last == Some(Limit::Generators);
     totals.committed_per_second = f64::from(rate);
     let is_at_rate = |step: &&LoadSummary| (step.offered_per_second - f64::from(rate)).abs() < 1.0;
     let best = saturation.steps.iter().rev().find(is_at_rate);
-    totals.commit_ms = best.and_then(|step| step.commit_ms).map(quantiles);
-    let fastest = |of: fn(&LoadSummary) -> f64| saturation.steps.iter().map(of).fold(0.0, f64::max);
-    Ok(PhaseEnd {
-        totals,
-        offered_per_second: fastest(|step| step.offered_per_second),
-        achieved_per_second: fastest(|step| step.achieved_per_second),
-        series: Vec::new(),
-    })
+    let latency_ms = best.and_then(|step| step.commit_ms);
+    totals.commit_ms = latency_ms.map(quantiles);
+    let runs: Vec<_> = saturation.steps.iter().map(|step| (begin_ms(phase, begin, step), step)).collect();
+    Ok(end(totals, &runs, Total { per_second: f64::from(rate), latency_ms }))
 }
 
 fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
@@ -139,11 +202,12 @@ fn quantiles(percentiles: Percentiles) -> Quantiles {
     Quantiles { p50, p90, p95, p99, max }
 }
 
-/// A load over time. Its times count from when the phase began: they are early by what the load's preparation takes.
-fn series(name: &str, begin_ms: u64, points: &[Point]) -> LoadSeries {
+/// The loads of a phase over the scenario's time, each from when its first transaction was due.
+fn series<'a>(name: &str, runs: impl Iterator<Item = (u64, &'a [Point])>, total: Total) -> LoadSeries {
     let [mut p50, mut p90, mut p99] = ["ms"; 3].map(Series::new);
     let mut per_second = Series::new("1/s");
-    for point in points {
+    let points = runs.flat_map(|(begin_ms, points)| points.iter().map(move |point| (begin_ms, point)));
+    for (begin_ms, point) in points {
         let at_ms = begin_ms + point.at_ms;
         per_second.push(at_ms, point.committed_per_second);
         if let Some(latency) = point.commit_ms {
@@ -152,7 +216,7 @@ fn series(name: &str, begin_ms: u64, points: &[Point]) -> LoadSeries {
             p99.push(at_ms, latency.p99);
         }
     }
-    LoadSeries { name: format!("commit {name}"), per_second, p50, p90, p99 }
+    LoadSeries { name: format!("commit {name}"), per_second, p50, p90, p99, total: Some(total) }
 }
 
 #[cfg(test)]
@@ -160,13 +224,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_network_that_prunes_is_audited_sooner() {
+        let mut topology = Topology::default();
+        assert!(audit_behind(&topology) > 1_000);
+        topology.config.insert("storage.prune".to_owned(), serde_json::Value::Null);
+        assert_eq!(audit_behind(&topology), AUDIT_BEHIND_PRUNED);
+    }
+
+    #[test]
     fn a_series_has_gaps_where_nothing_was_committed() {
         let latency = Percentiles { count: 1, p50: 1.0, p90: 2.0, p95: 3.0, p99: 4.0, max: 5.0 };
         let point =
             |at_ms, commit_ms| Point { at_ms, due_per_second: 1.0, committed_per_second: 2.0, commit_ms };
-        let series = series("main", 10_000, &[point(1_000, Some(latency)), point(2_000, None)]);
+        let points = [point(1_000, Some(latency)), point(2_000, None)];
+        let total = Total { per_second: 2.0, latency_ms: Some(latency) };
+        let series = series("main", [(10_000, points.as_slice())].into_iter(), total);
         assert_eq!(series.per_second.points, [(11_000, 2.0), (12_000, 2.0)]);
         assert_eq!(series.p99.points, [(11_000, 4.0)]);
-        assert_eq!(series.name, "commit main");
+        assert_eq!((series.name.as_str(), series.total), ("commit main", Some(total)));
+    }
+
+    /// Goal: phases one after the other are no faster together than each, two at once are, and a pause between them is no time of load.
+    #[test]
+    fn the_harness_is_measured_while_it_has_something_to_send() {
+        let total = Total { per_second: 0.0, latency_ms: None };
+        let end = |due, sent, spans: &[(u64, u64)]| PhaseEnd {
+            totals: PhaseTotals::default(),
+            due,
+            sent,
+            spans: spans.to_vec(),
+            series: series("x", [].into_iter(), total),
+        };
+        let figures = |ends: &[PhaseEnd]| (harness(ends).offered, harness(ends).achieved);
+        let (first, second) =
+            (end(1_000.0, 1_000.0, &[(0, 10_000)]), end(1_000.0, 900.0, &[(20_000, 30_000)]));
+        assert_eq!(figures(&[first, second]), (100.0, 95.0));
+        let (first, second) = (end(1_000.0, 1_000.0, &[(0, 10_000)]), end(500.0, 500.0, &[(5_000, 10_000)]));
+        assert_eq!(figures(&[first, second]), (150.0, 150.0));
+        assert_eq!(figures(&[]), (0.0, 0.0));
     }
 }
