@@ -286,7 +286,9 @@ mod tests {
         assert_eq!(self::search(100, 1_000, 5_000).found(), Some(Found::AtLeast { rate: 1_000 }));
         // A rate that the chain failed at is not forgotten.
         let mut search = Search::new(Rule::default(), 100, 10_000);
-        [good(100), bad(200), bad(200), limited(150), limited(150)].map(|step| search.handle_step(step));
+        for step in [good(100), bad(200), bad(200), limited(150), limited(150)] {
+            search.handle_step(step);
+        }
         let sustained = Found::Sustained { rate: 100, failed: 200, cause: Cause::Latency };
         assert_eq!(search.found(), Some(sustained));
     }
