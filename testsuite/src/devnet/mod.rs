@@ -431,6 +431,14 @@ impl Devnet {
         Ok(ended)
     }
 
+    /// This node's end was wanted after all: [`Devnet::stop`] does not tell it.
+    pub(crate) fn forgive(&mut self, end: &NodeEnd) {
+        let failure = end.failure();
+        if let Some(place) = self.failed.iter().rposition(|failed| failure.as_ref() == Some(failed)) {
+            self.failed.remove(place);
+        }
+    }
+
     /// The nodes that somebody started again with `slipstream run` after they had ended: their files are in use.
     pub fn started_by_hand(&self) -> Vec<String> {
         self.nodes.iter().filter(|node| node.runs_by_hand()).map(|node| node.name().to_owned()).collect()

@@ -109,7 +109,7 @@ pub enum Found {
         /// What failed there.
         cause: Cause,
     },
-    /// The generators, or the bound that was given, ended the search: the chain sustains at least this.
+    /// The generators, or the bound or the time that was given, ended the search: the chain sustains at least this.
     AtLeast {
         /// Per second; 0 if no step was sustained before.
         rate: u32,
@@ -194,6 +194,11 @@ impl Search {
         }
     }
 
+    /// Ends the search before it found the limit: the chain sustains at least the best rate so far.
+    pub fn end(&mut self) {
+        self.found.get_or_insert(Found::AtLeast { rate: self.best.unwrap_or(0) });
+    }
+
     /// What the search found; none while it goes on.
     pub fn found(&self) -> Option<Found> {
         self.found
@@ -271,6 +276,19 @@ mod tests {
         search.handle_step(Step { is_limited_by_generators: true, ..bad(200) });
         assert_eq!((search.found(), search.poll_rate()), (Some(Found::AtLeast { rate: 100 }), None));
         assert_eq!(self::search(100, 1_000, 5_000).found(), Some(Found::AtLeast { rate: 1_000 }));
+    }
+
+    /// Goal: a search that has no more time has found what it sustained; one that had found its limit keeps it.
+    #[test]
+    fn the_time_ends_a_search() {
+        let mut search = Search::new(Rule::default(), 100, 10_000);
+        search.handle_step(good(100));
+        search.end();
+        assert_eq!((search.found(), search.poll_rate()), (Some(Found::AtLeast { rate: 100 }), None));
+        let mut search = self::search(64, 1_000, 0);
+        let found = search.found();
+        search.end();
+        assert_eq!(search.found(), found);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::{
     report::{CriterionResult, NodeSeries, RunReport},
     scenario::{
         model::Scenario,
-        names::{Names, VALIDATORS},
+        names::{Names, Place, VALIDATORS},
     },
 };
 
@@ -19,13 +19,19 @@ type Verdict = (bool, String, String);
 pub fn judge(scenario: &Scenario, report: &RunReport, findings: &Findings) -> Vec<CriterionResult> {
     let names = Names::of(scenario);
     let judged = scenario.criteria.iter().map(|criterion| {
-        let (passed, measured, wanted) = one(criterion, &names, report, findings);
+        let (passed, measured, wanted) = one(criterion, scenario, &names, report, findings);
         CriterionResult { name: criterion.name(), passed, measured, wanted }
     });
     judged.collect()
 }
 
-fn one(criterion: &Criterion, names: &Names, report: &RunReport, findings: &Findings) -> Verdict {
+fn one(
+    criterion: &Criterion,
+    scenario: &Scenario,
+    names: &Names,
+    report: &RunReport,
+    findings: &Findings,
+) -> Verdict {
     let members = |list: &[String]| -> Vec<String> {
         names.find_all(list).into_iter().map(|place| names.name(place).to_owned()).collect()
     };
@@ -46,10 +52,13 @@ fn one(criterion: &Criterion, names: &Names, report: &RunReport, findings: &Find
             latency(phase_of(findings, phase).and_then(|phase| phase.follow_ms), *percentile, at_most.ms())
         }
         Criterion::Read { phase, percentile, at_most } => {
-            latency(phase_of(findings, phase).and_then(|phase| phase.read_ms), *percentile, at_most.ms())
+            reads(phase_of(findings, phase), *percentile, at_most.ms())
         }
         Criterion::LoadComplete => load_complete(findings),
-        Criterion::CatchUp { nodes, at_most } => catch_up(&members(nodes), report, at_most.seconds()),
+        Criterion::CatchUp { nodes, at_most } => {
+            let drawn = drawn(scenario, names);
+            catch_up(&members(nodes), &drawn, report, at_most.seconds())
+        }
         Criterion::HeadAge { nodes, at_most, percent } => {
             head_age(&members(nodes), report, at_most.seconds(), *percent)
         }
@@ -65,8 +74,10 @@ fn one(criterion: &Criterion, names: &Names, report: &RunReport, findings: &Find
         }
         Criterion::Epoch { at_least } => epoch(names, findings, *at_least),
         Criterion::EqualRoots => equal_roots(findings),
-        Criterion::NobodyHonestBlamed => none_of(&findings.blamed, "blamed nobody honest"),
-        Criterion::NoAlarm => none_of(&findings.alarms, "no alarm"),
+        Criterion::NobodyHonestBlamed => {
+            none_of(&findings.blamed, &findings.unseen, "nobody honest is blamed")
+        }
+        Criterion::NoAlarm => none_of(&findings.alarms, &findings.unseen, "no alarm"),
         Criterion::Convicted { nodes, of } => convicted(&members(nodes), names, findings, of),
     }
 }
@@ -91,6 +102,18 @@ fn latency(quantiles: Option<Quantiles>, percentile: Percentile, ms_max: u64) ->
     at_most_of(quantiles.map(|quantiles| quantiles.of(percentile)), ms_max as f64, "ms")
 }
 
+/// A read without an answer is slower than any: a percentile that is one is above every limit.
+fn reads(phase: Option<&PhaseTotals>, percentile: Percentile, ms_max: u64) -> Verdict {
+    let (mut passed, mut measured, wanted) =
+        latency(phase.and_then(|phase| phase.read_ms), percentile, ms_max);
+    let failed = phase.map_or(0.0, |phase| phase.reads_failed_share);
+    if failed > 0.0 {
+        measured += &format!("; {:.2} % of the reads at a node had no answer", failed * 100.0);
+    }
+    passed &= failed <= 1.0 - percentile.share();
+    (passed, measured, wanted)
+}
+
 fn load_complete(findings: &Findings) -> Verdict {
     let wrong: Vec<String> = findings
         .phases
@@ -110,13 +133,24 @@ fn load_complete(findings: &Findings) -> Verdict {
     (wrong.is_empty() && committed > 0, measured, "everything that was taken is committed".to_owned())
 }
 
-fn catch_up(members: &[String], report: &RunReport, seconds_max: f64) -> Verdict {
+/// Nodes that the seed, or the chain, may have chosen for a fault.
+fn drawn(scenario: &Scenario, names: &Names) -> Vec<String> {
+    let may_be = |place: &Place| {
+        let mut faults = scenario.faults.iter().filter(|fault| fault.what.draws());
+        faults.any(|fault| fault.what.may_meet(&scenario.topology, names, *place))
+    };
+    names.all().filter(may_be).map(|place| names.name(place).to_owned()).collect()
+}
+
+fn catch_up(members: &[String], drawn: &[String], report: &RunReport, seconds_max: f64) -> Verdict {
     let wanted = format!("at most {seconds_max} s");
-    let mut slowest: f64 = 0.0;
+    let (mut slowest, mut measured): (f64, usize) = (0.0, 0);
     for name in members {
         let mut curves = report.catch_up.iter().filter(|curve| curve.node == *name).peekable();
-        if curves.peek().is_none() {
-            return (false, format!("{name} neither joined nor came back"), wanted);
+        match curves.peek() {
+            None if drawn.contains(name) => continue,
+            None => return (false, format!("{name} neither joined nor came back"), wanted),
+            Some(_) => measured += 1,
         }
         for curve in curves {
             match curve.seconds {
@@ -125,8 +159,10 @@ fn catch_up(members: &[String], report: &RunReport, seconds_max: f64) -> Verdict
             }
         }
     }
-    let passed = !members.is_empty() && slowest <= seconds_max;
-    (passed, format!("{slowest:.1} s, the slowest of {}", members.len()), wanted)
+    if measured == 0 {
+        return (false, "none of them joined or came back".to_owned(), wanted);
+    }
+    (slowest <= seconds_max, format!("{slowest:.1} s, the slowest of {measured}"), wanted)
 }
 
 fn head_age(members: &[String], report: &RunReport, seconds_max: f64, percent: f64) -> Verdict {
@@ -207,7 +243,8 @@ fn equal_roots(findings: &Findings) -> Verdict {
     let wanted = "one state root".to_owned();
     match findings.compared_at {
         _ if !findings.apart.is_empty() => (false, told(&findings.apart), wanted),
-        Some(batch) => (true, format!("equal after batch {batch}"), wanted),
+        Some(_) if findings.compared < 2 => (false, "there was one node to compare".to_owned(), wanted),
+        Some(batch) => (true, format!("equal at {} nodes after batch {batch}", findings.compared), wanted),
         None => (false, "the states were not compared".to_owned(), wanted),
     }
 }
@@ -238,9 +275,14 @@ fn convicted(liars: &[String], names: &Names, findings: &Findings, of: &[Stateme
     (passed, if passed { format!("all {} have it", others.len()) } else { told(&missing) }, wanted)
 }
 
-fn none_of(list: &[String], wanted: &str) -> Verdict {
-    let measured = if list.is_empty() { "none".to_owned() } else { told(list) };
-    (list.is_empty(), measured, wanted.to_owned())
+/// Who was never seen may have said anything.
+fn none_of(list: &[String], unseen: &[String], wanted: &str) -> Verdict {
+    let measured = match (list, unseen) {
+        ([], []) => "none".to_owned(),
+        ([], unseen) => format!("never answered: {}", told(unseen)),
+        (list, _) => told(list),
+    };
+    (list.is_empty() && unseen.is_empty(), measured, wanted.to_owned())
 }
 
 fn told(list: &[String]) -> String {

@@ -51,7 +51,7 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read.
+    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read. A read without an answer is slower than any.
     Read {
         /// The phase; it has `reads_per_second`.
         phase: String,
@@ -62,7 +62,8 @@ pub enum Criterion {
     },
     /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
     LoadComplete,
-    /// Nodes that joined or came back were within two batches of the highest head in time, each time.
+    /// Nodes that joined or came back were within two batches of the highest head in time, each time. A node that a fault may have drawn
+    /// (`one_of`, `primary`) and did not is left out, unless it is so with all.
     CatchUp {
         /// Names of nodes or groups.
         nodes: Vec<String>,
@@ -109,7 +110,7 @@ pub enum Criterion {
         /// Its number.
         at_least: u64,
     },
-    /// All nodes have the same state at the end, at a batch that all reached.
+    /// All nodes that no fault holds down have the same state at the end, at a batch that all reached; there are two at least.
     EqualRoots,
     /// No honest node banned another honest one, or paused one that neither was busy nor met by a fault.
     NobodyHonestBlamed,
@@ -205,6 +206,19 @@ impl Quantiles {
     }
 }
 
+impl Percentile {
+    /// The share of all that are at most as slow.
+    fn share(self) -> f64 {
+        match self {
+            Percentile::P50 => 0.5,
+            Percentile::P90 => 0.9,
+            Percentile::P95 => 0.95,
+            Percentile::P99 => 0.99,
+            Percentile::Max => 1.0,
+        }
+    }
+}
+
 /// What became of a phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseTotals {
@@ -226,6 +240,8 @@ pub struct PhaseTotals {
     pub follow_ms: Option<Quantiles>,
     /// The slowest of all nodes that were read, each percentile by itself; none without reads.
     pub read_ms: Option<Quantiles>,
+    /// Of the reads of one kind at one node the share that had no answer, where it is largest.
+    pub reads_failed_share: f64,
     /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
     pub is_limited_by_generators: bool,
 }
@@ -235,14 +251,18 @@ pub struct PhaseTotals {
 pub struct Findings {
     /// The phases that ended.
     pub phases: Vec<PhaseTotals>,
-    /// The batch at which all states were compared; none if some node did not reach it.
+    /// The batch at which all states were compared; none if no node reached it.
     pub compared_at: Option<u64>,
+    /// Nodes that have one state there.
+    pub compared: usize,
     /// Nodes whose state differs from the first validator's there, and nodes that did not reach it.
     pub apart: Vec<String>,
     /// What honest nodes held against honest ones, in words.
     pub blamed: Vec<String>,
     /// Alarms, in words.
     pub alarms: Vec<String>,
+    /// Nodes that never told what they hold against others.
+    pub unseen: Vec<String>,
     /// Proofs of lies, by whoever has them.
     pub convictions: Convictions,
     /// The first batch whose transactions a node answers for, by its name.

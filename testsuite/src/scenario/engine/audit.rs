@@ -56,8 +56,8 @@ impl Stage<'_> {
                 Err(error) => Err(error),
             };
             match (root, first) {
-                (Ok(root), None) => first = Some(root),
-                (Ok(root), Some(first)) if root == first => {}
+                (Ok(root), None) => (first, findings.compared) = (Some(root), 1),
+                (Ok(root), Some(first)) if root == first => findings.compared += 1,
                 (Ok(root), Some(first)) => {
                     findings.apart.push(format!("{name} has {root} after batch {number}, others {first}"));
                 }

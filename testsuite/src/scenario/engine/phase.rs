@@ -72,6 +72,7 @@ impl Stage<'_> {
 
 async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant) -> Result<PhaseEnd> {
     tokio::time::sleep_until(begin).await;
+    let until = (begin + phase.lasts.duration()).into_std();
     let rate = match phase.rate {
         PhaseRate::Constant(per_second) => Rate::Constant { per_second },
         PhaseRate::Ramp { from, to } => Rate::Ramp { from, to },
@@ -79,7 +80,9 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
             Rate::Burst { base, peak, period_ms: period.ms(), peak_ms: peak_lasts.ms() }
         }
         PhaseRate::Saturation { from, step_seconds } => {
-            return search(&phase, &options, from, Duration::from_secs(step_seconds)).await;
+            let step = Duration::from_secs(step_seconds);
+            let search = SaturationOptions { rule: Rule::default(), start: from, step, until: Some(until) };
+            return self::search(&phase, &options, search).await;
         }
     };
     let summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
@@ -87,22 +90,17 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
     add(&mut totals, &summary);
     totals.committed_per_second = summary.achieved_per_second;
     totals.commit_ms = summary.commit_ms.map(quantiles);
-    totals.follow_ms = phase
-        .follower
-        .as_ref()
-        .and_then(|name| summary.follow_ms.get(name).copied().flatten())
-        .map(quantiles);
+    totals.follow_ms = follow_ms(&phase, &summary);
     Ok(PhaseEnd {
         totals,
         offered_per_second: summary.offered_per_second,
         achieved_per_second: summary.achieved_per_second,
-        series: vec![series(&phase.name, phase.at.ms(), &summary.points)],
+        series: vec![series(&phase.name, phase.at.ms() + summary.prepared_ms, &summary.points)],
     })
 }
 
 /// The rate that the chain sustains is the phase's throughput; its latencies are those of the step at that rate.
-async fn search(phase: &Phase, options: &LoadOptions, start: u32, step: Duration) -> Result<PhaseEnd> {
-    let search = SaturationOptions { rule: Rule::default(), start, step };
+async fn search(phase: &Phase, options: &LoadOptions, search: SaturationOptions) -> Result<PhaseEnd> {
     let saturation = load::saturate(options, search, Progress::Quiet).await?;
     let rate = match saturation.found {
         Found::Sustained { rate, .. } | Found::AtLeast { rate } => rate,
@@ -114,6 +112,7 @@ async fn search(phase: &Phase, options: &LoadOptions, start: u32, step: Duration
     let is_at_rate = |step: &&LoadSummary| (step.offered_per_second - f64::from(rate)).abs() < 1.0;
     let best = saturation.steps.iter().rev().find(is_at_rate);
     totals.commit_ms = best.and_then(|step| step.commit_ms).map(quantiles);
+    totals.follow_ms = best.and_then(|step| follow_ms(phase, step));
     let fastest = |of: fn(&LoadSummary) -> f64| saturation.steps.iter().map(of).fold(0.0, f64::max);
     Ok(PhaseEnd {
         totals,
@@ -131,7 +130,18 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.is_limited_by_generators |= summary.limited_by == Some(Limit::Generators);
     let reads = summary.reads.iter().filter_map(|reads| reads.read_ms).map(quantiles);
     totals.read_ms = reads.chain(totals.read_ms).reduce(Quantiles::worse);
+    for reads in summary.reads.iter().filter(|reads| reads.failed > 0) {
+        let answered = reads.read_ms.map_or(0, |answered| answered.count);
+        let share = reads.failed as f64 / (answered + reads.failed) as f64;
+        totals.reads_failed_share = totals.reads_failed_share.max(share);
+    }
     totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
+}
+
+/// At the phase's follower.
+fn follow_ms(phase: &Phase, summary: &LoadSummary) -> Option<Quantiles> {
+    let of = |name: &String| summary.follow_ms.get(name).copied().flatten();
+    phase.follower.as_ref().and_then(of).map(quantiles)
 }
 
 fn quantiles(percentiles: Percentiles) -> Quantiles {
@@ -139,7 +149,7 @@ fn quantiles(percentiles: Percentiles) -> Quantiles {
     Quantiles { p50, p90, p95, p99, max }
 }
 
-/// A load over time. Its times count from when the phase began: they are early by what the load's preparation takes.
+/// A load over time; `begin_ms` is when its first transaction was due.
 fn series(name: &str, begin_ms: u64, points: &[Point]) -> LoadSeries {
     let [mut p50, mut p90, mut p99] = ["ms"; 3].map(Series::new);
     let mut per_second = Series::new("1/s");

@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 use crate::{devnet::Node, rpc::Rpc, scenario::criteria::Convictions};
 
 const POLL: Duration = Duration::from_millis(500);
+/// A node that is paused or stuck does not keep the others from being looked at for longer.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// What is known of the honest nodes.
 #[derive(Default)]
@@ -23,6 +25,8 @@ struct Known {
     /// Names by public keys.
     names: BTreeMap<String, String>,
     nodes: Vec<(String, Rpc)>,
+    /// Of them, those that have not answered yet.
+    unseen: BTreeSet<String>,
     /// Nodes that a fault met, or that joined.
     excused: BTreeSet<String>,
     /// The counts of failures of the last look, by who counts and whom.
@@ -40,6 +44,8 @@ pub(super) struct Seen {
     pub(super) blamed: Vec<String>,
     /// Alarms, each once.
     pub(super) alarms: Vec<String>,
+    /// Nodes that never answered.
+    pub(super) unseen: Vec<String>,
     pub(super) convictions: Convictions,
 }
 
@@ -61,7 +67,8 @@ impl Watch {
                 let nodes = shared.lock().nodes.clone();
                 for (name, rpc) in nodes {
                     // A node that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
-                    if let Ok(status) = rpc.page("/v1/status").await {
+                    let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
+                    if let Ok(Ok(status)) = page {
                         shared.lock().look(&name, &status);
                     }
                 }
@@ -75,6 +82,7 @@ impl Watch {
         let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();
         let mut known = self.known.lock();
         known.names.insert(id, node.name().to_owned());
+        known.unseen.insert(node.name().to_owned());
         known.nodes.push((node.name().to_owned(), node.rpc().clone()));
     }
 
@@ -92,8 +100,9 @@ impl Watch {
     pub(super) fn end(self) -> Seen {
         self.task.abort();
         let mut known = self.known.lock();
-        let [blamed, alarms] = [&known.blamed, &known.alarms].map(|seen| seen.iter().cloned().collect());
-        Seen { blamed, alarms, convictions: std::mem::take(&mut known.convictions) }
+        let [blamed, alarms, unseen] =
+            [&known.blamed, &known.alarms, &known.unseen].map(|seen| seen.iter().cloned().collect());
+        Seen { blamed, alarms, unseen, convictions: std::mem::take(&mut known.convictions) }
     }
 }
 
@@ -105,6 +114,7 @@ impl Drop for Watch {
 
 impl Known {
     fn look(&mut self, name: &str, status: &Value) {
+        self.unseen.remove(name);
         if let Some(alarm) = status["sync"]["alarm"].as_str() {
             self.alarms.insert(format!("{name}: {alarm}"));
         }

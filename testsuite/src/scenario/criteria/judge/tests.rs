@@ -13,8 +13,10 @@ use crate::{
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, joins: 5s }}]\n\
-         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1 }}]\n\
-         faults: [{{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}]\ncriteria:\n- {criterion}\n"
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, follower: validator-1 }}]\n\
+         faults:\n- {{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}\n\
+         - {{ at: 2s, for: 1s, what: {{ kill: {{ nodes: [validator-0] }} }} }}\n\
+         - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\ncriteria:\n- {criterion}\n"
     );
     Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -70,6 +72,7 @@ fn findings() -> Findings {
     Findings {
         phases: vec![phase],
         compared_at: Some(9),
+        compared: 3,
         history: all(40),
         epochs: all(2),
         convictions: convicts("validator-0", "validator-1"),
@@ -107,6 +110,9 @@ fn each_criterion_has_its_limit() {
         ("{ catch_up: { nodes: [late], at_most: 4s } }", true),
         ("{ catch_up: { nodes: [late], at_most: 3s } }", false),
         ("{ catch_up: { nodes: [validator-0], at_most: 1h } }", false),
+        // The seed may draw it, and did not; but somebody must have been behind.
+        ("{ catch_up: { nodes: [late, validator-1], at_most: 4s } }", true),
+        ("{ catch_up: { nodes: [validator-1], at_most: 1h } }", false),
         ("{ head_age: { nodes: [validators], at_most: 9s } }", true),
         ("{ head_age: { nodes: [validators], at_most: 8s } }", false),
         ("{ head_age: { nodes: [validators], at_most: 1s, percent: 50 } }", true),
@@ -150,6 +156,22 @@ fn what_was_not_measured_fails() {
     ] {
         assert!(!passes(criterion, &report, &findings), "{criterion}");
     }
+}
+
+/// Goal: one node's state is no comparison, reads without an answer are no reads, and who never answered was not watched.
+#[test]
+fn half_of_a_measurement_fails() {
+    let report = report();
+    let mut findings = findings();
+    findings.compared = 1;
+    assert!(!passes("equal_roots", &report, &findings));
+    findings.unseen.push("late".to_owned());
+    assert!(!passes("nobody_honest_blamed", &report, &findings) && !passes("no_alarm", &report, &findings));
+    let read = "{ read: { phase: main, percentile: p50, at_most: 10ms } }";
+    findings.phases[0].reads_failed_share = 0.5;
+    assert!(passes(read, &report, &findings));
+    findings.phases[0].reads_failed_share = 0.51;
+    assert!(!passes(read, &report, &findings), "the median has no answer");
 }
 
 #[test]
