@@ -234,12 +234,12 @@ fn ends(pairs: &[(Place, Place)]) -> Vec<Place> {
     ends.into_iter().collect()
 }
 
-fn text(path: &Path) -> Result<&str> {
+pub(super) fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the directory's name is not valid UTF-8")
 }
 
 /// Runs `slipstream` with these arguments; an error repeats what it said.
-async fn command(arguments: &[&str]) -> Result<()> {
+pub(super) async fn command(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(binary()?);
     let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(COMMAND_DEADLINE, output).await.with_context(|| {

@@ -132,6 +132,7 @@ impl Stage<'_> {
         let disks = nodes::mount_disks(scenario, &names, options)?;
         let knobs = preload::lay(scenario, &names, options)?;
         let devnet_options = setup::devnet(scenario, &names, options)?;
+        setup::check(&devnet_options, scenario, &names, options).await?;
         progress.step(&format!("{}: starting {} nodes", scenario.name, names.len()));
         let lay = |from: usize, to: usize, peer: String| match &links {
             Some(links) => nodes::lay(links, scenario, &names, (Place(from), Place(to)), &peer),
