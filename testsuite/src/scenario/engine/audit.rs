@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Stage;
 use crate::{
-    rpc::Rpc,
+    rpc::{Rpc, RpcError},
     scenario::{
         criteria::{Criterion, Findings},
         names::Place,
@@ -38,7 +38,9 @@ impl Stage<'_> {
         for place in asked {
             let node = self.node(place)?;
             let head = node.status().await?.head.number;
-            findings.history.insert(node.name().to_owned(), first_batch(node.rpc(), head).await);
+            if let Some(first) = first_batch(node.rpc(), head).await {
+                findings.history.insert(node.name().to_owned(), first);
+            }
         }
         Ok(())
     }
@@ -68,8 +70,8 @@ impl Stage<'_> {
     }
 }
 
-/// The first batch that a node gives with its transactions, by bisection: what it keeps has no gaps.
-async fn first_batch(rpc: &Rpc, head: u64) -> u64 {
+/// The first batch that a node gives with its transactions, by bisection: what it keeps has no gaps. None if it does not answer.
+async fn first_batch(rpc: &Rpc, head: u64) -> Option<u64> {
     // The genesis is no batch that could be pruned; most nodes keep everything behind it.
     let (mut missing, mut there) = (None, head);
     while missing.map_or(1, |missing: u64| missing + 1) < there {
@@ -77,8 +79,12 @@ async fn first_batch(rpc: &Rpc, head: u64) -> u64 {
         let params = json!([format!("{middle:#x}"), true]);
         match rpc.call::<Value>("eth_getBlockByNumber", params).await {
             Ok(block) if !block.is_null() => there = middle,
-            _ => missing = Some(middle),
+            Ok(_) => missing = Some(middle),
+            // It says that it has pruned it.
+            Err(error) if error.downcast_ref::<RpcError>().is_some() => missing = Some(middle),
+            // A node that is too slow for now has not said that it lacks something.
+            Err(_) => return None,
         }
     }
-    there
+    Some(there)
 }

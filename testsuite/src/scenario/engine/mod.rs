@@ -53,8 +53,10 @@ use crate::{
 
 /// Time between two looks at whether a node ended, and the least that an event may come late.
 const LOOK: Duration = Duration::from_millis(250);
-/// Between two samples of a node.
+/// Between two samples of a node, at least.
 const SAMPLE: Duration = Duration::from_millis(500);
+/// Samples of each node over a scenario: a series of more than 4,096 is thinned, and a peak that is thinned out meets every limit.
+const SAMPLES_MAX: u32 = 3_500;
 /// What a phase gets beyond the scenario's end: its last transactions are committed, or given up as lost.
 const PHASE_GRACE: Duration = Duration::from_secs(60);
 
@@ -179,7 +181,8 @@ impl Stage<'_> {
     async fn perform(&mut self) -> Result<(RunReport, Findings)> {
         self.begin = Instant::now();
         let started_ms = now_ms();
-        let mut collector = Collector::new(self.begin, SAMPLE);
+        let every = SAMPLE.max(self.scenario.duration.duration() / SAMPLES_MAX);
+        let mut collector = Collector::new(self.begin, every);
         let watch = Watch::start();
         for place in self.started() {
             let node = self.node(place)?;

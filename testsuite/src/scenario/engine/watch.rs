@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 use crate::{devnet::Node, rpc::Rpc, scenario::criteria::Convictions};
 
 const POLL: Duration = Duration::from_millis(500);
+/// What is blamed, in words; reasons have numbers in them, and one is enough to fail.
+const BLAMED_MAX: usize = 1_000;
 /// A node that is paused or stuck does not keep the others from being looked at for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -135,7 +137,8 @@ impl Known {
             let pauses = peer["pause_ms"].as_u64().unwrap_or_default() > 0;
             let is_busy = reason.to_ascii_lowercase().contains("busy");
             let is_excused = self.excused.contains(name) || self.excused.contains(&other);
-            if failed_anew && pauses && !is_busy && !is_excused {
+            let has_room = self.blamed.len() < BLAMED_MAX;
+            if failed_anew && pauses && !is_busy && !is_excused && has_room {
                 self.blamed.insert(format!("{name} paused {other}: {reason}"));
             }
         }
