@@ -135,6 +135,7 @@ impl Stage<'_> {
         let knobs = preload::lay(scenario, &names, options)?;
         let devnet_options = setup::devnet(scenario, &names, options)?;
         setup::check(&devnet_options, scenario, &names, options).await?;
+        assault::check(scenario).await?;
         progress.step(&format!("{}: starting {} nodes", scenario.name, names.len()));
         let lay = |from: usize, to: usize, peer: String| match &links {
             Some(links) => nodes::lay(links, scenario, &names, (Place(from), Place(to)), &peer),
