@@ -209,6 +209,8 @@ impl Stage<'_> {
         report.seconds = self.begin.elapsed().as_secs_f64();
         self.progress.step("comparing states");
         self.audit(&mut findings).await?;
+        // Also what ended since the clock did.
+        self.note_ended()?;
         if let Some(collector) = self.collector.take() {
             report.nodes = collector.finish().await?;
             report.catch_up = catch::curves(&self.behind, &report.nodes);
@@ -230,7 +232,7 @@ impl Stage<'_> {
         findings: &mut Findings,
     ) -> HarnessFigures {
         let deadline = tokio::time::Instant::now() + PHASE_GRACE;
-        let mut figures = HarnessFigures::default();
+        let (mut offered, mut sent, mut seconds) = (0, 0, 0.0);
         for (name, mut task) in phases {
             let end = match tokio::time::timeout_at(deadline, &mut task).await {
                 Ok(Ok(end)) => end,
@@ -242,18 +244,22 @@ impl Stage<'_> {
             };
             match end {
                 Ok(end) => {
-                    figures.offered += end.offered_per_second;
-                    figures.achieved += end.achieved_per_second;
+                    offered += end.offered;
+                    sent += end.sent;
+                    seconds += end.seconds;
                     report.load.extend(end.series);
+                    report.phases.extend(end.figures);
                     findings.phases.push(end.totals);
                 }
                 Err(error) => self.ended.push(format!("the load {name}: {error:#}")),
             }
         }
-        if let Some(links) = &self.links {
-            figures.relay_overhead_us = Some(links.stats().overhead_us_p99 as f64);
+        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        HarnessFigures {
+            offered: per_second(offered),
+            achieved: per_second(sent),
+            relay_overhead_us: self.links.as_ref().map(|links| links.stats().overhead_us_p99 as f64),
         }
-        figures
     }
 
     /// Stops the nodes, and judges.

@@ -13,7 +13,7 @@ use crate::{
         SaturationOptions,
     },
     progress::Progress,
-    report::{LoadSeries, Series},
+    report::{LoadSeries, PhaseFigures, Series},
     rpc::Rpc,
     scenario::{
         criteria::{PhaseTotals, Quantiles},
@@ -24,9 +24,27 @@ use crate::{
 /// What a phase came to.
 pub(super) struct PhaseEnd {
     pub(super) totals: PhaseTotals,
-    pub(super) offered_per_second: f64,
-    pub(super) achieved_per_second: f64,
+    /// Transactions that were due, and those of them that left, over so many seconds.
+    pub(super) offered: u64,
+    pub(super) sent: u64,
+    pub(super) seconds: f64,
     pub(super) series: Vec<LoadSeries>,
+    /// Of a search each step's.
+    pub(super) figures: Vec<PhaseFigures>,
+}
+
+impl PhaseEnd {
+    fn of(totals: PhaseTotals, series: Vec<LoadSeries>, summaries: &[LoadSummary]) -> PhaseEnd {
+        PhaseEnd {
+            offered: summaries.iter().map(|summary| summary.offered).sum(),
+            // What was sent again left twice, and was due once.
+            sent: summaries.iter().map(|summary| summary.sent.min(summary.offered)).sum(),
+            seconds: summaries.iter().map(|summary| summary.duration_seconds).sum(),
+            figures: summaries.iter().map(|summary| PhaseFigures::of(&totals.name, summary)).collect(),
+            series,
+            totals,
+        }
+    }
 }
 
 impl Stage<'_> {
@@ -91,12 +109,8 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
     totals.committed_per_second = summary.achieved_per_second;
     totals.commit_ms = summary.commit_ms.map(quantiles);
     totals.follow_ms = follow_ms(&phase, &summary);
-    Ok(PhaseEnd {
-        totals,
-        offered_per_second: summary.offered_per_second,
-        achieved_per_second: summary.achieved_per_second,
-        series: vec![series(&phase.name, phase.at.ms() + summary.prepared_ms, &summary.points)],
-    })
+    let series = series(&phase.name, phase.at.ms() + summary.prepared_ms, &summary.points);
+    Ok(PhaseEnd::of(totals, vec![series], &[summary]))
 }
 
 /// The rate that the chain sustains is the phase's throughput; its latencies are those of the step at that rate.
@@ -113,13 +127,7 @@ async fn search(phase: &Phase, options: &LoadOptions, search: SaturationOptions)
     let best = saturation.steps.iter().rev().find(is_at_rate);
     totals.commit_ms = best.and_then(|step| step.commit_ms).map(quantiles);
     totals.follow_ms = best.and_then(|step| follow_ms(phase, step));
-    let fastest = |of: fn(&LoadSummary) -> f64| saturation.steps.iter().map(of).fold(0.0, f64::max);
-    Ok(PhaseEnd {
-        totals,
-        offered_per_second: fastest(|step| step.offered_per_second),
-        achieved_per_second: fastest(|step| step.achieved_per_second),
-        series: Vec::new(),
-    })
+    Ok(PhaseEnd::of(totals, Vec::new(), &saturation.steps))
 }
 
 fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
