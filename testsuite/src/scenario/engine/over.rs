@@ -32,7 +32,7 @@ impl Over {
 
 /// The shape that the last fault gave the links between two nodes, and whether one of them cuts these.
 fn between(over: &[Over], one: Place, other: Place) -> (Option<LinkShape>, bool) {
-    let mine = || over.iter().filter(|over| over.lies_between(one, other));
+    let mine = move || over.iter().filter(move |over| over.lies_between(one, other));
     (mine().rev().find_map(|over| over.shape), mine().any(|over| over.shape.is_none()))
 }
 
