@@ -76,9 +76,18 @@ impl Stage<'_> {
                 let assault = self.assault(name, &index.to_string(), *victim, joiner).await?;
                 self.assaults.insert(index.to_string(), assault);
             }
-            (Action::ExportSnapshot(place), _) => self.export_snapshot(*place).await?,
-            (Action::AddValidator(place), _) => self.change_validators("add", *place).await?,
-            (Action::RemoveValidator(place), _) => self.change_validators("remove", *place).await?,
+            (Action::ExportSnapshot(place), _) => {
+                let done = self.export_snapshot(*place).await;
+                self.note_failure(done);
+            }
+            (Action::AddValidator(place), _) => {
+                let done = self.change_validators("add", *place).await;
+                self.note_failure(done);
+            }
+            (Action::RemoveValidator(place), _) => {
+                let done = self.change_validators("remove", *place).await;
+                self.note_failure(done);
+            }
             (Action::Node { .. }, None) => {}
         }
         Ok(hit)
@@ -121,11 +130,11 @@ impl Stage<'_> {
             Harm::Liar(lie) => return self.begin_liar(place, lie).await,
             Harm::Kill => node.kill(),
             Harm::Pause => node.signal(Signal::STOP),
-            Harm::Restart => node.stop().await?,
+            Harm::Restart => self.stop_node(place).await?,
             Harm::Wipe => node.wipe()?,
             Harm::BitFlip(draw) => {
-                node.stop().await?;
                 let (directory, draw) = (node.data(), *draw);
+                self.stop_node(place).await?;
                 tokio::task::block_in_place(|| flip::row(&directory, draw))?;
                 return self.release(place);
             }
@@ -134,9 +143,8 @@ impl Stage<'_> {
                     Some(program) => program,
                     None => binary()?,
                 };
-                let node = self.node_mut(place)?;
-                node.stop().await?;
-                node.set_program(program);
+                self.stop_node(place).await?;
+                self.node_mut(place)?.set_program(program);
                 return self.release(place);
             }
             Harm::FullDisk => {
@@ -180,6 +188,22 @@ impl Stage<'_> {
             }
             // They ended with their start.
             Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
+        }
+    }
+
+    /// Asks a node to stop, and waits for it. One that does not stop well is a finding, and is gone.
+    pub(super) async fn stop_node(&mut self, place: Place) -> Result<()> {
+        let stopped = self.node_mut(place)?.stop().await;
+        self.note_failure(stopped);
+        Ok(())
+    }
+
+    /// What fails that no criterion is about is a finding, and the run goes on.
+    fn note_failure(&mut self, done: Result<()>) {
+        if let Err(error) = done {
+            let text = format!("{error:#}");
+            self.progress.step(&text);
+            self.ended.push(text);
         }
     }
 

@@ -41,7 +41,7 @@ impl Stage<'_> {
         let peers = hearing.iter().map(|other| Ok(self.node(*other)?.peer_address()));
         let peers = peers.collect::<Result<Vec<String>>>()?;
         let index = self.index(place)?;
-        self.node_mut(place)?.stop().await?;
+        self.stop_node(place).await?;
         let pairs = hearing.iter().map(|other| (place, *other)).collect();
         self.lay_over(Over { by: By::Twin(place), pairs, shape: None })?;
         self.excuse(&hearing);
@@ -69,9 +69,8 @@ impl Stage<'_> {
     pub(super) async fn keep_copy(&mut self, place: Place) -> Result<()> {
         self.mark_liar(place);
         let copy = self.devnet.dir().join(format!("{}-copy-{}", self.names.name(place), self.marks.len()));
-        let node = self.node_mut(place)?;
-        node.stop().await?;
-        let data = node.data();
+        self.stop_node(place).await?;
+        let data = self.node(place)?.data();
         tokio::task::block_in_place(|| copy_data(&data, &copy))?;
         self.lies.copies.insert(place, copy);
         self.release(place)
@@ -81,8 +80,8 @@ impl Stage<'_> {
     pub(super) async fn put_back(&mut self, place: Place) -> Result<()> {
         let Some(copy) = self.lies.copies.remove(&place) else { return Ok(()) };
         self.hold(place);
+        self.stop_node(place).await?;
         let node = self.node_mut(place)?;
-        node.stop().await?;
         node.wipe()?;
         let data = node.data();
         tokio::task::block_in_place(|| copy_data(&copy, &data))?;
@@ -99,8 +98,8 @@ impl Stage<'_> {
         let genesis = self.devnet.genesis_file();
         let file = self.devnet.dir().join(format!("{name}-{lie}-{}.json", self.marks.len()));
         let log = file.with_extension("log");
-        let node = self.node_mut(place)?;
-        node.stop().await?;
+        self.stop_node(place).await?;
+        let node = self.node(place)?;
         let address = node.peer_address();
         let (_, listen) = address.split_once('@').context("a peer without an address")?;
         let orders = json!({

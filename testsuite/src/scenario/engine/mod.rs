@@ -116,7 +116,7 @@ struct Stage<'a> {
     /// Nodes that joined or came back.
     behind: Vec<Behind>,
     marks: Vec<FaultMark>,
-    /// Nodes that ended by themselves, and loads that could not go on.
+    /// Nodes that ended by themselves or did not stop well, loads that could not go on, and commands that failed.
     ended: Vec<String>,
     begin: Instant,
 }
@@ -281,7 +281,7 @@ impl Stage<'_> {
             name: "nothing_ended".to_owned(),
             passed: ended.is_empty(),
             measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
-            wanted: "no node and no load ends by itself".to_owned(),
+            wanted: "no node and no load ends by itself, or fails to do what it is told".to_owned(),
         });
         Ok(report)
     }
