@@ -146,9 +146,9 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
 }
 
-/// At the phase's follower.
+/// At the phase's follower. Commits are read from it if it is not among the load's followers.
 fn follow_ms(phase: &Phase, summary: &LoadSummary) -> Option<Quantiles> {
-    let of = |name: &String| summary.follow_ms.get(name).copied().flatten();
+    let of = |name: &String| summary.follow_ms.get(name).copied().unwrap_or(summary.commit_ms);
     phase.follower.as_ref().and_then(of).map(quantiles)
 }
 
