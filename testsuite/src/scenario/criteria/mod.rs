@@ -33,7 +33,7 @@ pub enum Criterion {
         /// Transactions per second.
         at_least: f64,
     },
-    /// A percentile of the commit latency of a phase, from when transactions were due.
+    /// A percentile of the commit latency of a phase, from when transactions were due. One that is never committed is later than any.
     Commit {
         /// The phase.
         phase: String,
@@ -240,6 +240,10 @@ pub struct PhaseTotals {
     pub follow_ms: Option<Quantiles>,
     /// The slowest of all nodes that were read, each percentile by itself; none without reads.
     pub read_ms: Option<Quantiles>,
+    /// Of what was due the share that was never seen committed.
+    pub commit_missing_share: f64,
+    /// Of what was due the share that the follower never showed.
+    pub follow_missing_share: f64,
     /// Of the reads of one kind at one node the share that had no answer, where it is largest.
     pub reads_failed_share: f64,
     /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.

@@ -107,8 +107,7 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     add(&mut totals, &summary);
     totals.committed_per_second = summary.achieved_per_second;
-    totals.commit_ms = summary.commit_ms.map(quantiles);
-    totals.follow_ms = follow_ms(&phase, &summary);
+    latencies(&mut totals, &phase, &summary);
     let series = series(&phase.name, phase.at.ms() + summary.prepared_ms, &summary.points);
     Ok(PhaseEnd::of(totals, vec![series], &[summary]))
 }
@@ -124,9 +123,9 @@ async fn search(phase: &Phase, options: &LoadOptions, search: SaturationOptions)
     saturation.steps.iter().for_each(|step| add(&mut totals, step));
     totals.committed_per_second = f64::from(rate);
     let is_at_rate = |step: &&LoadSummary| (step.offered_per_second - f64::from(rate)).abs() < 1.0;
-    let best = saturation.steps.iter().rev().find(is_at_rate);
-    totals.commit_ms = best.and_then(|step| step.commit_ms).map(quantiles);
-    totals.follow_ms = best.and_then(|step| follow_ms(phase, step));
+    if let Some(best) = saturation.steps.iter().rev().find(is_at_rate) {
+        latencies(&mut totals, phase, best);
+    }
     Ok(PhaseEnd::of(totals, Vec::new(), &saturation.steps))
 }
 
@@ -146,10 +145,18 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
 }
 
-/// At the phase's follower. Commits are read from it if it is not among the load's followers.
-fn follow_ms(phase: &Phase, summary: &LoadSummary) -> Option<Quantiles> {
-    let of = |name: &String| summary.follow_ms.get(name).copied().unwrap_or(summary.commit_ms);
-    phase.follower.as_ref().and_then(of).map(quantiles)
+/// Of commits, and of the phase's follower.
+fn latencies(totals: &mut PhaseTotals, phase: &Phase, summary: &LoadSummary) {
+    let missing = |came: Option<Percentiles>| {
+        let came = came.map_or(0, |came| came.count);
+        summary.offered.saturating_sub(came) as f64 / summary.offered.max(1) as f64
+    };
+    (totals.commit_ms, totals.commit_missing_share) =
+        (summary.commit_ms.map(quantiles), missing(summary.commit_ms));
+    let Some(follower) = &phase.follower else { return };
+    // Commits are read from it if it is not among the load's followers.
+    let follow = summary.follow_ms.get(follower).copied().unwrap_or(summary.commit_ms);
+    (totals.follow_ms, totals.follow_missing_share) = (follow.map(quantiles), missing(follow));
 }
 
 fn quantiles(percentiles: Percentiles) -> Quantiles {

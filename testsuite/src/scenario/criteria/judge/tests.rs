@@ -172,6 +172,10 @@ fn half_of_a_measurement_fails() {
     assert!(passes(read, &report, &findings));
     findings.phases[0].reads_failed_share = 0.51;
     assert!(!passes(read, &report, &findings), "the median has no answer");
+    let commit =
+        |percentile: &str| format!("{{ commit: {{ phase: main, percentile: {percentile}, at_most: 1h }} }}");
+    findings.phases[0].commit_missing_share = 0.02;
+    assert!(passes(&commit("p95"), &report, &findings) && !passes(&commit("p99"), &report, &findings));
 }
 
 #[test]
