@@ -1,6 +1,6 @@
 //! [`judge`]: each criterion against what was measured.
 
-use super::{Criterion, Findings, Percentile, PhaseTotals, Quantiles, Statement};
+use super::{Criterion, Findings, Percentile, PhaseTotals, Quantiles, ReadTotals, Statement};
 use crate::{
     report::{CriterionResult, NodeSeries, RunReport},
     scenario::{
@@ -55,10 +55,11 @@ fn one(
             let missing = phase.map_or(0.0, |phase| phase.follow_missing_share);
             latency(phase.and_then(|phase| phase.follow_ms), missing, *percentile, at_most.ms())
         }
-        Criterion::Read { phase, percentile, at_most } => {
-            let phase = phase_of(findings, phase);
-            let missing = phase.map_or(0.0, |phase| phase.reads_failed_share);
-            latency(phase.and_then(|phase| phase.read_ms), missing, *percentile, at_most.ms())
+        Criterion::Read { phase, percentile, at_most, way } => {
+            let of_way = phase_of(findings, phase).into_iter().flat_map(|phase| &phase.reads);
+            let wanted = of_way.filter(|(found, _)| way.is_none_or(|way| way == **found));
+            let reads = wanted.map(|(_, reads)| *reads).reduce(ReadTotals::worse).unwrap_or_default();
+            latency(reads.ms, reads.failed_share, *percentile, at_most.ms())
         }
         Criterion::LoadComplete => load_complete(findings),
         Criterion::CatchUp { nodes, at_most } => {

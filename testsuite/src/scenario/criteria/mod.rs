@@ -59,6 +59,9 @@ pub enum Criterion {
         percentile: Percentile,
         /// The limit.
         at_most: Span,
+        /// How they travel; without it both ways.
+        #[serde(default)]
+        way: Option<Way>,
     },
     /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
     LoadComplete,
@@ -168,6 +171,25 @@ pub enum Percentile {
     Max,
 }
 
+/// How a read travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// JSON-RPC over HTTP.
+    Http,
+    /// JSON-RPC over WebSocket.
+    Websocket,
+}
+
+/// The reads of a phase that travelled one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReadTotals {
+    /// The slowest of all nodes that were read, each percentile by itself; none without an answer.
+    pub ms: Option<Quantiles>,
+    /// The share that had no answer, at the node where it is largest.
+    pub failed_share: f64,
+}
+
 /// A latency's percentiles, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quantiles {
@@ -181,6 +203,16 @@ pub struct Quantiles {
     pub p99: f64,
     /// The slowest.
     pub max: f64,
+}
+
+impl ReadTotals {
+    /// Of both, what is worse.
+    pub(super) fn worse(self, other: ReadTotals) -> ReadTotals {
+        ReadTotals {
+            ms: self.ms.into_iter().chain(other.ms).reduce(Quantiles::worse),
+            failed_share: self.failed_share.max(other.failed_share),
+        }
+    }
 }
 
 impl Quantiles {
@@ -238,14 +270,12 @@ pub struct PhaseTotals {
     pub commit_ms: Option<Quantiles>,
     /// None without a follower.
     pub follow_ms: Option<Quantiles>,
-    /// The slowest of all nodes that were read, each percentile by itself; none without reads.
-    pub read_ms: Option<Quantiles>,
+    /// The reads, by how they travelled.
+    pub reads: BTreeMap<Way, ReadTotals>,
     /// Of what was due the share that was never seen committed.
     pub commit_missing_share: f64,
     /// Of what was due the share that the follower never showed.
     pub follow_missing_share: f64,
-    /// Of the reads of one kind at one node the share that had no answer, where it is largest.
-    pub reads_failed_share: f64,
     /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
     pub is_limited_by_generators: bool,
 }
@@ -281,6 +311,9 @@ impl Criterion {
         let key = self.key();
         match self {
             Criterion::Throughput { phase, .. } => format!("{key} of {phase}"),
+            Criterion::Read { phase, percentile, way: Some(way), .. } => {
+                format!("{key} {percentile} of {phase} by {way}")
+            }
             Criterion::Commit { phase, percentile, .. }
             | Criterion::Follow { phase, percentile, .. }
             | Criterion::Read { phase, percentile, .. } => format!("{key} {percentile} of {phase}"),
@@ -331,6 +364,15 @@ impl Criterion {
             | Criterion::History { nodes, .. } => nodes,
             _ => &[],
         }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::Http => "http",
+            Way::Websocket => "websocket",
+        })
     }
 }
 

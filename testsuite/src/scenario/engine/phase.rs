@@ -9,14 +9,14 @@ use super::Stage;
 use crate::{
     accounts,
     load::{
-        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Point, Rate, Rule,
+        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Point, Rate, ReadWay, Rule,
         SaturationOptions,
     },
     progress::Progress,
     report::{LoadSeries, PhaseFigures, Series},
     rpc::Rpc,
     scenario::{
-        criteria::{PhaseTotals, Quantiles},
+        criteria::{PhaseTotals, Quantiles, ReadTotals, Way},
         model::{Phase, PhaseRate},
     },
 };
@@ -135,12 +135,17 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.committed += summary.committed;
     let Audit { receipts_failed, receipts_wrong, duplicates, balances_wrong, .. } = summary.audit;
     totals.is_limited_by_generators |= summary.limited_by == Some(Limit::Generators);
-    let reads = summary.reads.iter().filter_map(|reads| reads.read_ms).map(quantiles);
-    totals.read_ms = reads.chain(totals.read_ms).reduce(Quantiles::worse);
-    for reads in summary.reads.iter().filter(|reads| reads.failed > 0) {
+    for reads in &summary.reads {
+        let way = match reads.way {
+            ReadWay::Http => Way::Http,
+            ReadWay::WebSocket => Way::Websocket,
+        };
         let answered = reads.read_ms.map_or(0, |answered| answered.count);
-        let share = reads.failed as f64 / (answered + reads.failed) as f64;
-        totals.reads_failed_share = totals.reads_failed_share.max(share);
+        let all = (answered + reads.failed).max(1);
+        let these =
+            ReadTotals { ms: reads.read_ms.map(quantiles), failed_share: reads.failed as f64 / all as f64 };
+        let sum = totals.reads.entry(way).or_default();
+        *sum = sum.worse(these);
     }
     totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
 }

@@ -6,7 +6,7 @@ use std::{
 use super::*;
 use crate::{
     report::{CatchUp, Series},
-    scenario::criteria::Convictions,
+    scenario::criteria::{Convictions, Way},
 };
 
 /// One criterion of a scenario of two validators and a fullnode `late`, with one phase `main`.
@@ -56,6 +56,7 @@ fn report() -> RunReport {
 }
 
 fn findings() -> Findings {
+    let reads = |ms| ReadTotals { ms: Some(ms), failed_share: 0.0 };
     let quantiles = Quantiles { p50: 100.0, p90: 200.0, p95: 300.0, p99: 900.0, max: 5_000.0 };
     let phase = PhaseTotals {
         name: "main".to_owned(),
@@ -63,7 +64,10 @@ fn findings() -> Findings {
         committed: 10,
         committed_per_second: 42.0,
         commit_ms: Some(quantiles),
-        read_ms: Some(Quantiles { p50: 9.0, ..quantiles }),
+        reads: BTreeMap::from([
+            (Way::Http, reads(Quantiles { p50: 9.0, ..quantiles })),
+            (Way::Websocket, reads(Quantiles { p50: 5.0, p99: 20.0, ..quantiles })),
+        ]),
         ..PhaseTotals::default()
     };
     let all = |value: u64| {
@@ -106,6 +110,8 @@ fn each_criterion_has_its_limit() {
         ("{ follow: { phase: main, percentile: p50, at_most: 1h } }", false),
         ("{ read: { phase: main, percentile: p50, at_most: 10ms } }", true),
         ("{ read: { phase: main, percentile: p99, at_most: 10ms } }", false),
+        ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: websocket } }", true),
+        ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: http } }", false),
         ("load_complete", true),
         ("{ catch_up: { nodes: [late], at_most: 4s } }", true),
         ("{ catch_up: { nodes: [late], at_most: 3s } }", false),
@@ -168,10 +174,12 @@ fn half_of_a_measurement_fails() {
     findings.unseen.push("late".to_owned());
     assert!(!passes("nobody_honest_blamed", &report, &findings) && !passes("no_alarm", &report, &findings));
     let read = "{ read: { phase: main, percentile: p50, at_most: 10ms } }";
-    findings.phases[0].reads_failed_share = 0.5;
-    assert!(passes(read, &report, &findings));
-    findings.phases[0].reads_failed_share = 0.51;
-    assert!(!passes(read, &report, &findings), "the median has no answer");
+    let mut fail = |share: f64| {
+        findings.phases[0].reads.entry(Way::Http).or_default().failed_share = share;
+        passes(read, &report, &findings)
+    };
+    assert!(fail(0.5));
+    assert!(!fail(0.51), "the median has no answer");
     let commit =
         |percentile: &str| format!("{{ commit: {{ phase: main, percentile: {percentile}, at_most: 1h }} }}");
     findings.phases[0].commit_missing_share = 0.02;
