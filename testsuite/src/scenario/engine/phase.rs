@@ -60,7 +60,9 @@ impl Stage<'_> {
                 |name: &String| -> Result<Rpc> { Ok(self.node(self.names.find(name)[0])?.rpc().clone()) };
             // Commits are read from the first.
             let mut submit: Vec<Rpc> = phase.read_from.iter().map(at).collect::<Result<_>>()?;
-            for place in self.names.find_all(&phase.to) {
+            let read_from = phase.read_from.as_ref().map(|name| self.names.find(name)[0]);
+            for place in self.names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from)
+            {
                 submit.push(
                     self.node(place)
                         .context("a load goes to nodes that are there from the start")?
