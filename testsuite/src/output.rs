@@ -73,7 +73,7 @@ pub fn show_usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Whether an error only says that whoever read the output has gone: that ends a command without a word.
-fn is_closed(error: &anyhow::Error) -> bool {
+pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.is::<Closed>()
 }
 

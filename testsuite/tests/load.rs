@@ -95,7 +95,7 @@ async fn a_limit_below_every_rate_is_found() {
     let (devnet, options) = devnet().await;
     // No batch is committed at once: this rule fails at every rate.
     let rule = Rule { p99_ms_max: 1.0, ..Rule::default() };
-    let search = SaturationOptions { rule, start: 2, step: Duration::from_secs(1) };
+    let search = SaturationOptions { rule, start: 2, step: Duration::from_secs(1), until: None };
     let saturation = load::saturate(&options, search, Progress::Quiet).await.unwrap();
     assert!(matches!(saturation.found, Found::Nothing { .. } | Found::AtLeast { rate: 0 }), "{saturation}");
     assert!(saturation.to_string().contains("p99 is at most 1 ms"), "{saturation}");

@@ -341,7 +341,11 @@ fn the_chart_takes_what_slipnet_writes() {
         }
         let jobs: Vec<_> = of_kind(&documents, "Job").collect();
         assert_eq!(jobs.len(), 1);
-        let arguments = strings(&jobs[0]["spec"]["template"]["spec"]["containers"][0]["args"]);
+        let job = &jobs[0]["spec"]["template"]["spec"];
+        // Its root is read-only, and generators write files.
+        assert_eq!(job["containers"][0]["volumeMounts"][0]["mountPath"], "/tmp");
+        assert_eq!(job["volumes"][0]["name"], job["containers"][0]["volumeMounts"][0]["name"]);
+        let arguments = strings(&job["containers"][0]["args"]);
         assert_eq!(arguments[..3], ["load", "--api", "http://devnet-validator-0:8545"]);
     }
 }

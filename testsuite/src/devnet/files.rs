@@ -207,7 +207,7 @@ pub fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings<'_>) -> String {
+pub(super) fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings<'_>) -> String {
     let mut peers = String::from(" []\n");
     if !settings.peers.is_empty() {
         peers = String::from("\n");

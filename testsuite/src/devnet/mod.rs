@@ -35,7 +35,7 @@ pub use self::process::{Process, binary, die_with_parent, exists};
 pub(crate) use self::seats::{dials, seat};
 pub use self::twin::copy_data;
 use crate::{
-    accounts::Account,
+    accounts::{Account, node_key},
     manifest::{self, Manifest, ManifestAccount, Role},
 };
 
@@ -122,6 +122,35 @@ impl Default for DevnetOptions {
             log_filter: "info".to_owned(),
             extra: String::new(),
             nodes: BTreeMap::new(),
+        }
+    }
+}
+
+impl DevnetOptions {
+    /// What a node's node.yaml says of it, for whoever wants to have it checked: with a peer and ports that nobody has.
+    pub(crate) fn node_yaml(&self, role: Role) -> String {
+        let peer = [format!("{}@127.0.0.1:3", node_key(&self.seed, 0).public())];
+        let settings = self.settings(self.sync_mode, &peer, None);
+        files::node_yaml(role, (Ipv4Addr::LOCALHOST, 1).into(), 2, &settings)
+    }
+
+    fn settings<'a>(
+        &'a self,
+        mode: SyncMode,
+        peers: &'a [String],
+        waypoint: Option<&'a str>,
+    ) -> files::Settings<'a> {
+        files::Settings {
+            peers,
+            mode,
+            waypoint,
+            snapshot_interval_batches: self.snapshot_interval_batches,
+            batch_interval_ms: self.batch_interval_ms,
+            block_cache_mib: self.block_cache_mib,
+            state_history: self.state_history,
+            outbound: self.outbound,
+            log_filter: &self.log_filter,
+            extra: &self.extra,
         }
     }
 }
@@ -224,18 +253,7 @@ impl Devnet {
         peers: &'a [String],
         waypoint: Option<&'a str>,
     ) -> files::Settings<'a> {
-        files::Settings {
-            peers,
-            mode,
-            waypoint,
-            snapshot_interval_batches: self.options.snapshot_interval_batches,
-            batch_interval_ms: self.options.batch_interval_ms,
-            block_cache_mib: self.options.block_cache_mib,
-            state_history: self.options.state_history,
-            outbound: self.options.outbound,
-            log_filter: &self.options.log_filter,
-            extra: &self.options.extra,
-        }
+        self.options.settings(mode, peers, waypoint)
     }
 
     /// Starts one more fullnode with an empty data directory, and waits until it answers, not until it has caught up.
@@ -429,6 +447,14 @@ impl Devnet {
         let ended = ended?;
         self.failed.extend(ended.iter().filter_map(NodeEnd::failure));
         Ok(ended)
+    }
+
+    /// This node's end was wanted after all: [`Devnet::stop`] does not tell it.
+    pub(crate) fn forgive(&mut self, end: &NodeEnd) {
+        let failure = end.failure();
+        if let Some(place) = self.failed.iter().rposition(|failed| failure.as_ref() == Some(failed)) {
+            self.failed.remove(place);
+        }
     }
 
     /// The nodes that somebody started again with `slipstream run` after they had ended: their files are in use.

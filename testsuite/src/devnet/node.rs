@@ -343,6 +343,8 @@ impl Node {
     pub(super) fn ask_to_stop(&self) {
         if let Some(process) = &self.process {
             process.signal(Signal::TERM);
+            // A paused process would not hear it.
+            process.signal(Signal::CONT);
         }
     }
 

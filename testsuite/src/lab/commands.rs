@@ -22,6 +22,8 @@ use crate::{
 
 /// A node that does not tell its head in this time is shown without.
 const HEAD_DEADLINE: Duration = Duration::from_secs(2);
+/// A keeper that does not tell its state in this time starts, or starts a node: others are shown meanwhile.
+const STATE_DEADLINE: Duration = Duration::from_secs(10);
 /// A keeper that answered ends within this time.
 const END_DEADLINE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
@@ -141,14 +143,29 @@ async fn down(entry: &Entry) -> Result<()> {
     }
 }
 
-/// A devnet that does not run has no state.
+/// Why a devnet that runs has no state to show.
+type Silent = String;
+
+/// None of a devnet that does not run.
+async fn state_of(entry: &Entry) -> Result<Result<Option<State>, Silent>> {
+    if !entry.is_running()? {
+        return Ok(Ok(None));
+    }
+    Ok(match tokio::time::timeout(STATE_DEADLINE, control::state(entry)).await {
+        Ok(Ok(state)) => Ok(Some(state)),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(_) => Err(format!("its keeper said nothing within {} s", STATE_DEADLINE.as_secs())),
+    })
+}
+
+/// Shows devnets; one that starts does not hide the others.
 async fn status(entries: &[Entry], as_json: bool) -> Result<()> {
     let mut devnets = Vec::new();
     for entry in entries {
-        let state = if entry.is_running()? { Some(control::state(entry).await?) } else { None };
+        let state = state_of(entry).await?;
         let heads = match &state {
-            Some(state) => futures::future::join_all(state.nodes.iter().map(head)).await,
-            None => Vec::new(),
+            Ok(Some(state)) => futures::future::join_all(state.nodes.iter().map(head)).await,
+            Ok(None) | Err(_) => Vec::new(),
         };
         devnets.push((entry, state, heads));
     }
@@ -156,7 +173,12 @@ async fn status(entries: &[Entry], as_json: bool) -> Result<()> {
         let devnets: Vec<_> = devnets
             .iter()
             .map(|(entry, state, heads)| {
-                json!({ "name": entry.name(), "runs": state.is_some(), "state": state, "heads": heads })
+                let (state, silent) = match state {
+                    Ok(state) => (state.as_ref(), None),
+                    Err(silent) => (None, Some(silent)),
+                };
+                let runs = state.is_some() || silent.is_some();
+                json!({ "name": entry.name(), "runs": runs, "state": state, "silent": silent, "heads": heads })
             })
             .collect();
         return print_line(&serde_json::to_string_pretty(&devnets)?);
@@ -164,7 +186,10 @@ async fn status(entries: &[Entry], as_json: bool) -> Result<()> {
     if devnets.is_empty() {
         return print_line("there is no devnet: `slipnet up -d` starts one");
     }
-    let texts = devnets.iter().map(|(entry, state, heads)| described(entry.name(), state.as_ref(), heads));
+    let texts = devnets.iter().map(|(entry, state, heads)| match state {
+        Ok(state) => described(entry.name(), state.as_ref(), heads),
+        Err(silent) => format!("{}: starts, or is busy: {silent}\n", entry.name()),
+    });
     print(&texts.collect::<Vec<_>>().join("\n"))
 }
 

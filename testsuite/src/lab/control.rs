@@ -100,7 +100,7 @@ pub(super) async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
     };
     let answer = exchange.await.with_context(|| {
         format!(
-            "the keeper of {} does not answer; what it printed is in {}",
+            "the keeper of {} does not answer: it may still start nodes; what it printed is in {}",
             entry.name(),
             entry.log().display()
         )

@@ -172,11 +172,15 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
         "the devnet {name} runs already: `slipnet status --devnet {name}` shows it"
     );
     entry.make()?;
+    // Of two commands that start one devnet only one writes its plan and its log; the keeper waits until the lock is free again.
+    let lock = entry.lock().await?;
+    ensure!(lock.is_some(), "the devnet {name} is being started by another command");
     let dir = plan.devnet.dir.take().unwrap_or_else(|| entry.net());
     let dir = std::path::absolute(&dir).with_context(|| format!("{} is no path", dir.display()))?;
     plan.devnet.dir = Some(dir);
     entry.write_plan(&plan)?;
     let mut keeper = Starting { child: start_keeper(&entry)?, is_ready: false };
+    drop(lock);
     let mut stop = std::pin::pin!(interrupted());
     let state = loop {
         tokio::select! {

@@ -100,7 +100,7 @@ impl LoadCommand {
         let json = self.json.as_deref();
         if self.saturate {
             let rule = Rule { p99_ms_max: self.p99_max_ms, ..Rule::default() };
-            let search = SaturationOptions { rule, start: self.tps, step: self.duration };
+            let search = SaturationOptions { rule, start: self.tps, step: self.duration, until: None };
             let result = super::saturate(&options, search, progress).await?;
             show(&result, json)?;
             ensure!(

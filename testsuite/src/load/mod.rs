@@ -45,7 +45,11 @@ mod traffic;
 mod worker;
 mod workload;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
@@ -193,8 +197,12 @@ impl Default for LoadOptions {
 pub async fn run(options: &LoadOptions, progress: Progress) -> Result<LoadSummary> {
     options.check()?;
     Schedule::new(options.rate, options.duration, TRANSACTIONS_MAX)?;
+    let begin = Instant::now();
     let ready = traffic::Ready::prepare(options, progress).await?;
-    ready.run(options.rate, options.duration, progress).await
+    let prepared = begin.elapsed();
+    let mut summary = ready.run(options.rate, options.duration, progress).await?;
+    summary.prepared_ms += prepared.as_millis() as u64;
+    Ok(summary)
 }
 
 /// How a chain's limit is searched.
@@ -206,6 +214,8 @@ pub struct SaturationOptions {
     pub start: u32,
     /// How long each step is.
     pub step: Duration,
+    /// No step begins that would end later. The search has then found what it sustained so far.
+    pub until: Option<Instant>,
 }
 
 /// What a search for a chain's limit found.
@@ -236,6 +246,10 @@ pub async fn saturate(
     let mut steps = Vec::new();
     let mut core = Search::new(search.rule, search.start, rate_max);
     while let Some(rate) = core.poll_rate() {
+        if search.until.is_some_and(|until| Instant::now() + search.step > until) {
+            core.end();
+            break;
+        }
         let summary = ready.run(Rate::constant(rate), search.step, progress).await?;
         core.handle_step(summary.step(rate));
         steps.push(summary);
@@ -264,7 +278,10 @@ impl fmt::Display for Saturation {
             }
             Found::Nothing { lowest, cause } => writeln!(f, "not even {lowest} tx/s is sustained: {cause:?}"),
             Found::AtLeast { rate } => {
-                writeln!(f, "sustained: at least {rate} tx/s; the generators are the limit beyond that")
+                writeln!(
+                    f,
+                    "sustained: at least {rate} tx/s; the generators or the time were the limit beyond that"
+                )
             }
         }
     }

@@ -109,7 +109,7 @@ pub enum Found {
         /// What failed there.
         cause: Cause,
     },
-    /// The generators, or the bound that was given, ended the search: the chain sustains at least this.
+    /// The generators, or the bound or the time that was given, ended the search: the chain sustains at least this.
     AtLeast {
         /// Per second; 0 if no step was sustained before.
         rate: u32,
@@ -204,6 +204,11 @@ impl Search {
         }
     }
 
+    /// Ends the search before it found the limit: the chain sustains at least the best rate so far.
+    pub fn end(&mut self) {
+        self.found.get_or_insert(Found::AtLeast { rate: self.best.unwrap_or(0) });
+    }
+
     /// What the search found; none while it goes on.
     pub fn found(&self) -> Option<Found> {
         self.found
@@ -291,6 +296,19 @@ mod tests {
         }
         let sustained = Found::Sustained { rate: 100, failed: 200, cause: Cause::Latency };
         assert_eq!(search.found(), Some(sustained));
+    }
+
+    /// Goal: a search that has no more time has found what it sustained; one that had found its limit keeps it.
+    #[test]
+    fn the_time_ends_a_search() {
+        let mut search = Search::new(Rule::default(), 100, 10_000);
+        search.handle_step(good(100));
+        search.end();
+        assert_eq!((search.found(), search.poll_rate()), (Some(Found::AtLeast { rate: 100 }), None));
+        let mut search = self::search(64, 1_000, 0);
+        let found = search.found();
+        search.end();
+        assert_eq!(search.found(), found);
     }
 
     #[test]

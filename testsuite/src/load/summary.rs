@@ -56,6 +56,9 @@ pub struct LoadSummary {
     pub workload: String,
     /// How fast, in words.
     pub rate: String,
+    /// Milliseconds from the beginning of the preparation until the first transaction was due.
+    #[serde(default)]
+    pub prepared_ms: u64,
     /// Seconds of the schedule.
     pub duration_seconds: f64,
     /// Transactions that were due.
@@ -124,6 +127,7 @@ pub struct LoadSummary {
 pub(super) struct Facts<'a> {
     pub(super) workload: String,
     pub(super) rate: String,
+    pub(super) prepared: Duration,
     pub(super) plan: &'a Plan,
     /// Places in the plan, also of transactions that were signed again.
     pub(super) hashes: &'a HashMap<B256, u32>,
@@ -189,6 +193,7 @@ impl LoadSummary {
             failed: read.failed,
         });
         LoadSummary {
+            prepared_ms: facts.prepared.as_millis() as u64,
             duration_seconds: duration.as_secs_f64(),
             offered: plan.len() as u64,
             offered_per_second: plan.schedule().mean_per_second(),
@@ -314,6 +319,7 @@ mod tests {
         LoadSummary::new(Facts {
             workload: "transfers".to_owned(),
             rate: "10 tx/s".to_owned(),
+            prepared: ms(700),
             plan: &plan,
             hashes: &hashes,
             capacity_per_second: 1_000.0,
@@ -336,6 +342,7 @@ mod tests {
         let summary = summary();
         let commit = summary.commit_ms.unwrap();
         assert_eq!((summary.committed, summary.batches, commit.count), (30, 2, 30));
+        assert_eq!(summary.prepared_ms, 700);
         // The eleventh was due after one second, and shown after five.
         assert!((3_990.0..=4_010.0).contains(&commit.max), "{commit}");
         assert_eq!(summary.achieved_per_second, 6.0);

@@ -66,6 +66,7 @@ impl<'a> Ready<'a> {
         progress: Progress,
     ) -> Result<LoadSummary> {
         let options = self.options;
+        let prepares = Instant::now();
         let nonces = self.chain.nonces(&options.accounts).await?;
         // A second run on the same chain has other nonces, and so other transactions and other new addresses.
         let used = nonces.iter().fold(0u64, |sum, nonce| sum.wrapping_add(*nonce));
@@ -152,6 +153,7 @@ impl<'a> Ready<'a> {
         Ok(LoadSummary::new(Facts {
             workload: options.workload.to_string(),
             rate: rate.to_string(),
+            prepared: begin.saturating_duration_since(prepares),
             plan: &plan,
             hashes: &hashes,
             capacity_per_second,

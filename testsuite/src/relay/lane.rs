@@ -76,6 +76,8 @@ impl Lane {
             return 0;
         }
         self.waiting_bytes = 0;
+        // What was dropped holds up nothing that comes once the link is whole.
+        (self.free_at, self.last_due) = (None, None);
         self.waiting.drain(..).count()
     }
 
@@ -200,6 +202,13 @@ mod tests {
         assert_eq!(lane.cut(false), 0);
         assert_eq!(lane.offer(begin + ms(1), b"c"), Verdict::Waits);
         assert_eq!(lane.take_due(begin + ms(51)).unwrap().bytes, b"c");
+        // A slow link that is cut, and quick when it is whole again.
+        assert_eq!(lane.offer(begin + ms(60), b"d"), Verdict::Waits);
+        lane.reshape(Shape::default());
+        assert_eq!(lane.cut(true), 1);
+        lane.cut(false);
+        assert_eq!(lane.offer(begin + ms(61), b"e"), Verdict::Waits);
+        assert_eq!(lane.next_due(), Some(begin + ms(61)));
     }
 
     /// Goal: what waits has a bound in bytes.

@@ -36,8 +36,42 @@ impl RunReport {
             vec![it.what.clone(), node, seconds(it.at_ms), until]
         });
         table(&mut text, "Faults", &["what", "node", "from", "until"], faults);
+        self.write_phases(&mut text);
         self.write_series(&mut text);
         text
+    }
+
+    fn write_phases(&self, text: &mut String) {
+        let rates = self.phases.iter().map(|it| {
+            let numbers = [it.offered, it.sent, it.committed, it.capacity].map(|rate| number(Some(rate)));
+            [
+                vec![it.name.clone(), it.what.clone()],
+                numbers.to_vec(),
+                vec![it.given_up.to_string(), it.limit().to_owned()],
+            ]
+            .concat()
+        });
+        let heads =
+            ["phase", "load", "offered/s", "sent/s", "committed/s", "generators can", "given up", "limit"];
+        table(text, "Phases", &heads, rates);
+        let late = self.phases.iter().flat_map(|phase| {
+            phase.latencies.iter().map(|it| {
+                let of = |value: fn(&Percentiles) -> f64| number(it.ms.as_ref().map(value));
+                vec![
+                    phase.name.clone(),
+                    it.of.clone(),
+                    it.ms.map_or(0, |ms| ms.count).to_string(),
+                    it.failed.to_string(),
+                    of(|ms| ms.p50),
+                    of(|ms| ms.p90),
+                    of(|ms| ms.p95),
+                    of(|ms| ms.p99),
+                    of(|ms| ms.max),
+                ]
+            })
+        });
+        let heads = ["phase", "of", "count", "failed", "p50", "p90", "p95", "p99", "max"];
+        table(text, "Latencies of phases, ms from when each was due", &heads, late);
     }
 
     fn write_head(&self, text: &mut String) {
@@ -157,6 +191,8 @@ mod tests {
             "## Harness",
             "## Criteria",
             "## Faults",
+            "## Phases",
+            "## Latencies",
             "## Load",
             "## Catch-up",
             "## Nodes",
@@ -171,6 +207,7 @@ mod tests {
         assert!(text.contains("| relay overhead p99, us | – |"), "{text}");
         assert!(text.contains("| validator-0 | fetch 2.00 |"), "{text}");
         assert!(text.contains("| generators | **they were the limit, not the nodes** |"), "{text}");
+        assert!(text.contains("| main | read fullnode-0 by WebSocket | 3 | 1 | 5.00 | 7.00 |"), "{text}");
     }
 
     #[test]

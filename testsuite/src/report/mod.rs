@@ -16,6 +16,7 @@ mod environment;
 mod figures;
 mod html;
 mod markdown;
+mod phase;
 mod run;
 mod series;
 
@@ -24,6 +25,7 @@ pub use collect::Collector;
 pub use environment::Environment;
 pub use figures::{Aim, Figure, Report, number};
 pub use html::escaped;
+pub use phase::{LatencyFigures, PhaseFigures};
 pub use run::{
     CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
     Total,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Environment, Series, series::POINTS_MAX};
+use super::{Environment, PhaseFigures, Series, series::POINTS_MAX};
 use crate::load::{Latencies, Percentiles};
 
 /// The longest report that is read. A hundred nodes of an hour take some 60 MB.
@@ -33,6 +33,9 @@ pub struct RunReport {
     pub nodes: Vec<NodeSeries>,
     /// What the load measured.
     pub load: Vec<LoadSeries>,
+    /// What each stretch of load came to; of a search each step.
+    #[serde(default)]
+    pub phases: Vec<PhaseFigures>,
     /// What was done to the nodes.
     pub faults: Vec<FaultMark>,
     /// What the scenario asked for, and what came.
@@ -154,9 +157,9 @@ pub struct CatchUp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HarnessFigures {
-    /// Transactions per second that were due.
+    /// Transactions per second that were due, on the mean of all phases.
     pub offered: f64,
-    /// Transactions per second that left by the end of their schedule.
+    /// Transactions per second that left by the end of their schedule. What the chain made of them is no figure of the harness.
     pub achieved: f64,
     /// Delay that the relay adds beyond the one asked for, 99 % quantile in microseconds; none without a relay.
     pub relay_overhead_us: Option<f64>,
@@ -238,6 +241,7 @@ impl RunReport {
         let lists = [
             ("nodes", report.nodes.len()),
             ("load", report.load.len()),
+            ("phases", report.phases.len()),
             ("faults", report.faults.len()),
             ("criteria", report.criteria.len()),
             ("catch_up", report.catch_up.len()),

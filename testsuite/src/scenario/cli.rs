@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 
 use super::{RunOptions, Scenario, Twin, run, schema, shipped};
 use crate::{
-    output::{print, print_line},
+    output::{is_closed, print, print_line},
     progress::Progress,
     report::RunReport,
 };
@@ -139,13 +139,22 @@ impl RunScenarios {
         let wanted = self.scenarios.iter().map(|name| self.read(name)).collect::<Result<Vec<_>>>()?;
         let mut failed = Vec::new();
         for Wanted { scenario, twin } in &wanted {
-            let report = self.one(scenario).await?;
-            failed.extend(names_failed(&report).into_iter().map(|name| format!("{}: {name}", scenario.name)));
-            if let Some((defective, must_fail)) = twin {
-                let report = self.one(defective).await?;
-                let found = names_failed(&report);
-                let missed = must_fail.iter().filter(|name| !found.contains(name));
-                failed.extend(missed.map(|name| format!("{}: {name} passed and must not", defective.name)));
+            match self.one(scenario).await {
+                Ok(report) => {
+                    let names = names_failed(&report).into_iter();
+                    failed.extend(names.map(|name| format!("{}: {name}", scenario.name)));
+                }
+                Err(error) => failed.push(told(&scenario.name, error)?),
+            }
+            let Some((defective, must_fail)) = twin else { continue };
+            match self.one(defective).await {
+                Ok(report) => {
+                    let found = names_failed(&report);
+                    let missed = must_fail.iter().filter(|name| !found.contains(name));
+                    failed
+                        .extend(missed.map(|name| format!("{}: {name} passed and must not", defective.name)));
+                }
+                Err(error) => failed.push(told(&defective.name, error)?),
             }
         }
         ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
@@ -208,6 +217,16 @@ impl RunScenarios {
         }
         result
     }
+}
+
+/// A scenario that could not be run to its end does not keep the others from theirs, unless nobody reads what is said.
+fn told(name: &str, error: anyhow::Error) -> Result<String> {
+    if is_closed(&error) {
+        return Err(error);
+    }
+    let text = format!("{name}: {error:#}");
+    Progress::detect().step(&text);
+    Ok(text)
 }
 
 fn names_failed(report: &RunReport) -> Vec<String> {

@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{model::LinkShape, span::Span};
+use super::{
+    model::{LinkShape, Topology},
+    names::{Names, PRIMARY, Place, may_validate},
+    span::Span,
+};
 
 /// What goes wrong, or what an operator does. Either `at` or `between` says when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -203,12 +207,51 @@ impl What {
         }
     }
 
+    /// Whether it may meet this node: one that it names, one that the seed may draw, or one that may be primary then.
+    pub(super) fn may_meet(&self, topology: &Topology, names: &Names, place: Place) -> bool {
+        let listed: Vec<&[String]> = match self {
+            What::Link { between, .. } | What::Partition { between } => {
+                between.iter().map(Vec::as_slice).collect()
+            }
+            what => what.target().map(Target::names).into_iter().collect(),
+        };
+        listed.iter().any(|list| {
+            names.find_all(list).contains(&place)
+                || list.iter().any(|name| name == PRIMARY) && may_validate(topology, names, place)
+        })
+    }
+
+    /// Whether the seed, or the chain, decides whom of several nodes it meets.
+    pub(super) fn draws(&self) -> bool {
+        self.target().is_some_and(|target| match target {
+            Target::OneOf(_) => true,
+            Target::Nodes(names) => names.iter().any(|name| name == PRIMARY),
+            Target::Rolling { .. } => false,
+        })
+    }
+
     /// Whether it needs relays between the nodes.
     pub(super) fn needs_relays(&self) -> bool {
         matches!(
             self,
             What::Link { .. } | What::Partition { .. } | What::LyingValidator { lie: Lie::Twin { .. }, .. }
         )
+    }
+
+    /// Whether a node that it met has to catch up afterwards. Those that are down need an end (`for`) for that.
+    pub(super) fn leaves_behind(&self, has_end: bool) -> bool {
+        match self {
+            What::Restart(_)
+            | What::Wipe(_)
+            | What::BitFlip(_)
+            | What::Upgrade { .. }
+            | What::LyingValidator { lie: Lie::Twin { .. } | Lie::OldState, .. } => true,
+            What::Attack { .. }
+            | What::ExportSnapshot(_)
+            | What::AddValidator(_)
+            | What::RemoveValidator(_) => false,
+            _ => has_end,
+        }
     }
 
     /// Whether it changes who validates.

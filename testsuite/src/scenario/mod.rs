@@ -47,3 +47,6 @@ pub use rules::{NODES_MAX, VALIDATORS_MAX};
 pub use schema::schema;
 pub use span::{InvalidSpan, Span};
 pub use twin::{Defect, TWIN_SUFFIX, Twin};
+
+/// Where exported snapshots go, below the nodes' directory.
+const ARCHIVE: &str = "archive";

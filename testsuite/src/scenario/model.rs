@@ -181,7 +181,7 @@ pub struct Phase {
     /// The nodes that take the transactions: names of nodes or groups.
     #[serde(default = "validators")]
     pub to: Vec<String>,
-    /// The node that commits are read from; without it the first of `to`.
+    /// The node that commits are read from; it takes transactions too. Without it the first of `to`.
     #[serde(default)]
     pub read_from: Option<String>,
     /// The node at which the follow latency is read.

@@ -108,6 +108,11 @@ pub(super) fn is_candidate(topology: &Topology, names: &Names, place: Place) -> 
     names.group(place).is_some_and(|group| topology.groups[group].part == Part::Candidate)
 }
 
+/// Whether a node validates from the first batch on, or may be added.
+pub(super) fn may_validate(topology: &Topology, names: &Names, place: Place) -> bool {
+    names.group(place).is_none() || is_candidate(topology, names, place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use slipnet::report::{
-    CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries,
-    RunReport, Series,
+    CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LatencyFigures, LoadSeries,
+    NamedSeries, NodeSeries, PhaseFigures, RunReport, Series,
 };
 
 use crate::page::installed;
@@ -47,6 +47,20 @@ fn report() -> RunReport {
         seconds: 60.0,
         nodes: vec![node("fullnode-0"), down],
         load: vec![LoadSeries::of("commit", (0..600).map(|step| (step * 100, 90.0 + (step % 11) as f64)))],
+        phases: vec![PhaseFigures {
+            name: "main".into(),
+            what: "transfers=2,erc20=1, 1000 tx/s".into(),
+            offered: 1_000.0,
+            sent: 999.0,
+            committed: 900.0,
+            capacity: 20_000.0,
+            latencies: vec![LatencyFigures {
+                of: "read a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px by WebSocket".into(),
+                ms: None,
+                failed: 7,
+            }],
+            ..PhaseFigures::default()
+        }],
         faults: vec![
             FaultMark {
                 at_ms: 20_000,
@@ -87,6 +101,7 @@ async fn a_report_is_drawn() {
     assert_eq!(seen["command"], "slipnet run primary-killed.yaml --seed 7");
     let sections = [
         "Harness",
+        "Phases",
         "Criteria",
         "Faults",
         "Load",

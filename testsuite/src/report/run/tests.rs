@@ -1,4 +1,5 @@
 use super::*;
+use crate::{load::Percentiles, report::LatencyFigures};
 
 /// A short run with everything in it.
 pub(in crate::report) fn report() -> RunReport {
@@ -31,6 +32,21 @@ pub(in crate::report) fn report() -> RunReport {
         seconds: 60.0,
         nodes: vec![node],
         load: vec![LoadSeries::of("commit", [(100, 5.0), (200, 7.0), (1_100, 9.0)])],
+        phases: vec![PhaseFigures {
+            name: "main".into(),
+            what: "transfers, 1000 tx/s".into(),
+            offered: 1_000.0,
+            sent: 999.0,
+            committed: 998.0,
+            capacity: 20_000.0,
+            limited_by: None,
+            given_up: 0,
+            latencies: vec![LatencyFigures {
+                of: "read fullnode-0 by WebSocket".into(),
+                ms: Some(Percentiles { count: 3, p50: 5.0, p90: 7.0, p95: 8.0, p99: 9.0, max: 9.0 }),
+                failed: 1,
+            }],
+        }],
         faults: vec![FaultMark {
             at_ms: 500,
             until_ms: Some(900),

@@ -1,11 +1,11 @@
 //! [`judge`]: each criterion against what was measured.
 
-use super::{Criterion, Findings, Percentile, PhaseTotals, Quantiles, Statement};
+use super::{Criterion, Findings, Percentile, PhaseTotals, Quantiles, ReadTotals, Statement};
 use crate::{
     report::{CriterionResult, NodeSeries, RunReport},
     scenario::{
         model::Scenario,
-        names::{Names, VALIDATORS},
+        names::{Names, Place, VALIDATORS},
     },
 };
 
@@ -19,13 +19,19 @@ type Verdict = (bool, String, String);
 pub fn judge(scenario: &Scenario, report: &RunReport, findings: &Findings) -> Vec<CriterionResult> {
     let names = Names::of(scenario);
     let judged = scenario.criteria.iter().map(|criterion| {
-        let (passed, measured, wanted) = one(criterion, &names, report, findings);
+        let (passed, measured, wanted) = one(criterion, scenario, &names, report, findings);
         CriterionResult { name: criterion.name(), passed, measured, wanted }
     });
     judged.collect()
 }
 
-fn one(criterion: &Criterion, names: &Names, report: &RunReport, findings: &Findings) -> Verdict {
+fn one(
+    criterion: &Criterion,
+    scenario: &Scenario,
+    names: &Names,
+    report: &RunReport,
+    findings: &Findings,
+) -> Verdict {
     let members = |list: &[String]| -> Vec<String> {
         names.find_all(list).into_iter().map(|place| names.name(place).to_owned()).collect()
     };
@@ -40,16 +46,26 @@ fn one(criterion: &Criterion, names: &Names, report: &RunReport, findings: &Find
             (passed, measured, wanted)
         }
         Criterion::Commit { phase, percentile, at_most } => {
-            latency(phase_of(findings, phase).and_then(|phase| phase.commit_ms), *percentile, at_most.ms())
+            let phase = phase_of(findings, phase);
+            let missing = phase.map_or(0.0, |phase| phase.commit_missing_share);
+            latency(phase.and_then(|phase| phase.commit_ms), missing, *percentile, at_most.ms())
         }
         Criterion::Follow { phase, percentile, at_most } => {
-            latency(phase_of(findings, phase).and_then(|phase| phase.follow_ms), *percentile, at_most.ms())
+            let phase = phase_of(findings, phase);
+            let missing = phase.map_or(0.0, |phase| phase.follow_missing_share);
+            latency(phase.and_then(|phase| phase.follow_ms), missing, *percentile, at_most.ms())
         }
-        Criterion::Read { phase, percentile, at_most } => {
-            latency(phase_of(findings, phase).and_then(|phase| phase.read_ms), *percentile, at_most.ms())
+        Criterion::Read { phase, percentile, at_most, way } => {
+            let of_way = phase_of(findings, phase).into_iter().flat_map(|phase| &phase.reads);
+            let wanted = of_way.filter(|(found, _)| way.is_none_or(|way| way == **found));
+            let reads = wanted.map(|(_, reads)| *reads).reduce(ReadTotals::worse).unwrap_or_default();
+            latency(reads.ms, reads.failed_share, *percentile, at_most.ms())
         }
         Criterion::LoadComplete => load_complete(findings),
-        Criterion::CatchUp { nodes, at_most } => catch_up(&members(nodes), report, at_most.seconds()),
+        Criterion::CatchUp { nodes, at_most } => {
+            let drawn = drawn(scenario, names);
+            catch_up(&members(nodes), &drawn, report, at_most.seconds())
+        }
         Criterion::HeadAge { nodes, at_most, percent } => {
             head_age(&members(nodes), report, at_most.seconds(), *percent)
         }
@@ -65,8 +81,10 @@ fn one(criterion: &Criterion, names: &Names, report: &RunReport, findings: &Find
         }
         Criterion::Epoch { at_least } => epoch(names, findings, *at_least),
         Criterion::EqualRoots => equal_roots(findings),
-        Criterion::NobodyHonestBlamed => none_of(&findings.blamed, "blamed nobody honest"),
-        Criterion::NoAlarm => none_of(&findings.alarms, "no alarm"),
+        Criterion::NobodyHonestBlamed => {
+            none_of(&findings.blamed, &findings.unseen, "nobody honest is blamed")
+        }
+        Criterion::NoAlarm => none_of(&findings.alarms, &findings.unseen, "no alarm"),
         Criterion::Convicted { nodes, of } => convicted(&members(nodes), names, findings, of),
     }
 }
@@ -87,8 +105,15 @@ fn shown(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(|| "not measured".to_owned(), |value| format!("{value:.1} {unit}"))
 }
 
-fn latency(quantiles: Option<Quantiles>, percentile: Percentile, ms_max: u64) -> Verdict {
-    at_most_of(quantiles.map(|quantiles| quantiles.of(percentile)), ms_max as f64, "ms")
+/// What never came is later than any: a percentile that is one of these is above every limit.
+fn latency(quantiles: Option<Quantiles>, missing_share: f64, percentile: Percentile, ms_max: u64) -> Verdict {
+    let value = quantiles.map(|quantiles| quantiles.of(percentile));
+    let (mut passed, mut measured, wanted) = at_most_of(value, ms_max as f64, "ms");
+    if missing_share > 0.0 {
+        measured += &format!("; {:.2} % never came", missing_share * 100.0);
+    }
+    passed &= missing_share <= 1.0 - percentile.share();
+    (passed, measured, wanted)
 }
 
 fn load_complete(findings: &Findings) -> Verdict {
@@ -110,13 +135,24 @@ fn load_complete(findings: &Findings) -> Verdict {
     (wrong.is_empty() && committed > 0, measured, "everything that was taken is committed".to_owned())
 }
 
-fn catch_up(members: &[String], report: &RunReport, seconds_max: f64) -> Verdict {
+/// Nodes that the seed, or the chain, may have chosen for a fault.
+fn drawn(scenario: &Scenario, names: &Names) -> Vec<String> {
+    let may_be = |place: &Place| {
+        let mut faults = scenario.faults.iter().filter(|fault| fault.what.draws());
+        faults.any(|fault| fault.what.may_meet(&scenario.topology, names, *place))
+    };
+    names.all().filter(may_be).map(|place| names.name(place).to_owned()).collect()
+}
+
+fn catch_up(members: &[String], drawn: &[String], report: &RunReport, seconds_max: f64) -> Verdict {
     let wanted = format!("at most {seconds_max} s");
-    let mut slowest: f64 = 0.0;
+    let (mut slowest, mut measured): (f64, usize) = (0.0, 0);
     for name in members {
         let mut curves = report.catch_up.iter().filter(|curve| curve.node == *name).peekable();
-        if curves.peek().is_none() {
-            return (false, format!("{name} neither joined nor came back"), wanted);
+        match curves.peek() {
+            None if drawn.contains(name) => continue,
+            None => return (false, format!("{name} neither joined nor came back"), wanted),
+            Some(_) => measured += 1,
         }
         for curve in curves {
             match curve.seconds {
@@ -125,8 +161,10 @@ fn catch_up(members: &[String], report: &RunReport, seconds_max: f64) -> Verdict
             }
         }
     }
-    let passed = !members.is_empty() && slowest <= seconds_max;
-    (passed, format!("{slowest:.1} s, the slowest of {}", members.len()), wanted)
+    if measured == 0 {
+        return (false, "none of them joined or came back".to_owned(), wanted);
+    }
+    (slowest <= seconds_max, format!("{slowest:.1} s, the slowest of {measured}"), wanted)
 }
 
 fn head_age(members: &[String], report: &RunReport, seconds_max: f64, percent: f64) -> Verdict {
@@ -207,7 +245,8 @@ fn equal_roots(findings: &Findings) -> Verdict {
     let wanted = "one state root".to_owned();
     match findings.compared_at {
         _ if !findings.apart.is_empty() => (false, told(&findings.apart), wanted),
-        Some(batch) => (true, format!("equal after batch {batch}"), wanted),
+        Some(_) if findings.compared < 2 => (false, "there was one node to compare".to_owned(), wanted),
+        Some(batch) => (true, format!("equal at {} nodes after batch {batch}", findings.compared), wanted),
         None => (false, "the states were not compared".to_owned(), wanted),
     }
 }
@@ -238,9 +277,14 @@ fn convicted(liars: &[String], names: &Names, findings: &Findings, of: &[Stateme
     (passed, if passed { format!("all {} have it", others.len()) } else { told(&missing) }, wanted)
 }
 
-fn none_of(list: &[String], wanted: &str) -> Verdict {
-    let measured = if list.is_empty() { "none".to_owned() } else { told(list) };
-    (list.is_empty(), measured, wanted.to_owned())
+/// Who was never seen may have said anything.
+fn none_of(list: &[String], unseen: &[String], wanted: &str) -> Verdict {
+    let measured = match (list, unseen) {
+        ([], []) => "none".to_owned(),
+        ([], unseen) => format!("never answered: {}", told(unseen)),
+        (list, _) => told(list),
+    };
+    (list.is_empty() && unseen.is_empty(), measured, wanted.to_owned())
 }
 
 fn told(list: &[String]) -> String {

@@ -33,7 +33,7 @@ pub enum Criterion {
         /// Transactions per second.
         at_least: f64,
     },
-    /// A percentile of the commit latency of a phase, from when transactions were due.
+    /// A percentile of the commit latency of a phase, from when transactions were due. One that is never committed is later than any.
     Commit {
         /// The phase.
         phase: String,
@@ -51,7 +51,7 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read.
+    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read. A read without an answer is slower than any.
     Read {
         /// The phase; it has `reads_per_second`.
         phase: String,
@@ -59,10 +59,14 @@ pub enum Criterion {
         percentile: Percentile,
         /// The limit.
         at_most: Span,
+        /// How they travel; without it both ways.
+        #[serde(default)]
+        way: Option<Way>,
     },
     /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
     LoadComplete,
-    /// Nodes that joined or came back were within two batches of the highest head in time, each time.
+    /// Nodes that joined or came back were within two batches of the highest head in time, each time. A node that a fault may have drawn
+    /// (`one_of`, `primary`) and did not is left out, unless it is so with all.
     CatchUp {
         /// Names of nodes or groups.
         nodes: Vec<String>,
@@ -109,7 +113,7 @@ pub enum Criterion {
         /// Its number.
         at_least: u64,
     },
-    /// All nodes have the same state at the end, at a batch that all reached.
+    /// All nodes that no fault holds down have the same state at the end, at a batch that all reached; there are two at least.
     EqualRoots,
     /// No honest node banned another honest one, or paused one that neither was busy nor met by a fault.
     NobodyHonestBlamed,
@@ -167,6 +171,25 @@ pub enum Percentile {
     Max,
 }
 
+/// How a read travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// JSON-RPC over HTTP.
+    Http,
+    /// JSON-RPC over WebSocket.
+    Websocket,
+}
+
+/// The reads of a phase that travelled one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReadTotals {
+    /// The slowest of all nodes that were read, each percentile by itself; none without an answer.
+    pub ms: Option<Quantiles>,
+    /// The share that had no answer, at the node where it is largest.
+    pub failed_share: f64,
+}
+
 /// A latency's percentiles, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quantiles {
@@ -180,6 +203,16 @@ pub struct Quantiles {
     pub p99: f64,
     /// The slowest.
     pub max: f64,
+}
+
+impl ReadTotals {
+    /// Of both, what is worse.
+    pub(super) fn worse(self, other: ReadTotals) -> ReadTotals {
+        ReadTotals {
+            ms: self.ms.into_iter().chain(other.ms).reduce(Quantiles::worse),
+            failed_share: self.failed_share.max(other.failed_share),
+        }
+    }
 }
 
 impl Quantiles {
@@ -205,6 +238,19 @@ impl Quantiles {
     }
 }
 
+impl Percentile {
+    /// The share of all that are at most as slow.
+    fn share(self) -> f64 {
+        match self {
+            Percentile::P50 => 0.5,
+            Percentile::P90 => 0.9,
+            Percentile::P95 => 0.95,
+            Percentile::P99 => 0.99,
+            Percentile::Max => 1.0,
+        }
+    }
+}
+
 /// What became of a phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseTotals {
@@ -224,8 +270,12 @@ pub struct PhaseTotals {
     pub commit_ms: Option<Quantiles>,
     /// None without a follower.
     pub follow_ms: Option<Quantiles>,
-    /// The slowest of all nodes that were read, each percentile by itself; none without reads.
-    pub read_ms: Option<Quantiles>,
+    /// The reads, by how they travelled.
+    pub reads: BTreeMap<Way, ReadTotals>,
+    /// Of what was due the share that was never seen committed.
+    pub commit_missing_share: f64,
+    /// Of what was due the share that the follower never showed.
+    pub follow_missing_share: f64,
     /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
     pub is_limited_by_generators: bool,
 }
@@ -235,14 +285,18 @@ pub struct PhaseTotals {
 pub struct Findings {
     /// The phases that ended.
     pub phases: Vec<PhaseTotals>,
-    /// The batch at which all states were compared; none if some node did not reach it.
+    /// The batch at which all states were compared; none if no node reached it.
     pub compared_at: Option<u64>,
+    /// Nodes that have one state there.
+    pub compared: usize,
     /// Nodes whose state differs from the first validator's there, and nodes that did not reach it.
     pub apart: Vec<String>,
     /// What honest nodes held against honest ones, in words.
     pub blamed: Vec<String>,
     /// Alarms, in words.
     pub alarms: Vec<String>,
+    /// Nodes that never told what they hold against others.
+    pub unseen: Vec<String>,
     /// Proofs of lies, by whoever has them.
     pub convictions: Convictions,
     /// The first batch whose transactions a node answers for, by its name.
@@ -257,6 +311,9 @@ impl Criterion {
         let key = self.key();
         match self {
             Criterion::Throughput { phase, .. } => format!("{key} of {phase}"),
+            Criterion::Read { phase, percentile, way: Some(way), .. } => {
+                format!("{key} {percentile} of {phase} by {way}")
+            }
             Criterion::Commit { phase, percentile, .. }
             | Criterion::Follow { phase, percentile, .. }
             | Criterion::Read { phase, percentile, .. } => format!("{key} {percentile} of {phase}"),
@@ -307,6 +364,15 @@ impl Criterion {
             | Criterion::History { nodes, .. } => nodes,
             _ => &[],
         }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::Http => "http",
+            Way::Websocket => "websocket",
+        })
     }
 }
 

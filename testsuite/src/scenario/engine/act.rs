@@ -1,25 +1,31 @@
 //! Events of the plan, done to the nodes.
 
-use std::{os::unix::fs::PermissionsExt, path::Path, process::Stdio};
+use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use tokio::process::Command;
 
-use super::{Stage, flip, preload::Knobs, setup};
+use super::{
+    Stage, flip,
+    over::{By, Over},
+    preload::Knobs,
+    setup,
+};
 use crate::{
     devnet::binary,
     report::FaultMark,
     scenario::{
+        ARCHIVE,
         names::Place,
         plan::{Action, Event, Harm, Who},
     },
 };
 
-/// Where exported snapshots go, below the devnet's directory.
-const ARCHIVE: &str = "archive";
 /// Where the owner's key is, below the devnet's directory.
 const OWNER_KEY: &str = "owner.key";
+/// For a transaction of the owner's, or an export: where the chain stands, the first would wait forever.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 /// Characters of a command's error that a message repeats.
 const SAID_CHARS_MAX: usize = 400;
 
@@ -48,6 +54,9 @@ impl Stage<'_> {
         {
             what += " (no --program before=PATH: from itself)";
         }
+        if place.is_some_and(|place| self.held.contains_key(&place)) {
+            what += " (it was down)";
+        }
         let node = place.map(|place| self.names.name(place).to_owned());
         self.progress.step(&format!("{what} {}", node.as_deref().unwrap_or("links")));
         let hit = Hit { place, mark: self.marks.len() };
@@ -58,23 +67,27 @@ impl Stage<'_> {
                 self.harm(harm, place, event.until_ms.is_some()).await?;
             }
             (Action::Links { pairs, shape }, _) => {
-                let links = self.links.as_ref().context("no relay was laid")?;
-                for (one, other) in pairs {
-                    match shape {
-                        Some(shape) => links.reshape(one.0, other.0, setup::relayed(shape))?,
-                        None => links.cut(one.0, other.0, true),
-                    }
-                    self.excuse(&[*one, *other]);
-                }
+                let over = Over { by: By::Event(index), pairs: pairs.clone(), shape: *shape };
+                self.lay_over(over)?;
+                self.excuse(&ends(pairs));
             }
             (Action::Attack { name, victim }, _) => {
                 let joiner = self.key(*victim)?;
                 let assault = self.assault(name, &index.to_string(), *victim, joiner).await?;
                 self.assaults.insert(index.to_string(), assault);
             }
-            (Action::ExportSnapshot(place), _) => self.export_snapshot(*place).await?,
-            (Action::AddValidator(place), _) => self.change_validators("add", *place).await?,
-            (Action::RemoveValidator(place), _) => self.change_validators("remove", *place).await?,
+            (Action::ExportSnapshot(place), _) => {
+                let done = self.export_snapshot(*place).await;
+                self.note_failure(done);
+            }
+            (Action::AddValidator(place), _) => {
+                let done = self.change_validators("add", *place).await;
+                self.note_failure(done);
+            }
+            (Action::RemoveValidator(place), _) => {
+                let done = self.change_validators("remove", *place).await;
+                self.note_failure(done);
+            }
             (Action::Node { .. }, None) => {}
         }
         Ok(hit)
@@ -87,17 +100,9 @@ impl Stage<'_> {
                     self.heal(harm, place).await?;
                 }
             }
-            Action::Links { pairs, shape } => {
-                let links = self.links.as_ref().context("no relay was laid")?;
-                for (one, other) in pairs {
-                    match shape {
-                        Some(_) => {
-                            let before = setup::shape(self.scenario, &self.names, *one, *other);
-                            links.reshape(one.0, other.0, before)?;
-                        }
-                        None => links.cut(one.0, other.0, false),
-                    }
-                }
+            Action::Links { pairs, .. } => {
+                self.take_off(By::Event(index))?;
+                ends(pairs).into_iter().for_each(|place| self.was_behind(place));
             }
             Action::Attack { .. } => {
                 if let Some(assault) = self.assaults.remove(&index.to_string()) {
@@ -114,7 +119,7 @@ impl Stage<'_> {
         self.excuse(&[place]);
         // With a slow disk and a wrong clock it runs on.
         if !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_)) {
-            self.down.insert(place);
+            self.hold(place);
         }
         let node = self.node_mut(place)?;
         match harm {
@@ -125,23 +130,22 @@ impl Stage<'_> {
             Harm::Liar(lie) => return self.begin_liar(place, lie).await,
             Harm::Kill => node.kill(),
             Harm::Pause => node.signal(Signal::STOP),
-            Harm::Restart => node.stop().await?,
+            Harm::Restart => self.stop_node(place).await?,
             Harm::Wipe => node.wipe()?,
             Harm::BitFlip(draw) => {
-                node.stop().await?;
                 let (directory, draw) = (node.data(), *draw);
+                self.stop_node(place).await?;
                 tokio::task::block_in_place(|| flip::row(&directory, draw))?;
-                return self.start_again(place);
+                return self.release(place);
             }
             Harm::Upgrade(name) => {
                 let program = match setup::program(name, self.options)? {
                     Some(program) => program,
                     None => binary()?,
                 };
-                let node = self.node_mut(place)?;
-                node.stop().await?;
-                node.set_program(program);
-                return self.start_again(place);
+                self.stop_node(place).await?;
+                self.node_mut(place)?.set_program(program);
+                return self.release(place);
             }
             Harm::FullDisk => {
                 let data = node.data();
@@ -150,7 +154,7 @@ impl Stage<'_> {
             }
         }
         if !ends && matches!(harm, Harm::Restart | Harm::Wipe) {
-            return self.start_again(place);
+            return self.release(place);
         }
         Ok(())
     }
@@ -159,51 +163,52 @@ impl Stage<'_> {
         match harm {
             Harm::SlowDisk(_) => {
                 self.knobs(place)?.slow_down(0)?;
-                self.came_back(place);
+                self.was_behind(place);
                 Ok(())
             }
             Harm::ClockJump(_) => {
                 self.knobs(place)?.jump(0)?;
-                self.came_back(place);
+                self.was_behind(place);
                 Ok(())
             }
-            Harm::Twin(heard_by) => self.end_twin(place, heard_by),
+            Harm::Twin(_) => self.end_twin(place),
             Harm::OldState => self.put_back(place).await,
             Harm::Liar(_) => self.end_liar(place),
-            Harm::Kill | Harm::Restart | Harm::Wipe => self.start_again(place),
+            Harm::Kill | Harm::Restart | Harm::Wipe => self.release(place),
             Harm::Pause => {
                 self.node(place)?.signal(Signal::CONT);
-                self.came_back(place);
-                Ok(())
+                self.release(place)
             }
             Harm::FullDisk => {
                 let data = self.node(place)?.data();
                 self.disks.iter().find(|disk| disk.is_at(&data)).map_or(Ok(()), |disk| disk.free())?;
                 // It stopped for want of room, or it goes on by itself.
                 self.note_ended()?;
-                if self.node(place)?.pid().is_none() {
-                    return self.start_again(place);
-                }
-                self.came_back(place);
-                Ok(())
+                self.release(place)
             }
             // They ended with their start.
             Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
         }
     }
 
-    fn knobs(&self, place: Place) -> Result<&Knobs> {
-        self.knobs.get(&place).context("the node was started without the library of faults")
+    /// Asks a node to stop, and waits for it. One that does not stop well is a finding, and is gone.
+    pub(super) async fn stop_node(&mut self, place: Place) -> Result<()> {
+        let stopped = self.node_mut(place)?.stop().await;
+        self.note_failure(stopped);
+        Ok(())
     }
 
-    pub(super) fn start_again(&mut self, place: Place) -> Result<()> {
-        let node = self.node_mut(place)?;
-        // Two faults may have met it: the second end finds it running.
-        if node.pid().is_none() {
-            node.start()?;
+    /// What fails that no criterion is about is a finding, and the run goes on.
+    fn note_failure(&mut self, done: Result<()>) {
+        if let Err(error) = done {
+            let text = format!("{error:#}");
+            self.progress.step(&text);
+            self.ended.push(text);
         }
-        self.came_back(place);
-        Ok(())
+    }
+
+    fn knobs(&self, place: Place) -> Result<&Knobs> {
+        self.knobs.get(&place).context("the node was started without the library of faults")
     }
 
     /// What others hold against these nodes, and they against others, may come from a fault.
@@ -247,14 +252,24 @@ impl Stage<'_> {
     }
 }
 
-fn text(path: &Path) -> Result<&str> {
+/// All nodes of these pairs, each once.
+fn ends(pairs: &[(Place, Place)]) -> Vec<Place> {
+    let ends: BTreeSet<Place> = pairs.iter().flat_map(|(one, other)| [*one, *other]).collect();
+    ends.into_iter().collect()
+}
+
+pub(super) fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the directory's name is not valid UTF-8")
 }
 
 /// Runs `slipstream` with these arguments; an error repeats what it said.
-async fn command(arguments: &[&str]) -> Result<()> {
+pub(super) async fn command(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(binary()?);
-    let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output().await?;
+    let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(COMMAND_DEADLINE, output).await.with_context(|| {
+        let seconds = COMMAND_DEADLINE.as_secs();
+        format!("slipstream {} did not end within {seconds} s", arguments.join(" "))
+    })??;
     let said: String = String::from_utf8_lossy(&output.stderr).chars().take(SAID_CHARS_MAX).collect();
     ensure!(output.status.success(), "slipstream {}: {said}", arguments.join(" "));
     Ok(())

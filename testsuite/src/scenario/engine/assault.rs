@@ -1,18 +1,22 @@
 //! [`Assault`]: attackers of the siege, as a process beside the nodes.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use crate::{
     accounts::Account,
     devnet::{Node, Process},
     rpc::quantity,
+    scenario::{fault::What, model::Scenario},
 };
 
 /// The program that has the attacks.
@@ -22,6 +26,43 @@ pub(super) const ACCOUNTS: u32 = 320;
 /// Time for signing floods beforehand.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
+
+/// Whether the program of the attackers is there, if a scenario takes it, and has its attacks.
+///
+/// # Errors
+/// If not: then the run would end when the attack begins.
+pub(super) async fn check(scenario: &Scenario) -> Result<()> {
+    let mut wanted: BTreeSet<&str> =
+        scenario.topology.groups.iter().filter_map(|group| group.among.as_deref()).collect();
+    let mut lies = false;
+    for fault in &scenario.faults {
+        match &fault.what {
+            What::Attack { name, .. } => {
+                wanted.insert(name);
+            }
+            What::LyingValidator { lie, .. } => lies |= lie.of_program().is_some(),
+            _ => {}
+        }
+    }
+    if wanted.is_empty() && !lies {
+        return Ok(());
+    }
+    let program = program()?;
+    let mut command = Command::new(&program);
+    let listed =
+        command.args(["campaign", "siege", "--list"]).stdin(Stdio::null()).kill_on_drop(true).output();
+    let listed = listed.await.with_context(|| format!("cannot run {}", program.display()))?;
+    let text = String::from_utf8_lossy(&listed.stdout);
+    let known: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.trim_start_matches('*').split_whitespace().next()).collect();
+    for name in wanted {
+        ensure!(
+            known.contains(name),
+            "there is no attack `{name}`: `slipnet campaign siege --list` tells them"
+        );
+    }
+    Ok(())
+}
 
 /// What attackers are told: nothing that is secret.
 pub(super) struct Aim<'a> {

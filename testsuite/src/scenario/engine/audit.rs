@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Stage;
 use crate::{
-    rpc::Rpc,
+    rpc::{Rpc, RpcError},
     scenario::{
         criteria::{Criterion, Findings},
         names::Place,
@@ -38,7 +38,9 @@ impl Stage<'_> {
         for place in asked {
             let node = self.node(place)?;
             let head = node.status().await?.head.number;
-            findings.history.insert(node.name().to_owned(), first_batch(node.rpc(), head).await);
+            if let Some(first) = first_batch(node.rpc(), head).await {
+                findings.history.insert(node.name().to_owned(), first);
+            }
         }
         Ok(())
     }
@@ -56,8 +58,8 @@ impl Stage<'_> {
                 Err(error) => Err(error),
             };
             match (root, first) {
-                (Ok(root), None) => first = Some(root),
-                (Ok(root), Some(first)) if root == first => {}
+                (Ok(root), None) => (first, findings.compared) = (Some(root), 1),
+                (Ok(root), Some(first)) if root == first => findings.compared += 1,
                 (Ok(root), Some(first)) => {
                     findings.apart.push(format!("{name} has {root} after batch {number}, others {first}"));
                 }
@@ -68,29 +70,32 @@ impl Stage<'_> {
     }
 }
 
-/// The first batch that a node gives with its transactions, by bisection: what it keeps has no gaps.
-async fn first_batch(rpc: &Rpc, head: u64) -> u64 {
+/// The first batch that a node gives with its transactions, by bisection: what it keeps has no gaps. None if it does not answer.
+async fn first_batch(rpc: &Rpc, head: u64) -> Option<u64> {
     // The genesis is no batch that could be pruned; most nodes keep everything behind it.
     let (mut missing, mut there) = (None, head);
     while missing.map_or(1, |missing: u64| missing + 1) < there {
         let middle = missing.map_or(1, |missing| missing + (there - missing) / 2);
-        match gives_from(rpc, middle, there).await {
+        match gives_from(rpc, middle, there).await? {
             true => there = middle,
             false => missing = Some(middle),
         }
     }
-    there
+    Some(there)
 }
 
-/// Whether a node gives the first batch from `number` on that has transactions, if there is one before `end`. Every node gives an empty
-/// batch: its header says that there is nothing in it.
-async fn gives_from(rpc: &Rpc, number: u64, end: u64) -> bool {
+/// Whether a node gives the first batch from `number` on that has transactions, if there is one before `end`; none if it is too slow for
+/// now to say. Every node gives an empty batch: its header says that there is nothing in it.
+async fn gives_from(rpc: &Rpc, number: u64, end: u64) -> Option<bool> {
     for number in number..end {
         let params = json!([format!("{number:#x}"), true]);
         match rpc.call::<Value>("eth_getBlockByNumber", params).await {
             Ok(block) if block["transactions"].as_array().is_some_and(Vec::is_empty) => {}
-            given => return given.is_ok_and(|block| !block.is_null()),
+            Ok(block) => return Some(!block.is_null()),
+            // It says that it has pruned it.
+            Err(error) if error.downcast_ref::<RpcError>().is_some() => return Some(false),
+            Err(_) => return None,
         }
     }
-    true
+    Some(true)
 }

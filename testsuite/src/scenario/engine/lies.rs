@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::{Stage, assault};
+use super::{
+    Stage, assault,
+    over::{By, Over},
+};
 use crate::{
     devnet::{Node, Process, copy_data, files},
     scenario::names::{Place, VALIDATORS},
@@ -38,56 +41,51 @@ impl Stage<'_> {
         let peers = hearing.iter().map(|other| Ok(self.node(*other)?.peer_address()));
         let peers = peers.collect::<Result<Vec<String>>>()?;
         let index = self.index(place)?;
-        self.node_mut(place)?.stop().await?;
-        self.cut_off(place, &hearing, true)?;
+        self.stop_node(place).await?;
+        let pairs = hearing.iter().map(|other| (place, *other)).collect();
+        self.lay_over(Over { by: By::Twin(place), pairs, shape: None })?;
         self.excuse(&hearing);
         // Events have places of their own in the list of marks: a second twin of a validator has another name.
         let twin_name = format!("{name}-twin-{}", self.marks.len());
         let made = tokio::task::block_in_place(|| self.devnet.twin_of(index, &twin_name, &peers));
         let mut twin = made.with_context(|| twin_name.clone())?;
-        self.start_again(place)?;
+        self.release(place)?;
         twin.start()?;
         self.lies.twins.insert(place, twin);
         Ok(())
     }
 
     /// Ends the second node; everybody hears the first one again.
-    pub(super) fn end_twin(&mut self, place: Place, heard_by: &[Place]) -> Result<()> {
+    pub(super) fn end_twin(&mut self, place: Place) -> Result<()> {
         if let Some(mut twin) = self.lies.twins.remove(&place)
             && let Err(error) = twin.check_alive()
         {
             self.ended.push(format!("{error:#}"));
         }
-        self.cut_off(place, heard_by, false)
-    }
-
-    fn cut_off(&self, place: Place, others: &[Place], is_cut: bool) -> Result<()> {
-        let links = self.links.as_ref().context("no relay was laid")?;
-        others.iter().for_each(|other| links.cut(place.0, other.0, is_cut));
-        Ok(())
+        self.take_off(By::Twin(place))
     }
 
     /// Keeps a copy of a node's data.
     pub(super) async fn keep_copy(&mut self, place: Place) -> Result<()> {
         self.mark_liar(place);
         let copy = self.devnet.dir().join(format!("{}-copy-{}", self.names.name(place), self.marks.len()));
-        let node = self.node_mut(place)?;
-        node.stop().await?;
-        let data = node.data();
+        self.stop_node(place).await?;
+        let data = self.node(place)?.data();
         tokio::task::block_in_place(|| copy_data(&data, &copy))?;
         self.lies.copies.insert(place, copy);
-        self.start_again(place)
+        self.release(place)
     }
 
     /// Puts the copy back.
     pub(super) async fn put_back(&mut self, place: Place) -> Result<()> {
         let Some(copy) = self.lies.copies.remove(&place) else { return Ok(()) };
+        self.hold(place);
+        self.stop_node(place).await?;
         let node = self.node_mut(place)?;
-        node.stop().await?;
         node.wipe()?;
         let data = node.data();
         tokio::task::block_in_place(|| copy_data(&copy, &data))?;
-        self.start_again(place)
+        self.release(place)
     }
 
     /// Starts the program that lies with a validator's key, at its address.
@@ -100,8 +98,8 @@ impl Stage<'_> {
         let genesis = self.devnet.genesis_file();
         let file = self.devnet.dir().join(format!("{name}-{lie}-{}.json", self.marks.len()));
         let log = file.with_extension("log");
-        let node = self.node_mut(place)?;
-        node.stop().await?;
+        self.stop_node(place).await?;
+        let node = self.node(place)?;
         let address = node.peer_address();
         let (_, listen) = address.split_once('@').context("a peer without an address")?;
         let orders = json!({
@@ -125,7 +123,7 @@ impl Stage<'_> {
         if let Some(process) = self.lies.liars.remove(&place) {
             self.note_liar(place, process);
         }
-        self.start_again(place)
+        self.release(place)
     }
 
     /// Ends all lies that go on; a liar that had ended by itself is a finding.

@@ -1,5 +1,7 @@
 //! The nodes of a stage: who was started, who runs, whom they dial.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -18,9 +20,13 @@ use crate::{
     rpc::quantity,
     scenario::{
         model::{Group, Part, Scenario},
-        names::{Names, Place},
+        names::{Names, Place, may_validate},
     },
 };
+
+/// How often validators are asked which of them is primary.
+const PRIMARY_LOOKS: usize = 8;
+const PRIMARY_POLL: Duration = Duration::from_millis(250);
 
 /// Mounts the disks that nodes have for themselves.
 pub(super) fn mount_disks(
@@ -64,9 +70,9 @@ impl Stage<'_> {
         self.names.all().filter(|place| self.indices[place.0].is_some()).collect()
     }
 
-    /// Nodes that were started, without those that a fault has taken down.
+    /// Nodes that were started, without those that a fault holds down.
     pub(super) fn running(&self) -> Vec<Place> {
-        self.started().into_iter().filter(|place| !self.down.contains(place)).collect()
+        self.started().into_iter().filter(|place| !self.held.contains_key(place)).collect()
     }
 
     pub(super) fn index(&self, place: Place) -> Result<usize> {
@@ -86,7 +92,7 @@ impl Stage<'_> {
 
     /// Whether a node that ended is down because of a fault.
     pub(super) fn is_excused(&self, end: &NodeEnd) -> bool {
-        self.down.iter().any(|place| self.names.name(*place) == end.name())
+        self.held.keys().any(|place| self.names.name(*place) == end.name())
     }
 
     /// The highest head of all nodes that answer; 0 if none does.
@@ -100,16 +106,19 @@ impl Stage<'_> {
         heads.into_iter().flatten().max().unwrap_or_default()
     }
 
-    /// Whoever orders the batches now; the first validator that runs if none says so.
+    /// Whoever orders the batches now. While views change nobody does for a moment; if nobody comes, the first validator that runs.
     pub(super) async fn primary(&self) -> Result<Place> {
-        let validators = self.names.find(crate::scenario::names::VALIDATORS);
-        let running: Vec<Place> = validators.into_iter().filter(|place| !self.down.contains(place)).collect();
-        for place in &running {
-            let status = self.node(*place)?.status().await;
-            let consensus = status.ok().and_then(|status| status.consensus);
-            if consensus.is_some_and(|consensus| consensus["is_primary"] == true) {
-                return Ok(*place);
+        let may_be = |place: &Place| may_validate(&self.scenario.topology, &self.names, *place);
+        let running: Vec<Place> = self.running().into_iter().filter(may_be).collect();
+        for _ in 0..PRIMARY_LOOKS {
+            for place in &running {
+                let status = self.node(*place)?.status().await;
+                let consensus = status.ok().and_then(|status| status.consensus);
+                if consensus.is_some_and(|consensus| consensus["is_primary"] == true) {
+                    return Ok(*place);
+                }
             }
+            tokio::time::sleep(PRIMARY_POLL).await;
         }
         running.first().copied().context("no validator runs that could be primary")
     }
@@ -165,6 +174,8 @@ impl Stage<'_> {
                 Some(links) => lay(links, self.scenario, &self.names, (place, other), &entry)?,
                 None => entry,
             });
+            // A partition holds for those that join while it lasts.
+            self.settle(&[(place, other)])?;
         }
         Ok(peers)
     }
@@ -193,9 +204,32 @@ impl Stage<'_> {
         }
     }
 
-    /// A node is up again, and behind the head.
-    pub(super) fn came_back(&mut self, place: Place) {
-        self.down.remove(&place);
+    /// One more fault holds a node down.
+    pub(super) fn hold(&mut self, place: Place) {
+        *self.held.entry(place).or_default() += 1;
+    }
+
+    /// A fault lets a node go. Once none holds it, it runs, and is behind the head.
+    pub(super) fn release(&mut self, place: Place) -> Result<()> {
+        let others = self.held.get(&place).map_or(0, |held| held - 1);
+        if others > 0 {
+            self.held.insert(place, others);
+            return Ok(());
+        }
+        self.held.remove(&place);
+        let node = self.node_mut(place)?;
+        if node.pid().is_none() {
+            node.start()?;
+        }
+        self.was_behind(place);
+        Ok(())
+    }
+
+    /// A node may be behind the head from now on, unless it is not there.
+    pub(super) fn was_behind(&mut self, place: Place) {
+        if !self.running().contains(&place) {
+            return;
+        }
         let mode = self.group(place).map_or("auto", |group| group.mode.name());
         let name = self.names.name(place).to_owned();
         self.behind.push(Behind { name, mode, from_ms: self.elapsed_ms() });

@@ -9,14 +9,14 @@ use super::Stage;
 use crate::{
     accounts,
     load::{
-        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Point, Rate, Rule,
+        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Point, Rate, ReadWay, Rule,
         SaturationOptions,
     },
     progress::Progress,
-    report::{HarnessFigures, LoadSeries, Series, Total},
+    report::{HarnessFigures, LoadSeries, PhaseFigures, Series, Total},
     rpc::Rpc,
     scenario::{
-        criteria::{PhaseTotals, Quantiles},
+        criteria::{PhaseTotals, Quantiles, ReadTotals, Way},
         model::{Phase, PhaseRate, Topology},
     },
 };
@@ -34,6 +34,8 @@ pub(super) struct PhaseEnd {
     /// When transactions were due, from and until, in ms after the clock started.
     pub(super) spans: Vec<(u64, u64)>,
     pub(super) series: LoadSeries,
+    /// Of a search each step's.
+    pub(super) figures: Vec<PhaseFigures>,
 }
 
 impl Stage<'_> {
@@ -49,7 +51,9 @@ impl Stage<'_> {
                 |name: &String| -> Result<Rpc> { Ok(self.node(self.names.find(name)[0])?.rpc().clone()) };
             // Commits are read from the first.
             let mut submit: Vec<Rpc> = phase.read_from.iter().map(at).collect::<Result<_>>()?;
-            for place in self.names.find_all(&phase.to) {
+            let read_from = phase.read_from.as_ref().map(|name| self.names.find(name)[0]);
+            for place in self.names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from)
+            {
                 submit.push(
                     self.node(place)
                         .context("a load goes to nodes that are there from the start")?
@@ -97,7 +101,10 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
             Rate::Burst { base, peak, period_ms: period.ms(), peak_ms: peak_lasts.ms() }
         }
         PhaseRate::Saturation { from, step_seconds } => {
-            return search(&phase, &options, begin, (from, Duration::from_secs(step_seconds))).await;
+            let step = Duration::from_secs(step_seconds);
+            let until = Some((begin + phase.lasts.duration()).into_std());
+            let search = SaturationOptions { rule: Rule::default(), start: from, step, until };
+            return self::search(&phase, &options, begin, search).await;
         }
     };
     let summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
@@ -105,12 +112,7 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     add(&mut totals, &summary);
     totals.committed_per_second = summary.achieved_per_second;
-    totals.commit_ms = summary.commit_ms.map(quantiles);
-    totals.follow_ms = phase
-        .follower
-        .as_ref()
-        .and_then(|name| summary.follow_ms.get(name).copied().flatten())
-        .map(quantiles);
+    latencies(&mut totals, &phase, &summary);
     let total = Total { per_second: summary.achieved_per_second, latency_ms: summary.commit_ms };
     Ok(end(totals, &runs, total))
 }
@@ -132,6 +134,7 @@ fn end(totals: PhaseTotals, runs: &[(u64, &LoadSummary)], total: Total) -> Phase
         sent: runs.iter().map(|(_, run)| sent(run)).sum(),
         spans: runs.iter().map(|(begin_ms, run)| (*begin_ms, begin_ms + until(run))).collect(),
         series: series(&totals.name, points, total),
+        figures: runs.iter().map(|(_, run)| PhaseFigures::of(&totals.name, run)).collect(),
         totals,
     }
 }
@@ -163,9 +166,8 @@ async fn search(
     phase: &Phase,
     options: &LoadOptions,
     begin: tokio::time::Instant,
-    (start, step): (u32, Duration),
+    search: SaturationOptions,
 ) -> Result<PhaseEnd> {
-    let search = SaturationOptions { rule: Rule::default(), start, step };
     let saturation = load::saturate(options, search, Progress::Quiet).await?;
     let rate = match saturation.found {
         Found::Sustained { rate, .. } | Found::AtLeast { rate } => rate,
@@ -181,7 +183,9 @@ async fn search(
     let is_at_rate = |step: &&LoadSummary| (step.offered_per_second - f64::from(rate)).abs() < 1.0;
     let best = saturation.steps.iter().rev().find(is_at_rate);
     let latency_ms = best.and_then(|step| step.commit_ms);
-    totals.commit_ms = latency_ms.map(quantiles);
+    if let Some(best) = best {
+        latencies(&mut totals, phase, best);
+    }
     let runs: Vec<_> = saturation.steps.iter().map(|step| (begin_ms(phase, begin, step), step)).collect();
     Ok(end(totals, &runs, Total { per_second: f64::from(rate), latency_ms }))
 }
@@ -192,9 +196,33 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.committed += summary.committed;
     let Audit { receipts_failed, receipts_wrong, duplicates, balances_wrong, .. } = summary.audit;
     totals.is_limited_by_generators |= summary.limited_by == Some(Limit::Generators);
-    let reads = summary.reads.iter().filter_map(|reads| reads.read_ms).map(quantiles);
-    totals.read_ms = reads.chain(totals.read_ms).reduce(Quantiles::worse);
+    for reads in &summary.reads {
+        let way = match reads.way {
+            ReadWay::Http => Way::Http,
+            ReadWay::WebSocket => Way::Websocket,
+        };
+        // Those that failed are among them, as late as they were given up.
+        let all = reads.read_ms.map_or(0, |all| all.count).max(1);
+        let these =
+            ReadTotals { ms: reads.read_ms.map(quantiles), failed_share: reads.failed as f64 / all as f64 };
+        let sum = totals.reads.entry(way).or_default();
+        *sum = sum.worse(these);
+    }
     totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
+}
+
+/// Of commits, and of the phase's follower.
+fn latencies(totals: &mut PhaseTotals, phase: &Phase, summary: &LoadSummary) {
+    let missing = |came: Option<Percentiles>| {
+        let came = came.map_or(0, |came| came.count);
+        summary.offered.saturating_sub(came) as f64 / summary.offered.max(1) as f64
+    };
+    (totals.commit_ms, totals.commit_missing_share) =
+        (summary.commit_ms.map(quantiles), missing(summary.commit_ms));
+    let Some(follower) = &phase.follower else { return };
+    // Commits are read from it if it is not among the load's followers.
+    let follow = summary.follow_ms.get(follower).copied().unwrap_or(summary.commit_ms);
+    (totals.follow_ms, totals.follow_missing_share) = (follow.map(quantiles), missing(follow));
 }
 
 fn quantiles(percentiles: Percentiles) -> Quantiles {
@@ -254,6 +282,7 @@ mod tests {
             sent,
             spans: spans.to_vec(),
             series: series("x", [].into_iter(), total),
+            figures: Vec::new(),
         };
         let figures = |ends: &[PhaseEnd]| (harness(ends).offered, harness(ends).achieved);
         let (first, second) =

@@ -13,9 +13,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::RunOptions;
 use crate::scenario::{
-    fault::Target,
     model::Scenario,
-    names::{Names, PRIMARY, Place, VALIDATORS},
+    names::{Names, Place},
 };
 
 #[path = "../../../../preload/layout.rs"]
@@ -46,13 +45,8 @@ pub(super) fn lay(
 
 /// Whether a fault may meet this node that takes the library.
 pub(super) fn is_needed(scenario: &Scenario, names: &Names, place: Place) -> bool {
-    let may_meet = |target: &Target| {
-        let is_primary = target.names().iter().any(|name| name == PRIMARY);
-        names.find_all(target.names()).contains(&place)
-            || is_primary && names.find(VALIDATORS).contains(&place)
-    };
     let mut faults = scenario.faults.iter().filter(|fault| fault.what.needs_preload());
-    faults.any(|fault| fault.what.target().is_some_and(may_meet))
+    faults.any(|fault| fault.what.may_meet(&scenario.topology, names, place))
 }
 
 /// What the loader and the library are told in a node's environment.

@@ -1,18 +1,23 @@
 //! From a topology to the options of a devnet, and to what lies between its nodes.
 
-use std::{collections::BTreeMap, num::NonZeroU64, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU64,
+    path::PathBuf,
+};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use super::{RunOptions, assault, preload};
+use super::{RunOptions, act, assault, preload};
 use crate::{
     devnet::{DevnetOptions, NodeOptions},
+    manifest::Role,
     relay::{Region, Shape},
     scenario::{
         fault::What,
         model::{Config, LinkShape, Scenario, Settings},
-        names::{Names, Place},
+        names::{Names, Place, may_validate},
     },
 };
 
@@ -47,6 +52,39 @@ pub(super) fn devnet(scenario: &Scenario, names: &Names, options: &RunOptions) -
         nodes,
         ..DevnetOptions::default()
     })
+}
+
+/// Has the program itself check what the scenario says of its nodes, also of those that join later, before anything runs. Other programs
+/// than the current one may know other keys.
+///
+/// # Errors
+/// With the node, and with what the program says.
+pub(super) async fn check(
+    devnet: &DevnetOptions,
+    scenario: &Scenario,
+    names: &Names,
+    options: &RunOptions,
+) -> Result<()> {
+    let mut checked = BTreeSet::new();
+    for place in names.all() {
+        let name = names.name(place);
+        let Some(own) = devnet.nodes.get(name).filter(|own| own.program.is_none()) else { continue };
+        let role = match may_validate(&scenario.topology, names, place) {
+            true => Role::Validator,
+            false => Role::Fullnode,
+        };
+        if !checked.insert((role.name(), &own.overrides)) {
+            continue;
+        }
+        let file = options.dir.join(format!("check-{}.yaml", role.name()));
+        std::fs::write(&file, devnet.node_yaml(role))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let mut arguments = vec!["config", "show", "--config", act::text(&file)?];
+        arguments.extend(own.overrides.iter().flat_map(|set| ["--set", set.as_str()]));
+        act::command(&arguments).await.with_context(|| format!("the `config` of {name}"))?;
+        std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
+    Ok(())
 }
 
 fn attacks(scenario: &Scenario) -> bool {

@@ -16,6 +16,10 @@ use tokio::task::JoinHandle;
 use crate::{devnet::Node, rpc::Rpc, scenario::criteria::Convictions};
 
 const POLL: Duration = Duration::from_millis(500);
+/// What is blamed, in words; reasons have numbers in them, and one is enough to fail.
+const BLAMED_MAX: usize = 1_000;
+/// A node that is paused or stuck does not keep the others from being looked at for longer.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// What is known of the honest nodes.
 #[derive(Default)]
@@ -23,6 +27,8 @@ struct Known {
     /// Names by public keys.
     names: BTreeMap<String, String>,
     nodes: Vec<(String, Rpc)>,
+    /// Of them, those that have not answered yet.
+    unseen: BTreeSet<String>,
     /// Nodes that a fault met, or that joined.
     excused: BTreeSet<String>,
     /// The counts of failures of the last look, by who counts and whom.
@@ -40,6 +46,8 @@ pub(super) struct Seen {
     pub(super) blamed: Vec<String>,
     /// Alarms, each once.
     pub(super) alarms: Vec<String>,
+    /// Nodes that never answered.
+    pub(super) unseen: Vec<String>,
     pub(super) convictions: Convictions,
 }
 
@@ -61,7 +69,8 @@ impl Watch {
                 let nodes = shared.lock().nodes.clone();
                 for (name, rpc) in nodes {
                     // A node that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
-                    if let Ok(status) = rpc.page("/v1/status").await {
+                    let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
+                    if let Ok(Ok(status)) = page {
                         shared.lock().look(&name, &status);
                     }
                 }
@@ -75,6 +84,7 @@ impl Watch {
         let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();
         let mut known = self.known.lock();
         known.names.insert(id, node.name().to_owned());
+        known.unseen.insert(node.name().to_owned());
         known.nodes.push((node.name().to_owned(), node.rpc().clone()));
     }
 
@@ -92,8 +102,9 @@ impl Watch {
     pub(super) fn end(self) -> Seen {
         self.task.abort();
         let mut known = self.known.lock();
-        let [blamed, alarms] = [&known.blamed, &known.alarms].map(|seen| seen.iter().cloned().collect());
-        Seen { blamed, alarms, convictions: std::mem::take(&mut known.convictions) }
+        let [blamed, alarms, unseen] =
+            [&known.blamed, &known.alarms, &known.unseen].map(|seen| seen.iter().cloned().collect());
+        Seen { blamed, alarms, unseen, convictions: std::mem::take(&mut known.convictions) }
     }
 }
 
@@ -105,6 +116,7 @@ impl Drop for Watch {
 
 impl Known {
     fn look(&mut self, name: &str, status: &Value) {
+        self.unseen.remove(name);
         if let Some(alarm) = status["sync"]["alarm"].as_str() {
             self.alarms.insert(format!("{name}: {alarm}"));
         }
@@ -125,7 +137,8 @@ impl Known {
             let pauses = peer["pause_ms"].as_u64().unwrap_or_default() > 0;
             let is_busy = reason.to_ascii_lowercase().contains("busy");
             let is_excused = self.excused.contains(name) || self.excused.contains(&other);
-            if failed_anew && pauses && !is_busy && !is_excused {
+            let has_room = self.blamed.len() < BLAMED_MAX;
+            if failed_anew && pauses && !is_busy && !is_excused && has_room {
                 self.blamed.insert(format!("{name} paused {other}: {reason}"));
             }
         }

@@ -8,10 +8,12 @@ use super::{
 use crate::scenario::{
     criteria::Criterion,
     fault::{Lie, Target, What},
-    names::{PRIMARY, is_candidate},
+    names::{PRIMARY, Place, is_candidate},
     span::Span,
 };
 
+/// Events of one scenario: each is a mark in its report, and each end of one may be a curve.
+const EVENTS_MAX: usize = 500;
 /// The shortest fault: what begins and ends at one moment cannot be told from nothing.
 const LASTS_MS_MIN: u64 = 100;
 /// The most that a flush takes longer.
@@ -21,6 +23,7 @@ const JUMP_HOURS_MAX: u64 = 24;
 
 impl Rules<'_> {
     pub(super) fn faults(&self) -> Checked {
+        let mut events = 0;
         for (index, fault) in self.scenario.faults.iter().enumerate() {
             let at = At::key("faults").item(index);
             let duration = self.scenario.duration;
@@ -45,7 +48,15 @@ impl Rules<'_> {
             {
                 return Err(at.wrong("has no end at which the old data comes back: write `for: 20s`"));
             }
-            self.what(&at.then("what").then(fault.what.name()), &fault.what)?;
+            // The earliest moment that the seed may draw.
+            let begins = fault.between.map(|[from, _]| from).or(fault.at).unwrap_or_default();
+            self.what(&at.then("what").then(fault.what.name()), &fault.what, begins)?;
+            events += fault.times as usize * self.met(&fault.what).max(1);
+            if events > EVENTS_MAX {
+                return Err(at.wrong(format!(
+                    "with it more than {EVENTS_MAX} things happen to nodes: a report cannot show them; take fewer nodes or `times`"
+                )));
+            }
             if let Some(Target::Rolling { nodes, every }) = fault.what.target() {
                 let begins = fault.between.map(|[_, to]| to).or(fault.at).unwrap_or_default();
                 let turns = self.names.find_all(nodes).len().saturating_sub(1) as u64;
@@ -59,9 +70,24 @@ impl Rules<'_> {
         Ok(())
     }
 
-    fn what(&self, at: &At, what: &What) -> Checked {
+    /// How many nodes a fault meets each time.
+    fn met(&self, what: &What) -> usize {
+        match what {
+            What::Link { between, .. } | What::Partition { between } => {
+                between.iter().map(|names| self.names.find_all(names).len()).sum()
+            }
+            what => match what.target() {
+                Some(Target::Nodes(names) | Target::Rolling { nodes: names, .. }) => {
+                    self.names.find_all(names).len()
+                }
+                Some(Target::OneOf(_)) | None => 1,
+            },
+        }
+    }
+
+    fn what(&self, at: &At, what: &What, begins: Span) -> Checked {
         if let Some(target) = what.target() {
-            return self.target(at, what, target);
+            return self.target(at, what, target, begins);
         }
         match what {
             What::Link { between, .. } | What::Partition { between } => {
@@ -81,24 +107,30 @@ impl Rules<'_> {
             }
             What::Attack { name, victim } => {
                 at.then("name").name(name)?;
-                self.single(&at.then("victim"), victim)
+                self.single(&at.then("victim"), victim)?;
+                self.there_by(&at.then("victim"), std::slice::from_ref(victim), begins)
             }
-            What::ExportSnapshot(name) | What::RemoveValidator(name) => self.single(at, name),
-            What::AddValidator(name) => {
+            What::ExportSnapshot(name) | What::RemoveValidator(name) | What::AddValidator(name) => {
                 self.single(at, name)?;
+                self.there_by(at, std::slice::from_ref(name), begins)?;
                 let place = self.names.find(name)[0];
-                if !is_candidate(self.topology(), &self.names, place) {
-                    return Err(
+                let may_validate = is_candidate(self.topology(), &self.names, place);
+                let validates = self.names.group(place).is_none();
+                match what {
+                    What::AddValidator(_) if !may_validate => Err(
                         at.wrong(format!("`{name}` is no candidate: write `part: candidate` into its group"))
-                    );
+                    ),
+                    What::RemoveValidator(_) if !may_validate && !validates => {
+                        Err(at.wrong(format!("`{name}` never validates: name a validator or a candidate")))
+                    }
+                    _ => Ok(()),
                 }
-                Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    fn target(&self, at: &At, what: &What, target: &Target) -> Checked {
+    fn target(&self, at: &At, what: &What, target: &Target, begins: Span) -> Checked {
         let at_target = match what {
             What::Upgrade { to, .. } => {
                 at.then("to").name(to)?;
@@ -118,13 +150,19 @@ impl Rules<'_> {
         };
         if !is_primary {
             self.known(&listed, target.names())?;
+            self.there_by(&listed, target.names(), begins)?;
         }
         match what {
             What::SlowDisk { delay, .. } => {
                 at.then("delay").span(*delay, 1, Span::from_secs(DELAY_SECONDS_MAX))?
             }
             What::ClockJump { ahead, back, .. } => clock_jump(at, *ahead, *back)?,
-            What::LyingValidator { lie, .. } => self.lie(at, &listed, target, lie)?,
+            What::LyingValidator { lie, .. } => {
+                self.lie(at, &listed, target, lie)?;
+                if let Lie::Twin { heard_by } = lie {
+                    self.there_by(&at.then("lie").then("twin").then("heard_by"), heard_by, begins)?;
+                }
+            }
             _ => {}
         }
         if let What::FullDisk(_) = what {
@@ -177,13 +215,6 @@ impl Rules<'_> {
                     );
                 }
             }
-            if let Criterion::Read { phase, .. } = criterion
-                && self.scenario.workload.iter().any(|it| it.name == *phase && it.reads_per_second == 0)
-            {
-                return Err(
-                    at.wrong(format!("nothing is read: write `reads_per_second` into the phase `{phase}`"))
-                );
-            }
             if !criterion.nodes().is_empty() {
                 self.known(&at.then(criterion.key()).then("nodes"), criterion.nodes())?;
             }
@@ -201,18 +232,54 @@ impl Rules<'_> {
             if matches!(criterion, Criterion::History { from_at_most: None, from_at_least: None, .. }) {
                 return Err(at.wrong("write `from_at_most` or `from_at_least`, in batches"));
             }
-            if let Criterion::Convicted { nodes, .. } = criterion {
-                self.lied(&at.then(criterion.key()).then("nodes"), nodes)?;
-            }
-            if matches!(criterion, Criterion::LoadComplete) && self.scenario.workload.is_empty() {
-                return Err(at.wrong("there is no load: write a phase into `workload`"));
-            }
+            self.measurable(&at, criterion)?;
         }
         Ok(())
     }
 }
 
 impl Rules<'_> {
+    /// What no run of this scenario could measure is refused before it runs.
+    fn measurable(&self, at: &At, criterion: &Criterion) -> Checked {
+        let at_nodes = at.then(criterion.key()).then("nodes");
+        let phase = |name: &String| self.scenario.workload.iter().find(|phase| phase.name == *name);
+        match criterion {
+            Criterion::Read { phase: name, .. } if phase(name).is_some_and(|it| it.reads_per_second == 0) => {
+                Err(at.wrong(format!("nothing is read: write `reads_per_second` into the phase `{name}`")))
+            }
+            Criterion::Follow { phase: name, .. } if phase(name).is_some_and(|it| it.follower.is_none()) => {
+                Err(at.wrong(format!("nobody follows: write `follower` into the phase `{name}`")))
+            }
+            Criterion::CatchUp { nodes, .. } => self.left_behind(&at_nodes, nodes),
+            Criterion::Convicted { nodes, .. } => self.lied(&at_nodes, nodes),
+            Criterion::EqualRoots if self.names.len() < 2 => {
+                Err(at.wrong("there is one node, whose state equals itself: write a group"))
+            }
+            Criterion::LoadComplete if self.scenario.workload.is_empty() => {
+                Err(at.wrong("there is no load: write a phase into `workload`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who is to catch up must join, or come back from a fault.
+    fn left_behind(&self, at: &At, nodes: &[String]) -> Checked {
+        let may_be = |place: Place| {
+            self.names.group(place).is_some_and(|group| self.topology().groups[group].joins.is_some())
+                || self.scenario.faults.iter().any(|fault| {
+                    fault.what.leaves_behind(fault.lasts.is_some())
+                        && fault.what.may_meet(self.topology(), &self.names, place)
+                })
+        };
+        match self.names.find_all(nodes).into_iter().find(|place| !may_be(*place)) {
+            None => Ok(()),
+            Some(never) => Err(at.wrong(format!(
+                "`{}` neither joins nor comes back from a fault: leave it out, or write the fault with `for`",
+                self.names.name(never)
+            ))),
+        }
+    }
+
     /// Who is to be convicted must have lied.
     fn lied(&self, at: &At, nodes: &[String]) -> Checked {
         let lies =

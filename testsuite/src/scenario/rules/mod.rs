@@ -10,8 +10,9 @@ use clap::ValueEnum;
 use at::{At, Checked, NAME_BYTES_MAX};
 
 use super::{
+    fault::What,
     model::{Config, Group, LinkShape, Phase, PhaseRate, Scenario, Topology},
-    names::{ALL, FULLNODES, Names, PRIMARY, VALIDATORS},
+    names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
     span::Span,
 };
 use crate::load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload};
@@ -108,8 +109,16 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
 
 /// Keys that the harness writes itself: ports and paths are its own.
 fn config(at: &At, config: &Config) -> Checked {
-    const OWN: [&str; 7] =
-        ["role", "data_dir", "genesis", "waypoint", "key_file", "network.listen", "api.listen"];
+    const OWN: [&str; 8] = [
+        "role",
+        "data_dir",
+        "genesis",
+        "waypoint",
+        "key_file",
+        "network.listen",
+        "network.peers",
+        "api.listen",
+    ];
     at.list(config.len())?;
     for (key, value) in config {
         let at = at.then(key);
@@ -123,7 +132,9 @@ fn config(at: &At, config: &Config) -> Checked {
             );
         }
         if OWN.contains(&key.as_str()) {
-            return Err(at.wrong("is the harness' own: it chooses ports, paths and roles; leave it out"));
+            return Err(
+                at.wrong("is the harness' own: it chooses ports, paths, roles and peers; leave it out")
+            );
         }
         if value.to_string().len() > VALUE_BYTES_MAX {
             return Err(at.wrong(format!("is longer than {VALUE_BYTES_MAX} bytes")));
@@ -156,9 +167,13 @@ impl Rules<'_> {
     }
 
     fn unique_names(&self) -> Checked {
+        let mut faults = self.scenario.faults.iter();
+        // The directory of that name is then the archive's.
+        let exports = faults.any(|fault| matches!(fault.what, What::ExportSnapshot(_)));
         for place in self.names.all() {
             let name = self.names.name(place);
-            let is_reserved = [ALL, VALIDATORS, FULLNODES, PRIMARY].contains(&name);
+            let is_reserved =
+                [ALL, VALIDATORS, FULLNODES, PRIMARY].contains(&name) || exports && name == super::ARCHIVE;
             let is_twice = self.names.all().any(|other| other < place && self.names.name(other) == name);
             if let Some(group) = self.names.group(place).filter(|_| is_reserved || is_twice) {
                 let at = At::key("topology").then("groups").item(group).then("name");
@@ -181,6 +196,11 @@ impl Rules<'_> {
     }
 
     fn one_known(&self, at: &At, name: &str) -> Checked {
+        if name == PRIMARY {
+            return Err(at.wrong(
+                "`primary` stands alone, in the `nodes` of a fault: give the other nodes a fault of their own",
+            ));
+        }
         if self.names.find(name).is_empty() {
             let name: String = name.chars().take(NAME_BYTES_MAX).collect();
             return Err(at.wrong(format!("no node is called `{name}`; there are {}", self.names.offered())));
@@ -193,6 +213,25 @@ impl Rules<'_> {
         match self.names.find(name).len() {
             1 => Ok(()),
             count => Err(at.wrong(format!("`{name}` are {count} nodes: name one, such as `{name}-0`"))),
+        }
+    }
+
+    /// When a node starts; at once if its group does not say.
+    fn starts(&self, place: Place) -> Span {
+        let group = self.names.group(place).map(|group| &self.topology().groups[group]);
+        group.and_then(|group| group.joins).unwrap_or_default()
+    }
+
+    /// All of these nodes must have started by a moment.
+    fn there_by(&self, at: &At, list: &[String], moment: Span) -> Checked {
+        let places = self.names.find_all(list);
+        match places.into_iter().find(|place| self.starts(*place) > moment) {
+            None => Ok(()),
+            Some(late) => Err(at.wrong(format!(
+                "`{}` is not there yet at {moment}: it joins at {}",
+                self.names.name(late),
+                self.starts(late)
+            ))),
         }
     }
 
@@ -209,6 +248,7 @@ impl Rules<'_> {
                     .then("behind")
                     .wrong("names nodes that start later: put their group above this one"));
             }
+            self.there_by(&at.then("behind"), behind, joins.unwrap_or_default())?;
             if let Some(attack) = among {
                 at.then("among").name(attack)?;
             }
@@ -283,9 +323,12 @@ impl Rules<'_> {
         at.then("reads_per_second").within(phase.reads_per_second.into(), 0..=READS_MAX.into())?;
         self.mix(&at.then("mix"), phase)?;
         self.known(&at.then("to"), &phase.to)?;
+        // A load is told all of its nodes before the clock starts.
+        self.there_by(&at.then("to"), &phase.to, Span::default())?;
         for (key, name) in [("read_from", &phase.read_from), ("follower", &phase.follower)] {
             if let Some(name) = name {
                 self.single(&at.then(key), name)?;
+                self.there_by(&at.then(key), std::slice::from_ref(name), Span::default())?;
             }
         }
         Ok(())

@@ -70,7 +70,15 @@ fn names_are_checked() {
     for (lines, said) in [
         ("faults: [{ at: 1s, what: { kill: { nodes: [validator-7] } } }]\n", "validators, fullnodes"),
         ("faults: [{ at: 1s, what: { kill: { nodes: [] } } }]\n", "names nobody"),
-        ("faults: [{ at: 1s, what: { kill: { one_of: [primary] } } }]\n", "no node is called `primary`"),
+        ("faults: [{ at: 1s, what: { kill: { one_of: [primary] } } }]\n", "`primary` stands alone"),
+        (
+            "faults: [{ at: 1s, what: { remove_validator: f } }]\ntopology: { groups: [{ name: f }] }\n",
+            "never validates",
+        ),
+        (
+            "faults: [{ at: 1s, what: { export_snapshot: validator-0 } }]\ntopology: { groups: [{ name: archive }] }\n",
+            "`archive` is taken",
+        ),
         ("faults: [{ at: 1s, what: { add_validator: validator-0 } }]\n", "part: candidate"),
         ("faults: [{ at: 1s, what: { full_disk: { nodes: [all] } } }]\n", "disk_mib"),
         ("faults: [{ at: 1s, what: { partition: { between: [[all], [validator-0]] } } }]\n", "both sides"),
@@ -108,7 +116,18 @@ fn names_are_checked() {
         ("topology: { links: [{ between: [here, there] }] }\n", "region: here"),
         ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, mix: { gold: 1 } }]\n", "transfers"),
         ("criteria: [{ throughput: { phase: x, at_least: 1 } }]\n", "no phase `x`"),
+        ("topology: { config: { network.peers: [] } }\n", "the harness' own"),
         ("criteria: [load_complete]\n", "there is no load"),
+        ("topology: { validators: 1 }\ncriteria: [equal_roots]\n", "one node"),
+        ("criteria: [{ catch_up: { nodes: [validators], at_most: 1s } }]\n", "`validator-0` neither joins"),
+        (
+            "faults: [{ at: 1s, what: { kill: { nodes: [all] } } }]\ncriteria: [{ catch_up: { nodes: [all], at_most: 1s } }]\n",
+            "with `for`",
+        ),
+        (
+            "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ follow: { phase: x, percentile: p50, at_most: 1s } }]\n",
+            "`follower`",
+        ),
         (
             "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ read: { phase: x, percentile: p50, at_most: 1s } }]\n",
             "`reads_per_second`",
@@ -118,4 +137,36 @@ fn names_are_checked() {
         let error = refused(lines);
         assert!(error.contains(said), "{lines}{error}");
     }
+}
+
+/// Goal: what would happen to a node before it is there is refused when the file is read, and not half-way through the run.
+#[test]
+fn nobody_is_met_before_it_joins() {
+    const LATE: &str = "topology: { groups: [{ name: late, joins: 20s }] }\n";
+    for lines in [
+        "faults: [{ at: 19s, what: { kill: { nodes: [late] } } }]\n",
+        "faults: [{ between: [1s, 25s], what: { kill: { one_of: [late] } } }]\n",
+        "faults: [{ at: 1s, what: { attack: { name: junk-transactions, victim: late } } }]\n",
+        "faults: [{ at: 1s, what: { export_snapshot: late } }]\n",
+        "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [late] } } } } }]\n",
+        "workload: [{ name: x, for: 9s, rate: { constant: 1 }, to: [late] }]\n",
+        "workload: [{ name: x, for: 9s, rate: { constant: 1 }, follower: late }]\n",
+    ] {
+        let error = refused(&format!("{LATE}{lines}"));
+        assert!(error.contains("joins at 20s"), "{lines}{error}");
+    }
+    let error = refused("topology: { groups: [{ name: a, joins: 9s }, { name: b, behind: [a] }] }\n");
+    assert!(error.contains("joins at 9s"), "{error}");
+    let fine =
+        "name: a\ndescription: b\nduration: 30s\ncriteria: [{ catch_up: { nodes: [late], at_most: 1s } }]\n";
+    let fault = "faults: [{ at: 20s, for: 1s, what: { pause: { nodes: [late] } } }]\n";
+    Scenario::parse(&format!("{fine}{LATE}{fault}"), Path::new("a.yaml"))
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Goal: a report can show all that happens.
+#[test]
+fn what_happens_is_bounded() {
+    let fault = "faults: [{ between: [1s, 9s], times: 100, what: { restart: { nodes: [all] } } }]\n";
+    assert!(refused(&format!("topology: {{ validators: 6 }}\n{fault}")).contains("500 things"));
 }

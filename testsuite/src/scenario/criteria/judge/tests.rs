@@ -6,15 +6,17 @@ use std::{
 use super::*;
 use crate::{
     report::{CatchUp, Series},
-    scenario::criteria::Convictions,
+    scenario::criteria::{Convictions, Way},
 };
 
 /// One criterion of a scenario of two validators and a fullnode `late`, with one phase `main`.
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, joins: 5s }}]\n\
-         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1 }}]\n\
-         faults: [{{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}]\ncriteria:\n- {criterion}\n"
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, follower: validator-1 }}]\n\
+         faults:\n- {{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}\n\
+         - {{ at: 2s, for: 1s, what: {{ kill: {{ nodes: [validator-0] }} }} }}\n\
+         - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\ncriteria:\n- {criterion}\n"
     );
     Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -54,6 +56,7 @@ fn report() -> RunReport {
 }
 
 fn findings() -> Findings {
+    let reads = |ms| ReadTotals { ms: Some(ms), failed_share: 0.0 };
     let quantiles = Quantiles { p50: 100.0, p90: 200.0, p95: 300.0, p99: 900.0, max: 5_000.0 };
     let phase = PhaseTotals {
         name: "main".to_owned(),
@@ -61,7 +64,10 @@ fn findings() -> Findings {
         committed: 10,
         committed_per_second: 42.0,
         commit_ms: Some(quantiles),
-        read_ms: Some(Quantiles { p50: 9.0, ..quantiles }),
+        reads: BTreeMap::from([
+            (Way::Http, reads(Quantiles { p50: 9.0, ..quantiles })),
+            (Way::Websocket, reads(Quantiles { p50: 5.0, p99: 20.0, ..quantiles })),
+        ]),
         ..PhaseTotals::default()
     };
     let all = |value: u64| {
@@ -70,6 +76,7 @@ fn findings() -> Findings {
     Findings {
         phases: vec![phase],
         compared_at: Some(9),
+        compared: 3,
         history: all(40),
         epochs: all(2),
         convictions: convicts("validator-0", "validator-1"),
@@ -103,10 +110,15 @@ fn each_criterion_has_its_limit() {
         ("{ follow: { phase: main, percentile: p50, at_most: 1h } }", false),
         ("{ read: { phase: main, percentile: p50, at_most: 10ms } }", true),
         ("{ read: { phase: main, percentile: p99, at_most: 10ms } }", false),
+        ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: websocket } }", true),
+        ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: http } }", false),
         ("load_complete", true),
         ("{ catch_up: { nodes: [late], at_most: 4s } }", true),
         ("{ catch_up: { nodes: [late], at_most: 3s } }", false),
         ("{ catch_up: { nodes: [validator-0], at_most: 1h } }", false),
+        // The seed may draw it, and did not; but somebody must have been behind.
+        ("{ catch_up: { nodes: [late, validator-1], at_most: 4s } }", true),
+        ("{ catch_up: { nodes: [validator-1], at_most: 1h } }", false),
         ("{ head_age: { nodes: [validators], at_most: 9s } }", true),
         ("{ head_age: { nodes: [validators], at_most: 8s } }", false),
         ("{ head_age: { nodes: [validators], at_most: 1s, percent: 50 } }", true),
@@ -150,6 +162,28 @@ fn what_was_not_measured_fails() {
     ] {
         assert!(!passes(criterion, &report, &findings), "{criterion}");
     }
+}
+
+/// Goal: one node's state is no comparison, reads without an answer are no reads, and who never answered was not watched.
+#[test]
+fn half_of_a_measurement_fails() {
+    let report = report();
+    let mut findings = findings();
+    findings.compared = 1;
+    assert!(!passes("equal_roots", &report, &findings));
+    findings.unseen.push("late".to_owned());
+    assert!(!passes("nobody_honest_blamed", &report, &findings) && !passes("no_alarm", &report, &findings));
+    let read = "{ read: { phase: main, percentile: p50, at_most: 10ms } }";
+    let mut fail = |share: f64| {
+        findings.phases[0].reads.entry(Way::Http).or_default().failed_share = share;
+        passes(read, &report, &findings)
+    };
+    assert!(fail(0.5));
+    assert!(!fail(0.51), "the median has no answer");
+    let commit =
+        |percentile: &str| format!("{{ commit: {{ phase: main, percentile: {percentile}, at_most: 1h }} }}");
+    findings.phases[0].commit_missing_share = 0.02;
+    assert!(passes(&commit("p95"), &report, &findings) && !passes(&commit("p99"), &report, &findings));
 }
 
 #[test]
