@@ -8,7 +8,7 @@ use crate::{
     tree::{KNOWN, Tree, joined},
 };
 
-/// What the names of all variables begin with that set a key: `SLIPSTREAM__SYNC__MODE` sets `sync.mode`.
+/// The beginning of every variable that sets a key: `SLIPSTREAM__SYNC__MODE` sets `sync.mode`.
 pub const VARIABLE_PREFIX: &str = "SLIPSTREAM__";
 /// Between the levels of a key in a variable's name.
 const LEVEL: &str = "__";
@@ -19,7 +19,7 @@ pub const OVERRIDE_BYTES_MAX: usize = 64 << 10;
 /// Of a name that is wrong, an error shows so many characters.
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// What stands above the configuration file: variables, above them flags; and how far an instance is moved.
+/// The layers above the configuration file: variables, and flags above them. It also says how far an instance is moved.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     pub(crate) assignments: Vec<Assignment>,
@@ -31,7 +31,7 @@ pub struct Overrides {
 pub(crate) struct Assignment {
     /// The full name, which is known.
     pub(crate) key: String,
-    /// YAML.
+    /// The value as YAML.
     pub(crate) value: String,
     pub(crate) origin: Origin,
 }
@@ -209,7 +209,7 @@ mod tests {
         );
     }
 
-    /// Goal: neither many nor long nor garbled overrides are taken.
+    /// Goal: overrides that are too many, too long or garbled are refused.
     #[test]
     fn overrides_are_bounded() {
         let many = vec!["sync.mode=auto"; OVERRIDES_MAX + 1];

@@ -153,7 +153,7 @@ fn archives_are_urls_without_credentials() {
         assert!(text.contains("sync.archives[0]: ") && text.contains("AWS_ACCESS_KEY_ID"), "{text}");
         assert!(!text.contains("hidden"), "{text}");
     }
-    // A key that is misspelt, a list that does not end, and one that is none.
+    // A misspelt key, a list without an end, and a text in place of a list.
     for wrong in [
         "archive: [\"s3://key:hidden@b\"] }",
         "archives: [s3://key:hidden@b",
@@ -257,7 +257,7 @@ fn empty_batches_are_no_more_frequent_than_others() {
     }
 }
 
-/// Goal: a policy that sync could not follow, or would silently not follow, is refused with the way out.
+/// Goal: a policy that sync cannot follow is refused with the way out.
 #[test]
 fn sync_policies_are_checked() {
     let sync = |section: &str| fullnode(&format!("sync: {{ {section} }}\n"));

@@ -1,5 +1,5 @@
-//! Hints of peers: decoding never panics nor passes its bound, and what it gives, values included, is
-//! encoded and decoded to the same again.
+//! Hints of peers. Decoding never panics and stays below its bound. Its results, values included, survive encoding and decoding
+//! unchanged.
 
 #![no_main]
 

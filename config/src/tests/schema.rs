@@ -164,7 +164,7 @@ fn every_configuration_in_the_project_passes_the_schema() {
     assert!(checked > Preset::ALL.len(), "{checked}");
 }
 
-/// All YAML files below a directory; none if it does not exist.
+/// All YAML files below a directory; empty if it is missing.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
     let below = |path: PathBuf| match path.extension() {
@@ -183,8 +183,8 @@ fn refused_by_a_rule(yaml: &str) -> bool {
     rules::check(&config).is_err()
 }
 
-/// Goal: the schema refuses what the node refuses of a key by itself, and takes what the node takes: every default, and every form
-/// that a value has.
+/// Goal: the schema refuses each key's value that the node refuses, and takes what the node takes: every default, and every form of
+/// a value.
 #[test]
 fn the_schema_agrees_with_the_node() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
