@@ -1,11 +1,13 @@
 //! [`Places`]: a fixed number of places, shared fairly by those who ask for them.
 //!
-//! A semaphore gives its places to whoever came first, so that one caller with many requests takes them all. Here an address
-//! holds no more than half of what it leaves free ([`Origin::may_take`]), and a place that becomes free goes to whoever holds the fewest.
+//! A semaphore gives its places to whoever came first, so that one caller with many requests takes them all. Here an address holds
+//! at most half of the places that it leaves free ([`Origin::may_take`]). A place that becomes free goes to the address that holds
+//! the fewest.
 //!
-//! Places for work ([`Places::metered`]) also know what each address asks for: of those who hold as many, whoever's work was short comes
-//! first, then whoever used less of late, and a quarter of the places is left to those who used little. Work that turns out to be long leaves its place to others while it
-//! goes on ([`Place::lengthen`]), as far as there are places for long work. So a short call does not wait for the long ones of many.
+//! Places for work ([`Places::metered`]) also know the load of each address. Among addresses that hold as many, the one with the
+//! shorter work comes first, then the one that used less of late. A quarter of the places is left to those that used little. Work
+//! that turns out to be long leaves its place to others while it goes on ([`Place::lengthen`]), as far as there are places for long
+//! work. So a short call does not wait for the long ones of many.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +22,7 @@ use crate::origin::Origin;
 
 /// The time after which what was used counts half.
 const HALF_LIFE: Duration = Duration::from_secs(10);
-/// Who used more than this of late leaves a part of the places to others: one in so many.
+/// An address that used more than this of late leaves a part of the places to others: one in so many.
 const LITTLE: Duration = Duration::from_millis(500);
 const LEFT_PART: usize = 4;
 /// How long the work of an address is thought to be of which nothing is known: longer than what most ask for.
@@ -49,7 +51,7 @@ struct State {
     waiting: BTreeMap<u64, (Origin, oneshot::Sender<()>)>,
 }
 
-/// What is known of an address.
+/// The known load of an address.
 #[derive(Clone, Copy)]
 struct Use {
     /// Seconds of late, as of a moment.
@@ -117,8 +119,8 @@ impl State {
         self.grant(now);
     }
 
-    /// Gives free places to those who wait: to the trusted first, then to whoever has the fewest, then to whoever's work is the shortest, in
-    /// units of what is unknown, then to whoever used least, in quarters of a second, then to whoever came first.
+    /// Gives free places to those who wait. The trusted come first, then the address that holds the fewest. Ties go to the shortest
+    /// work, in units of [`UNKNOWN`], then to the least used time, in quarters of a second, then to whoever came first.
     fn grant(&mut self, now: Instant) {
         loop {
             let waiting = self.waiting.iter().filter(|(_, (origin, _))| self.may_take(*origin, now));
@@ -131,13 +133,13 @@ impl State {
                 .map(|(ticket, _)| *ticket);
             let Some((origin, told)) = first.and_then(|ticket| self.waiting.remove(&ticket)) else { return };
             self.take(origin);
-            // Whoever has stopped to wait gives the place back when it goes.
+            // A caller that has stopped waiting gives the place back when it goes.
             let _ = told.send(());
         }
     }
 }
 
-/// What is left of seconds that were counted at a moment.
+/// The rest of seconds that were counted at an earlier moment.
 fn faded(used: &Use, now: Instant) -> f64 {
     let halves = now.saturating_duration_since(used.at).as_secs_f64() / HALF_LIFE.as_secs_f64();
     used.seconds * (-halves).exp2()
@@ -222,7 +224,7 @@ impl Drop for Waiting {
             return;
         }
         let mut state = self.places.0.lock();
-        // Not in the queue any more: the place was given, and nobody takes it.
+        // Not in the queue any more: the place was granted, and the caller has gone.
         if state.waiting.remove(&self.ticket).is_none() {
             state.give_back(self.origin, false, Instant::now());
         }
@@ -234,7 +236,7 @@ pub(crate) struct Place {
     places: Places,
     origin: Origin,
     is_long: bool,
-    /// In all.
+    /// The time that the work used in all.
     used: Duration,
 }
 
@@ -371,7 +373,8 @@ mod tests {
         assert!(poll_now(Box::pin(places.take(host(8))).as_mut()).is_ready(), "it is forgotten");
     }
 
-    /// Goal: long work leaves its place to short work, as far as there are places for long work, and counts for its address all the time.
+    /// Goal: long work leaves its place to short work, as far as there are places for long work. It counts for its address all the
+    /// time.
     #[tokio::test(start_paused = true)]
     async fn long_work_leaves_its_place_to_others() {
         let places = Places::metered(4, 2);

@@ -4,8 +4,8 @@
 //!   text ─▶ known secrets ─▶ JSON? ─▶ its strings, and what stands behind secret names
 //!                             └─no──▶ headers, names with values, URLs (slipstream_config::mask)
 //! ```
-//! No way alone is enough. What is known to be secret (the node's key, its operator's token, values of the environment) is found however it
-//! is written: as text, in hexadecimal or base64. What nobody knew is found by the name before it, or by the URL around it.
+//! Each way alone is too weak. Known secrets (the node's key, its operator's token, values of the environment) are found in every
+//! form: as text, in hexadecimal or base64. Unknown secrets are found by the name before them, or by the URL around them.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 use slipstream_config::mask::{MASK, SECRET_NAMES, is_secret, mask_text};
 
-/// Shorter values are none: masking every `1` would leave nothing to read.
+/// Shorter values stay visible: masking every `1` would leave nothing to read.
 const SECRET_BYTES_MIN: usize = 8;
 /// Names of what everybody may have, although the same names hide secrets elsewhere: a certificate's signatures.
 const PUBLIC_NAMES: [&str; 2] = ["signature", "signatures"];
@@ -25,10 +25,9 @@ const PUBLIC_NAMES: [&str; 2] = ["signature", "signatures"];
 /// All that an `Authorization` header has, whatever its scheme.
 static HEADER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"(?i)(authorization\\*["']?\s*[=:]\s*\\*["']?)[^"'\\\r\n]+"#));
-/// What such a header has after its scheme, where it is quoted alone.
+/// The credentials of such a header after its scheme, where they are quoted alone.
 static BEARER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(bearer|basic)\s+[a-z0-9+/=._~-]{8,}"));
-/// A name that says that its value is secret, and the value, up to the end of its quotes if it has some: as in YAML, logs and the queries of
-/// URLs.
+/// A name of a secret, and its value up to the end of its quotes if it has some: as in YAML, logs and the queries of URLs.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let spelled = SECRET_NAMES.map(|name| name.split("").collect::<Vec<_>>().join("[_-]?"));
     let name = format!(r"[a-z0-9_.-]*(?:{})[a-z0-9_.-]*", spelled.join("|"));
@@ -95,7 +94,7 @@ impl Mask {
         text
     }
 
-    /// A document of JSON; none if the text is none.
+    /// Masks a document of JSON; `None` for any other text.
     fn json(&self, text: &str) -> Option<String> {
         let text = text.trim();
         if !text.starts_with(['{', '[']) {
@@ -136,7 +135,7 @@ fn looks_masked(text: &str) -> String {
             return found[0].to_owned();
         }
         let quote = &value[..value.find(['"', '\'']).map_or(0, |at| at + 1)];
-        // What is cut off at an escaped quote goes on with it.
+        // A value that ends at an escaped quote keeps the rest of its text.
         let end = if quote.starts_with('\\') { "" } else { quote };
         format!("{name}{between}{quote}{MASK}{end}")
     });

@@ -11,12 +11,12 @@ const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6A
 /// Bits of an IPv6 address that name one caller: whoever has a /64 has every address in it.
 const V6_PREFIX_BITS: u32 = 64;
 
-/// Who a caller counts as.
+/// The owner that a caller counts for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Origin {
     /// This machine, or a host that the operator named: it may take what is free, and something is kept for it.
     Trusted,
-    /// An IPv4 address.
+    /// A stranger's IPv4 address.
     V4(Ipv4Addr),
     /// An IPv6 address without its last 64 bits.
     V6(Ipv6Addr),
@@ -53,7 +53,7 @@ impl Vouched {
         Vouched(Arc::new(addresses.iter().map(IpAddr::to_canonical).collect()))
     }
 
-    /// Who calls from an address.
+    /// The owner that an address counts for.
     pub(crate) fn origin(&self, address: IpAddr) -> Origin {
         match address.to_canonical() {
             address if LOOPBACK.contains(&address) || self.0.contains(&address) => Origin::Trusted,

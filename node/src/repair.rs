@@ -1,5 +1,5 @@
-//! A node whose state is wrong: what is found while it runs is noted, and the next start puts it right before anything else has the
-//! store. See [`slipstream_sync::repair`].
+//! The repair of a node whose state is wrong. The running node notes the fault, and the next start repairs it before anything else
+//! has the store. See [`slipstream_sync::repair`].
 
 use std::{error::Error, iter, path::Path};
 

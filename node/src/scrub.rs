@@ -13,7 +13,7 @@ use crate::tasks::TaskError;
 
 /// Where the next step begins.
 const RECORD: &str = "scrub";
-/// What a start brings with it comes first.
+/// The work of the start goes first.
 const DELAY: Duration = Duration::from_secs(30);
 /// Rest after a step, in times that it took: 4 % of one core.
 const REST: u32 = 24;

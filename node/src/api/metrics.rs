@@ -1,7 +1,7 @@
 //! Prometheus metrics. The doc line of a field is its help text; the registry belongs to the node, not to the process.
 //!
-//! Counts that other crates keep (sync, pool, peers) are read from their status when somebody scrapes, so nothing is
-//! counted twice; a counter only ever moves up.
+//! Sync, pool and peers keep counts of their own. A scrape reads them from the status, so nothing is counted twice; a counter only
+//! ever moves up.
 
 use std::ops::Sub;
 
@@ -49,7 +49,7 @@ macro_rules! metrics {
         }
 
         impl Metrics {
-            /// What they are called.
+            /// The names of all metrics.
             #[cfg(test)]
             pub(crate) const NAMES: &'static [&'static str] = &[$($name),*];
 
@@ -336,7 +336,7 @@ mod tests {
         words.filter(|word| word.starts_with("slipstream_") || word.starts_with("process_")).collect()
     }
 
-    /// Goal: no rule, panel or line of the documentation is about a metric that does not exist, and each metric is documented.
+    /// Goal: rules, panels and documentation name only existing metrics, and each metric is documented.
     #[test]
     fn rules_dashboard_and_documentation_name_metrics_that_exist() {
         let read = |file: &str| {

@@ -20,8 +20,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Longest answer that is read: a status with thousands of peers fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// The codes of JSON-RPC under which a node says that it cannot answer now: "request timed out", as geth numbers it, and "limit exceeded" of
-/// EIP-1474.
+/// The codes of JSON-RPC for a node that is busy: geth's number of "request timed out", and EIP-1474's of "limit exceeded".
 const BUSY_CODES: [i64; 2] = [-32002, -32005];
 
 /// Where a node is asked that listens there: one that listens on all addresses is asked on loopback.
@@ -93,7 +92,8 @@ fn refused(authority: &str, method: &str, RpcError { code, message }: &RpcError)
     Failed::new(exit, format!("http://{authority} refuses {method}: {message} (code {code})"))
 }
 
-/// Tells the node at HOST:PORT something in its operator's name, and takes its answer. What a node says that does not obey is told as it is.
+/// Tells the node at HOST:PORT something in its operator's name, and takes its answer. The text of a node that refuses is shown
+/// unchanged.
 pub(super) fn order(
     authority: &str,
     method: &str,
@@ -158,7 +158,7 @@ fn open(authority: &str, path: &str, patience: Duration, answer: io::Result<Stri
     })?;
     match line.split_whitespace().nth(1) {
         Some("200") => Ok(body.to_owned()),
-        // What a node says that does not answer yet.
+        // A node that is starting answers this.
         Some("503") => {
             let text = format!("the node at http://{authority} is {}; try again later", body.trim());
             Err(Failed::new(Exit::TryAgain, text).into())
@@ -234,7 +234,7 @@ mod tests {
 
     use super::{super::exit::is_temporary, *};
 
-    /// What `ask` says of a server that answers so.
+    /// The result of `ask` for a server with this answer.
     fn asked(answer: &'static str) -> Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

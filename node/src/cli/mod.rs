@@ -99,7 +99,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return show_usage(&error),
     };
-    // Messages hold paths, keys and carets: a line that is broken elsewhere can be neither copied nor searched for.
+    // Messages hold paths, keys and carets. A line broken in the middle cannot be copied or searched for.
     let handler = |_: &dyn miette::Diagnostic| {
         Box::new(MietteHandlerOpts::new().wrap_lines(false).break_words(false).build())
             as Box<dyn miette::ReportHandler>

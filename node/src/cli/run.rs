@@ -54,13 +54,13 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     }
     log_panics(config.data_dir.clone());
     raise_open_files();
-    // By the log, which waits for nobody: the end of a node must not depend on who reads what it prints.
+    // Reports through the log, which never blocks: a node must end, whoever reads its output.
     let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
     log.close();
     exit::at_once(&result)
 }
 
-/// Makes the key of an instance that has none yet: `init` wrote one for the file, and no two nodes may share it.
+/// Makes the key of an instance that lacks one. `init` wrote a key for the file, and two nodes must not share it.
 fn make_key(config: &NodeConfig) -> Result<()> {
     if config.key_file.exists() {
         return Ok(());
@@ -77,7 +77,7 @@ fn run_logged(config: &NodeConfig, log: &Log) -> Result<()> {
         .map_err(|source| NodeError::Io { action: "start the async runtime", source })
         .or_fail()?;
     let result = runtime.block_on(until_signal(config, log));
-    // What still reads the disk is not waited for: it writes nothing any more.
+    // Threads that still read the disk are left behind; they write nothing more.
     runtime.shutdown_timeout(BLOCKING_PATIENCE);
     result
 }
@@ -104,8 +104,8 @@ fn parse_filter(place: &'static str, text: &str) -> std::result::Result<EnvFilte
     log::parse_filter(text).map_err(|source| NodeError::LogFilter { place, source })
 }
 
-/// Takes as many open files as the system allows: the usual 1,024 are meant for programs that use `select`, and a database
-/// and a few hundred connections need more.
+/// Takes as many open files as the system allows. The usual 1,024 are meant for programs that use `select`; a database and a few
+/// hundred connections need more.
 pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -155,7 +155,7 @@ async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
 /// How a node ended that did not fail.
 enum Ended {
     BySignal,
-    /// What is wrong with its state, its next start puts right.
+    /// Its state is wrong, and its next start repairs it.
     ToBeRepaired,
 }
 
@@ -194,7 +194,7 @@ async fn run_once(
     let failed = failed(&failure, config.role);
     failure_notes::note(&config.data_dir, FAILURE_FILE, &failed.to_string());
     let failed = failed.log("stopping, because a task failed");
-    // What else fails then is logged; the first failure is what the operator has to know.
+    // Later failures are logged; the operator has to know the first one.
     let _ = node.stop().await;
     Err(failed.into())
 }
@@ -223,8 +223,8 @@ struct Signals {
 }
 
 impl Signals {
-    /// Listens for the first signal. The second one ends the process in the signal's own handler: a node that does not stop may
-    /// be one whose threads all wait for a disk. The store is written atomically, so nothing that is committed is lost.
+    /// Listens for the first signal. The second one ends the process in the signal's own handler, because all threads of a node
+    /// that does not stop may wait for a disk. The store is written atomically, so nothing that is committed is lost.
     fn listen(log: &Log) -> std::result::Result<Signals, NodeError> {
         let failed = |source| NodeError::Io { action: "listen for signals", source };
         let listen = |kind| signal(kind).map_err(failed);

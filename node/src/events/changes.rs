@@ -15,7 +15,7 @@ use crate::{
 /// Most peers that one look tells of: more come and go only in an attack, and the ring is for other things too.
 const PEERS_TOLD_MAX: usize = 64;
 
-/// What was seen last.
+/// The last look at the node, which the next one is compared with.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     seen: Option<Seen>,
@@ -24,7 +24,7 @@ pub(crate) struct Changes {
 #[derive(Debug)]
 struct Seen {
     doing: (State, Phase),
-    /// What was told of it.
+    /// The state and the phase that were told last.
     told: (State, Phase),
     blocker: Option<Reason>,
     peers: BTreeSet<PeerId>,
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Changes {
-    /// What is new. The first look only remembers.
+    /// The events since the last look. The first look only remembers.
     pub(crate) fn look(&mut self, status: &NodeStatus) -> Vec<Event> {
         let doing = (status.health.state, status.sync.phase);
         let banned = status.sync.peers.iter().filter(|peer| peer.banned);
@@ -69,7 +69,7 @@ impl Changes {
     }
 }
 
-/// Who came, went or was banned.
+/// The peers that came, went or were banned.
 fn peers(before: &Seen, now: &Seen, status: &NodeStatus) -> Vec<Event> {
     let event = |peer: &PeerId, change, reason| Event::Peer { peer: *peer, change, reason };
     let banned = now.banned.difference(&before.banned).map(|id| {

@@ -9,7 +9,7 @@ use super::Event;
 
 /// Bytes of the events that are kept: at ten batches a second those of some minutes, more than a listener is away that comes back.
 const RING_BYTES_MAX: usize = 1 << 20;
-/// What an event takes beside its text.
+/// The memory of an event beside its text.
 const ENTRY_BYTES: usize = 64;
 
 /// An event in the stream.
@@ -43,11 +43,11 @@ impl FromStr for Id {
     }
 }
 
-/// See the module.
+/// The ring of the last events, as the module describes.
 pub(crate) struct Ring {
     run: u64,
     kept: Mutex<Kept>,
-    /// The number of the newest event; none once nothing more comes.
+    /// The number of the newest event; `None` once the ring is closed.
     newest: watch::Sender<Option<u64>>,
 }
 
@@ -108,12 +108,12 @@ fn size(told: &Told) -> usize {
     told.json.len() + ENTRY_BYTES
 }
 
-/// What a listener hears.
+/// A listener's next news.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
-    /// The next event.
+    /// The next event of the ring.
     Event(Told),
-    /// So many were missed; none if nobody knows how many, because the node has started anew.
+    /// So many events were missed; `None` if the count is unknown, because the node has started anew.
     Lost(Option<u64>),
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Waits for the next event; none once nothing more comes.
+    /// Waits for the next event; `None` once the ring is closed.
     pub(crate) async fn next(&mut self) -> Option<Heard> {
         if std::mem::take(&mut self.is_lost) {
             return Some(Heard::Lost(None));
@@ -166,7 +166,7 @@ mod tests {
         Event::Snapshot { number: BatchNumber::new(number) }
     }
 
-    /// What is heard without waiting.
+    /// Everything that can be heard without waiting.
     fn all(listener: &mut Listener) -> Vec<Heard> {
         std::iter::from_fn(|| listener.poll()).collect()
     }

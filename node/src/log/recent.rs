@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Bytes of lines that are kept: some thousand of them, a few minutes of a node that is told to debug, a day of one that is well.
+/// Bytes of lines that are kept, some thousand lines: a few minutes of a node that is told to debug, a day of one that is well.
 const BYTES_MAX: usize = 1 << 20;
 /// Of a line: more is cut off.
 const LINE_BYTES_MAX: usize = 8 << 10;

@@ -21,7 +21,7 @@ const CACHED_BYTES_MAX: usize = 64 << 20;
 /// A batch with what is stored of it.
 pub(crate) struct Batch {
     pub(crate) header: BatchHeader,
-    /// The header's digest.
+    /// The block's hash, which is the header's digest.
     pub(crate) hash: B256,
     pub(crate) body: Option<Body>,
     pub(crate) receipts: Option<Receipts>,
@@ -168,7 +168,7 @@ impl Batches {
         }
         let Some(batch) = Batch::open(&self.store, number)? else { return Ok(None) };
         let batch = Arc::new(batch.knowing(&self.senders));
-        // What lacks a part may get it later.
+        // A batch that lacks a part may get it later.
         if batch.is_complete() {
             self.keep(batch.clone());
         }

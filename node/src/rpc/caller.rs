@@ -3,11 +3,11 @@
 use super::subscriptions::Listening;
 use crate::origin::Origin;
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) origin: Origin,
-    /// None where nothing can be told later: over HTTP.
+    /// `None` over HTTP, where later news have no way back.
     pub(crate) listening: Option<Listening>,
 }
 

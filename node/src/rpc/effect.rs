@@ -6,7 +6,7 @@ use super::{feed::Awaited, logs::Poll, subscriptions::Begun};
 pub(crate) enum Effect {
     /// A filter moves on.
     Poll(Poll),
-    /// A subscription begins.
+    /// A subscription begins once its answer is on its way.
     Subscription(Begun),
     /// The answer itself is a receipt that is not there yet. Never left to whoever sends the answer: see `send_sync`.
     Receipt(Awaited),

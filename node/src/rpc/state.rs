@@ -1,4 +1,4 @@
-//! What is read from a state: the head's, or one of the past.
+//! Reads from a state: the head's, or one of the past.
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag};

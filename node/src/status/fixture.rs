@@ -116,7 +116,7 @@ fn what_is_written_is_read_back() {
     }
 }
 
-/// What validator 1 of 4 says.
+/// The status of consensus at validator 1 of 4.
 pub(crate) fn consensus() -> Value {
     json!({
         "index": 1, "validators": 4, "quorum": 3, "view": 5, "changing": false, "primary": 1, "is_primary": true, "observing": false,

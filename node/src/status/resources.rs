@@ -80,7 +80,7 @@ pub struct DiskUse {
 /// Where the parts of a data directory lie.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// The data directory.
+    /// The data directory to measure.
     pub(crate) data: PathBuf,
     /// The database in it.
     pub(crate) database: PathBuf,
@@ -90,7 +90,7 @@ pub(crate) struct Places {
     pub(crate) journal: PathBuf,
 }
 
-/// What was sampled last.
+/// The last sample.
 pub(crate) struct Resources {
     places: Places,
     store: Store,
@@ -134,7 +134,7 @@ impl Resources {
         sampled.process = process;
         match room {
             Ok(room) => sampled.room = room,
-            // Whoever writes to the store meets the same, and stops the node with a better place to name.
+            // A task that writes to the store meets the same error, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the free space of the disk cannot be read"),
         }
         if let Some(used) = used {
@@ -159,7 +159,7 @@ pub(crate) async fn sample(resources: Arc<Resources>, shutdown: CancellationToke
     }
 }
 
-/// What the kernel says of this process; what it does not say is 0.
+/// The kernel's numbers on this process; a missing one is 0.
 fn process() -> ProcessStatus {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
@@ -180,7 +180,7 @@ fn process() -> ProcessStatus {
     }
 }
 
-/// Measures a data directory. What ends meanwhile counts or does not: the database replaces its files all the time.
+/// Measures a data directory. A file that ends meanwhile may count: the database replaces its files all the time.
 fn measured(places: &Places) -> DiskUse {
     let mut used = DiskUse::default();
     // A snapshot is hard links to files of the database: these are counted first.

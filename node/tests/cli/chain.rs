@@ -33,7 +33,7 @@ pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap_or_else(|| panic!("{args:?} ended by a signal: {text}")), text)
 }
 
-/// What was printed, after checking that the exit code is as it should be.
+/// The output of a command, whose exit code is checked.
 pub(crate) fn printed(args: &[&str], success: bool) -> String {
     let (code, text) = ended(args);
     assert_eq!(code == 0, success, "{args:?}: {text}");

@@ -1,4 +1,4 @@
-//! What Prometheus and its tools make of a node's metrics, and of the rules and the dashboard that come with it.
+//! Tests of a node's metrics, and of the rules and the dashboard that come with it, by Prometheus and its tools.
 
 use std::{
     io::Write,

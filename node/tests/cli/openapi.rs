@@ -22,7 +22,7 @@ fn a_node_answers_as_its_document_says() {
     let mut checked = Vec::new();
     for (path, page) in document["paths"].as_object().unwrap() {
         let schema = page.pointer("/get/responses/200/content/application~1json/schema");
-        // What only an operator gets is tested where the token is.
+        // Answers for operators alone are tested where the token is.
         let Some(schema) = schema.filter(|_| page.pointer("/get/security").is_none()) else {
             continue;
         };

@@ -71,7 +71,7 @@ fn await_batches(node: &Running, more: u64) {
     until("the chain moves", || (head(node) >= first + more).then_some(()));
 }
 
-/// Goal: neither a pipe that nobody reads nor one that is closed nor a full disk ends a node or holds it up.
+/// Goal: a node outlives an unread pipe, a closed one and a full disk, and is never held up by them.
 #[test]
 fn a_node_outlives_whoever_reads_what_it_prints() {
     let chain = Chain::new();
@@ -178,7 +178,7 @@ fn a_second_signal_stops_a_stop_at_once() {
     node.signal(Signal::INT);
     assert_eq!(node.code(PATIENCE), 1);
     assert!(!says("did not end in time") && !says(" stopped"));
-    // Nothing is lost, and nobody has to tidy up.
+    // Nothing is lost, and the operator need not tidy up.
     Running::start(&chain).stop();
 }
 
@@ -221,7 +221,7 @@ fn exit_codes_tell_never_from_try_again() {
     assert_eq!(code, 78, "{text}");
     assert!(text.contains("the environment variable RUST_LOG: `a[=` is not a log filter"), "{text}");
     assert!(!text.contains("log.filter"), "{text}");
-    // What is wrong in the environment is not wrong in the file.
+    // The message blames the environment instead of the file.
     let check =
         Command::new(BINARY).args(["config", "check", &config]).env("RUST_LOG", "a[=").status().unwrap();
     assert_eq!(check.code(), Some(0));

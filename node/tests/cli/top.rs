@@ -30,7 +30,7 @@ fn terminal() -> (File, File) {
     (master.into(), slave)
 }
 
-/// What a terminal is told, piece by piece.
+/// The terminal's input, piece by piece.
 fn told(mut master: File) -> Receiver<String> {
     let (tells, told) = channel();
     thread::spawn(move || {
@@ -89,7 +89,8 @@ fn top_draws_and_gives_the_terminal_back() {
     node.stop();
 }
 
-/// Goal: a browser gets the page and all that it loads, each as what it is, with the policy that keeps others out; and JSON-RPC keeps its place.
+/// Goal: a browser gets the page and its files, each with its type and with the policy that keeps others out. JSON-RPC keeps its
+/// place.
 #[test]
 fn the_page_and_its_files_are_served() {
     let chain = Chain::new();

@@ -19,7 +19,7 @@ use super::seats::Seat;
 const STALL_WINDOW: Duration = Duration::from_secs(30);
 const STALL_BYTES_MIN: usize = 64 << 10;
 
-/// A connection that leaves its seat when it ends, and ends when its client neither asks nor reads.
+/// A connection that leaves its seat when it ends, and ends when its client stops asking and reading.
 pub(crate) struct Connection<S> {
     stream: S,
     seat: Seat,
@@ -94,7 +94,7 @@ impl<S> Connection<S> {
     /// Called when a write has to wait; ready with an error when the reader has taken too little of what came before.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let next = || Instant::now() + STALL_WINDOW;
-        // What is over since an earlier answer says nothing about this one.
+        // The end of an earlier wait says nothing about this one.
         let first = !std::mem::replace(&mut self.waiting, true);
         self.stall.take_if(|(window, _)| first && window.deadline() <= Instant::now());
         let (window, taken) = self.stall.get_or_insert_with(|| (Box::pin(sleep_until(next())), 0));
@@ -109,7 +109,7 @@ impl<S> Connection<S> {
         }
     }
 
-    /// What a write gives, with its effect on the timers.
+    /// Passes a write's result on, and sets the timers by it.
     fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => Poll::Ready(self.sent(bytes).map(|()| bytes)),

@@ -1,4 +1,4 @@
-//! What `/v1/operator/…` takes and gives.
+//! Requests and answers of `/v1/operator/…`.
 
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};

@@ -93,7 +93,7 @@ impl Handshake {
     }
 }
 
-/// What the answer says to the key of a request.
+/// Computes the answer to a request's key.
 fn accept(headers: &HeaderMap) -> Result<String, Refused> {
     let asks = has(headers, &CONNECTION, "upgrade") && has(headers, &UPGRADE, "websocket");
     if !asks {

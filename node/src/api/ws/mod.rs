@@ -5,9 +5,9 @@
 //!                                                                 └──── subscriptions: step, or work in a lane ────▲
 //! ```
 //!
-//! A socket keeps the seat of its connection and one of a fixed number of places for sockets, shared by address. What it asks waits with what
-//! others ask over HTTP, of what is costly one thing at a time; its answers and its news are put together and written on a thread that stands
-//! back for HTTP. What it is told waits in its queue, which is bounded in bytes: while that is full nothing more is made for it.
+//! A socket keeps the seat of its connection and one of a fixed number of places for sockets, shared by address. Its requests wait
+//! with those over HTTP; of costly ones, one runs at a time. Its answers and its news are put together and written on a thread that
+//! stands back for HTTP. They wait in its queue, which is bounded in bytes: while that is full nothing more is made for it.
 
 mod end;
 mod handshake;

@@ -14,7 +14,7 @@ const FACT_BYTES_MAX: usize = 64 << 10;
 const FILES_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 8;
 
-/// At most so many bytes of a file's beginning; what cannot be read is not there.
+/// At most so many bytes of a file's beginning; empty if it cannot be read.
 pub(super) fn read_head(file: File, bytes_max: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = file.take(bytes_max as u64).read_to_end(&mut bytes);

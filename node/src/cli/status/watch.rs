@@ -71,7 +71,7 @@ pub(in crate::cli) fn line(status: &NodeStatus) -> String {
     line
 }
 
-/// Draws a text over the last one. What does not fit stays away: a screen that scrolls cannot be read.
+/// Draws a text over the last one. Lines below the screen's end are cut, because a screen that scrolls is unreadable.
 fn draw(text: &str) -> Result<()> {
     let size = tcgetwinsize(io::stdout()).ok();
     let rows = size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 1).unwrap_or(ROWS_UNKNOWN);
@@ -109,7 +109,7 @@ mod tests {
         assert!(line(&status).ends_with(", blocked\" blocker=\"no batch\""), "{}", line(&status));
     }
 
-    /// Goal: a smaller drawing leaves nothing of a larger one, and no line is longer than the screen.
+    /// Goal: a smaller drawing hides all of a larger one, and every line fits the screen.
     #[test]
     fn a_drawing_covers_the_one_before() {
         assert_eq!(frame("a\nb\nc\n", 2), "\x1b[?7l\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J\x1b[?7h");

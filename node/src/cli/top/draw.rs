@@ -62,7 +62,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {
     }
 }
 
-/// Rounded down: what is not done is never 100 %.
+/// Rounded down: unfinished work is never 100 %.
 fn percent(value: f64) -> String {
     format!("{:.1} %", (value * 10.0).floor() / 10.0)
 }
@@ -103,7 +103,7 @@ fn heading(view: &View) -> Line<'static> {
     Line::from(vec![name, who.dim()])
 }
 
-/// What it does, which batch it has, how fast it is, and how long it takes still.
+/// The node's activity, its batch, its speed, and the time left.
 fn doing(status: &NodeStatus) -> Line<'static> {
     let (health, way) = (&status.health, &status.progress);
     let (word, style) = match &health.blocker {
@@ -121,7 +121,7 @@ fn doing(status: &NodeStatus) -> Line<'static> {
     Line::from(vec![Span::styled(format!("{}, {word}", health.state), style), rest.into()])
 }
 
-/// What is wrong, the worst first.
+/// The node's faults, the worst first.
 fn wrong(view: &View, width: u16, now: Instant) -> Vec<Line<'static>> {
     let mut found = Vec::new();
     if let Some(trouble) = &view.trouble {

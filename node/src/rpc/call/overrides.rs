@@ -18,7 +18,7 @@ const SLOTS_MAX: usize = 10_000;
 const CODE_BYTES_MAX: usize = 1 << 20;
 const HASHES_MAX: usize = 256;
 
-/// `{address: {balance, …}}`
+/// `{address: {balance, …}}`, as clients write it.
 #[derive(Deserialize, Default)]
 #[serde(transparent)]
 pub(in crate::rpc) struct AccountsObject(BTreeMap<Strict<Address>, AccountObject>);
@@ -37,7 +37,7 @@ struct AccountObject {
 /// Slots and what they are to hold, both as 32 bytes.
 type Slots = BTreeMap<Strict<B256>, Strict<B256>>;
 
-/// What a request overrides so far.
+/// The overrides of a request so far.
 #[derive(Default)]
 pub(in crate::rpc) struct Overridden {
     accounts: usize,

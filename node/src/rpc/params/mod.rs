@@ -1,4 +1,4 @@
-//! The parameters of a call, read as strictly as geth reads them: what a method does not know is refused, and never ignored.
+//! The parameters of a call, read as strictly as geth reads them: a method refuses unknown parameters.
 
 mod block;
 mod bounded;
@@ -39,7 +39,7 @@ pub(super) fn args<P: Positional>(params: &Params<'_>) -> Result<P, RpcError> {
     P::read(&list.first)
 }
 
-/// Parameters by position.
+/// Parameters by their position.
 pub(super) trait Positional: Sized {
     /// How many a method knows.
     const COUNT: usize;

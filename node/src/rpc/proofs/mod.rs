@@ -1,4 +1,4 @@
-//! What light clients ask for: accounts and slots with their proofs, and whose signatures prove them. docs/light-clients.md says what for.
+//! Proofs for light clients: accounts and slots, and the signatures that prove them. docs/light-clients.md says what for.
 
 #[cfg(test)]
 mod tests;
@@ -108,7 +108,7 @@ impl RpcContext {
         })
     }
 
-    /// That a header is in the ledger up to a batch.
+    /// The proof that a header is in the ledger up to a batch.
     fn ledger_proof(
         &self,
         up_to: BatchNumber,
@@ -123,7 +123,7 @@ impl RpcContext {
         }
     }
 
-    /// What validators signed of a batch. Those that end epochs are known for good.
+    /// The validators' signed statement about a batch. Those that end epochs are known for good.
     fn ledger_info(&self, number: BatchNumber) -> Result<LedgerInfo, RpcError> {
         let head = self.store.head()?.header.number;
         if number > head {

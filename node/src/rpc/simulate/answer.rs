@@ -89,7 +89,7 @@ impl SimulatedBlock {
     }
 }
 
-/// No roots are computed of what nobody keeps: they are zero.
+/// The roots stay zero, because a simulated state is not kept.
 fn header(batch: &SimulatedBatch) -> ConsensusHeader {
     let env: &BatchEnv = &batch.env;
     let mut logs_bloom = Bloom::ZERO;

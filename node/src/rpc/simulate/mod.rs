@@ -118,7 +118,7 @@ impl Tip {
         Ok(places)
     }
 
-    /// What a batch at that place sees, as any batch of the chain would.
+    /// The environment of a batch at that place, as on the chain.
     fn env(&self, chain: &ChainConfig, place: &Place, proposer: Address) -> BatchEnv {
         let time_ms = place.time_s.saturating_mul(1_000);
         let env = BatchEnv::behind(self.hash, chain, BatchNumber::new(place.number), time_ms, proposer);

@@ -153,7 +153,7 @@ async fn parameters_are_taken_as_they_should_be_written() {
     }
 }
 
-/// Goal: no method passes over a parameter that it does not know.
+/// Goal: every method refuses unknown parameters.
 #[tokio::test]
 async fn no_method_takes_more_parameters_than_it_knows() {
     let rpc = Fixture::new();

@@ -117,7 +117,8 @@ async fn costly_calls_starve_no_cheap_ones() {
     }
 }
 
-/// Goal: a block with all its transactions queues with what is costly, however its request is written, and so does a long filter; others do not.
+/// Goal: a block with all its transactions queues with the costly calls, however its request is written, and so does a long filter.
+/// Others go before them.
 #[test]
 fn full_blocks_and_long_filters_are_costly() {
     let lane = |method: &str, params: Value| Lane::of_call(method, Some(&to_raw_value(&params).unwrap()));

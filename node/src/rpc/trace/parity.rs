@@ -26,7 +26,7 @@ const CALLS_MAX: usize = (slipstream_executor::CALL_GAS_MAX / 21_000) as usize;
 /// Kinds of traces, each once.
 const TYPES_MAX: usize = 3;
 
-/// What is shown of a transaction: `trace`, `vmTrace`, `stateDiff`.
+/// The parts of a transaction to show: `trace`, `vmTrace`, `stateDiff`.
 type Types = AtMost<TraceType, TYPES_MAX>;
 
 fn types(asked: Types) -> Result<TraceTypes, RpcError> {
@@ -36,7 +36,7 @@ fn types(asked: Types) -> Result<TraceTypes, RpcError> {
     Ok(asked.first.into_iter().collect())
 }
 
-/// What a transaction of a block did.
+/// The replay of one transaction of a block.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Replayed {
@@ -45,7 +45,7 @@ pub(super) struct Replayed {
     transaction_hash: B256,
 }
 
-/// `trace_block`: all calls of a block; nothing if there is no such block.
+/// `trace_block`: all calls of a block; null if the block is missing.
 pub(super) fn block(
     context: &RpcContext,
     params: &Params<'_>,
@@ -59,7 +59,7 @@ pub(super) fn block(
     Ok(Some(traces.concat()))
 }
 
-/// `trace_transaction`: all calls of a transaction; nothing if there is none.
+/// `trace_transaction`: all calls of a transaction; null if it is missing.
 pub(super) fn transaction(
     context: &RpcContext,
     params: &Params<'_>,
@@ -113,7 +113,7 @@ pub(super) fn replay(
     Ok(batch.one(&request, index, |rerun, past| rerun.replay(past, &types))?)
 }
 
-/// `trace_replayBlockTransactions`; nothing if there is no such block.
+/// `trace_replayBlockTransactions`; null if the block is missing.
 pub(super) fn replay_block(
     context: &RpcContext,
     params: &Params<'_>,

@@ -1,4 +1,4 @@
-//! What an operator reads.
+//! Tests of the table that an operator reads.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn part(text: &str, from: &str, to: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Goal: what an operator needs when a validator does not agree stands in the table, not only in the JSON.
+/// Goal: when a validator does not agree, the table has all that the operator needs, as the JSON has.
 #[test]
 fn a_validator_says_how_agreement_goes_and_who_is_heard() {
     let text = shown(json!({ "role": "validator", "consensus": consensus() }));

@@ -1,8 +1,8 @@
 //! Filters that clients install and poll: logs, batches, or transactions that reach the pool.
 //!
-//! A filter is a place in the ledger, or in the pool's arrivals, and what is told of what lies behind it: nothing is collected
-//! between two polls. A poll moves the place behind what it answers, so everything is told once, in order; what does not fit
-//! one answer is the next one's. Batches are final, so nothing is ever taken back.
+//! A filter is a place in the ledger, or in the pool's arrivals. A poll tells the changes behind it; nothing is collected between
+//! two polls. A poll moves the place behind its answer, so everything is told once, in order; the next answer takes what is left
+//! over. Batches are final, so nothing is ever taken back.
 
 mod installed;
 
@@ -34,7 +34,7 @@ use crate::{
 /// Hashes in one answer; more come with the next.
 const HASHES_MAX: usize = 10_000;
 
-/// What a poll answers.
+/// The answer of a poll.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Changes {
@@ -119,7 +119,7 @@ pub(in crate::rpc) fn changes(
     }
 }
 
-/// What is new for a filter, which moves behind it.
+/// The changes behind a filter, which moves behind them.
 fn new(context: &RpcContext, watch: &mut Watch, leash: &Leash) -> Result<Changes, RpcError> {
     Ok(match watch {
         Watch::Logs(criteria, place) => {
