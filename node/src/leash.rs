@@ -1,4 +1,4 @@
-//! [`Leash`]: what work for a caller asks now and then while it goes on: whether anybody still waits for it, and whether it has to wait for
+//! [`Leash`]: the questions that a caller's work asks now and then: whether its caller still waits, and whether it must wait for
 //! others.
 //!
 //! ```text

@@ -27,7 +27,7 @@ static HEADER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"(?i)(authorization\\*["']?\s*[=:]\s*\\*["']?)[^"'\\\r\n]+"#));
 /// The credentials of such a header after its scheme, where they are quoted alone.
 static BEARER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(bearer|basic)\s+[a-z0-9+/=._~-]{8,}"));
-/// A name of a secret, and its value up to the end of its quotes if it has some: as in YAML, logs and the queries of URLs.
+/// The name of a secret, and its value up to the end of its quotes if any: as in YAML, logs and the queries of URLs.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let spelled = SECRET_NAMES.map(|name| name.split("").collect::<Vec<_>>().join("[_-]?"));
     let name = format!(r"[a-z0-9_.-]*(?:{})[a-z0-9_.-]*", spelled.join("|"));

@@ -8,8 +8,8 @@ fn options(seeds: std::ops::Range<u64>) -> SimOptions {
     SimOptions { seeds: Seeds(seeds), scenario: None, verbose: false, planted: None }
 }
 
-/// Goal: whatever goes wrong, nodes store and serve the ledger and nothing else, and are caught up soon after it ends; and all that can
-/// go wrong did.
+/// Goal: whatever goes wrong, nodes store and serve only the ledger, and are caught up soon after it ends. Every kind of fault came
+/// about.
 #[test]
 fn two_hundred_worlds_hold() {
     let report = sim::run(&options(0..200), Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));

@@ -11,8 +11,8 @@ fn options(seeds: std::ops::Range<u64>) -> ValidatorsOptions {
     ValidatorsOptions { seeds: Seeds(seeds), verbose: false, planted: None }
 }
 
-/// Goal: whatever goes wrong, validators have one history, lose nothing, say nothing that is not on their disks, convict nobody honest,
-/// and go on soon after it ends; and all that can go wrong did.
+/// Goal: whatever goes wrong, validators have one history, and keep every transaction. Their statements are on their disks, and the
+/// honest stay unconvicted. They go on soon after the faults end, and every kind of trouble came about.
 #[test]
 fn two_hundred_worlds_hold() {
     let report =

@@ -1,5 +1,5 @@
-//! [`Room`]: a number of bytes, or of anything else that is counted, shared by those who call. Who finds no room is refused at once:
-//! nobody waits here.
+//! [`Room`]: a number of bytes, or of anything else that is counted, shared by callers. A caller that finds it full is refused at
+//! once.
 
 use std::{collections::HashMap, sync::Arc};
 

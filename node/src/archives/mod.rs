@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A peer's id is its key, and an archive has no key. Its id is drawn from its URL, and is never the encoding of a point of the
-//! curve ([`PublicKey::is_usable`]). So a peer cannot prove such a key, and cannot be mistaken for an archive.
+//! curve ([`PublicKey::is_usable`]). So such a key is unprovable, and peers cannot be mistaken for archives.
 //!
 //! An archive is a peer from when its manifest is here and checked, in the background: one that is slow holds nobody up. It keeps
 //! no batches, so it is one only while its snapshot is ahead of the head. Sync checks its answers as every peer's. A wrong object

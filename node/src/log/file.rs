@@ -1,7 +1,7 @@
 //! [`LogFile`]: a log file that turns over by size: `PATH` becomes `PATH.1`, what was there `PATH.2`, and the oldest goes.
 //!
-//! A failure here costs lines, which the queue counts. The next lines are the next attempt, so nothing waits and nothing is retried
-//! by itself. A file never grows beyond its bound, even if earlier ones cannot be moved away.
+//! A failure here costs lines, which the queue counts. The next lines are the next attempt; nothing waits for it. A file stays
+//! within its bound, even if earlier ones cannot be moved away.
 
 use std::{
     ffi::OsString,

@@ -1,5 +1,5 @@
-//! [`Resources`]: what the process takes of the machine. Sampled beside everything else, so that whoever asks reads what is kept: the
-//! size of a data directory takes a look at each of its files.
+//! [`Resources`]: the process's use of the machine. It is sampled beside everything else, and askers get the last sample, because
+//! the size of a data directory takes a look at each of its files.
 
 use std::{
     collections::BTreeSet,

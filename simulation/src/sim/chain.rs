@@ -65,13 +65,13 @@ pub(super) struct Chain {
 pub(super) type State = BTreeMap<StateKey, StateValue>;
 
 impl Chain {
-    /// The ledger.
+    /// The ledger that all honest nodes share.
     pub(super) fn canonical() -> &'static Chain {
         static CHAIN: OnceLock<Chain> = OnceLock::new();
         CHAIN.get_or_init(|| Maker::new(1, validators).chain(BATCHES).expect("its transactions are valid"))
     }
 
-    /// What colluders show instead.
+    /// The ledger that colluders show instead.
     pub(super) fn forged() -> &'static Chain {
         static CHAIN: OnceLock<Chain> = OnceLock::new();
         CHAIN.get_or_init(|| Maker::new(2, strangers).chain(FORGED_BATCHES).expect("it is as well formed"))
@@ -124,7 +124,7 @@ pub(super) fn validators(epoch: Epoch) -> Vec<SecretKey> {
     keys((1..=2).map(|seed| seed + epoch.0 as u8))
 }
 
-/// Who signs the forged ledger: nobody that the genesis names.
+/// The signers of the forged ledger; the genesis names none of them.
 fn strangers(epoch: Epoch) -> Vec<SecretKey> {
     keys((101..=102).map(|seed| seed + epoch.0 as u8))
 }

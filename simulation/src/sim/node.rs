@@ -35,7 +35,7 @@ const SAVE_EVERY: Moment = 3_000_000;
 /// How long a process takes to come back, at most.
 const DOWN_MAX: Moment = 1_500_000;
 
-/// A machine.
+/// A machine with its disk.
 pub(super) struct Node {
     pub(super) plan: NodePlan,
     defences: Defences,
@@ -61,16 +61,16 @@ pub(super) struct Asked {
     pub(super) at: Moment,
     /// Whether it is for a summary.
     pub(super) is_summary: bool,
-    /// What it asks for; none if it is about its peer.
+    /// The requested thing; `None` if the request is about its peer.
     pub(super) thing: Option<Thing>,
 }
 
-/// What may be asked of more than one peer.
+/// A thing that may be requested of more than one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Thing {
     /// Batches from here on.
     Range(BatchNumber),
-    /// What a snapshot begins with.
+    /// The beginning of a snapshot.
     Offer(BatchNumber),
     /// Headers up to here.
     Headers(BatchNumber),
@@ -96,7 +96,7 @@ impl Thing {
     }
 }
 
-/// A process.
+/// A running process of a node.
 pub(super) struct Up {
     pub(super) engine: Engine,
     pub(super) worker: Worker,
@@ -348,7 +348,7 @@ impl World {
         let now = self.instant();
         let Some(up) = self.process(to) else { return Ok(()) };
         if let Some(record) = up.engine.save_scores(now) {
-            // Scores are advice: that they cannot be written stops nothing.
+            // Scores are advice: a failure to write them stops nothing.
             let written = up.store.put_record(SCORES, &record?).is_ok();
             self.trace.note(self.now, format_args!("node {} keeps its scores: {written}", to.node), &[]);
         }

@@ -7,11 +7,11 @@ use slipnet::output::note;
 
 use super::explain::{Kind, Recording};
 
-/// What happened so far.
+/// The events so far.
 pub(super) struct Trace {
     hash: Sha256,
     verbose: bool,
-    /// What a person is to read of it, if somebody asked.
+    /// The part for a person to read, if somebody asked.
     recording: Option<Recording>,
 }
 
@@ -65,7 +65,7 @@ impl Trace {
         self.hash.clone().finalize().into()
     }
 
-    /// What was recorded; nothing unless somebody asked. From here on nothing is.
+    /// The recording; `None` unless somebody asked. It ends here.
     pub(super) fn take_recording(&mut self) -> Option<Recording> {
         self.recording.take()
     }

@@ -1,4 +1,4 @@
-//! [`Connection`]: a stream that ends when its client neither asks nor reads, when its seat is needed, or when the API ends.
+//! [`Connection`]: a stream that ends when its client falls silent, when its seat is needed, or when the API ends.
 
 use std::{
     io,

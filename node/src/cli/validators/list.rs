@@ -23,7 +23,7 @@ struct Listing {
     contract: Option<Wanted>,
 }
 
-/// The contract's wish.
+/// The validators that the contract wants.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Wanted {
     address: Address,

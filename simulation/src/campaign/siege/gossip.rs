@@ -18,7 +18,7 @@ use super::{
 
 pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise];
 
-/// Identities that announce.
+/// The number of identities that announce.
 const CRIERS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(20);
 /// One announcement in so many has a long body.
@@ -33,8 +33,8 @@ async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
     Ok((Announced { header: batch.header.clone(), certificate: range.certificate, plans }, body))
 }
 
-/// Announces under one identity until the node ends the connection: what `change` makes of true announcements, some with a body that
-/// nobody has signed a plan of.
+/// Announces under one identity until the node ends the connection. `change` alters true announcements; some get a body whose plan
+/// is unsigned.
 async fn cry(field: Field, index: usize, change: fn(&mut Announced, u64)) -> Result<()> {
     let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
     let (light, _) = truth(&wire, field.target.head).await?;

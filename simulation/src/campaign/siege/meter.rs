@@ -1,4 +1,4 @@
-//! What a process takes: its memory at most, and its CPU time.
+//! A process's use: its memory at most, and its CPU time.
 
 use std::fs;
 

@@ -114,7 +114,7 @@ impl Sender {
     }
 }
 
-/// What a flood's senders do in a round: the transactions of one body.
+/// A round of a flood's senders: the transactions of one body.
 type Round = fn(&mut Sender, u64) -> Vec<Signed>;
 
 /// Lets the funded accounts send, some at a time, body after body.

@@ -143,7 +143,7 @@ impl Patient {
         Ok(())
     }
 
-    /// A restore that was under way has stored exactly the rows that it neither asks for nor wants to check.
+    /// A restore under way has stored exactly those rows that it neither requests nor still wants to check.
     fn restore_left(&mut self, leader: &Store, follower: &Store) -> Result<()> {
         let Some(target) = follower.recorded_restore()? else { return Ok(()) };
         let number = target.header.number;
@@ -186,7 +186,7 @@ impl Patient {
     }
 }
 
-/// Which passing of a point to die at: as far in as one life reaches.
+/// The passing of a point to die at: as far in as one life reaches.
 pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
     let (CrashPoint::Before(step) | CrashPoint::After(step)) = point;
     let max = match step {

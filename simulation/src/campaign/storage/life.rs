@@ -1,5 +1,5 @@
-//! What a killed process was doing: a leader that commits the chain and makes snapshots, and a follower that restores from
-//! them, gives restores up, follows batch by batch, prunes and is reopened. Between them they pass every crash point.
+//! The work of a process to kill: a leader and a follower. The leader commits the chain and makes snapshots. The follower restores
+//! from them, gives restores up, follows batch by batch, prunes and is reopened. Between them they pass every crash point.
 //!
 //! Each life goes on with whatever the one before it left, as a restarted node does.
 
@@ -27,8 +27,7 @@ pub(super) const VOTE: &str = "vote";
 /// Small chunks, so that a restore has many.
 const CHUNK_BYTES: usize = 2_000;
 const RESTORE_HEADERS: u64 = 4;
-/// What the follower keeps of the batches that it has: less than it gets in a round, and not the same of every kind.
-/// Of bodies, receipts, deltas and hints, in batches.
+/// The follower's windows: shorter than a round, and different for each kind. Of bodies, receipts, deltas and hints, in batches.
 pub(super) const WINDOWS: [u64; 4] = [1, 3, 5, 2];
 
 /// The settings of every store of the campaign, but for what the follower prunes.
@@ -44,17 +43,17 @@ pub(super) fn config(fsync: bool) -> StorageConfig {
     }
 }
 
-/// The follower's settings.
+/// The settings of the follower's store.
 pub(super) fn follower_config() -> StorageConfig {
     StorageConfig { prune: PruneConfig::of_batches(WINDOWS), ..config(true) }
 }
 
-/// The leader's directory.
+/// The directory of the leader's store.
 pub(super) fn leader_dir(dir: &FilePath) -> PathBuf {
     dir.join("leader")
 }
 
-/// The follower's directory.
+/// The directory of the follower's store.
 pub(super) fn follower_dir(dir: &FilePath) -> PathBuf {
     dir.join("follower")
 }
@@ -214,7 +213,7 @@ pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
     Ok(())
 }
 
-/// What a follower restores to get to `number`.
+/// The target of a follower's restore to `number`.
 pub(super) fn target(leader: &Store, number: BatchNumber) -> Result<RestoreTarget> {
     Ok(RestoreTarget {
         header: leader.header(number)?.context("the leader has all headers")?,

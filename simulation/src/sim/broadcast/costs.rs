@@ -76,7 +76,7 @@ impl Costs {
         MESSAGE_US + accept + chunks_sent as f64 * self.next_us
     }
 
-    /// Of a job.
+    /// The microseconds of a job.
     pub(super) fn job_us(&self, job: &Job) -> f64 {
         match job {
             Job::Open { .. } => self.open_us,

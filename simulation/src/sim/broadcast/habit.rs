@@ -2,7 +2,7 @@
 
 use slipstream_network::Bytes;
 
-/// See the module.
+/// The habit of a node, as the module describes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Habit {
     /// It follows the protocol.
@@ -32,7 +32,7 @@ impl Habit {
         [Habit::Forges, Habit::ForgesPlans, Habit::Repeats, Habit::Withholds, Habit::Invents][number % 5]
     }
 
-    /// What it sends in the place of a message.
+    /// The message that it sends instead; `None` if it sends nothing.
     pub(super) fn twist(self, message: Bytes) -> Option<Bytes> {
         let changed = |at: usize| {
             let mut bytes = message.to_vec();

@@ -52,7 +52,7 @@ impl Samples {
     }
 }
 
-/// What the operations of one codec on one payload cost.
+/// The costs of one codec's operations on one payload.
 pub(super) struct Operations {
     kind: CodecKind,
     samples: Samples,
@@ -86,7 +86,7 @@ impl Operations {
     }
 }
 
-/// What an operation gives, and its microseconds.
+/// An operation's result, and its microseconds.
 pub fn timed<T>(operation: impl FnOnce() -> T) -> (T, f64) {
     let begin = Instant::now();
     let result = operation();

@@ -42,7 +42,7 @@ impl Scenario {
     }
 }
 
-/// What honest fullnodes saw.
+/// The honest fullnodes' times.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Milliseconds from the certificate until half of them had the body.

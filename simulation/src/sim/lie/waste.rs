@@ -11,7 +11,7 @@ use slipstream_types::{
 
 use super::super::chain::Chain;
 
-/// A range delta that names rows too that did not change, with their values; none if there is no such row.
+/// A range delta that also names unchanged rows, with their values; `None` if every row has changed.
 pub(super) fn padded(honest: &[u8], request: &RangeDeltaRequest) -> Result<Option<Vec<u8>>> {
     let mut chunk: RangeDeltaChunk = Blob::from_bytes(honest.to_vec())?.open(BlobKind::RangeDelta)?;
     let mut entries = chunk.entries.to_vec();

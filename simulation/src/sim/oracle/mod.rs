@@ -3,7 +3,7 @@
 //! Safety, after every check, commit, restore and start:
 //! * what a check let pass is the ledger's;
 //! * headers, certificates, blobs, rows and root of a store are the ledger's, and nothing is stored behind what is certified;
-//! * nobody earns credit by an answer that is a lie, and no honest peer is banned ([`World::act`]);
+//! * lies earn no credit, and honest peers stay ([`World::act`]);
 //! * a batch that was committed survives every crash;
 //! * what a node serves is what the ledger has, and what it believes in is certified.
 //!
@@ -37,17 +37,17 @@ use super::{
 /// The first server: honest, always there, and with all that any node of its world needs.
 pub(super) const ANCHOR: Place = 0;
 
-/// What a job is about, as far as its result can be held against the ledger.
+/// The subject of a job, as far as the ledger can judge its result.
 pub(super) enum Claim {
     /// A range that was asked for.
     Range(RangeRequest, u64),
     /// Rows of a range.
     Chunk(Vec<u8>, Span),
-    /// Code by hash.
+    /// Code, with its hashes.
     Codes(Vec<u8>, Vec<Digest>),
     /// A restore of a snapshot.
     Begin(BatchNumber),
-    /// None of these.
+    /// A result that the ledger cannot judge.
     Nothing,
 }
 
@@ -95,7 +95,7 @@ impl World {
                 }
                 Ok(())
             }
-            // Nobody damages a simulated disk: rows that do not give the root were never checked.
+            // A simulated disk stays whole, so rows that miss the root were never checked.
             (
                 _,
                 Done::Restored(Err(SyncError::Storage(
@@ -163,7 +163,8 @@ impl World {
         Ok(())
     }
 
-    /// A peer whose summary is a lie is out at once, unless nobody can tell yet: its epoch is behind what the node knows.
+    /// A peer whose summary is a lie is out at once, unless its epoch is behind the node's knowledge, where lies cannot be told
+    /// apart.
     pub(super) fn check_disbelief(&mut self, to: To, peer: Place, key: &PeerId, told: &[u8]) -> Result<()> {
         let Some(up) = self.process(to) else { return Ok(()) };
         let known = epoch(up.engine.head());
@@ -176,7 +177,7 @@ impl World {
         self.fail(&format!("safety: node {} believes a false summary of server {peer}", to.node))
     }
 
-    /// What must be true at the end.
+    /// The conditions at the end of a run.
     pub(super) fn check_end(&mut self) -> Result<()> {
         let now = self.instant();
         for index in 0..self.nodes.len() {

@@ -1,4 +1,4 @@
-//! What a node serves is the ledger's, and it serves what it promises.
+//! Checks that a node serves the ledger, and all that it promises.
 
 use anyhow::{Context, Result, ensure};
 use slipstream_storage::{PruneConfig, Store, VerifiedChunk, Window};
@@ -29,7 +29,7 @@ impl World {
     }
 }
 
-/// What a store serves is the ledger's.
+/// A store's answers are the ledger's.
 pub(super) fn expect_served(store: &Store) -> Result<()> {
     let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
     let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;
@@ -66,7 +66,7 @@ fn refused(refusal: slipstream_network::Refusal) -> anyhow::Error {
     anyhow::anyhow!("it refuses what it promises: {refusal}")
 }
 
-/// What is served begins with the windows, to the batch.
+/// The served batches begin with the windows, to the batch.
 fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
     let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
     let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;

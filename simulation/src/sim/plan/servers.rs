@@ -1,4 +1,4 @@
-//! Who serves in a world, and how.
+//! The servers of a world, and their manners.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use slipstream_types::PublicKey;

@@ -1,4 +1,5 @@
-//! [`Oracle`]: what holds whatever goes wrong: one history, nothing said that is not on the disk, nothing lost, nobody honest convicted.
+//! [`Oracle`]: the rules that hold whatever goes wrong. There is one history, statements are on the disk before they are said,
+//! transactions stay, and the honest stay unconvicted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +25,7 @@ const AHEAD_MS_MAX: u64 = 10_000 + 2_000;
 /// A conviction that was shown for so long is on the disk.
 const KEPT_AFTER: Duration = Duration::from_secs(3);
 
-/// See the module.
+/// The rules and the evidence, as the module describes.
 pub(super) struct Oracle {
     genesis: Digest,
     machines: Vec<PublicKey>,
@@ -34,9 +35,9 @@ pub(super) struct Oracle {
     pub(super) sets: BTreeMap<Epoch, ValidatorSet>,
     /// The first header that anybody had of each batch.
     ledger: BTreeMap<BatchNumber, Digest>,
-    /// What is certified, or would be if anybody counted.
+    /// The batches that are certified, or would be if somebody counted.
     certified: BTreeMap<BatchNumber, Digest>,
-    /// Who committed to what.
+    /// The validators that committed to each outcome.
     commits: BTreeMap<(Epoch, u64, BatchNumber, Digest), BTreeSet<u16>>,
     pub(super) words: Words,
     /// Convictions that machines showed, and since when.
@@ -180,7 +181,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A machine shows this evidence. What it has shown for a while it shows again after a start.
+    /// A machine shows this evidence. Evidence that it has shown for a while it shows again after a start.
     pub(super) fn check_evidence(
         &mut self,
         up: &Up,
@@ -239,7 +240,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What has to be looked at on one machine only.
+    /// The checks for which one machine is enough.
     fn check_first(&mut self, store: &Store, header: &BatchHeader, now_ms: u64) -> Result<()> {
         let number = header.number;
         ensure!(

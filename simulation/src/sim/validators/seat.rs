@@ -94,7 +94,7 @@ pub(super) async fn run(world: Arc<World>, up: Arc<Up>) -> Result<()> {
             over = over => over?,
             announced = announcing => return announced,
         }
-        // Whoever validates next must find what this one was writing.
+        // The next term must find everything that this one was writing.
         token.cancel();
         running.await?;
         *up.validator.lock() = None;
