@@ -118,7 +118,7 @@ impl BenchChild {
     /// Runs it in this process.
     ///
     /// # Errors
-    /// What stopped it.
+    /// The error that stopped it.
     pub async fn run(self) -> Result<()> {
         match self {
             BenchChild::V1(options) => sync::run_v1(options).await,

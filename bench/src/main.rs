@@ -11,7 +11,7 @@ use clap::Parser;
 use slipnet::output;
 use slipnet_bench::{AllOptions, Bench, BenchChild, BenchOptions, CompareOptions, DocumentOptions};
 
-/// What a node allocates with is what its storage is measured with.
+/// The node's allocator, so that its storage is measured with the same one.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -28,7 +28,7 @@ pub(super) struct Block {
     pub(super) env: BatchEnv,
     pub(super) transactions: Vec<Transaction>,
     pub(super) state: MemoryState,
-    /// What the chain says it used.
+    /// The used gas, by the chain's word.
     pub(super) gas_used: u64,
     /// Of the transactions' bytes.
     pub(super) payload_bytes: usize,

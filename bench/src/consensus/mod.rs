@@ -1,5 +1,5 @@
-//! `slipnet bench consensus`: what replication costs, what delays between validators cost, what follows the death of a primary, and how many
-//! bugs of concurrency replicas mask: the evaluation of the Eve paper, for this system.
+//! `slipnet bench consensus`: the evaluation of the Eve paper, for this system. It measures the cost of replication and of delays
+//! between validators, the time after a primary's death, and the share of concurrency bugs that replicas mask.
 //!
 //! | part | measured or simulated |
 //! |---|---|
@@ -52,7 +52,7 @@ struct Plan {
 const FULL: Plan = Plan { runs: 3, seconds: 5.0, light_seconds: 8, bug_batches: 60, is_quick: false };
 const QUICK: Plan = Plan { runs: 1, seconds: 3.5, light_seconds: 4, bug_batches: 20, is_quick: true };
 
-/// What a request weighs, in execution time and in the size of its object.
+/// The weight of a request, in execution time and in the size of its object.
 #[derive(Clone, Debug)]
 struct Weight {
     name: &'static str,
@@ -87,7 +87,7 @@ impl Weight {
         Weight::ALL.map(weight).to_vec()
     }
 
-    /// What keeps validators busy.
+    /// The flow that keeps validators busy.
     fn pressure(&self, seconds: f64) -> Pressure {
         // Two cores do no more.
         let tps_max = (2_500.0 / self.execute_ms).min(4_000.0);

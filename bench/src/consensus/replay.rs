@@ -1,8 +1,8 @@
-//! What replication costs where every validator has cores of its own: a simulation on recorded costs.
+//! The cost of replication where every validator has cores of its own: a simulation on recorded costs.
 //!
-//! Each stage of a batch is done here as a validator does it (signatures recovered, executed, root, sealed, kept durably, committed), on a
-//! store on the disk, and timed. Then the real cores of one validator and of four play the same batches in virtual time
-//! ([`World`]): what they take for messages is measured, what batches take is what was recorded.
+//! Each stage of a batch is done here as a validator does it, on a store on the disk, and timed: signatures recovered, executed,
+//! root, sealed, kept durably, committed. Then the real cores of one validator and of four play the same batches in virtual time
+//! ([`World`]). Their time for messages is measured; the time of batches is the recorded one.
 
 use std::{path::Path, time::Instant};
 
@@ -35,11 +35,11 @@ pub(super) struct Stages {
     /// Recovering all senders, on one thread: at the node that takes them, and at who gets a body.
     pub(super) recover_s: f64,
     pub(super) execute_s: f64,
-    /// Root and seal.
+    /// Seconds for root and seal.
     pub(super) seal_s: f64,
     /// Writing the outcome durably.
     pub(super) keep_s: f64,
-    /// A vote's record.
+    /// Seconds for a vote's record.
     pub(super) record_s: f64,
     pub(super) commit_s: f64,
 }

@@ -20,7 +20,7 @@ struct Measured<'a> {
     seconds: [Vec<f64>; 2],
 }
 
-/// Figures of one kind of blob of one traffic; none if no batch has any.
+/// Figures of one kind of blob of one traffic; empty if the batches lack it.
 pub(super) fn measure(samples: &Samples, runs: usize) -> Result<Vec<Figure>> {
     if samples.test.is_empty() {
         return Ok(Vec::new());
@@ -90,7 +90,7 @@ impl<'a> Measured<'a> {
         for contents in samples.test.chunks(packer.way().batches()) {
             match contents {
                 [content] => black_box(packer.pack(content)?),
-                // Whoever stores groups has to put them together.
+                // A store of groups has to put them together.
                 contents => black_box(packer.pack(&contents.concat())?),
             };
         }

@@ -20,7 +20,7 @@ use self::chains::{Chain, Traffic};
 use super::{BenchOptions, Figure, Report, mainnet};
 use slipnet::progress::Progress;
 
-/// What a batch holds, in the order of figures.
+/// The blobs of a batch, in the order of figures.
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
 /// How much is measured.

@@ -1,4 +1,4 @@
-//! What a bench fills once and finds again: directories, each with a marker beside it that says that it is whole.
+//! Directories that a bench fills once and finds again, each with a marker beside it that says that it is whole.
 
 use std::{
     ffi::OsStr,

@@ -33,7 +33,7 @@ const RAMP_SECONDS: u64 = 10;
 /// A load is sustained if nearly all of it is committed at the rate at which it came, and soon.
 const SUSTAINED_SHARE: f64 = 0.95;
 const SUSTAINED_P99_MS: f64 = 500.0;
-/// What counts as the full load of a quick run, which has no time for a ramp.
+/// The full load of a quick run, which has no time for a ramp.
 const QUICK_TPS: u32 = 1_000;
 const ACCOUNTS: u32 = 400;
 const FULLNODE_SEED: &str = "slipnet-bench-follower";

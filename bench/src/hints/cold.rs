@@ -91,13 +91,13 @@ fn fill(dir: &Path, rows: &Rows, codes: &BTreeMap<Digest, Bytes>, progress: Prog
     Ok(())
 }
 
-/// Part of the store: each block has addresses of its own, so that blocks of different years, which read different values of the
+/// Part of the store. Each block has addresses of its own, so that blocks of different years, which read different values of the
 /// same keys, lie beside each other.
 #[derive(Clone)]
 pub(crate) struct World {
     view: View,
     mask: Address,
-    /// For BLOCKHASH.
+    /// The headers for BLOCKHASH.
     headers: Arc<MemoryState>,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn masked(mask: &Address, key: &StateKey) -> StateKey {
     }
 }
 
-/// What tells a world's addresses from others'.
+/// The mask that tells a world's addresses from others'.
 pub(super) fn mask(world: u64) -> Address {
     Address::from_slice(&Digest::tagged("slipnet/bench-hints-world", &world.to_le_bytes()).0[..20])
 }

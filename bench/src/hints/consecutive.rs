@@ -32,8 +32,8 @@ const READS: [(&str, Duration); 3] = [
     ("1ms", Duration::from_millis(1)),
 ];
 
-/// Replays on the store: cold, read ahead, and read ahead with the hot cache; beside the last one its floor, reading what no cache can
-/// have by many threads, and nothing else.
+/// Replays on the store: cold, read ahead, and read ahead with the hot cache. Beside the last one stands its floor: many threads
+/// that only read the keys that a cache cannot have.
 pub(super) fn measure(
     store: &Store,
     world: &World,
@@ -92,7 +92,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// The same batches where a read takes longer. What is modelled is the device alone: 16 reads at once.
+/// The same batches where a read takes longer. The model is the device alone: 16 reads at once.
 pub(super) fn modelled(trace: &Trace, report: &mut Report) -> Result<()> {
     let mut state = MemoryState::default();
     for (key, value) in trace.rows() {

@@ -15,7 +15,7 @@ use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 /// Reads that the device works on at once; a further one waits until one is done.
 pub(super) const PARALLEL: usize = 16;
 
-/// See the module.
+/// The modelled device, as the module describes.
 #[derive(Clone)]
 pub(crate) struct Modelled {
     state: Arc<MemoryState>,

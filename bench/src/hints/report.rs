@@ -25,7 +25,7 @@ fn keys(cases: &[Case]) -> usize {
     cases.iter().map(|case| case.keys.len()).sum()
 }
 
-/// What all blocks cost, run by run.
+/// The cost of all blocks, run by run.
 fn totals(costs: &BTreeMap<Variant, Vec<Vec<Cost>>>, variant: Variant) -> Vec<Cost> {
     costs[&variant].iter().map(|blocks| blocks.iter().copied().sum()).collect()
 }

@@ -1,5 +1,5 @@
-//! What states of the past cost: point reads of them beside point reads of the head, a few batches back and very far back, and what commits
-//! pay for them.
+//! The cost of states of the past: point reads of them beside point reads of the head, a few batches back and very far back. It
+//! also measures their cost to commits.
 
 mod cost;
 mod deep;

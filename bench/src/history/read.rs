@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use slipstream_storage::View;
 use slipstream_types::StateKey;
 
-/// One read.
+/// One read of a key at a batch.
 pub(super) struct Read<'a> {
     pub(super) view: &'a View,
     pub(super) key: StateKey,

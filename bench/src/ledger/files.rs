@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use rand::{Rng, RngCore, SeedableRng, rngs::SmallRng};
 use rustix::fs::{Advice, OFlags};
 
-/// What a cold point read is compared with: the smallest read that O_DIRECT takes everywhere.
+/// The block of the floor of a cold point read: the smallest read that O_DIRECT takes everywhere.
 const BLOCK_BYTES: usize = 4 << 10;
 /// A sequential read at a time.
 const SEQUENTIAL_BYTES: usize = 1 << 20;

@@ -19,7 +19,7 @@ struct Size {
     runs: usize,
     /// Batches in the ledger, of about 120 KiB each.
     batches: u64,
-    /// State rows.
+    /// The rows of the state.
     rows: u64,
     /// Cold reads per run and number of threads.
     reads: usize,

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rocksdb::{DB, DBCompressionType, Options, ReadOptions, WriteOptions};
 
-/// How values lie.
+/// The layout of values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Layout {
     /// In the table files, as the store has them.

@@ -1,6 +1,6 @@
-//! What it takes to open a store: after a clean stop, after a kill in the middle of commits, and when what a stop leaves for the next start is
-//! lost. Each opening is a process of its own, so that the memory that it takes is its own too. And what a store that was opened without
-//! reading its rows pays for reading them behind its work ([`scrub`]).
+//! The time to open a store: after a clean stop, after a kill in the middle of commits, and without the file that a stop leaves for
+//! the next start. Each opening is a process of its own, so that the memory that it takes is its own too. Some stores are opened
+//! without reading their rows; [`scrub`] measures the cost of reading these behind their work.
 //!
 //! Everything is opened twice: with what the operating system still has of its files, and after its cache has dropped them (`cold`).
 

@@ -10,11 +10,11 @@ use crate::hints::Case;
 /// Rows and code, counted once in each block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Score {
-    /// What the blocks read.
+    /// The keys that the blocks read.
     reads: usize,
-    /// What was foretold, and was therefore read.
+    /// The keys that were foretold, and therefore read.
     named: usize,
-    /// Both.
+    /// The foretold keys that the blocks read.
     right: usize,
 }
 

@@ -1,8 +1,8 @@
-//! `slipnet bench replay`: what a node does that follows by executing. Real processes follow real chains, on a state that is far larger than
-//! what they may keep of it in memory, or is all in memory; with hints of each kind and without, with each kind of prediction and without.
+//! `slipnet bench replay`: the work of a node that follows by executing. Real processes follow real chains. The state is far larger
+//! than the memory that they may keep of it, or all in memory. Hints and predictions come in each kind, or are missing.
 //!
-//! The state is filled once for a directory. A chain of each traffic is made on a clone of it and served by a node; each follower begins on
-//! a clone of its own, so that what it learns (programs of predictors, its caches) it learns during the run.
+//! The state is filled once for a directory. A chain of each traffic is made on a clone of it and served by a node. Each follower
+//! begins on a clone of its own, so that everything it learns (programs of predictors, its caches) it learns during the run.
 
 mod chain;
 mod floor;
@@ -37,8 +37,9 @@ use super::{
 };
 use slipnet::{accounts::node_key, progress::Progress};
 
-/// Names what is measured, by beginnings of names: `erc20.cold,amm.warm.keys_off`, or `erc20,amm` for all of both. Without it a full run
-/// measures what the aims speak of, ERC-20 in seven rows: a follower on 50 million rows takes half a minute to open them.
+/// Names the measurements to make, by beginnings of names: `erc20.cold,amm.warm.keys_off`, or `erc20,amm` for all of both. Without
+/// it a full run measures the subject of the aims, ERC-20 in seven rows: a follower on 50 million rows takes half a minute to open
+/// them.
 const ONLY: &str = "SLIPNET_BENCH_ONLY";
 const SERVER_SEED: &str = "slipnet-replay-server";
 
@@ -116,7 +117,7 @@ impl Plan {
     }
 }
 
-/// What was measured of one traffic.
+/// The measurements of one traffic.
 #[derive(Default)]
 struct Samples {
     rows: BTreeMap<Row, Vec<Followed>>,
@@ -187,7 +188,7 @@ impl Bench<'_> {
                 let floor = || floor::read(self.base, &keys, self.world.rows(), &dir);
                 samples.floors.push(tokio::task::block_in_place(floor)?);
             }
-            // Who is first changes from run to run.
+            // The first one changes from run to run.
             let mut rows = rows.clone();
             let len = rows.len().max(1);
             rows.rotate_left(run % len);

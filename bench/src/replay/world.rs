@@ -39,7 +39,7 @@ const VERSION: u8 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size {
     pub(super) rows: u64,
-    /// Accounts that send.
+    /// The accounts that send.
     pub(super) senders: u32,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Contracts {
     pub(super) lists: Address,
 }
 
-/// See the module.
+/// The state below a chain, as the module describes.
 pub(super) struct World {
     pub(super) genesis: Genesis,
     pub(super) senders: Vec<Account>,

@@ -44,10 +44,10 @@ const QUICK_ROUNDS: usize = 2;
 /// Far above what a bootstrap should take: this, and a second for so many rows.
 const DEADLINE: Duration = Duration::from_secs(120);
 const DEADLINE_ROWS_PER_S: u64 = 50_000;
-/// Serving stores.
+/// The number of serving stores.
 const PEERS: usize = 4;
 
-/// Whom the follower gets the snapshot from, and how far away they are.
+/// The peers of the follower's snapshot, and their distance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Link {
     peers: usize,
@@ -68,7 +68,7 @@ impl Link {
     }
 }
 
-/// Who takes turns.
+/// The parties that take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Contender {
     Local,

@@ -1,4 +1,4 @@
-//! Who is measured: the store, and RocksDB with no tree.
+//! The contenders: the store, and RocksDB without a tree.
 
 use std::{num::NonZeroUsize, path::Path as FilePath};
 
@@ -30,7 +30,7 @@ pub(crate) trait Contender {
     fn commit(&mut self, prepared: Self::Prepared) -> Result<Committed>;
 }
 
-/// What was made durable.
+/// The durable result of a commit.
 pub(crate) struct Committed {
     pub(super) updates: usize,
 }
@@ -45,7 +45,7 @@ pub(crate) fn measure<C: Contender>(contender: &mut C, round: &Round) -> Result<
 
 /// The same for everybody, and a state's working set in the cache: what is measured is committing, not reading.
 pub(crate) fn config(fsync: bool) -> StorageConfig {
-    // What is kept of the past is no part of it.
+    // Kept states of the past are outside of this measurement.
     let state_history = StateHistory::Batches(0);
     StorageConfig { snapshot_interval_batches: 0, fsync, state_history, ..StorageConfig::default() }
 }
@@ -73,7 +73,7 @@ impl Way {
     }
 }
 
-/// The store.
+/// The node's own store.
 pub(crate) struct Ours(Store);
 
 impl Ours {
@@ -155,7 +155,7 @@ impl ByWay<'_> {
 
 /// A round for the store.
 pub(crate) struct Deltas {
-    /// Of [`Way::Given`].
+    /// The headers for [`Way::Given`].
     headers: Vec<BatchHeader>,
     deltas: Vec<Delta>,
 }

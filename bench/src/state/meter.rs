@@ -1,4 +1,4 @@
-//! What a round cost: time, CPU of the whole process, bytes that reached the disk or came from it.
+//! The cost of a round: time, CPU of the whole process, bytes that reached the disk or came from it.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ impl Cost {
     }
 }
 
-/// A running measurement.
+/// A measurement under way.
 pub(crate) struct Meter {
     start: Instant,
     cpu_s: f64,

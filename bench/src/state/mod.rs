@@ -1,9 +1,9 @@
-//! What it costs to commit certified state: the store beside the same rows written to RocksDB with no tree, and beside other people's
-//! trees: the `jmt` crate over the same RocksDB, and `nomt`.
+//! The cost of committing certified state. The store stands beside the same rows in RocksDB without a tree, and beside other
+//! people's trees: the `jmt` crate over the same RocksDB, and `nomt`.
 //!
-//! What is timed is one durable commit after the other: from a decoded, sorted delta in memory to the state root checked or computed
-//! ([`Way`]), the rows written and synced. Deltas and the floor's rows are made before the clock starts. Contenders take turns, round by
-//! round, on directories of their own that were filled with the same keys in the order of the table.
+//! The clock covers one durable commit after the other. Each goes from a decoded, sorted delta in memory to the state root checked
+//! or computed ([`Way`]), the rows written and synced. Deltas and the floor's rows are made before the clock starts. Contenders
+//! take turns, round by round, on directories of their own that were filled with the same keys in the order of the table.
 
 mod child;
 mod contender;
@@ -28,7 +28,7 @@ use self::{curve::Curve, nomt::Caches, size::SizeRun};
 use super::{Aim, BenchOptions, Figure, Report, harness::kept::Place, size::short};
 use slipnet::progress::Progress;
 
-/// What is measured of one size.
+/// The measurements of one size.
 struct SizePlan {
     keys: u64,
     rounds: usize,

@@ -1,8 +1,8 @@
-//! `slipnet bench sync`: catching up with a chain, in each mode, beside the v1 protocol and beside the same work on data that
-//! is in memory already; and with hostile peers.
+//! `slipnet bench sync`: catching up with a chain, in each mode. It runs beside the v1 protocol, beside the same work on data that
+//! is in memory already, and with hostile peers.
 //!
-//! A chain is made in process, a real node serves it, and fresh followers catch up with it through a relay that adds latency
-//! (or none: that goes through the relay too). Modes take turns, and so do latencies.
+//! A chain is made in process and a real node serves it. Fresh followers catch up with it through a relay that adds latency;
+//! without latency they go through the relay too. Modes take turns, and so do latencies.
 
 mod figures;
 mod floor;
