@@ -23,7 +23,7 @@ use slipnet::{
     signals::interruptible,
 };
 
-/// What a node allocates with is what its storage is measured with.
+/// The node's allocator, so that its storage is measured with the same one.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,5 +1,5 @@
-//! What commands print. The macros of the standard library panic where standard output or standard error is closed or full: a
-//! devnet must not end because its log's disk is full, nor `slipnet load | head` with a panic. A lint keeps them out elsewhere.
+//! The output of commands. The macros of the standard library panic where standard output or standard error is closed or full. A
+//! devnet must outlive a full disk under its log, and `slipnet load | head` must end well. A lint keeps these macros out elsewhere.
 
 use std::{
     fmt,
@@ -9,10 +9,10 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// What a shell shows for a program that a closed pipe ended: 128 + SIGPIPE.
+/// A shell's code for a program that a closed pipe ended: 128 + SIGPIPE.
 const CLOSED_PIPE_EXIT: u8 = 141;
 
-/// Whoever read the output has gone, as `head` does.
+/// The reader of the output has gone, as `head` does.
 #[derive(Debug)]
 struct Closed;
 
@@ -27,7 +27,7 @@ impl std::error::Error for Closed {}
 /// Prints a result to standard output.
 ///
 /// # Errors
-/// If it cannot be written, also because whoever read it has gone: [`end`] says nothing of that.
+/// If it cannot be written, also because its reader has gone: [`end`] says nothing of that.
 pub fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

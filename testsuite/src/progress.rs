@@ -19,12 +19,12 @@ pub enum Progress {
     Terminal,
     /// A line now and then.
     Lines,
-    /// Nothing, for tests.
+    /// Shows nothing, for tests.
     Quiet,
 }
 
 impl Progress {
-    /// What fits standard error.
+    /// The way that fits standard error.
     pub fn detect() -> Progress {
         if stderr().is_terminal() { Progress::Terminal } else { Progress::Lines }
     }

@@ -42,7 +42,7 @@ async fn killed_fullnodes_resume_and_end_at_the_same_state() {
         for (fullnode, head) in fullnodes.into_iter().zip(&mut heads) {
             let node = devnet.node_mut(fullnode);
             node.check_alive().unwrap_or_else(|error| panic!("before kill {kill} (seed {seed}): {error:#}"));
-            // Not every node is up long enough to answer; one that does must not have lost anything.
+            // Some nodes are up too briefly to answer; one that does must have kept everything.
             if let Ok(status) = node.status().await {
                 let found = status.head.number;
                 assert!(

@@ -1,4 +1,4 @@
-//! What `packaging/` gives operators: units, charts and example configurations are what systemd, Kubernetes and the node take.
+//! Tests that systemd, Kubernetes and the node take the units, charts and example configurations of `packaging/`.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -52,7 +52,7 @@ fn is_installed(what: &str, is_there: impl Fn() -> bool) -> bool {
     true
 }
 
-/// What a program printed, after checking that it succeeded.
+/// The output of a program that must succeed.
 fn printed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = String::from_utf8([stdout, stderr].concat()).unwrap();
@@ -60,7 +60,7 @@ fn printed(command: &mut Command) -> String {
     text
 }
 
-/// What the chart makes of a file of values.
+/// The chart's output for a file of values.
 fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
     let output = Command::new(tools().join("helm"))
         // One that was not built for a release knows an old version alone.
@@ -76,7 +76,7 @@ fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text) } else { Err(error) }
 }
 
-/// What the chart makes of values that `slipnet up --target kubernetes` wrote.
+/// The chart's output for values that `slipnet up --target kubernetes` wrote.
 fn rendered_target(dir: &Path) -> String {
     printed(
         Command::new(tools().join("helm"))

@@ -57,8 +57,9 @@ pub(crate) fn installed() -> Option<Client> {
     Client::npm("page")
 }
 
-/// Goal: while a node waits, syncs, is killed and comes back, its page shows what it does: the batch number rises, the peer appears with
-/// its score, nothing is wider than a telephone, and every text can be read, by day and by night. Nothing comes from elsewhere.
+/// Goal: while a node waits, syncs, is killed and comes back, its page shows what it does. The batch number rises, and the peer
+/// appears with its score. Everything fits a telephone's width, and every text can be read, by day and by night. Nothing comes from
+/// elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_shows_a_sync() {
     let Some(client) = installed() else { return };
@@ -96,7 +97,7 @@ async fn the_page_shows_a_sync() {
     devnet.stop().await.unwrap();
 }
 
-/// What a page showed from the moment when its node's peer answered.
+/// Checks the looks of a page since its node's peer answered.
 fn check_followed(followed: &Value, peer: &str) {
     let heads: Vec<u64> = serde_json::from_value(followed["heads"].clone()).unwrap();
     assert!(heads.is_sorted() && heads[0] == 0 && heads.len() > 5, "{heads:?}");

@@ -1,5 +1,5 @@
-//! What the README and docs/ tell people to type: each command line is run on a devnet that one of them starts, or is listed with the
-//! reason why not.
+//! The command lines of the README and docs/. Each is run on a devnet that one of them starts, or is listed with the reason why
+//! not.
 //!
 //! ```text
 //!  documents ──▶ commands ──▶ listed: its arguments are known, and the test that it names exists
@@ -23,7 +23,7 @@ use listed::{LISTED, Listed};
 use rules::{How, RULES, STAGES, Stage, rule};
 use shell::{Shell, ended_well};
 
-/// Goal: no command line is forgotten, and none is kept that the documents have no more.
+/// Goal: every command line is run or listed, and every listed one is still documented.
 #[test]
 fn every_command_line_is_run_or_listed() {
     let commands = documented();
@@ -59,7 +59,7 @@ fn every_command_line_is_run_or_listed() {
 #[test]
 fn documented_commands_run() {
     let mut known = BTreeSet::new();
-    // What two documents have alike is run once.
+    // A command line of two documents is run once.
     let commands: Vec<Documented> =
         documented().into_iter().filter(|command| known.insert(command.line.clone())).collect();
     let mut shell = Shell::new();
@@ -111,7 +111,7 @@ fn command_lines_are_found() {
     assert_eq!(lines, [("a.md:4", "slipstream a --batch N 'b [1] # c'"), ("a.md:7", "x")]);
 }
 
-/// Goal: a command that no shell block has is not passed over.
+/// Goal: a command outside of shell blocks is an error.
 #[test]
 #[should_panic(expected = "a.md:2: a command stands in a block that is not marked `sh`")]
 fn command_lines_stand_in_shell_blocks() {

@@ -96,12 +96,12 @@ pub(crate) fn terminal() -> (File, File) {
     (viewer.into(), end)
 }
 
-/// What is drawn on a terminal, piece by piece.
+/// The output on a terminal, piece by piece.
 pub(crate) fn drawn(mut viewer: File) -> Receiver<String> {
     let (draws, drawn) = channel();
     thread::spawn(move || {
         let mut piece = [0; 4096];
-        // It is read to its end, so that the program never waits; an error means that nobody holds the other side any more.
+        // The output is read to its end, so that the program never waits; an error means that the other side is closed.
         while let Ok(len @ 1..) = viewer.read(&mut piece) {
             let _ = draws.send(String::from_utf8_lossy(&piece[..len]).into_owned());
         }

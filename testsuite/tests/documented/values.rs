@@ -1,4 +1,4 @@
-//! What stands for the placeholders of the documents.
+//! The values of the documents' placeholders.
 
 /// All of them, in the order in which they are replaced. `DIR` and other names of files are names that a command takes as they stand.
 const PLACEHOLDERS: [&str; 19] = [
