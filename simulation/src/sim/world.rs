@@ -257,7 +257,7 @@ impl World {
     /// Runs until all nodes are caught up and nothing goes wrong any more.
     ///
     /// # Errors
-    /// Runs the world to its end, or to an oracle's complaint.
+    /// The fault that an oracle found.
     pub(super) fn run(mut self) -> (Result<()>, Outcome) {
         let done = self.drive().and_then(|()| self.check_end());
         let took = Duration::from_micros(self.now);

@@ -27,7 +27,7 @@ pub(crate) trait Text: Sized {
     const EXPECTED: &'static str;
 
     /// # Errors
-    /// Parses the text, or says the fault, in geth's words where it has some.
+    /// The fault of the text, in geth's words where it has some.
     fn read(text: &str) -> Result<Self, String>;
 }
 
