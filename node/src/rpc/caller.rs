@@ -7,7 +7,7 @@ use crate::origin::Origin;
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) origin: Origin,
-    /// `None` over HTTP, where later news have no way back.
+    /// `None` over HTTP, where later news has no way back.
     pub(crate) listening: Option<Listening>,
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A socket keeps the seat of its connection and one of a fixed number of places for sockets, shared by address. Its requests wait
-//! with those over HTTP; of costly ones, one runs at a time. Its answers and its news are put together and written on a thread that
+//! with those over HTTP; of costly ones, one runs at a time. Its answers and news are put together and written on a thread that
 //! stands back for HTTP. They wait in its queue, which is bounded in bytes: while that is full nothing more is made for it.
 
 mod end;

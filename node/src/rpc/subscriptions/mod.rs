@@ -6,7 +6,7 @@
 //!                                                                       step: what is kept ◀──┴──▶ work: what is not, in a lane of callers
 //! ```
 //!
-//! A subscription is a place in the ledger or in the pool's arrivals. The news behind it are read when its socket has room. So a
+//! A subscription is a place in the ledger or in the pool's arrivals. The news behind it is read when its socket has room. So a
 //! slow reader costs only as much memory as a fast one. One who falls too far behind is closed and told why; nothing is ever left
 //! out in silence.
 
@@ -116,7 +116,7 @@ impl Table {
         self.context.feed.clone().run(self.context.clone(), shutdown)
     }
 
-    /// The news of a socket that are not kept, made on a thread of a lane and in its owner's name.
+    /// The news of a socket that is not kept, made on a thread of a lane and in its owner's name.
     ///
     /// # Errors
     /// If one of the socket's subscriptions cannot go on.

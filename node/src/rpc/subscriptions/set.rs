@@ -60,7 +60,7 @@ impl Notice {
 #[derive(Default)]
 pub(crate) struct Step {
     pub(crate) notices: Vec<Notice>,
-    /// The lane whose thread has to go on; `None` if all known news are told, or the room is full.
+    /// The lane whose thread has to go on; `None` if all known news is told, or the room is full.
     pub(crate) needs: Option<Lane>,
     /// Whether it ended because it was full.
     pub(crate) is_full: bool,

@@ -282,7 +282,7 @@ fn progress_is_told_when_it_changes() {
     assert!(socket.told().is_empty());
 }
 
-/// Goal: news of a subscription come after its answer in the queue, and a subscription whose answer was lost never begins.
+/// Goal: news of a subscription comes after its answer in the queue, and a subscription whose answer was lost never begins.
 #[test]
 fn an_answer_comes_before_what_it_began() {
     let mut socket = Socket::new();

@@ -194,7 +194,7 @@ impl Watch {
         }
     }
 
-    /// Tells the news, if it [is behind](Self::is_behind), and moves behind them. It stops when the step is full or needs a worker
+    /// Tells the news, if it [is behind](Self::is_behind), and moves behind it. It stops when the step is full or needs a worker
     /// that is missing.
     ///
     /// # Errors
