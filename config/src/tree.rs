@@ -37,7 +37,7 @@ pub(crate) static KNOWN: LazyLock<Tree> = LazyLock::new(|| {
 impl Tree {
     pub(crate) fn of(config: &NodeConfig) -> Tree {
         let text = serde_json::to_string(config).expect("a configuration that was read can be written");
-        serde_json::from_str(&text).expect("what was just written is JSON")
+        serde_json::from_str(&text).expect("the text just written is JSON")
     }
 
     /// The section or value of a key such as `sync.mode`.

@@ -77,7 +77,7 @@ pub(crate) async fn note(config: &NodeConfig, store: &Store, failure: &TaskFailu
     let noted = on_disk(move || {
         let mut record = RepairRecord::of(&store)?;
         if !record.note(number, what) {
-            tracing::error!(batch = %number, "the state was repaired for this batch before, so that it is not what is wrong");
+            tracing::error!(batch = %number, "the state was repaired for this batch before: the fault is elsewhere");
             return Ok(false);
         }
         store.put_record(REPAIR_RECORD, &record.encode()?)?;

@@ -51,7 +51,7 @@ const MISSING: [&str; 16] = [
 const METHOD_NOT_FOUND: i64 = -32601;
 const GAS_PRICE_WEI: u128 = 30_000_000;
 
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 fn data_dir() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let data = std::env::var_os("SLIPSTREAM_DATA").map_or_else(beside, PathBuf::from);

@@ -37,7 +37,7 @@ fn package() -> PathBuf {
 }
 
 /// Whether the JavaScript client can be run here.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that something was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that something was left out")]
 fn has_node() -> bool {
     let found = Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {

@@ -32,7 +32,7 @@ fn tools() -> PathBuf {
 }
 
 /// Whether programs are there that `./x tools` installs, which is done here if they are required. Otherwise the test is left out.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 fn is_installed(what: &str, is_there: impl Fn() -> bool) -> bool {
     if !is_there() {
         if std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1") {

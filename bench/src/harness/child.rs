@@ -21,7 +21,7 @@ fn command(name: &str, arguments: &[String]) -> Result<Command> {
 pub(crate) fn run<T: DeserializeOwned>(name: &str, arguments: &[String]) -> Result<T> {
     let output = command(name, arguments)?.output()?;
     ensure!(output.status.success(), "the child {name} failed: {}", output.status);
-    serde_json::from_slice(&output.stdout).with_context(|| format!("what the child {name} printed"))
+    serde_json::from_slice(&output.stdout).with_context(|| format!("the output of the child {name}"))
 }
 
 /// A child that works until it is killed.

@@ -35,7 +35,7 @@ impl Modelled {
     }
 
     /// Waits for so many reads that are asked for together.
-    #[allow(clippy::disallowed_methods, reason = "the wait is what is modelled")]
+    #[allow(clippy::disallowed_methods, reason = "the wait is the model")]
     fn wait(&self, reads: usize) {
         let now = Instant::now();
         let mut done = now;

@@ -153,7 +153,7 @@ fn open(authority: &str, path: &str, patience: Duration, answer: io::Result<Stri
     let (line, body) = parts(&answer).ok_or_else(|| {
         Failed::new(
             Exit::Failure,
-            format!("what listens at http://{authority} is not a node: it does not speak HTTP"),
+            format!("the program at http://{authority} is not a node: it does not speak HTTP"),
         )
     })?;
     match line.split_whitespace().nth(1) {

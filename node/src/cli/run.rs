@@ -169,7 +169,7 @@ async fn run_once(
     let mut node = tokio::select! {
         started = start(config, log, patience) => advised(started, config.role)?,
         name = signals.next() => {
-            tracing::info!(signal = name, "stopped before the node was up; what is committed is kept");
+            tracing::info!(signal = name, "stopped before the node was up; committed batches are kept");
             return Ok(Ended::BySignal);
         }
     };

@@ -44,7 +44,7 @@ pub(crate) enum RpcError {
     #[error("batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
     #[error(
-        "no certificate of batch {asked} or a later one is here yet, so that nothing of it can be proved; try again when the node is in sync"
+        "no certificate of batch {asked} or a later one is here yet, and a proof needs one; try again when the node is in sync"
     )]
     NotCertified { asked: BatchNumber },
     // The first words are geth's.

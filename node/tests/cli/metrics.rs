@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::chain::{Chain, Running, printed};
 
 /// Runs promtool on these arguments and this input; what it says must be nothing bad. False if it is not installed.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that something was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that something was left out")]
 fn promtool(args: &[&str], input: &str) -> bool {
     let mut command = Command::new("promtool");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -99,11 +99,7 @@ pub(super) async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
         read_line(&mut stream, ANSWER_DEADLINE).await
     };
     let answer = exchange.await.with_context(|| {
-        format!(
-            "the keeper of {} does not answer; what it printed is in {}",
-            entry.name(),
-            entry.log().display()
-        )
+        format!("the keeper of {} does not answer; its output is in {}", entry.name(), entry.log().display())
     })?;
     match answer {
         Answer::Refused(reason) => bail!("{}: {reason}", entry.name()),

@@ -45,7 +45,7 @@ impl Browser {
 }
 
 /// The script with its packages; none if the test is to be skipped.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 pub(crate) fn installed() -> Option<Client> {
     let chromium = std::process::Command::new("chromium").arg("--version").output();
     if !chromium.is_ok_and(|output| output.status.success()) {

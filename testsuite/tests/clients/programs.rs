@@ -63,7 +63,7 @@ impl Client {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 fn or_skip(name: &str, client: Result<Client>) -> Option<Client> {
     match client {
         Ok(client) => Some(client),

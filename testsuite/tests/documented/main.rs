@@ -90,7 +90,7 @@ fn documented_commands_run() {
 }
 
 /// Whether the program is there that a line begins with; of those that are not built here only curl may be missing.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that a command was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that a command was left out")]
 fn has_program(shell: &Shell, line: &str) -> bool {
     if !line.starts_with("curl ") || shell.has("curl") {
         return true;

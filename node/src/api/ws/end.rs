@@ -25,7 +25,7 @@ pub(super) enum End {
     Displaced,
     #[error("no answer to a ping for too long")]
     Silent,
-    #[error("what was sent is read too slowly")]
+    #[error("this client reads its messages too slowly")]
     Slow,
     #[error("too many pings: send one in a few seconds")]
     Flood,

@@ -96,7 +96,7 @@ impl Patient {
         if status.code().is_some_and(|code| code != 0) {
             let mut text = String::new();
             errors.read_to_string(&mut text)?;
-            bail!("a life failed on what the one before left: {}", text.trim());
+            bail!("a life failed on the store that the one before left: {}", text.trim());
         }
         Ok(status)
     }

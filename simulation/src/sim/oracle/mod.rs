@@ -108,7 +108,8 @@ impl World {
             }
             _ => Ok(()),
         };
-        checked.with_context(|| format!("safety: a check of node {node} let pass what is not the ledger's"))
+        checked
+            .with_context(|| format!("safety: a check of node {node} let pass data that is not the ledger's"))
     }
 
     /// Holds what a store has got since the last time against the ledger.

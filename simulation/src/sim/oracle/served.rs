@@ -49,7 +49,7 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
         let request = RangeRequest { first, batches_max: 1_024, bytes_max: 16 << 20, parts };
         let range: Range = codec::decode("range", &ask(&Request::Range(request))?, ANSWER_BYTES_MAX)?;
         expect_certificate(&range.certificate.info)?;
-        ensure!(range.batches.len() as u64 == last.since(first) + 1, "what it promises is not there");
+        ensure!(range.batches.len() as u64 == last.since(first) + 1, "batches that it promises are missing");
         range.batches.iter().try_for_each(expect_parts)?;
     }
     for offered in summary.snapshots.iter() {
@@ -63,7 +63,7 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
 }
 
 fn refused(refusal: slipstream_network::Refusal) -> anyhow::Error {
-    anyhow::anyhow!("it refuses what it promises: {refusal}")
+    anyhow::anyhow!("it refuses batches that it promises: {refusal}")
 }
 
 /// The served batches begin with the windows, to the batch.

@@ -261,7 +261,7 @@ fn about(request: &Request) -> &'static str {
         Message::Prepare(_) => "a prepare",
         Message::Commit(_) => "a commit",
         Message::ViewChange(_) => "a view change",
-        Message::Status(_) => "what it says of itself",
+        Message::Status(_) => "its own status",
         _ => "a message",
     }
 }

@@ -90,7 +90,7 @@ impl Oracle {
                     Some(record) => remembers_commit(record, &vote.ballot) || self.has(up, number)?,
                 };
                 let what = format!("{statement:?} of batch {number} in view {view}");
-                ensure!(binds, "machine {machine} says what is not on its disk: {what}, {record:?}");
+                ensure!(binds, "machine {machine} says {what}, which its disk lacks: {record:?}");
                 Ok(())
             }
             Message::ViewChange(change) => {

@@ -138,7 +138,7 @@ impl Filters {
 
 fn too_many(filters: usize, whose: &str) -> RpcError {
     let text = format!(
-        "too many filters {whose}: {filters} are installed; uninstall what is not needed, or poll eth_getLogs instead"
+        "too many filters {whose}: {filters} are installed; uninstall unused ones, or poll eth_getLogs instead"
     );
     RpcError::TooMuch(text)
 }
