@@ -100,7 +100,8 @@ pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The commit of the checkout that the program was built from, wherever it is run; of the one that it is run in if that is gone.
+/// The commit of the checkout that the program was built from, wherever it is run. If that checkout is gone, it is the commit of
+/// the one in which it is run.
 pub(super) fn commit() -> String {
     let of = |dir: &str| {
         let output = Command::new("git").args(["-C", dir, "rev-parse", "--short", "HEAD"]).output().ok()?;

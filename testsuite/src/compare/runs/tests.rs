@@ -45,7 +45,7 @@ fn thresholds(only: &[&str]) -> Thresholds {
     Thresholds { alpha: 0.05, effect: 0.05, only, json: false }
 }
 
-/// Goal: the worst fullnode speaks for all, a curve without an end gives no time, and a regression of one measure has that name.
+/// Goal: the worst fullnode speaks for all, an open curve gives no time, and a regression of one measure has that name.
 #[test]
 fn a_run_becomes_named_measures() {
     let names: Vec<String> = measured(&run(60.0, 5.0)).into_keys().collect();

@@ -5,8 +5,8 @@
 //!  Findings (audits at the end: roots, blame, alarms) ────┴─▶ judge ─▶ one CriterionResult for each criterion
 //! ```
 //!
-//! Invariant: what was not measured is not met. A phase without a figure, a node without a sample, and a name that nobody has
-//! fail their criterion, and the result says so.
+//! Invariant: a criterion without a measurement fails. A phase without a figure, a node without a sample, and an unknown name fail
+//! their criterion, and the result says so.
 
 mod judge;
 
@@ -235,7 +235,7 @@ pub struct PhaseTotals {
 pub struct Findings {
     /// The phases that ended.
     pub phases: Vec<PhaseTotals>,
-    /// The batch at which all states were compared; none if some node did not reach it.
+    /// The batch at which all states were compared; `None` if some node stayed below it.
     pub compared_at: Option<u64>,
     /// Nodes whose state differs from the first validator's there, and nodes that did not reach it.
     pub apart: Vec<String>,

@@ -12,7 +12,7 @@ use crate::scenario::{
     span::Span,
 };
 
-/// The shortest fault: what begins and ends at one moment cannot be told from nothing.
+/// The shortest fault: one that begins and ends at one moment would be invisible.
 const LASTS_MS_MIN: u64 = 100;
 /// The most that a flush takes longer.
 const DELAY_SECONDS_MAX: u64 = 10;
