@@ -201,7 +201,7 @@ metrics! {
     "slipstream_network_chosen_peers" network_chosen_peers: IntGauge;
     /// Peers in the address book: heard of, or reached.
     "slipstream_network_addresses" network_addresses: IntGaugeVec ["part"];
-    /// What happened in peer exchange, by event, since start.
+    /// Events of peer exchange, by event, since start.
     "slipstream_network_exchange_total" network_exchange: IntCounterVec ["event"];
     /// Keys that more than one node used within the last minute.
     "slipstream_network_shared_keys" network_shared_keys: IntGauge;
@@ -209,7 +209,7 @@ metrics! {
     "slipstream_network_open_sent_bytes" network_sent_bytes: IntGauge;
     /// Bytes received on the connections that are open now.
     "slipstream_network_open_received_bytes" network_received_bytes: IntGauge;
-    /// What the network did not do for its peers, by reason, since start.
+    /// Refusals of the network to its peers, by reason, since start.
     "slipstream_network_turned_away_total" network_turned_away: IntCounterVec ["reason"];
     /// Bytes of all messages that the mesh sent, since start.
     "slipstream_mesh_sent_bytes_total" mesh_sent_bytes: IntCounter;
@@ -229,7 +229,7 @@ metrics! {
     "slipstream_mesh_decode_seconds_sum" mesh_decode_sum: CounterVec ["codec"];
     /// Times that a peer was asked for what did not come, since start.
     "slipstream_mesh_pulls_total" mesh_pulls: IntCounter;
-    /// Peers that were not listened to for a while because they sent mostly what is of no use, since start.
+    /// Peers that were muted for a while because they sent mostly useless messages, since start.
     "slipstream_mesh_muted_total" mesh_muted: IntCounter;
     /// Peers that were cut off because they sent what no honest node sends, since start.
     "slipstream_mesh_banned_total" mesh_banned: IntCounter;

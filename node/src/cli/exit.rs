@@ -205,7 +205,7 @@ fn of_storage(error: &StorageError) -> Option<Exit> {
     }
 }
 
-/// The node's answer lacks the validators' signature; only time or another anchor may help.
+/// The exit code for a node's wrong answer, except where time or another anchor helps.
 fn of_light(error: &LightError) -> Exit {
     match error {
         LightError::TooOld { .. } | LightError::UnknownEpoch { .. } => Exit::TryAgain,

@@ -27,7 +27,7 @@ const PERCENTILES_MAX: usize = 100;
 pub(super) const BLOB_BASE_FEE_WEI: U64 = U64::from_limbs([1]);
 
 /// The tip that gets a transaction into the next batch unless batches are full: a tenth of the base fee. That is small beside the
-/// base fee, and above zero, so that it orders before free riders.
+/// base fee, and above zero, so that it orders before transactions without a tip.
 fn suggested_tip_wei(base_fee_wei: u64) -> u64 {
     (base_fee_wei / 10).max(1)
 }

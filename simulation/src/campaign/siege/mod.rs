@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! * An attack survives being measured: whoever waits for ever counts with the time so far.
-//! * The node survives if it is at the head afterwards, honest nodes do not blame each other, and every transfer that it
-//!   acknowledged has a receipt on the follower. Latency and memory are aims, which can be missed.
+//! * The node survives an attack if it is at the head afterwards, and honest nodes do not blame each other. Every transfer that it
+//!   acknowledged must have a receipt on the follower. Latency and memory are aims, which can be missed.
 //! * Each attack meets a victim that was just started, so that its memory and its queues are not those of the attack before.
 //! * Attackers are paced: an attack is what it costs the node, not how much of two shared cores its makers take.
 
