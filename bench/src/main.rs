@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(child.kind(), clap::error::ErrorKind::DisplayHelp, "{child}");
     }
 
-    /// Goal: whatever the documents show of `slipnet bench` is a benchmark with arguments that it takes.
+    /// Goal: every `slipnet bench` of the documents is a benchmark with arguments that it takes.
     #[test]
     fn documented_benchmarks_are_known() {
         let mut count = 0;

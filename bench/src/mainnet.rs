@@ -42,7 +42,7 @@ struct PreAccount {
     storage: BTreeMap<U256, U256>,
 }
 
-/// Where the data is: what was asked for, `$SLIPSTREAM_DATA`, or shared/data in a directory above this one.
+/// Where the data is: the directory that was named, `$SLIPSTREAM_DATA`, or shared/data in a directory above this one.
 pub(super) fn data_dir(asked: Option<&Path>) -> Result<PathBuf> {
     let named = asked.map(Path::to_owned).or_else(|| std::env::var_os("SLIPSTREAM_DATA").map(PathBuf::from));
     let dir = match named {

@@ -157,7 +157,7 @@ fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
     let masked = mask_text(quoted);
     let shown: String = masked.chars().take(SNIPPET_CHARS_MAX).collect();
     let before = (column.saturating_sub(1) as usize).min(SNIPPET_CHARS_MAX);
-    // A caret behind what is masked would point at something else.
+    // A caret behind a masked part would point at something else.
     let (before, width) = match masked.find(MASK) {
         Some(at) if masked != quoted && before > at => (masked[..at].chars().count(), MASK.len()),
         _ => (before, width.min(SNIPPET_CHARS_MAX - before).max(1)),

@@ -1,4 +1,4 @@
-//! From a YAML file, and what stands above and below it, to a checked [`NodeConfig`], or to an error that says where the mistake is.
+//! From a YAML file, and the layers above and below it, to a checked [`NodeConfig`], or to an error that says where the mistake is.
 //!
 //! Every crate owns its own section and its defaults. This crate puts the sections together, refuses unknown keys, and checks
 //! ranges and the rules that concern several keys. It opens only the configuration file: `node` reads the key and genesis files,

@@ -180,7 +180,7 @@ mod tests {
     const CANARY: &str = "QZX";
 
     proptest! {
-        /// Goal: whatever a password looks like, and whatever follows it, nothing of it is shown.
+        /// Goal: a password is hidden to its last character, whatever it looks like, and whatever follows it.
         #[test]
         fn credentials_never_show(
             user in "[a-z0-9:@/?#%&=.-]{0,8}",

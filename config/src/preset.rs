@@ -1,4 +1,4 @@
-//! [`Preset`]: what a kind of node sets, in a file of its own below the operator's.
+//! [`Preset`]: the settings of a kind of node, in a file of its own below the operator's.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The numbers that a node could not run with: what each key may be, in one table.
+//! The numbers that a node cannot run with: the range of each key, in one table.
 
 use std::ops::RangeInclusive;
 

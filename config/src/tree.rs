@@ -11,7 +11,7 @@ use slipstream_types::{BatchNumber, Digest, Waypoint};
 
 use crate::{LogConfig, LogFileConfig, NodeConfig, preset::Preset};
 
-/// A section, or the value of a key. A list is one value: whoever sets it sets all of it.
+/// A section, or the value of a key. A list is one value: a layer that sets it sets all of it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Tree {
     Section(Vec<(String, Tree)>),

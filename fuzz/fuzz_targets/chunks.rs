@@ -11,7 +11,7 @@ use slipstream_coding::{Accepted, CodecKind, Parameters, Plan, encode, open, pay
 use slipstream_types::{PublicKey, codec};
 
 const PLAN_BYTES_MAX: usize = 4 << 10;
-/// Of what a plan may promise, so that a single case stays fast.
+/// The most bytes that a plan may promise, so that a single case stays fast.
 const PAYLOAD_BYTES_MAX: u32 = 64 << 10;
 
 // A plan comes from an honest payload with bytes altered, or wholly from the fuzzer. Then come chunks, each honest with bytes

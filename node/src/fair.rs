@@ -25,9 +25,9 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 /// An address that used more than this of late leaves a part of the places to others: one in so many.
 const LITTLE: Duration = Duration::from_millis(500);
 const LEFT_PART: usize = 4;
-/// How long the work of an address is thought to be of which nothing is known: longer than what most ask for.
+/// The assumed time of the work of an unknown address: longer than most requests.
 const UNKNOWN: Duration = Duration::from_millis(5);
-/// How much of what is thought each further piece of work changes: one part in so many.
+/// How much each further piece of work changes the estimate: one part in so many.
 const NEWS_PART: f64 = 4.0;
 /// Addresses of which it is known how much they used. When there are more, those are forgotten that used least.
 const USERS_MAX: usize = 4_096;
@@ -146,7 +146,7 @@ fn faded(used: &Use, now: Instant) -> f64 {
 }
 
 impl Places {
-    /// Places that are shared by their number alone: for what mostly waits.
+    /// Places that are shared by their number alone, for work that mostly waits.
     pub(crate) fn new(places: usize) -> Places {
         Self::of(places, 0, false)
     }
@@ -192,7 +192,7 @@ impl Places {
         self.0.lock().free
     }
 
-    /// Takes all places that are free, for as long as what it returns is held.
+    /// Takes all free places, for as long as the result is held.
     #[cfg(test)]
     pub(crate) fn occupy(&self) -> Vec<Place> {
         let mut state = self.0.lock();
@@ -245,7 +245,7 @@ impl Place {
         Place { places, origin, is_long: false, used: Duration::ZERO }
     }
 
-    /// Notes what the work has used beside what was noted before; what its address used of late, with that.
+    /// Notes the work's use beside the use noted before; the address's late use, with that.
     pub(crate) fn uses(&mut self, used: Duration) -> Duration {
         self.used += used;
         let (mut state, now) = (self.places.0.lock(), Instant::now());
@@ -302,7 +302,7 @@ mod tests {
         all
     }
 
-    /// Goal: one address that asks for ever leaves places to others, and what becomes free goes to whoever has least.
+    /// Goal: one address that asks for ever leaves places to others, and a freed place goes to the address with the fewest.
     #[test]
     fn one_address_cannot_take_all() {
         let places = Places::new(8);
@@ -327,7 +327,7 @@ mod tests {
         assert!(poll_now(more.as_mut()).is_ready());
     }
 
-    /// Goal: who goes away while it waits, or just as it gets its place, leaves nothing taken.
+    /// Goal: a caller that goes away while it waits, or just as it gets its place, leaves nothing taken.
     #[test]
     fn who_stops_to_wait_takes_nothing() {
         let places = Places::new(1);
@@ -343,7 +343,7 @@ mod tests {
         assert!(places.0.lock().taken.is_empty() && places.0.lock().waiting.is_empty());
     }
 
-    /// Goal: many addresses with long work leave places to whoever needs little, who also comes first in the queue.
+    /// Goal: many addresses with long work leave places to modest ones, which also come first in the queue.
     #[tokio::test(start_paused = true)]
     async fn whoever_used_little_comes_first() {
         let places = Places::metered(8, 0);
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!((state.free, state.free_long, state.taken.len()), (4, 2, 0));
     }
 
-    /// Goal: somebody who asks for much that is short goes before many of whom nothing is known, and before those whose work is long.
+    /// Goal: an address with much short work goes before many unknown ones, and before those whose work is long.
     #[tokio::test(start_paused = true)]
     async fn whoevers_work_is_short_comes_first() {
         let places = Places::metered(1, 0);

@@ -108,7 +108,7 @@ impl Pace {
         self.turn.is_none()
     }
 
-    /// Notes the CPU time since the last time; what the address used of late.
+    /// Notes the CPU time since the last time; returns the late use of the address.
     fn note(&mut self) -> Duration {
         let now = cpu_time();
         let used = now.saturating_sub(self.counted.0);

@@ -10,11 +10,13 @@
 //!  operators ─ /v1/status, /metrics ─▶ api ┘                      └─ broadcast ─▶ Follower ─┘
 //! ```
 //!
-//! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
+//! * [`node`]: the running parts, and the order in which they start and stop. [`tasks`]: every task has a name, an owner and an
+//!   end.
 //! * [`cli`]: `slipstream init | run | status | snapshot … | peers … | log … | debug … | config check | config show`.
-//! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: what it writes to standard error and a file.
+//! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: its lines to standard error and to
+//!   a file.
 //! * [`health`]: whether a node is as it should be, and why not. [`status`]: everything that it is and does, for everybody who asks and for the log.
-//! * [`events`]: what changes at a node, for whoever listens.
+//! * [`events`]: the changes at a node, for listeners.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
 //! Invariants: configuration, key, genesis and ports are checked before anything is written. One process at a time uses a data

@@ -217,7 +217,7 @@ pub(super) fn run(local: &Local, request: Request, setting: Setting) -> Result<C
     for decision in &decisions {
         let place = (before, decision.body);
         let is_wrong = replicas.right.get(&place).is_none_or(|right| *right != decision.info.state_root);
-        // A batch that was rolled back is ordered anew: what was wrong of it stands under its first body.
+        // A batch that was rolled back is ordered anew: its errors stand under its first body.
         let rolled_back = decision.view > view;
         let tried = replicas.wrong.range((before, Digest::ZERO)..).take_while(|((at, _), _)| *at == before);
         if tried.map(|(_, wrong)| wrong).sum::<u64>() > 0 {

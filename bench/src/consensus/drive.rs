@@ -1,4 +1,4 @@
-//! [`Driver`]: as many requests in flight as keep the validators busy, and what came of them.
+//! [`Driver`]: as many requests in flight as keep the validators busy, and their results.
 
 use std::time::{Duration, Instant};
 

@@ -73,7 +73,7 @@ async fn wait_for_load(rpc: &Rpc) -> Result<()> {
     }
 }
 
-/// Seconds from the kill to the end of the first pause: what was decided before may still be committed after the kill.
+/// Seconds from the kill to the end of the first pause: a batch that was decided before may still be committed after the kill.
 async fn first_commit(rpc: &Rpc, killed: Instant) -> Result<f64> {
     let (mut last, mut moved) = (head(rpc).await?, killed);
     while killed.elapsed() < PATIENCE {

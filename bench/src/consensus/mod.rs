@@ -32,7 +32,7 @@ use object::Request;
 use super::{Aim, BenchOptions, Figure, Report, harness::ratios};
 use slipnet::progress::Progress;
 
-/// The parts, and what names those that are measured, if not all are: for who works on one of them.
+/// The parts, and the variable that names those to measure, for somebody who works on one of them.
 const PARTS: [&str; 5] = ["replay", "nodes", "delays", "bugs", "sweep"];
 const ONLY: &str = "SLIPNET_BENCH_ONLY";
 
@@ -63,7 +63,7 @@ struct Weight {
 }
 
 impl Weight {
-    /// Names, milliseconds, slots and batches. The middle one is what the aims are about.
+    /// Names, milliseconds, slots and batches. The aims are about the middle one.
     const ALL: [(&'static str, f64, u64, u32); 9] = [
         ("0.1ms.10b", 0.1, 1, 400),
         ("1ms.10b", 1.0, 1, 150),

@@ -26,13 +26,13 @@ const PLAYED: u64 = 90;
 const TIME_MAX_US: u64 = 3_600_000_000;
 /// Between validators of one place.
 const ONE_WAY_US: u64 = 250;
-/// Of each validator: what this machine has, so that nothing is extrapolated.
+/// The cores of each validator: as many as this machine has, so that nothing is extrapolated.
 const CORES: usize = 2;
 
 /// Seconds of the stages of one batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stages {
-    /// Recovering all senders, on one thread: at the node that takes them, and at who gets a body.
+    /// Recovering all senders, on one thread: at the node that takes them, and at a node that gets a body.
     pub(super) recover_s: f64,
     pub(super) execute_s: f64,
     /// Seconds for root and seal.
@@ -165,7 +165,7 @@ pub(super) fn batches_per_s(validators: u8, stages: &[Stages], one_way_us: Optio
 mod tests {
     use super::*;
 
-    /// Goal: four that have nothing else to do than to execute keep pace with one; what only they do costs what it takes.
+    /// Goal: four validators that only have to execute keep pace with one; work of their own has its price.
     #[test]
     fn replication_costs_what_it_adds() {
         let stages = |recover_s| {

@@ -24,7 +24,7 @@ pub(super) enum Traffic {
     Transfers,
     /// Transfers of one ERC-20 in full batches.
     Erc20,
-    /// One plain transfer a batch: what is left is what each batch takes by itself.
+    /// One plain transfer a batch: it shows the bytes that each batch takes by itself.
     Single,
 }
 

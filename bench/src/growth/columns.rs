@@ -45,7 +45,7 @@ pub(super) fn measure(chain: &Chain) -> Result<Vec<Figure>> {
         let all = FIXED.iter().chain([&INDEX]).chain(&BLOBS).chain(&OTHERS);
         ensure!(all.into_iter().any(|it| it == name), "bench growth does not know the column {name}");
     }
-    // As a node would open it: what was in the log alone is flushed, and all there is lies in files.
+    // As a node would open it: the log's rows are flushed, and everything lies in files.
     let database = plain_database(&StorageConfig::default(), &chain.dir)?;
     for name in &known {
         database.flush_cf(family(&database, name)?)?;

@@ -12,7 +12,7 @@ use super::{
 };
 use slipnet::cpu;
 
-/// Contents in one way, and what was measured of it.
+/// Contents in one way, and their measurements.
 struct Measured<'a> {
     packer: Packer<'a>,
     packed: Vec<Packed>,
@@ -52,7 +52,7 @@ pub(super) fn measure(samples: &Samples, runs: usize) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Of bodies: what of them nothing compresses, and the ratio that it leaves.
+/// Of bodies: the bytes that nothing compresses, and the ratio that they leave.
 fn signatures(samples: &Samples, content: f64) -> Result<Vec<Figure>> {
     if samples.kind != BlobKind::Body {
         return Ok(Vec::new());

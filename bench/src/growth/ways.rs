@@ -14,7 +14,7 @@ pub(super) const LEVEL: i32 = 3;
 pub(super) const DICTIONARY_BYTES: usize = 112 << 10;
 /// Batches that are packed as one.
 pub(super) const GROUP_BATCHES: usize = 16;
-/// A batch's kind and length, in whatever way its content is packed: see [`Blob`].
+/// A batch's kind and length, however its content is packed: see [`Blob`].
 pub(super) const PREFIX_BYTES: usize = 5;
 /// Says where the signatures begin, if they stand apart.
 const LENGTH_BYTES: usize = 4;
@@ -71,7 +71,7 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    /// Of what contents have in common.
+    /// A dictionary of the texts that contents have in common.
     ///
     /// # Errors
     /// If there are too few.
@@ -89,7 +89,7 @@ impl Dictionary {
 pub(super) enum Packed {
     Blob(Blob),
     Frame(Vec<u8>),
-    /// A frame of what is not stored as it is.
+    /// A frame of the contents that are not stored as they are.
     Apart {
         frame: Vec<u8>,
         signatures: Vec<u8>,
@@ -152,7 +152,7 @@ impl<'a> Packer<'a> {
         })
     }
 
-    /// Gives what was packed.
+    /// Gives the packed contents.
     ///
     /// # Errors
     /// If it was packed in another way.

@@ -27,7 +27,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(300);
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
 const READY_POLL: Duration = Duration::from_millis(2);
 
-/// The database in a node's directory, for who fills it before the node starts.
+/// The database in a node's directory, for benches that fill it before the node starts.
 pub(crate) fn database(dir: &Path) -> PathBuf {
     dir.join("data/db")
 }
@@ -105,7 +105,7 @@ impl NodeProcess {
         self.address
     }
 
-    /// An entry for `network.peers` of who reaches it at another address.
+    /// An entry for `network.peers` of a node that reaches it at another address.
     pub(crate) fn peer_at(&self, address: SocketAddr) -> String {
         format!("{}@{address}", self.id)
     }

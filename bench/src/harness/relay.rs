@@ -213,7 +213,7 @@ async fn deliver(mut trains: mpsc::Receiver<Train>) {
     }
 }
 
-/// Takes what dialling sockets send; each gets a socket towards the target, which is how answers find back.
+/// Takes datagrams of dialling sockets. Each gets a socket towards the target, by which answers find back.
 async fn accept(front: Arc<Socket>, target: SocketAddr, there: Line, back: Line) {
     let mut towards: HashMap<SocketAddr, Arc<Socket>> = HashMap::new();
     let mut buffers = Buffers::new();
@@ -281,7 +281,7 @@ impl Socket {
         };
         let count = match self.io.async_io(Interest::READABLE, receive).await {
             Ok(count) => count,
-            // The other side is gone for a while: what a datagram before this one met.
+            // The other side is gone for a while, as a datagram before this one found.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => 0,
             Err(error) => return Err(error),
         };
@@ -373,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Goal: as many bytes as the link carries come through, each direction by itself, and what its queue does not hold is dropped.
+    /// Goal: as many bytes as the link carries come through, each direction by itself, and bytes beyond its queue are dropped.
     #[tokio::test(flavor = "multi_thread")]
     async fn bandwidth_is_what_was_set() {
         const BYTES: usize = 1_000;

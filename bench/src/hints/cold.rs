@@ -1,5 +1,6 @@
-//! A store larger than its cache: what blocks read lies among millions of other rows, and is read past the operating system's cache
-//! ([`StorageConfig::direct_reads`]). The block cache holds index, filters and [`CACHED_DATA_MIB`] of rows, and is emptied between runs.
+//! A store larger than its cache. The rows that blocks read lie among millions of others, and are read past the operating system's
+//! cache ([`StorageConfig::direct_reads`]). The block cache holds index, filters and [`CACHED_DATA_MIB`] of rows, and is emptied
+//! between runs.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 

@@ -25,7 +25,7 @@ const COLD: usize = 0;
 const AHEAD: usize = 1;
 const HOT: usize = 2;
 const IO_ONLY: usize = 3;
-/// Times of a read, and what they are called.
+/// Times of a read, and their names.
 const READS: [(&str, Duration); 3] = [
     ("0.2ms", Duration::from_micros(200)),
     ("0.5ms", Duration::from_micros(500)),
@@ -42,7 +42,7 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> Result<()> {
     let mut costs: [Vec<Cost>; NAMES.len()] = Default::default();
-    // A node's lives as long as it does: the first run is what its probe takes.
+    // A node's prefetcher lives as long as the node: the first run has the cost of its probe.
     let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
     let fresh: Vec<StateKey> = trace.fresh().concat();
     for run in 0..runs {

@@ -66,7 +66,7 @@ pub(super) struct ColdState {
     pub(super) store: Store,
     /// Rows of the store.
     pub(super) rows: u64,
-    /// Of these, what the blocks read.
+    /// The rows among these that the blocks read.
     real: Vec<(StateKey, StateValue)>,
     trace: Option<Trace>,
     batches: Vec<Vec<StateKey>>,

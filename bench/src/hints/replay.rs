@@ -23,13 +23,13 @@ const MULTI_GET_KEYS: usize = 256;
 /// Batches that the pipeline hands to the prefetcher before they execute.
 const READAHEAD: usize = 8;
 
-/// A block, and what executing it gives.
+/// A block, and the result of executing it.
 pub(crate) struct Case {
     pub(crate) block: Block,
     pub(crate) expected: Outcome,
     /// The distinct keys of its hints, in first-use order.
     pub(crate) keys: Vec<StateKey>,
-    /// All that it reads, in a hash map: what is left is CPU.
+    /// All that it reads, in a hash map: the rest is CPU.
     in_memory: Warm<MemoryState>,
     /// Its hints as they come over the network; none if it reads more than hints may name.
     sealed: Option<Blob>,

@@ -19,7 +19,7 @@ struct Plan {
     deep: deep::Plan,
     /// Sizes of the stores that commit.
     cost_keys: Vec<u64>,
-    /// Size of those that keep more than what is held.
+    /// Size of those that keep more than the held states.
     wider_keys: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Point reads whose answers are looked at: a state of the past that shows what came later would be fast for nothing.
+//! Point reads whose answers are checked: a state of the past that shows later values would be fast for nothing.
 
 use std::time::Instant;
 

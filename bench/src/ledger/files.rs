@@ -1,4 +1,4 @@
-//! Plain files: what the disk gives without a database, and what is needed to measure it.
+//! Plain files: the disk's own speed without a database, and the tools to measure it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -53,7 +53,7 @@ pub(crate) fn drop_cached(dir: &Path) -> Result<()> {
         if path.is_dir() {
             drop_cached(&path)?;
         } else if let Ok(file) = File::open(&path) {
-            // Only what has reached the disk can be dropped. A file that is gone meanwhile needs neither.
+            // Only blocks that have reached the disk can be dropped. A file that is gone meanwhile needs neither.
             file.sync_data()?;
             rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
         }

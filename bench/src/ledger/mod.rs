@@ -15,7 +15,7 @@ use slipnet::progress::Progress;
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 struct Size {
-    /// Alternating runs of whatever is compared.
+    /// The number of alternating runs of each comparison.
     runs: usize,
     /// Batches in the ledger, of about 120 KiB each.
     batches: u64,

@@ -61,7 +61,7 @@ impl Beneath {
     }
 }
 
-/// As the store serves: what is read once does not push other blocks out, and as much is read ahead.
+/// As the store serves: blocks that are read once do not push others out, and as much is read ahead.
 fn uncached() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);

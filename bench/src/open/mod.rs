@@ -25,7 +25,7 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// Below a store: what a clean stop, or a moment at work, leaves so that the next start need not read all rows.
+/// The path below a store at which a clean stop, or a moment at work, leaves a file that spares the next start reading all rows.
 const FRONTIERS: &str = "frontiers";
 /// Updates of the batches in whose middle a store is killed.
 const UPDATES: usize = 10_000;

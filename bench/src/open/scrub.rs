@@ -101,7 +101,7 @@ impl ScrubOptions {
         let ours = Ours::open(&config, &self.dir)?;
         let mut workload = Workload::after(self.keys, self.after);
         let round = workload.round(self.batches, self.updates, Choice::Uniform)?;
-        // RocksDB goes on with what the process before left to it.
+        // RocksDB goes on with the work that the process before left to it.
         wait_until_quiet()?;
         ensure!(ours.store().is_unread(), "the store was not opened by its frontier: all rows were read");
         let (cost, checked) = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! [`Case`]: one batch, what it does, and how long it takes.
+//! [`Case`]: one batch, its effects, and its time.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Executes it once; `gas_used` is what it is known to use.
+    /// Executes it once; `gas_used` is its known gas.
     pub(super) fn new(
         name: String,
         state: MemoryState,

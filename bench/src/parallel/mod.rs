@@ -1,8 +1,8 @@
 //! Batches on two threads beside the same batches on one. They are mainnet blocks, synthetic batches with and without hot spots,
 //! and batches with predictions that are wrong to a known degree, as in Eve's figures.
 //!
-//! Everything is in memory, so that the CPU is what is measured. Each run executes a batch on one thread and on two, one right
-//! after the other, and every outcome is compared.
+//! Everything is in memory, so that only the CPU is measured. Each run executes a batch on one thread and on two, one right after
+//! the other, and every outcome is compared.
 
 mod case;
 mod synthetic;

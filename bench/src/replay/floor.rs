@@ -27,7 +27,7 @@ pub(super) struct Floor {
     pub(super) at_once: usize,
 }
 
-/// Reads keys from a clone of a base by each reader, and gives what the fastest took.
+/// Reads keys from a clone of a base by each reader, and gives the fastest one's cost.
 ///
 /// # Errors
 /// If a read fails.

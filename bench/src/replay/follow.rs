@@ -1,4 +1,4 @@
-//! [`Followed`]: what one follower took, on a state of its own.
+//! [`Followed`]: one follower's cost, on a state of its own.
 
 use std::{
     path::Path,
@@ -64,7 +64,7 @@ impl Row {
 const CACHED_DATA_MIB: u64 = 64;
 /// Index and filters of a row, in sixteenths of a byte.
 const INDEX_SIXTEENTHS: u64 = 40;
-/// The whole tree is kept in memory: what is measured is reading rows.
+/// The whole tree is kept in memory, so that only reading rows is measured.
 const TREE_MIB: u64 = 0;
 
 /// Lines of the section `storage`, for a state of so many rows.
@@ -76,7 +76,7 @@ pub(super) fn storage(memory: Memory, rows: u64) -> String {
     )
 }
 
-/// `storage.block_cache_mib` of who reads a state of so many rows.
+/// `storage.block_cache_mib` of a node that reads a state of so many rows.
 pub(super) fn cache_mib(rows: u64) -> u64 {
     CACHED_DATA_MIB + ((rows * INDEX_SIXTEENTHS) >> 24)
 }
@@ -89,7 +89,7 @@ pub(super) struct Followed {
     pub(super) cpu_s: f64,
     /// Seconds in which the stage executed.
     pub(super) executing_s: f64,
-    /// Of these, what it waited for reads.
+    /// Seconds of these that it waited for reads.
     pub(super) stalled_s: f64,
     pub(super) stalls: f64,
     /// Bytes that the follower received.

@@ -66,7 +66,7 @@ impl Plan {
         Plan { is_quick: quick, runs, size, batches, only: std::env::var(ONLY).ok() }
     }
 
-    /// The rows of who makes the batches.
+    /// The rows of the batches' maker.
     fn proposing(&self, traffic: Traffic) -> Vec<Row> {
         let row = |memory, predict| Row { memory, hints: "keys", predict };
         let mut rows = match traffic {
@@ -121,7 +121,7 @@ impl Plan {
 #[derive(Default)]
 struct Samples {
     rows: BTreeMap<Row, Vec<Followed>>,
-    /// Of who makes the batches. Hints are made in each of these rows.
+    /// The runs of the batches' maker. Hints are made in each of these rows.
     proposed: BTreeMap<Row, Vec<Proposed>>,
     floors: Vec<Floor>,
     /// Distinct keys that the chain reads.
@@ -256,7 +256,7 @@ impl Bench<'_> {
     }
 }
 
-/// A chain, and who serves it.
+/// A chain, and its server.
 struct Source {
     chain: Chain,
     server: NodeProcess,

@@ -1,4 +1,4 @@
-//! [`Traffic`]: what the transactions of a chain do.
+//! [`Traffic`]: the work of a chain's transactions.
 
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
 use anyhow::Result;
@@ -17,7 +17,7 @@ const STORAGE_WRITES: usize = 4;
 /// Slots of an access list that one transaction touches; every fourth it writes.
 const LISTED_SLOTS: usize = 32;
 const WRITES_OF: usize = 4;
-/// Bounds of the gas of one call; what is left of it is given back.
+/// Bounds of the gas of one call; unused gas is given back.
 const CALL_GAS: u64 = 300_000;
 const TOUCH_GAS: u64 = 1_500_000;
 

@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Rows that are put beside what the contracts' creation leaves.
+    /// Rows that are put beside those of the contracts' creation.
     pub(super) fn rows(&self) -> u64 {
         2 * self.holders + 3 * self.senders.len() as u64 + self.slots + self.listed.len() as u64
     }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::harness::kept::clone_store;
 
-    /// Goal: what transactions are going to read is there, under the keys that the contracts compute, each once.
+    /// Goal: every key that transactions are going to read is there once, as the contracts compute it.
     #[test]
     fn a_clone_has_the_rows_that_contracts_read() {
         let size = Size { rows: 1_000, senders: 10 };

@@ -157,7 +157,7 @@ mod tests {
         assert!(all.contains("| other, s |"), "{all}");
     }
 
-    /// Goal: a block that cannot be filled is named with its line and what is missing.
+    /// Goal: a block that cannot be filled is named with its line and the missing part.
     #[test]
     fn a_block_that_names_nothing_is_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Goal: the page that ships is what the runs beside it say.
+    /// Goal: the page that ships agrees with the runs beside it.
     #[test]
     fn the_page_of_benchmarks_is_what_its_runs_say() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));

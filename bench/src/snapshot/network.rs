@@ -1,4 +1,5 @@
-//! A bootstrap over the transport, beside the verified restore of the same rows from files: what peers, links and protocol add to it.
+//! A bootstrap over the transport, beside the verified restore of the same rows from files. It shows the cost of peers, links and
+//! protocol.
 //!
 //! ```text
 //!  filled store ─┬─▶ clones, each behind a server in this process ◀─ a relay each ─▶ slipstream, pinned to `snapshot`
@@ -90,7 +91,7 @@ pub(super) fn rounds(is_quick: bool) -> usize {
     if is_quick { QUICK_ROUNDS } else { FULL_ROUNDS }
 }
 
-/// Measures one size; `standard` is the one that the aims speak of. Works in `dir`, on the file system of what was made.
+/// Measures one size; `standard` is the one that the aims speak of. Works in `dir`, on the file system of the exported snapshot.
 pub(super) fn measure(
     made: &Made,
     dir: &Path,

@@ -43,7 +43,7 @@ pub(crate) fn measure<C: Contender>(contender: &mut C, round: &Round) -> Result<
     meter.stop(updates)
 }
 
-/// The same for everybody, and a state's working set in the cache: what is measured is committing, not reading.
+/// The same for everybody, and a state's working set in the cache: the bench measures committing, not reading.
 pub(crate) fn config(fsync: bool) -> StorageConfig {
     // Kept states of the past are outside of this measurement.
     let state_history = StateHistory::Batches(0);
@@ -56,8 +56,8 @@ pub(crate) enum Way {
     /// As a follower commits what others certified: roots are in the headers, and one batch is hashed while the one before is written. The
     /// roots are computed before the clock starts, which touches the keys that are timed.
     Given,
-    /// As a validator commits: the root is computed, put into the header, and the batch is committed with what was computed. All of it is
-    /// timed, and nothing touched the keys before.
+    /// As a validator commits: the root is computed, put into the header, and the batch is committed with the computed nodes. All
+    /// of it is timed, and nothing touched the keys before.
     Fresh,
     /// As [`Way::Fresh`], of a validator that is a batch ahead: the next root is computed while a batch is written.
     Ahead,

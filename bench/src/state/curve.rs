@@ -26,7 +26,7 @@ const UPDATES: usize = 10_000;
 const BATCHES: usize = 10;
 
 impl Curve {
-    /// Each sample is of a process of its own. Passes begin at different ends, so that what the store goes through is shared.
+    /// Each sample is of a process of its own. Passes begin at different ends, so that the store's changes over time are shared.
     pub(super) fn measure(
         &self,
         size_dir: &SizeDir,

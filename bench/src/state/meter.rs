@@ -32,7 +32,7 @@ impl Cost {
         self.bytes / self.updates
     }
 
-    /// From the disk itself: what the operating system's cache holds does not count.
+    /// From the disk itself: reads from the operating system's cache do not count.
     pub(crate) fn read_bytes_per_update(&self) -> f64 {
         self.read_bytes / self.updates
     }

@@ -43,7 +43,7 @@ struct SizePlan {
     with_jmt: bool,
     nomt: Option<Caches>,
     curve: Option<Curve>,
-    /// Whether the store is also measured in a process of its own, which tells what memory it takes.
+    /// Whether the store is also measured in a process of its own, which tells its memory.
     alone: bool,
 }
 
@@ -58,13 +58,13 @@ struct Case {
 
 /// The case that the aims are about.
 const MAIN: Case = Case { updates: 10_000, choice: Choice::Uniform, batches: 10 };
-/// From so many keys on, memory for the tree is a part of what it needs, and one case is measured.
+/// From so many keys on, memory for the tree is a part of its need, and one case is measured.
 const LARGE_KEYS: u64 = 50_000_000;
 /// The largest size that the aims speak of.
 pub(super) const KEPT_KEYS: u64 = 100_000_000;
 /// Memory for a large tree.
 const LARGE_TREE_MIB: u64 = 1_024;
-/// Everything fits: what is measured is committing, not reading.
+/// Everything fits: the bench measures committing, not reading.
 const ALL_CACHED: Caches = Caches { pages_mib: 1_024, leaves_mib: 1_024 };
 /// As much as ours has: pages of the tree beside our tree, those of values beside our cache of blocks.
 const LARGE_CACHES: Caches = Caches { pages_mib: 1_024, leaves_mib: 256 };

@@ -19,7 +19,7 @@ const FILL_ROWS: usize = 1_000_000;
 const PAGES: (u64, u64) = (1 << 18, 2_500_000);
 const KEYS_PER_PAGE: u64 = 20;
 const PAGE_BYTES: u64 = 4 << 10;
-/// A key and its value in the file of values, with what its pages leave free and its log: 165 were seen with 2M keys.
+/// A key and its value in the file of values, with the free part of its pages and its log: 165 were seen with 2M keys.
 const VALUE_BYTES: u64 = 192;
 /// A worker per core of the machine that the aims are about.
 const WORKERS: usize = 2;

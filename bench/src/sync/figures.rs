@@ -8,7 +8,7 @@ use crate::{
     harness::{ONE_WAY, chain::Source, ratios, workload::Workload},
 };
 
-/// All runs, by what was followed how.
+/// All runs, by chain and mode.
 #[derive(Default)]
 pub(super) struct Samples {
     followed: Vec<(Key, Vec<Followed>)>,

@@ -154,7 +154,7 @@ mod tests {
     use crate::harness::workload::Workload;
     use slipnet::progress::Progress;
 
-    /// Goal: what counts as the floor does all of the work: it ends in the chain's state.
+    /// Goal: the floor does all of the work: it ends in the chain's state.
     #[test]
     fn floors_end_in_the_state_of_the_chain() {
         let store = Store::memory(&StorageConfig::default());

@@ -147,7 +147,7 @@ impl Peers {
         self.addresses_at(&self.listening())
     }
 
-    /// Entries for `network.peers` of who reaches each of them at another address.
+    /// Entries for `network.peers` of a node that reaches each of them at another address.
     pub(crate) fn addresses_at(&self, at: &[SocketAddr]) -> Vec<String> {
         let entry = |(address, index): (&SocketAddr, u32)| {
             PeerAddress { id: node_key(SEED, index).public(), address: *address }.to_string()

@@ -111,7 +111,7 @@ fn any_layer_says_the_role() {
     assert_eq!(config.role, Role::Validator);
 }
 
-/// Goal: every preset is a valid configuration together with what no preset can know, and sets what it is there for.
+/// Goal: every preset is a valid configuration together with the keys that only an operator knows, and sets what it is there for.
 #[test]
 fn presets() {
     let text = fullnode("").replace("role: fullnode\n", "");
@@ -139,7 +139,7 @@ fn presets() {
     );
 }
 
-/// Goal: a preset only says what differs from the defaults of a node, or what it is there to promise.
+/// Goal: a preset only has keys that differ from the defaults of a node, or that it is there to promise.
 #[test]
 fn presets_are_documented() {
     let documented = include_str!("../../../docs/configuration.md");
@@ -153,7 +153,7 @@ fn presets_are_documented() {
     }
 }
 
-/// Goal: what is shown can be read, means the same, and says where each value is from.
+/// Goal: the shown configuration can be read, means the same, and says where each value is from.
 #[test]
 fn what_is_shown_is_read_back() {
     let text = fullnode(

@@ -1,4 +1,4 @@
-//! `GET /v1/events`: what changes at this node, as server-sent events, for as long as somebody listens.
+//! `GET /v1/events`: the changes at this node, as server-sent events, for as long as somebody listens.
 //!
 //! A listener keeps its connection, so that there are few places for them, shared by address; and a web page of another site gets none.
 
@@ -68,7 +68,7 @@ async fn next(
 ) -> Option<(Result<Sent, Infallible>, (Listener, Share))> {
     let sent = match listener.next().await? {
         Heard::Event(told) => Sent::default().id(told.id.to_string()).event(told.name).data(&*told.json),
-        // Without an id: who comes back goes on where it was.
+        // Without an id: a client that comes back goes on where it was.
         Heard::Lost(lost) => {
             Sent::default().event("lost").data(json!({ "event": "lost", "lost": lost }).to_string())
         }

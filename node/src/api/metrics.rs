@@ -133,7 +133,7 @@ metrics! {
     "slipstream_hot_cache_misses_total" hot_cache_misses: IntCounter;
     /// About how much memory the hot cache takes.
     "slipstream_hot_cache_bytes" hot_cache_bytes: IntGauge;
-    /// Reads of execution that waited for the disk, for the database or for who was reading ahead, since start.
+    /// Reads of execution that waited for the disk, for the database or for a thread that reads ahead, since start.
     "slipstream_execute_stalls_total" execute_stalls: IntCounter;
     /// Seconds that executing threads waited for them, since start.
     "slipstream_execute_stalled_seconds_total" execute_stalled_seconds: Counter;
@@ -157,7 +157,7 @@ metrics! {
     "slipstream_sync_repair_bytes" sync_repair_bytes: IntGauge;
     /// Rows and codes that the last repair of the state changed.
     "slipstream_sync_repair_rows" sync_repair_rows: IntGauge;
-    /// Share that is done of what the node does, 0 to 1: the head over the newest certified batch, or the rows of a restore.
+    /// Finished share of the node's present work, 0 to 1: the head over the newest certified batch, or the rows of a restore.
     "slipstream_progress_ratio" progress_ratio: Gauge;
     /// Share of the running or last restore that is done, 0 to 1; 0 if there was none.
     "slipstream_sync_restore_ratio" sync_restore_ratio: Gauge;
@@ -227,7 +227,7 @@ metrics! {
     "slipstream_mesh_decode_seconds_count" mesh_decode_count: IntCounterVec ["codec"];
     /// The sum of these times, since start.
     "slipstream_mesh_decode_seconds_sum" mesh_decode_sum: CounterVec ["codec"];
-    /// Times that a peer was asked for what did not come, since start.
+    /// Times that a peer was asked for missing chunks, since start.
     "slipstream_mesh_pulls_total" mesh_pulls: IntCounter;
     /// Peers that were muted for a while because they sent mostly useless messages, since start.
     "slipstream_mesh_muted_total" mesh_muted: IntCounter;
@@ -261,7 +261,7 @@ metrics! {
     "slipstream_pool_bytes" pool_bytes: IntGauge;
     /// Wei per gas that a transaction must offer at least; 0 unless the pool was full a while ago.
     "slipstream_pool_tip_min_wei" pool_tip_min_wei: IntGauge;
-    /// Bytes of the file that keeps what users gave this node.
+    /// Bytes of the file that keeps the transactions that users gave this node.
     "slipstream_pool_journal_bytes" pool_journal_bytes: IntGauge;
     /// Transactions that were refused or dropped, by reason, since start; "known" ones are here already.
     "slipstream_pool_refused_total" pool_refused: IntCounterVec ["reason"];
@@ -273,7 +273,8 @@ metrics! {
     "slipstream_ws_subscriptions" ws_subscriptions: IntGaugeVec ["kind"];
     /// Notifications that were made for them, by kind, since start.
     "slipstream_ws_notifications_total" ws_notifications: IntCounterVec ["kind"];
-    /// Callers that the API refused, by what was missing: connection, call, socket, room for a request or an answer, operator token.
+    /// Callers that the API refused, by the missing thing: connection, call, socket, room for a request or an answer, operator
+    /// token.
     "slipstream_api_refused_total" api_refused: IntCounterVec ["missing"];
     /// JSON-RPC calls by method and outcome (ok or error); methods that do not exist count as "unknown".
     "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];

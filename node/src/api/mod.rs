@@ -209,7 +209,7 @@ fn router(config: &ApiConfig, api: Arc<Api>, end: CancellationToken) -> Router {
         .layer(middleware::from_fn(seated))
 }
 
-/// Gives up a request that is still worked on at the end: what it reads the store with goes with it.
+/// Gives up a request that is still worked on at the end, and with it its hold on the store.
 async fn until_the_end(State(end): State<CancellationToken>, request: Request, next: Next) -> Response {
     tokio::select! {
         response = next.run(request) => response,
@@ -217,7 +217,7 @@ async fn until_the_end(State(end): State<CancellationToken>, request: Request, n
     }
 }
 
-/// `GET /`: a WebSocket for whoever asks for one, the page for everybody else.
+/// `GET /`: a WebSocket for a client that asks for one, the page for all others.
 async fn root(state: State<Arc<Api>>, seat: ConnectInfo<Seat>, request: Request) -> Response {
     match request.headers().contains_key(UPGRADE) {
         true => ws::upgrade(state, seat, request).await,

@@ -130,7 +130,7 @@ fn get(id: &str, summary: &str, content: Value) -> Value {
     } })
 }
 
-/// Not a page: what it becomes is described where the methods are.
+/// Not a page: its use is described where the methods are.
 fn socket() -> Value {
     let mut page = get("socket", "JSON-RPC and subscriptions over WebSocket; also at `/`", text());
     page["get"]["responses"]["101"] = json!({ "description": "The connection is a WebSocket." });

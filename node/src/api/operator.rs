@@ -1,4 +1,4 @@
-//! `/v1/operator/…`: what an operator tells a running node. A caller needs the operator's token; all others are refused before
+//! `/v1/operator/…`: an operator's orders to a running node. A caller needs the operator's token; all others are refused before
 //! anything of the request's body is read.
 //!
 //! ```text
@@ -39,7 +39,7 @@ use crate::{FilterError, Log, operator_token::OperatorToken, sparse::Sparse, sta
 const BODY_BYTES_MAX: usize = 32 << 10;
 /// How long a peer may take for a pong.
 const PING_DEADLINE: Duration = Duration::from_secs(3);
-/// Bytes of a pong: what a peer tells of itself is some KiB.
+/// Bytes of a pong: a peer's text about itself is some KiB.
 const PONG_BYTES_MAX: usize = 1 << 20;
 /// Seconds of a ban at least and at most: a year.
 pub(crate) const BAN_SECONDS: std::ops::RangeInclusive<u64> = 1..=365 * 24 * 3_600;
@@ -231,7 +231,7 @@ async fn ping(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Re
     Ok(Json(Pong { answer_ms, rtt_ms, bytes, refusal }).into_response())
 }
 
-/// An order that is not carried out, in words for who gave it.
+/// An order that is refused, in words for its sender.
 struct Refused(StatusCode, String);
 
 impl Refused {

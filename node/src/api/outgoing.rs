@@ -58,14 +58,14 @@ impl Growing {
         true
     }
 
-    /// Adds a part that is so short that it needs no room: an error, or what stands between answers.
+    /// Adds a part so short that it needs no room: an error, or the text between answers.
     pub(super) fn push_short(&mut self, part: &str) {
         self.text.push_str(part);
     }
 
     /// The answer as it is to be sent; `None` if it is empty.
     pub(super) fn finish(mut self) -> Option<Bytes> {
-        // The share counts bytes, not what the text grew to.
+        // The share counts bytes, not the text's capacity.
         self.text.shrink_to_fit();
         match self.text.len() {
             0 => None,

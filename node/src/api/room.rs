@@ -55,7 +55,7 @@ impl Share {
         }
         let taken = state.taken.get(&self.origin).copied().unwrap_or_default();
         let kept = if self.origin.is_stranger() { state.reserved } else { 0 };
-        // Alone in an empty room: what is reserved does not make an answer impossible.
+        // Alone in an empty room: the reserve does not make an answer impossible.
         let alone = state.free + self.held == state.all;
         if !alone && !self.origin.may_take(taken, more, state.free.saturating_sub(kept)) {
             return false;

@@ -1,4 +1,4 @@
-//! Archives as peers: what `sync.archives` names is asked for snapshots as peers are, and judged as they are.
+//! Archives as peers: the archives of `sync.archives` are asked for snapshots as peers are, and judged as they are.
 //!
 //! ```text
 //!   Follower ── requests ─▶ Archives ─┬─▶ the network, for keys of peers

@@ -59,7 +59,7 @@ pub(super) fn verify(location: &Location, number: Option<BatchNumber>, trust: &T
     print(&described("verified", &verified.or_fail()?, location))
 }
 
-/// Prunes, and fails with the names of manifests that cannot be read: what could be done is done then.
+/// Prunes, and fails with the names of unreadable manifests; everything else is done by then.
 pub(super) fn prune(location: &Location, keep: NonZeroUsize, on_damage: OnDamage) -> Result<()> {
     let pruned = run(async { Archive::open(location, &Settings::from_env())?.prune(keep, on_damage).await })?
         .or_fail()?;

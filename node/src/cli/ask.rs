@@ -47,7 +47,7 @@ pub(super) fn ask_within(authority: &str, path: &str, patience: Duration) -> Res
     open(authority, path, patience, request(authority, &format!("GET {path} HTTP/1.0"), "", patience))
 }
 
-/// Asks the node at HOST:PORT for a page, and takes whatever it says, with any status.
+/// Asks the node at HOST:PORT for a page, and takes every answer, with any status.
 pub(super) fn page(authority: &str, path: &str) -> Result<String> {
     let answer = request(authority, &format!("GET {path} HTTP/1.0"), "", TIMEOUT);
     match answer.as_ref().ok().and_then(|answer| parts(answer)) {
@@ -86,7 +86,7 @@ pub(super) fn rpc(authority: &str, method: &str, params: &Value) -> Result<Strin
     }
 }
 
-/// A call that a node does not answer: some for now, as what it takes is in use.
+/// A call that a node does not answer: some for now, as their resources are in use.
 fn refused(authority: &str, method: &str, RpcError { code, message }: &RpcError) -> Failed {
     let exit = if BUSY_CODES.contains(code) { Exit::TryAgain } else { Exit::Failure };
     Failed::new(exit, format!("http://{authority} refuses {method}: {message} (code {code})"))
@@ -181,7 +181,7 @@ fn request(authority: &str, head: &str, body: &str, patience: Duration) -> io::R
     let mut stream = connect(authority, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    // In one piece: who refuses a request by its first bytes and closes would break off what is still being written.
+    // In one piece: a server that refuses a request by its first bytes and closes would break off the rest.
     stream.write_all(format!("{head}\r\nHost: {authority}\r\n\r\n{body}").as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
@@ -202,7 +202,7 @@ fn connect(authority: &str, patience: Duration) -> io::Result<TcpStream> {
 
 fn unanswered(authority: &str, error: &io::Error, patience: Duration) -> Failed {
     let text = match error.kind() {
-        // The first is what the kernel calls a timeout of a read.
+        // The first is the kernel's name for a timeout of a read.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
             "no answer in {} s from http://{authority}: the node is overloaded or halted, or another program listens there; \
              look at the node's log, and try again",
@@ -266,7 +266,7 @@ mod tests {
         assert!(parse::<Vec<u8>>("{}").unwrap_err().to_string().contains("same version"));
     }
 
-    /// Goal: whoever runs a command can tell from its exit code that the same call may be answered later.
+    /// Goal: the user of a command can tell from its exit code that the same call may be answered later.
     #[test]
     fn a_call_that_is_refused_for_now_is_tried_again() {
         let error = |code| RpcError { code, message: "no".into() };

@@ -32,7 +32,7 @@ pub(super) enum Exit {
     Failure = 1,
     /// The arguments are wrong.
     Usage = 2,
-    /// EX_DATAERR: the store is damaged, or does not give what is certified.
+    /// EX_DATAERR: the store is damaged, or contradicts the certified data.
     Data = 65,
     /// EX_SOFTWARE: the program has a bug.
     Bug = 70,
@@ -356,7 +356,7 @@ fn show(report: &Report, mut to: impl Write) -> Exit {
 mod tests {
     use super::*;
 
-    /// Goal: what a task failed of is found below its wrappers, and a bug is one wherever it came up.
+    /// Goal: a task's error is found below its wrappers, and a bug is one wherever it came up.
     #[test]
     fn the_cause_of_a_failed_task_decides() {
         let dir = std::path::PathBuf::from("data");

@@ -131,7 +131,7 @@ fn render(args: &InitArgs) -> Result<String> {
         RoleArg::Fullnode => "fullnode",
         RoleArg::Validator => "validator",
     };
-    // With a preset the role is the preset's, and so is whatever else it decides.
+    // With a preset the role is the preset's, and so are its other keys.
     let kind = match args.preset.map(PresetArg::preset) {
         Some(preset) => format!(
             "# What `slipstream config show --origin` shows as of the preset; what stands here is above it.\npreset: {}",

@@ -134,7 +134,7 @@ fn run_command(command: &Command) -> Result<()> {
     }
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments.
+/// Prints the requested help, or the error in the arguments.
 fn show_usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(closed) if closed.kind() == io::ErrorKind::BrokenPipe && !error.use_stderr() => {

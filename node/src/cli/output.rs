@@ -45,7 +45,7 @@ pub(super) fn offer(line: String) {
     });
 }
 
-/// Writes a line to standard error, for whoever looks: if nobody can, the command goes on.
+/// Writes a line to standard error for a possible reader: if it cannot be written, the command goes on.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

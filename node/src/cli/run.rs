@@ -36,7 +36,7 @@ use crate::{
 
 /// How long threads that block may take to end when everything else has.
 const BLOCKING_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a node that begins anew waits for what the one before has not let go of: a call that still reads the store.
+/// How long a node that begins anew waits for the rest of the one before: a call that still reads the store.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 const RESTART_PAUSE: Duration = Duration::from_millis(250);
 
@@ -127,7 +127,7 @@ fn start_log(config: &LogConfig) -> Result<Log> {
     Ok(log)
 }
 
-/// The standard library writes a panic's message to standard error itself, and waits for whoever reads there. The note is for whoever
+/// The standard library writes a panic's message to standard error itself, and waits for its reader. The note is for somebody who
 /// looks later.
 fn log_panics(data_dir: PathBuf) {
     panic::set_hook(Box::new(move |panic| {
@@ -141,7 +141,7 @@ fn log_panics(data_dir: PathBuf) {
     }));
 }
 
-/// Runs a node until SIGINT, SIGTERM or the failure of a task. If the state is what is wrong, the node begins anew: its start repairs the
+/// Runs a node until SIGINT, SIGTERM or the failure of a task. If the state is wrong, the node begins anew: its start repairs the
 /// state.
 async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
     let mut signals = Signals::listen(log).or_fail()?;

@@ -1,4 +1,4 @@
-//! [`Changes`]: what is new in a status, against the one before. Pure: whoever looks calls it with what was seen.
+//! [`Changes`]: the differences between a status and the one before. Pure: the caller gives it each status that it looks at.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ impl Changes {
             return Vec::new();
         };
         let mut events = Vec::new();
-        // At the head a batch at a time is another phase for a moment: only what is seen twice is told.
+        // At the head a batch at a time is another phase for a moment: only a state that is seen twice is told.
         let is_new = doing != before.told && doing == before.doing;
         let told = if is_new { doing } else { before.told };
         if is_new {
@@ -105,7 +105,7 @@ mod tests {
             .collect()
     }
 
-    /// Goal: what changes is told once; what is as before is not.
+    /// Goal: a change is told once, and everything else is quiet.
     #[test]
     fn each_change_is_told_once() {
         let halted =
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(told(&looks), expected);
     }
 
-    /// Goal: what flickers with every batch is not told, what lasts is.
+    /// Goal: a state that flickers with every batch is quiet, a lasting one is told.
     #[test]
     fn a_phase_is_told_when_it_lasts() {
         let phase = |name: &str| json!({ "sync": { "phase": name } });

@@ -1,4 +1,4 @@
-//! [`Event`]s: what changes at a node, as it happens, for whoever listens at `/v1/events`.
+//! [`Event`]s: the changes at a node, as they happen, for listeners at `/v1/events`.
 //!
 //! ```text
 //!  store's head ─────────────────────────────────────▶ Head ──┐

@@ -91,7 +91,7 @@ impl Ring {
         self.newest.send_replace(None);
     }
 
-    /// A listener to what comes from now on, or behind the last event that it had.
+    /// A listener to the events from now on, or to those behind the last event that it had.
     pub(crate) fn listen(self: &Arc<Self>, last: Option<Id>) -> Listener {
         let newest = self.kept.lock().newest;
         let (next, is_lost) = match last {
@@ -179,7 +179,7 @@ mod tests {
         heard.iter().map(number).collect()
     }
 
-    /// Goal: a listener hears what comes from then on, one that was away goes on behind what it had, and both hear the same bytes.
+    /// Goal: a listener hears events from then on. One that was away goes on behind its last one, and both hear the same bytes.
     #[test]
     fn who_comes_back_goes_on() {
         let ring = Ring::new(7);
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Goal: whoever is too slow hears how many it missed, and the ring's memory is bounded however many listen.
+    /// Goal: a slow listener hears how many it missed, and the ring's memory is bounded however many listen.
     #[test]
     fn who_is_too_slow_hears_how_many_it_missed() {
         let ring = Ring::new(7);

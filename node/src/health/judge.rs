@@ -1,4 +1,4 @@
-//! [`Judge`]: what signs mean, with a memory of since when. Pure: time and signs come from outside.
+//! [`Judge`]: the meaning of signs, with a memory of since when. Pure: time and signs come from outside.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(super) struct Signs {
     /// Whether the node depends on others. Only the validator of a chain with one validator can work alone.
     pub(super) needs_peers: bool,
     pub(super) configured: usize,
-    /// Why peers are missing: one of the configured ones with its reason, or what keeps all away.
+    /// Why peers are missing: one of the configured ones with its reason, or the reason that keeps all away.
     pub(super) missing: Option<String>,
     /// When sync tries again by itself what it waits for.
     pub(super) retry: Option<Duration>,
@@ -161,7 +161,7 @@ impl Judge {
         age > most && self.moved_at.is_none_or(|at| now.saturating_duration_since(at) > most)
     }
 
-    /// The first thing that is wrong: what comes after it may follow from it.
+    /// The first fault: later ones may follow from it.
     fn blocker(&self, signs: &Signs, behind: u64, now: Instant) -> Option<Blocker> {
         let since = |at: Instant| now.saturating_duration_since(at);
         let unheard = since(self.heard_at.unwrap_or(self.started));

@@ -1,5 +1,5 @@
-//! [`Health`]: whether a node is as it should be, and why not. Status, `/health`, metrics, `eth_syncing` and the log all say what this
-//! one struct says.
+//! [`Health`]: whether a node is as it should be, and why not. Status, `/health`, metrics, `eth_syncing` and the log all read this
+//! one struct.
 //!
 //! ```text
 //!  store, follower, network, clock ─▶ Signs ─▶ Judge ─▶ Health ─▶ /v1/status, /health, /metrics, eth_syncing

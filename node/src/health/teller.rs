@@ -1,4 +1,4 @@
-//! [`Teller`]: what of a node's health stands in the log, and when.
+//! [`Teller`]: the part of a node's health that the log gets, and when.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -106,7 +106,7 @@ impl Teller {
     }
 }
 
-/// One event: whoever collects logs finds the same fields in each.
+/// One event: collectors of logs find the same fields in each.
 macro_rules! event {
     ($level:ident, $status:ident, $message:expr $(, $field:ident = $value:expr)*) => {{
         let NodeStatus { health, progress, process, disk, .. } = $status;
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Looks once a second at what the function gives; the lines with their seconds.
+    /// Looks once a second at the function's result; returns the lines with their seconds.
     fn told(seconds: u64, at: impl Fn(u64) -> Health) -> Vec<(u64, Line)> {
         let (start, mut teller) = (Instant::now(), Teller::default());
         let look = |second| {
@@ -195,7 +195,7 @@ mod tests {
         assert!(told.iter().all(|(second, line)| second % 10 == 1 && *line == Line::Calm));
     }
 
-    /// Goal: what changes and stays is told at once, what flickers is not.
+    /// Goal: a change that stays is told at once, one that flickers is not.
     #[test]
     fn a_change_of_state_is_told_once_it_lasts() {
         let lines = told(10, |second| match second {

@@ -6,7 +6,7 @@ use jsonrpsee::types::ErrorObjectOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// The id of an answer to what has no id that can be repeated.
+/// The id of an answer to a request whose id cannot be repeated.
 pub(super) const NO_ID: &str = "null";
 
 /// One request of a body.

@@ -21,11 +21,11 @@ use crate::{
     rpc::{self, Caller, Effect, Lane, Reply, RpcContext, Table, send_sync},
 };
 
-/// Requests in one array: what viem's batch transport sends, and what geth takes.
+/// Requests in one array: as many as viem's batch transport sends, and as geth takes.
 const ARRAY_MAX: usize = 1_000;
 /// Bytes of the answers to one array, as in geth; each request after that is refused by itself.
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
-/// Time for the answers to one body. Less than what the HTTP side gives it, so that who asked learns which requests were too many.
+/// Time for the answers to one body. Less than the HTTP side gives it, so that the client learns which requests were too many.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
 /// HTTP bodies worked on at a time, each with its answers so far: those with costly calls, those whose only costly calls are
 /// searches, and others. More bodies wait. Cheap calls never wait for costly ones, and the bodies of one address let those of
@@ -114,7 +114,7 @@ pub(super) struct JsonRpc {
     outgoing: Outgoing,
 }
 
-/// For whom a body is answered, and until when.
+/// The caller for whom a body is answered, and the deadline.
 #[derive(Clone, Copy)]
 struct Asking<'a> {
     caller: &'a Caller,
@@ -124,7 +124,7 @@ struct Asking<'a> {
 /// The answer to a body in the making.
 struct Answer {
     text: Growing,
-    /// Where the body sends: what happens once that is on the disk.
+    /// The effects of a sending body, once its transactions are on the disk.
     effects: Option<Vec<Effect>>,
 }
 
@@ -133,7 +133,7 @@ impl Answer {
         Answer { text, effects: is_sending.then(Vec::new) }
     }
 
-    /// A reply is in the answer: what it brings about happens at once, if nothing can take the answer back.
+    /// A reply is in the answer. If nothing can take the answer back, its effect happens at once.
     fn replied(&mut self, effect: Effect) {
         match &mut self.effects {
             Some(effects) => effects.push(effect),
@@ -302,7 +302,7 @@ impl JsonRpc {
         reply
     }
 
-    /// Adds a reply and what it brings about, or tells that there is no room for it.
+    /// Adds a reply and its effect, or tells that the room is full.
     fn push(&self, answer: &mut Answer, separator: &str, id: &str, Reply { result, effect }: Reply) {
         let is_pushed = match &result {
             Ok(result) => answer.text.push(&[

@@ -102,7 +102,7 @@ async fn single_requests_and_what_is_none() {
     assert_eq!(wrong["error"], json!({ "code": -32602, "message": "non-array args" }));
 }
 
-/// Goal: who asks for more than there is time for learns it of each request, and nothing more is begun.
+/// Goal: a client that asks for more than there is time for learns it of each request, and nothing more is begun.
 #[tokio::test]
 async fn time_is_bounded() {
     let server = server();

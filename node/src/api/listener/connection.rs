@@ -26,7 +26,7 @@ pub(crate) struct Connection<S> {
     /// Fires at the seat's deadline, or earlier.
     timer: Pin<Box<Sleep>>,
     dismissal: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Fires when the API ends for everybody, whatever they are at.
+    /// Fires when the API ends for everybody.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Since a write had to wait: when to look, and the bytes that the reader has taken.
     stall: Option<(Pin<Box<Sleep>>, usize)>,
@@ -65,7 +65,7 @@ impl<S> Connection<S> {
         Ok(())
     }
 
-    /// Ready with an error when the connection has been at what it does for too long.
+    /// Ready with an error when the connection's present activity takes too long.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         loop {
             let deadline = self.seat.deadline();
@@ -91,7 +91,7 @@ impl<S> Connection<S> {
         Poll::Pending
     }
 
-    /// Called when a write has to wait; ready with an error when the reader has taken too little of what came before.
+    /// Called when a write has to wait; ready with an error when the reader has taken too little of the bytes before.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let next = || Instant::now() + STALL_WINDOW;
         // The end of an earlier wait says nothing about this one.

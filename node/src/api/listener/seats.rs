@@ -1,4 +1,4 @@
-//! [`Seats`]: who is connected, what each does, and who goes when there is no seat for somebody new.
+//! [`Seats`]: the connections, their activities, and which one goes when a newcomer finds all seats taken.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -96,7 +96,7 @@ struct Shared {
 struct State {
     doing: Doing,
     since: Instant,
-    /// Of the head or the body that is coming, what has come; of an answer, all.
+    /// The bytes of the head or the body that have come; of an answer, all.
     bytes: usize,
     /// When an answer is to be read.
     answer_end: Instant,
@@ -434,7 +434,7 @@ impl Seat {
         }
     }
 
-    /// When the connection has taken too long for what it does.
+    /// When the connection's present activity has taken too long.
     pub(super) fn deadline(&self) -> Instant {
         let state = self.0.state.lock();
         state.since
@@ -464,7 +464,7 @@ impl Seat {
     }
 }
 
-/// How long a reader has for so many bytes, beside what all have.
+/// A reader's time for so many bytes, beside the time that all have.
 pub(in crate::api) fn at_answer_rate(bytes: usize) -> Duration {
     at_rate(bytes, ANSWER_BYTES_PER_SECOND_MIN)
 }

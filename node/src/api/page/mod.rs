@@ -1,4 +1,4 @@
-//! `GET /`: a page for people, which shows what `/v1/status` and `/v1/events` say. The program contains all its files, and the
+//! `GET /`: a page for people, which shows the data of `/v1/status` and `/v1/events`. The program contains all its files, and the
 //! browser is told to refuse every other source.
 //!
 //! ```text
@@ -23,7 +23,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const INDEX: &str = include_str!("index.html");
-/// Paths, kinds and texts of what the page loads.
+/// Paths, kinds and texts of the page's files.
 const FILES: [(&str, &str, &str); 5] = [
     ("/page/page.css", CSS, include_str!("page.css")),
     ("/page/page.js", SCRIPT, include_str!("page.js")),

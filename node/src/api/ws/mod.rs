@@ -32,7 +32,7 @@ pub(super) use self::places::Sockets;
 use self::{handshake::Handshake, session::Session};
 use super::{Api, listener::Seat};
 
-/// `GET /ws`, and `GET /` of whoever asks for one: makes a WebSocket of the connection.
+/// `GET /ws`, and `GET /` of a client that asks for it: makes a WebSocket of the connection.
 pub(super) async fn upgrade(
     State(api): State<Arc<Api>>,
     ConnectInfo(seat): ConnectInfo<Seat>,

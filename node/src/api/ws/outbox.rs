@@ -1,4 +1,4 @@
-//! [`Outbox`]: what a socket is to be sent, bounded in bytes.
+//! [`Outbox`]: the messages to a socket, bounded in bytes.
 //!
 //! Answers and news are only made while there is room. So the queue never holds more than the room and the messages in work when it
 //! was filled. Answers above 64 KiB also hold their share of the room that all answers have, until they are written. They go as
@@ -25,7 +25,7 @@ use crate::api::listener::{ANSWER_GRACE, at_answer_rate};
 
 /// Bytes of news that wait for a reader: some batches of ordinary ones, and little enough that other sockets have their turn soon.
 pub(super) const NEWS_BYTES_MAX: usize = 64 << 10;
-/// Bytes that may wait before nothing more is asked: whoever asks has to read.
+/// Bytes that may wait before nothing more is asked: a client that asks has to read.
 const ANSWERS_BYTES_MAX: usize = 256 << 10;
 /// Bytes of messages that are written together.
 pub(super) const WRITE_BYTES: usize = 16 << 10;
@@ -60,7 +60,7 @@ impl Outbox {
         let mut state = self.state.lock();
         let bytes = MESSAGE_BYTES + text.len();
         state.bytes += bytes;
-        // As long as over HTTP: what waits takes room that others need.
+        // As long as over HTTP: waiting messages take room that others need.
         let before = state.due.unwrap_or_else(|| Instant::now() + ANSWER_GRACE);
         state.due = Some(before + at_answer_rate(bytes));
         state.waiting.push_back(text);
@@ -98,7 +98,7 @@ impl Outbox {
         self.drained.notified().await;
     }
 
-    /// Writes what there is, and what comes, until that fails.
+    /// Writes the present messages, and those that come, until that fails.
     pub(super) async fn write<S: Sink<Message> + Unpin>(&self, sink: &mut S) -> S::Error {
         loop {
             match self.write_all(sink).await {

@@ -1,4 +1,4 @@
-//! [`Sockets`]: how many there are, whose they are, and who goes when there is no place for another.
+//! [`Sockets`]: the number of sockets, their owners, and which one goes when all places are taken.
 
 use std::{
     collections::{BTreeMap, HashMap},

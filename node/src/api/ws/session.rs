@@ -50,7 +50,7 @@ pub(super) struct Session {
     http: Handle,
 }
 
-/// A message that was read, and what it takes until it is answered.
+/// A message that was read, and its room until it is answered.
 struct Asked {
     text: Bytes,
     _room: Option<Share>,
@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Tells what is new as far as there is room, and has made what is not kept.
+    /// Tells the news as far as there is room, and has the rest made.
     fn step(&self, work: &mut Work) -> Result<(), Lost> {
         while work.is_due && work.news.is_none() {
             let room = self.outbox.room();

@@ -43,7 +43,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// Goal: what is served stands back, and ends with the thread.
+    /// Goal: work on this thread stands back, and ends with the thread.
     #[tokio::test]
     async fn what_is_served_stands_back() {
         let thread = Thread::start().unwrap();

@@ -342,7 +342,7 @@ fn code(store: &ReadOnly, hash: &Digest) -> Found {
     Ok(json!({ "hash": hash, "bytes": code.len(), "code": hex::encode_prefixed(&code) }))
 }
 
-/// A document for people: a line per value, what belongs to something below it.
+/// A document for people: a line per value, with the parts of a value below it.
 fn text(value: &Value, depth: usize) -> String {
     let indent = "  ".repeat(depth);
     let mut lines = String::new();

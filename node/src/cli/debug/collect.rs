@@ -51,7 +51,7 @@ pub(super) fn holder(config: &NodeConfig) -> Option<Holder> {
     }
 }
 
-/// Collects everything; what cannot be had is named with the reason.
+/// Collects everything; missing parts are named with the reason.
 pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Holder>) {
     match operator::running(config) {
         Ok(authority) => live(bundle, config, &authority),

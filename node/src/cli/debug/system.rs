@@ -1,4 +1,4 @@
-//! The machine around a node: what it runs on, what is left of it, and the files of the data directory.
+//! The machine around a node: its kind, its free resources, and the files of the data directory.
 
 use std::{
     fs::{self, File},

@@ -41,7 +41,7 @@ pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
     for key in &status.shared_keys {
         rows.add("SHARED KEY", Some(key.problem.clone()));
     }
-    // Peers that do what they should stand above; here they only have their score.
+    // Peers that work well stand above; here they only have their score.
     for peer in &status.sync.peers {
         rows.add("", judgement(peer));
         if peer.banned {
@@ -125,7 +125,7 @@ fn part(peer: &PeerStatus) -> Option<String> {
     }
 }
 
-/// By what a peer is ranked.
+/// The figures by which a peer is ranked.
 fn score(peer: &PeerStatus) -> String {
     let PeerStatus { id, score, bytes_per_second, tail_ms, .. } = peer;
     format!("{id}: score {score}, {bytes_per_second} bytes/s, tail {tail_ms} ms")

@@ -139,7 +139,7 @@ mod tests {
         rows.0
     }
 
-    /// Goal: while it follows, an operator sees what it does and why, what bounds it and where the bytes wait.
+    /// Goal: while it follows, an operator sees its work and the reason, its bound, and where the bytes wait.
     #[test]
     fn following_shows_reason_rate_and_stages() {
         let sync = json!({
@@ -207,7 +207,7 @@ mod tests {
         assert!(text.contains(line) && text.contains(", blocked\n"), "{text}");
     }
 
-    /// Goal: at the head nothing is said of what only matters behind it, and an alarm stands above everything.
+    /// Goal: at the head the lines that only matter behind it are left out, and an alarm stands above everything.
     #[test]
     fn an_idle_node_is_short_and_an_alarm_is_loud() {
         let sync = json!({

@@ -1,4 +1,4 @@
-//! A [`NodeStatus`] as a table: what is wrong stands on top, and each line says what it is.
+//! A [`NodeStatus`] as a table: faults stand on top, and each line names its value.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! `slipstream status --watch`: the status again and again. On a terminal it is drawn in place; elsewhere each look adds a line, or a JSON
-//! document, so that it can be piped. A node that does not answer for a while is waited for: restarts are what one watches.
+//! `slipstream status --watch`: the status again and again. On a terminal it is drawn in place; elsewhere each look adds a line, or
+//! a JSON document, so that it can be piped. A silent node is waited for, because people watch restarts.
 
 use std::{
     fmt::Write as _,
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::status::fixture;
 
-    /// Goal: a pipe gets one line for each look, with what the log's line has.
+    /// Goal: a pipe gets one line for each look, like the log's line.
     #[test]
     fn a_look_is_a_line() {
         let status = fixture::status(json!({}));

@@ -1,4 +1,4 @@
-//! The screen: what is wrong and how far the node is stand on top and stay there; below them the parts, which can be moved.
+//! The screen: faults and the node's progress stand on top and stay there; below them are the parts, which can be moved.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::{
 const WIDE: u16 = 150;
 /// Columns between the two.
 const GAP: u16 = 2;
-/// Of what is wrong at most so many lines: the rest must be seen too.
+/// At most so many lines of faults: the rest must be seen too.
 const WRONG_MAX: usize = 6;
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {

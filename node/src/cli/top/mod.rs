@@ -1,4 +1,4 @@
-//! `slipstream top`: what the node's page shows, on a terminal.
+//! `slipstream top`: the node's page, on a terminal.
 //!
 //! ```text
 //!  reader (a thread: asks, however long that takes) ─▶ View ─▶ draw ─▶ terminal

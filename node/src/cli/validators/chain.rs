@@ -1,4 +1,4 @@
-//! [`Chain`]: what a node tells of its chain, by `/v1/status` and by JSON-RPC.
+//! [`Chain`]: a node's answers about its chain, by `/v1/status` and by JSON-RPC.
 
 use alloy_primitives::{Address, Bytes};
 use alloy_sol_types::SolCall;

@@ -124,7 +124,7 @@ mod tests {
         PublicKey([byte; 32])
     }
 
-    /// Goal: an operator sees who certifies now, who comes, who goes and with which batch.
+    /// Goal: an operator sees the present validators, those who come and go, and the batch of the change.
     #[test]
     fn the_table_tells_a_change_that_waits() {
         let member = |byte| Member { public_key: key(byte), fee_recipient: Address::repeat_byte(byte) };

@@ -1,4 +1,4 @@
-//! Signing and sending one transaction, and waiting for what becomes of it.
+//! Signing and sending one transaction, and waiting for its receipt.
 
 use std::{
     thread,

@@ -96,7 +96,7 @@ fn a_proposer_says_what_its_batch_lacks() {
     assert!(text(&health).ends_with("is 7; batch 8 has 1 of the 3 votes that it needs"), "{health:?}");
 }
 
-/// Goal: who is behind is syncing, says by how much, and is no alert while anything comes.
+/// Goal: a node behind is syncing, says by how much, and is no alert while anything comes.
 #[test]
 fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
     let mut rig = Rig::at_head(RULES, 958);
@@ -220,7 +220,7 @@ fn without_a_limit_the_head_may_be_of_any_age() {
     assert!(rig.wait(10_000).ready);
 }
 
-/// Goal: at the head, batch after batch is one state; whoever catches up is at the head when it is there.
+/// Goal: at the head, batch after batch is one state; a node that catches up is at the head when it is there.
 #[test]
 fn following_at_the_head_is_one_state() {
     let mut rig = Rig::at_head(RULES, 100);

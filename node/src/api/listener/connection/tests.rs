@@ -155,7 +155,7 @@ async fn a_head_has_an_end() {
     writer.await.unwrap();
 }
 
-/// Goal: who reads a long answer just above the least rate of a window does not hold its memory for hours.
+/// Goal: a client that reads a long answer just above the least rate of a window does not hold its memory for hours.
 #[tokio::test(start_paused = true)]
 async fn a_long_answer_has_to_be_read_at_a_rate() {
     let (mut server, mut client, _seats) = connection().await;
