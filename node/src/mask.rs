@@ -19,7 +19,7 @@ use slipstream_config::mask::{MASK, SECRET_NAMES, is_secret, mask_text};
 
 /// Shorter values stay visible: masking every `1` would leave nothing to read.
 const SECRET_BYTES_MIN: usize = 8;
-/// Names of what everybody may have, although the same names hide secrets elsewhere: a certificate's signatures.
+/// Names of public values, although the same names hide secrets elsewhere: a certificate's signatures.
 const PUBLIC_NAMES: [&str; 2] = ["signature", "signatures"];
 
 /// All that an `Authorization` header has, whatever its scheme.
@@ -39,7 +39,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is constant, and tested")
 }
 
-/// Knows some secrets, and masks these and what looks like one.
+/// Knows some secrets, and masks these and everything that looks like one.
 #[derive(Default)]
 pub(crate) struct Mask {
     /// Every way to write each known secret, the longest first.
@@ -56,7 +56,7 @@ impl Mask {
         self.known.extend([hex.to_uppercase(), hex]);
         for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
             let mut text = engine.encode(secret);
-            // The last character also holds bits of what follows.
+            // The last character also holds bits of the following text.
             if !secret.len().is_multiple_of(3) {
                 text.pop();
             }
@@ -106,7 +106,7 @@ impl Mask {
         if is_pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.ok()
     }
 
-    /// Masks the texts of a value, all of them if what it belongs to has a secret name.
+    /// Masks the texts of a value, all of them if the value's own name is that of a secret.
     fn value(&self, value: &mut Value, is_secret: bool) {
         match value {
             Value::String(text) if is_secret => *text = MASK.to_owned(),

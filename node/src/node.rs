@@ -102,7 +102,7 @@ impl Node {
         self.peer_address
     }
 
-    /// The line that says that the node is up, for people and for whoever started the process.
+    /// The line that says that the node is up, for people and for the program that started the process.
     pub fn ready_line(&self) -> String {
         format!("slipstream ready api=http://{} network={}", self.api_address, self.peer_address)
     }

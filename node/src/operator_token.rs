@@ -1,4 +1,4 @@
-//! The operator's token: whoever can read it may change the running node over its API.
+//! The operator's token: everybody who can read it may change the running node over its API.
 //!
 //! The API is open to everybody who reaches it, so commands that change a node need more than a connection. The token lies in the
 //! data directory, readable by the node's user alone. The right to it is that of the file system on this machine, and needs no

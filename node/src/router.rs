@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: who asks a node that is still starting comes back, and holds nothing against it.
+    /// Goal: a peer that asks a node that is still starting comes back, and holds nothing against it.
     #[tokio::test]
     async fn a_node_that_is_starting_is_busy() {
         let router = Router::default();

@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what docs/configuration.md shows is read, and what is misspelt is refused by place and name.
+    /// Goal: the schedule of docs/configuration.md is read, and a misspelt one is refused by place and name.
     #[test]
     fn read_and_refused() {
         let dir = tempfile::tempdir().unwrap();

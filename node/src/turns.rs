@@ -1,4 +1,4 @@
-//! [`Turns`]: long work of callers, a slice at a time, on fewer threads than there are cores, so that what is short finds one.
+//! [`Turns`]: long work of callers, a slice at a time, on fewer threads than there are cores, so that short work finds one.
 //!
 //! A thread that has finished a slice goes to the queue again if another one waits. The address that used least of late goes first.
 //! So the long call of a modest caller does not stand behind those of a greedy one.
@@ -27,7 +27,7 @@ struct State {
 }
 
 impl State {
-    /// Wakes those whose turn it is: who is not in the queue any more has one.
+    /// Wakes those whose turn it is: a thread that has left the queue has one.
     fn grant(&mut self) {
         while self.free > 0
             && let Some((_, first)) = self.waiting.pop_first()
@@ -44,7 +44,7 @@ impl Turns {
         Turns(Arc::new(Mutex::new(State { free, next: 0, waiting: BTreeMap::new() })))
     }
 
-    /// Blocks the thread until it has a turn; `None` once `is_over` says so. The address of whoever asks has used so much.
+    /// Blocks the thread until it has a turn; `None` once `is_over` says so. The caller's address has used so much.
     pub(crate) fn take(&self, used: Duration, is_over: impl Fn() -> bool) -> Option<Turn> {
         let place = {
             let mut state = self.0.lock();

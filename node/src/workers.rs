@@ -1,4 +1,4 @@
-//! [`Workers`]: threads for what callers ask, apart from those of the node's own work, for which they can stand back.
+//! [`Workers`]: threads for callers' work, apart from those of the node's own work, for which they can stand back.
 //!
 //! Callers' work takes all cores if they ask for enough. The system gives such threads less of a core than those that commit,
 //! execute and verify; while a core is free they are as fast as any. Work that turns out to be long steps back once more
@@ -43,7 +43,7 @@ thread_local! {
     static CREW: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
-/// Lets a thread of [`Rank::Behind`] stand back further, because what it does is long. The system lets no thread come forward again, so
+/// Lets a thread of [`Rank::Behind`] stand back further, because its work is long. The system lets no thread come forward again, so
 /// this one ends with its work, and another one may take its place at once.
 pub(crate) fn step_back() {
     if let Some(crew) = CREW.take() {
@@ -181,7 +181,7 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: threads are few, are used again, survive a panic of what they do, and stand back for others.
+    /// Goal: threads are few, are used again, survive a panic of their work, and stand back for others.
     #[tokio::test]
     async fn threads_are_few_and_stand_back() {
         let workers = Workers::new("test", 2, Rank::Behind);
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(workers.0.state.lock().threads, 1, "the second");
     }
 
-    /// Goal: the threads end with their owner, after what they were given.
+    /// Goal: the threads end with their owner, after their last work.
     #[tokio::test]
     async fn threads_end_with_their_owner() {
         let workers = Workers::new("test", 1, Rank::Own);

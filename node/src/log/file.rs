@@ -1,4 +1,5 @@
-//! [`LogFile`]: a log file that turns over by size: `PATH` becomes `PATH.1`, what was there `PATH.2`, and the oldest goes.
+//! [`LogFile`]: a log file that turns over by size: `PATH` becomes `PATH.1`, the former `PATH.1` becomes `PATH.2`, and the oldest
+//! goes.
 //!
 //! A failure here costs lines, which the queue counts. The next lines are the next attempt; nothing waits for it. A file stays
 //! within its bound, even if earlier ones cannot be moved away.
@@ -55,7 +56,7 @@ struct Open {
 }
 
 impl LogFile {
-    /// Opens the file, behind what is in it.
+    /// Opens the file, behind its present lines.
     pub(super) fn open(path: &Path, config: &LogFileConfig) -> io::Result<(LogFile, Reopen)> {
         let reopen = Reopen::default();
         let file = LogFile {
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(names(dir.path()), named(&[("node.log", "kl")]));
     }
 
-    /// Goal: whoever moves the file away gets the next lines in a new one, after having said so.
+    /// Goal: a program that moves the file away gets the next lines in a new one, after having said so.
     #[test]
     fn a_file_that_was_moved_away_is_opened_anew() {
         let dir = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ impl Log {
     /// If the file cannot be opened, or the system refuses a thread or a file descriptor.
     pub fn open(config: &LogConfig) -> Result<Log, NodeError> {
         let failed = |source| NodeError::Io { action: "start the log", source };
-        // Not through the standard library's handle: whoever writes there holds a lock that others would wait for.
+        // Not through the standard library's handle: its writer holds a lock that others would wait for.
         let stderr =
             std::fs::File::from(rustix::io::dup(io::stderr()).map_err(|error| failed(error.into()))?);
         let stderr = Queue::to("log", stderr).map_err(failed)?;

@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Goal: a reader that stands still costs lines, not time, and what was queued comes in order once it reads.
+    /// Goal: a reader that stands still costs lines, not time, and queued lines come in order once it reads.
     #[test]
     fn a_reader_that_stands_still_costs_lines_only() {
         let (sender, written) = mpsc::sync_channel(0);

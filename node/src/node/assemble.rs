@@ -39,7 +39,7 @@ use crate::{
     tasks::{TaskError, Tasks},
 };
 
-/// The file in the data directory that keeps what users gave this node.
+/// The file in the data directory that keeps the transactions that users gave this node.
 const JOURNAL: &str = "transactions.journal";
 /// Decided batches that wait to be announced; when it is full consensus waits, which bounds the memory they take.
 const DECIDED_MAX: usize = 16;
@@ -311,7 +311,7 @@ async fn until_shutdown(
     if shutdown.is_cancelled() { Ok(()) } else { Err("it ended by itself".into()) }
 }
 
-/// Drops what is beyond the windows of `storage.prune` as the head moves on.
+/// Drops blobs beyond the windows of `storage.prune` as the head moves on.
 async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskError> {
     let mut head = store.watch_head();
     loop {

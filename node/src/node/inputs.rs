@@ -18,7 +18,7 @@ use crate::{
     repair, schedule_file,
 };
 
-/// How long peers are asked for the genesis of a waypoint before the node gives up and says what they answered.
+/// How long peers are asked for the genesis of a waypoint before the node gives up and reports their answers.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long they are asked where a file has the genesis: they can only show sooner that the waypoint is another ledger's.
 const WAYPOINT_PATIENCE: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ const CACHED_BATCHES_MAX: usize = 32;
 /// Most uncompressed bytes of bodies and receipts that are kept open; bounds the cache when batches are large.
 const CACHED_BYTES_MAX: usize = 64 << 20;
 
-/// A batch with what is stored of it.
+/// A batch with its stored parts.
 pub(crate) struct Batch {
     pub(crate) header: BatchHeader,
     /// The block's hash, which is the header's digest.
@@ -74,7 +74,7 @@ impl Batch {
                 before
             })
             .collect();
-        // Receipts hold little beside their logs; what they take in memory is counted as twice their logs' data.
+        // Receipts hold little beside their logs; their memory is counted as twice their logs' data.
         let log_bytes = receipts
             .iter()
             .flat_map(|all| &all.receipts)

@@ -1,4 +1,4 @@
-//! [`Caller`]: who asks, and where what an answer brings about is told later.
+//! [`Caller`]: the sender of a request, and the way by which later effects of an answer are told.
 
 use super::subscriptions::Listening;
 use crate::origin::Origin;

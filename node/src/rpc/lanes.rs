@@ -101,7 +101,7 @@ impl Lanes {
     /// Reads wait for the disk, so there are more of them than cores.
     pub(super) fn new() -> Lanes {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Long work leaves a core to what is short.
+        // Long work leaves a core to short work.
         let turns = Turns::new(cores.saturating_sub(1).max(1));
         let places = [
             (Lane::Reads, "rpc reads", ((2 * cores + 8).min(READS_MAX), 0)),

@@ -44,7 +44,7 @@ pub(crate) struct Reply {
 
 type Method = dyn Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> Reply + Send + Sync;
 
-/// All methods and what they work on.
+/// All methods and their context.
 pub(crate) struct Table {
     pub(super) context: Arc<RpcContext>,
     pub(super) lanes: Lanes,

@@ -1,4 +1,5 @@
-//! `txpool_*`: what waits in this node's pool. More than an answer may hold is refused with its size: a part would look like the whole.
+//! `txpool_*`: the transactions that wait in this node's pool. More than an answer may hold is refused with its size: a part would
+//! look like the whole.
 
 use std::{collections::BTreeMap, fmt::Write};
 

@@ -1,4 +1,4 @@
-//! A status to test with what shows it.
+//! A status, to test the code that shows it.
 
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ fn sync() -> Value {
     })
 }
 
-/// Goal: whoever reads the document back has what was written, to the last field.
+/// Goal: reading the document back gives the written one, to the last field.
 #[test]
 fn what_is_written_is_read_back() {
     let validator = json!({ "consensus": consensus() });

@@ -213,7 +213,7 @@ fn measured(places: &Places) -> DiskUse {
 fn look_into(dir: &Path, mut each: impl FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let Ok(entry) = entry else { continue };
-        // Not what a link leads to: that may be anywhere.
+        // A link's target is left out: it may be anywhere.
         if let Ok(found) = entry.metadata() {
             each(entry.path(), found);
         }
@@ -236,7 +236,7 @@ mod tests {
         assert!(process().cpu_seconds > before.cpu_seconds, "{sum}");
     }
 
-    /// Goal: an operator who looks for space finds it, and what is shared is not counted twice.
+    /// Goal: an operator who looks for space finds it, and shared files count once.
     #[test]
     fn a_directory_is_measured_by_part() {
         let dir = tempfile::tempdir().unwrap();

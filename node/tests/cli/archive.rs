@@ -20,7 +20,7 @@ use crate::{
     server::{SECRET, Server},
 };
 
-/// The exit code and what was printed by a command in the environment of the server's users.
+/// The exit code and the output of a command in the environment of the server's users.
 fn with_s3(server: &Server, args: &[&str]) -> (i32, String) {
     let output = Command::new(BINARY)
         .args([&["snapshot"], args].concat())
@@ -100,7 +100,7 @@ fn a_snapshot_goes_from_node_to_node_by_a_bucket() {
 const QUICK_SNAPSHOTS: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 20 }\n\
      storage: { snapshot_interval_batches: 50, snapshots_kept: 2 }\n";
 
-/// Goal: a node that goes on and replaces its snapshots is exported from, and another one begins from what it exported and follows it.
+/// Goal: a node that goes on and replaces its snapshots can be exported. Another one begins from the export and follows it.
 #[test]
 fn a_running_node_is_exported_from() {
     let chain = Chain::new();
@@ -254,7 +254,7 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
         printed(&["snapshot", "export", "--config", &config, &format!("file://{}", aside.display())], true);
     let number: u64 = after(&exported, "batch ").trim_end_matches(',').parse().unwrap();
     done(&server, &["export", "--config", &config, "s3://bucket/liar"]);
-    // All of it lies, so that whatever it is asked for first shows it.
+    // All of it lies, so that the first request of any kind shows it.
     for piece in server.objects("/pieces/") {
         let mut bytes = fs::read(&piece).unwrap();
         let last = bytes.len() - 1;

@@ -25,7 +25,7 @@ fn slipstream(args: &[&str]) -> Output {
     Command::new(BINARY).args(args).env_remove("RUST_LOG").output().unwrap()
 }
 
-/// The exit code, and what was printed.
+/// The exit code and the output of a command.
 pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     let output = slipstream(args);
     let text =

@@ -67,7 +67,7 @@ fn variables_and_flags_stand_above_the_file() {
     assert_eq!(ended(&["status", "--set", "sync.mode=auto"]).0, 2);
 }
 
-/// Goal: a node runs as its flags say, and what asks it with the same flags finds it.
+/// Goal: a node runs as its flags say, and a command with the same flags finds it.
 #[test]
 fn a_node_runs_on_what_flags_say() {
     let chain = Chain::new();

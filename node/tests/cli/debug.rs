@@ -1,4 +1,4 @@
-//! A bundle for whoever helps: what is in it, and what is in none.
+//! A bundle for somebody who helps: its parts, and the things that every bundle leaves out.
 
 use std::{collections::BTreeMap, fs, io::Read, os::unix::fs::MetadataExt, path::Path, process::Command};
 

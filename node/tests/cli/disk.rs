@@ -43,7 +43,7 @@ impl SmallDisk {
         let block = vec![0x5a; 1 << 20];
         for begin in (0..fill).step_by(block.len()) {
             let part = (fill - begin).min(block.len() as u64) as usize;
-            // The node writes too: what is full is full.
+            // The node writes too: full is full.
             if filler.write_all(&block[..part]).is_err() {
                 return;
             }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{BINARY, Chain, PATIENCE, Running};
 
-/// Listens with further lines of the request's head; the status and what follows.
+/// Listens with further lines of the request's head; returns the status and the stream.
 fn listen(node: &Running, headers: &str) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(&node.api).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

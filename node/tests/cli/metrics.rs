@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{Chain, Running, printed};
 
-/// Runs promtool on these arguments and this input; what it says must be nothing bad. False if it is not installed.
+/// Runs promtool on these arguments and this input; its output must be clean. False if it is not installed.
 #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that something was left out")]
 fn promtool(args: &[&str], input: &str) -> bool {
     let mut command = Command::new("promtool");

@@ -98,7 +98,7 @@ pub(crate) fn after<'a>(text: &'a str, word: &str) -> &'a str {
     rest.split_whitespace().next().unwrap()
 }
 
-/// Goal: a dry run tells what pruning then frees, stats tell what is kept, and what is left is whole and can be started.
+/// Goal: a dry run tells how much pruning then frees, stats tell the kept blobs, and the rest is whole and can be started.
 #[test]
 fn db_commands_look_at_check_and_prune_what_a_node_left() {
     let chain = left_by_a_node();
@@ -214,7 +214,7 @@ pub(crate) fn newcomer(chain: &Chain, waypoint: &str) -> Chain {
     other
 }
 
-/// Changes a byte in the middle of a chunk; returns the file, and what it was.
+/// Changes a byte in the middle of a chunk; returns the file, and the former byte.
 fn flip_a_byte(export: &Path) -> (PathBuf, Vec<u8>) {
     let mut files: Vec<_> =
         fs::read_dir(export.join("chunks")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -227,7 +227,7 @@ fn flip_a_byte(export: &Path) -> (PathBuf, Vec<u8>) {
     (file, good)
 }
 
-/// Goal: what is only looked at is told by the node that has the directory, in the same words.
+/// Goal: read-only commands are answered by the node that has the directory, in the same words.
 #[test]
 fn a_running_node_answers_for_its_directory() {
     let chain = Chain::new();
@@ -296,7 +296,7 @@ fn snapshot_commands_refuse_with_a_reason() {
     assert!(missing.contains("MANIFEST"), "{missing}");
 }
 
-/// Goal: a genesis file gets the contracts that tools expect, once, and keeps what it has.
+/// Goal: a genesis file gets the contracts that tools expect, once, and keeps its own.
 #[test]
 fn predeploys_are_added_to_a_genesis() {
     let chain = Chain::new();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::chain::{Chain, Running, printed};
 
-/// Goal: whoever makes a client from the document gets what it says, from a node that runs.
+/// Goal: a client made from the document gets the documented answers, from a node that runs.
 #[test]
 fn a_node_answers_as_its_document_says() {
     let chain = Chain::new();

@@ -164,7 +164,7 @@ fn the_token_goes_to_the_nodes_own_process_alone() {
     assert!(thief.accept().is_err(), "nobody came");
 }
 
-/// Goal: an operator sees and changes whom a running node knows, and what the configuration says of it stands.
+/// Goal: an operator sees and changes the peers of a running node, and those of the configuration stay.
 #[test]
 fn peers_are_listed_added_banned_and_asked() {
     let chain = Chain::new();

@@ -1,4 +1,4 @@
-//! The process among others: what it prints, signals, exit codes.
+//! The process among others: its output, signals, exit codes.
 
 use std::{
     fs,
@@ -182,7 +182,7 @@ fn a_second_signal_stops_a_stop_at_once() {
     Running::start(&chain).stop();
 }
 
-/// Goal: who asks a node that starts hears what it is at, and may ask again.
+/// Goal: a caller of a node that starts hears its present step, and may ask again.
 #[test]
 fn a_starting_node_says_what_it_is_at() {
     let chain = Chain::new();
@@ -246,7 +246,7 @@ fn exit_codes_tell_never_from_try_again() {
     assert!(text.contains(&format!("no answer in 5 s from {url}")) && !text.contains("os error"), "{text}");
 }
 
-/// Goal: what a node has acknowledged it has again after it was killed, and executes it; what is damaged keeps it from nothing.
+/// Goal: a killed node still has its acknowledged transactions, and executes them; damaged entries stop nothing.
 #[test]
 fn what_was_acknowledged_survives_a_kill() {
     const SLOW: &str = "consensus: { batch_interval_ms: 60000, empty_batch_interval_ms: 0 }\n";

@@ -20,7 +20,7 @@ use crate::{
     http::connect_from,
 };
 
-/// A socket, and what it was told between answers.
+/// A socket, and the notices that it got between answers.
 struct Socket {
     inner: WebSocket<TcpStream>,
     news: Vec<Value>,
@@ -213,7 +213,7 @@ fn pages_of_other_sites_are_refused() {
     node.stop();
 }
 
-/// Goal: what is too long, no message, or too much is closed with its code, and others go on.
+/// Goal: a message that is too long, malformed, or too much is closed with its code, and others go on.
 #[test]
 fn bad_messages_end_their_socket() {
     let chain = Chain::new();
@@ -282,7 +282,7 @@ impl Write for Mute {
     }
 }
 
-/// Goal: whoever asks much, and reads the answers late, gets all of them as fast as they are read: nothing waits for a clock.
+/// Goal: a client that asks much, and reads the answers late, gets all of them as fast as they are read: nothing waits for a clock.
 #[test]
 #[allow(clippy::disallowed_methods)] // who reads late does nothing else meanwhile
 fn a_late_reader_gets_all() {

@@ -63,7 +63,7 @@ fn an_alarm_is_loud_until_it_is_cleared() {
     node.stop();
 }
 
-/// Goal: a fullnode at the head says so in a line; one whose peer is gone says what is missing and when it looks again.
+/// Goal: a fullnode at the head says so in a line; one whose peer is gone names the missing peer and when it looks again.
 #[test]
 fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
     let chain = Chain::new();

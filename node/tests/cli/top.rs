@@ -1,4 +1,4 @@
-//! `slipstream top` on a terminal, and the page in raw: what a browser makes of it is the testsuite's.
+//! `slipstream top` on a terminal, and the page in raw: the testsuite has the browser's view of it.
 
 use std::{
     ffi::OsStr,
@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::chain::{BINARY, Chain, PATIENCE, Running, ended};
 
-/// Both ends of a new terminal: whoever looks at it, and the program on it.
+/// Both ends of a new terminal: the viewer's, and the program's.
 fn terminal() -> (File, File) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();

@@ -1,4 +1,4 @@
-//! `eth_call` and `eth_estimateGas`, on the state at the head, with what the caller wants to find otherwise.
+//! `eth_call` and `eth_estimateGas`, on the state at the head, with the caller's overrides.
 
 pub(super) mod overrides;
 pub(super) mod request;

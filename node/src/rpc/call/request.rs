@@ -57,7 +57,7 @@ struct AuthorizationObject {
 
 impl CallObject {
     /// # Errors
-    /// In geth's words, if fields contradict each other or the chain, or ask for what the chain does not have.
+    /// In geth's words, if fields contradict each other or the chain, or ask for something that the chain lacks.
     pub(in crate::rpc) fn into_request(self, chain_id: u64) -> Result<CallRequest, RpcError> {
         // Only the nonce's form is checked: a call is no transaction, and clients fill in any number.
         Ok(CallRequest { nonce: None, ..self.into_ordered(chain_id)?.0 })

@@ -1,4 +1,4 @@
-//! [`Feed`]: what is new, made once for all who listen.
+//! [`Feed`]: the news, made once for all listeners.
 //!
 //! ```text
 //!  store's head ────▶ run: the head as JSON ─▶ tip moves ──────┐
@@ -45,7 +45,7 @@ use super::{
 };
 use crate::{api::room::Room, blocking::Blocking, origin::Origin, sparse::Sparse, workers::Rank};
 
-/// Heads that are kept as text, some 200 KiB: who is further behind makes them again.
+/// Heads that are kept as text, some 200 KiB: a listener that is further behind makes them again.
 const HEADS_MAX: u64 = 128;
 /// Arrivals of so long are told at once, so that ten thousand a second do not wake every socket as often.
 const GATHERED: Duration = Duration::from_millis(10);
@@ -343,7 +343,7 @@ impl Feed {
         self.shown.get(hash)
     }
 
-    /// The same, written by whoever wants it first.
+    /// The same, written by the first one that wants it.
     pub(super) fn shown_made(&self, transaction: &Transaction) -> Result<Arc<str>, RpcError> {
         self.shown.get_or_insert_with(&transaction.hash, || {
             let text = serde_json::to_string(&transactions::pending(transaction));

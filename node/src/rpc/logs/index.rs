@@ -97,8 +97,8 @@ impl LogIndex {
         LogIndex { store, open: Mutex::default() }
     }
 
-    /// Keeps up with the head until told to stop. A disk that is nearly full ends a turn, not the task: searches open batches
-    /// for what is missing.
+    /// Keeps up with the head until told to stop. A disk that is nearly full ends a turn, not the task: searches open batches whose
+    /// filters are missing.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut head = self.store.watch_head();
         while !shutdown.is_cancelled() {
@@ -117,7 +117,7 @@ impl LogIndex {
         }
     }
 
-    /// Makes what is missing up to the head, and removes what was pruned.
+    /// Makes the missing filters up to the head, and removes those of pruned batches.
     pub(super) fn fill(&self, stop: &CancellationToken) -> Result<(), RpcError> {
         let Some(lowest) = self.store.lowest(BlobKind::Receipts)? else { return Ok(()) };
         let head = self.store.head()?.header.number;

@@ -1,4 +1,4 @@
-//! Logs: `eth_getLogs` over any range, and what it needs to do so within bounds.
+//! Logs: `eth_getLogs` over any range, and the means to do so within bounds.
 //!
 //! ```text
 //!  range, addresses, topics ─▶ index: which batches may match? ─▶ search: open those, within a budget ─▶ logs, and how far

@@ -81,7 +81,7 @@ impl Criteria {
         self.entries.iter().map(Vec::len).sum()
     }
 
-    /// About what it takes in memory, for whoever keeps it.
+    /// About its memory, for those who keep it.
     pub(in crate::rpc) fn bytes(&self) -> usize {
         256 + 64 * self.values()
     }
@@ -153,7 +153,7 @@ impl Progress {
         self.work_bytes <= self.budget.work_bytes
     }
 
-    /// At least one log is taken, however long it is: who goes on from a place must get on.
+    /// At least one log is taken, however long it is: a search that goes on from a place must get on.
     fn take(&mut self, log: Log) -> bool {
         let bytes = log.inner.data.data.len();
         let fits = self.logs.len() < self.budget.logs && self.data_bytes + bytes <= self.budget.data_bytes;

@@ -269,7 +269,7 @@ fn a_search_ends_when_nobody_waits() {
     assert!(matches!(ended, Err(RpcError::NobodyWaits)), "{ended:?}");
 }
 
-/// Goal: what is too much says how far one call gets, in the words that clients match on.
+/// Goal: a search that is too large says how far one call gets, in the words that clients match on.
 #[test]
 fn a_call_that_asks_for_too_much_is_told_what_fits() {
     let mut chain = Chain::new();

@@ -27,7 +27,8 @@ pub(super) type Hash = Strict<B256>;
 /// left out or null.
 ///
 /// # Errors
-/// [`RpcError::InvalidParams`] that names the position, and the field in it, of what is missing, wrong or one too many.
+/// [`RpcError::InvalidParams`] that names the position, and the field in it, of the parameter that is missing, wrong or one too
+/// many.
 pub(super) fn args<P: Positional>(params: &Params<'_>) -> Result<P, RpcError> {
     // geth too takes null for no parameters.
     let text = params.as_str().filter(|text| *text != "null").unwrap_or("[]");

@@ -22,7 +22,7 @@ use super::{
     table::Asker,
 };
 
-/// `eth_getProof`, which there is not: clients are told why, and what there is.
+/// `eth_getProof`, which does not exist here: clients are told why, and what there is.
 pub(super) fn no_trie(_context: &RpcContext, params: &Params<'_>) -> RpcResult<()> {
     type Arguments = (Option<IgnoredAny>, Option<IgnoredAny>, Option<IgnoredAny>);
     let _: Arguments = args(params)?;

@@ -1,4 +1,4 @@
-//! Goal: what a node answers to light clients is what such a client verifies, and what it cannot prove it says.
+//! Goal: a light client can verify a node's answers, and the node says so if it cannot prove something.
 
 use serde_json::{Value, json};
 use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question, SLOTS_MAX, WaypointProof};
@@ -125,7 +125,7 @@ async fn what_cannot_be_proved_is_refused() {
     );
 }
 
-/// Goal: a client follows epochs and begins at waypoints by what a node answers.
+/// Goal: a client follows epochs and begins at waypoints by a node's answers.
 #[tokio::test]
 async fn epochs_and_waypoints_lead_a_client() {
     let (rpc, store) = over(|store| {

@@ -1,4 +1,4 @@
-//! `eth_simulateV1`: blocks of calls, each on what those before it did.
+//! `eth_simulateV1`: blocks of calls, each on the state that those before it left.
 
 mod answer;
 mod request;
@@ -23,7 +23,7 @@ const BLOCKS_MAX: u64 = 256;
 /// Bytes that all calls of a request return and log: they are in memory until the last one is done, and once more as text.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// Codes of the execution APIs for what cannot be simulated.
+/// Codes of the execution APIs for calls that cannot be simulated.
 mod code {
     pub(super) const INVALID_REQUEST: i32 = -32000;
     pub(super) const TIMEOUT: i32 = -32016;

@@ -1,4 +1,4 @@
-//! `eth_subscribe`: what is new is told to whoever has a socket.
+//! `eth_subscribe`: the news is told to every socket that asks for it.
 //!
 //! ```text
 //!  eth_subscribe ─▶ made ─ the answer is on its way ─▶ told ─ it is in the socket's queue ─▶ active
@@ -111,7 +111,7 @@ pub(super) fn unsubscribe(_: &RpcContext, params: &Params<'_>, asker: &Asker<'_>
 }
 
 impl Table {
-    /// Follows the node for all who listen, until it is told to stop.
+    /// Follows the node for all listeners, until it is told to stop.
     pub(crate) fn follow(&self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send + use<> {
         self.context.feed.clone().run(self.context.clone(), shutdown)
     }

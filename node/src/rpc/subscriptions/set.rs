@@ -31,7 +31,7 @@ const SUBSCRIPTIONS_ALIKE_MAX: usize = 8;
 /// The bytes of a notice beside its result: the rest of its message, and its place in the socket's queue.
 const NOTICE_BYTES: usize = 192;
 
-/// How many subscriptions there are, and what was told, by kind.
+/// The number of subscriptions, and of notifications, by kind.
 #[derive(Clone)]
 pub(crate) struct Tallies {
     pub(crate) subscriptions: IntGaugeVec,
@@ -149,7 +149,7 @@ impl Subscriptions {
         self.feed.news()
     }
 
-    /// The answers of a body are in the socket's queue: what they began may be told of from now on.
+    /// The answers of a body are in the socket's queue: subscriptions that they began may be told from now on.
     pub(crate) fn activate(&self, body: u64) {
         let mut set = self.set.lock();
         let told = set.all.values_mut().filter(|one| one.stage == Stage::Told(body));

@@ -207,7 +207,7 @@ fn what_was_searched_is_shared() {
     assert_eq!(first.told_by(MUCH), (vec![], 0));
 }
 
-/// Goal: numbers that a filter names hold for what is to come, and a filter of what cannot come is refused.
+/// Goal: numbers that a filter names hold for future batches, and a filter of an impossible range is refused.
 #[test]
 fn ranges_of_logs() {
     let mut socket = Socket::new();
@@ -301,7 +301,7 @@ fn an_answer_comes_before_what_it_began() {
     assert_eq!(numbers(&socket.told(), "number"), [1], "and nothing is missed");
 }
 
-/// Goal: a socket has so many subscriptions, all together look for so much, and what ends gives its place back.
+/// Goal: a socket has so many subscriptions, all together look for so much, and one that ends gives its place back.
 #[test]
 fn subscriptions_are_bounded() {
     let mut socket = Socket::new();

@@ -171,7 +171,7 @@ impl Watch {
     }
 
     /// # Errors
-    /// If it is too far behind what there is.
+    /// If it is too far behind the present.
     pub(super) fn check(&self, now: &Now) -> Result<(), Lost> {
         let next = match self {
             Watch::NewHeads { next } => *next,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// Goal: what a caller asks to find otherwise is found so, or refused by name; never passed over.
+/// Goal: every override of a caller is found so, or refused by name; never passed over.
 #[tokio::test]
 async fn overrides_are_honoured_or_refused() {
     let rpc = Fixture::new();

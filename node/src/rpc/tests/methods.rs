@@ -139,7 +139,7 @@ fn full_blocks_and_long_filters_are_costly() {
     assert_eq!(lane("eth_chainId", wide), Lane::Reads);
 }
 
-/// Goal: whoever adds a method says in docs/security.md what bounds it, and on which threads; and nothing else stands there.
+/// Goal: docs/security.md has each method with its bound and its threads, and only these.
 #[test]
 fn every_method_has_its_row_in_the_security_document() {
     let documented = include_str!("../../../../docs/security.md");

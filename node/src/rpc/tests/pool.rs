@@ -4,7 +4,7 @@ use slipstream_consensus::ContentLimit;
 
 use super::*;
 
-/// Goal: what executes and what waits is shown apart, by sender and nonce, whole and in a line.
+/// Goal: executable and waiting transactions are shown apart, by sender and nonce, whole and in a line.
 #[tokio::test]
 async fn the_pool_by_sender_and_nonce() {
     let rpc = Fixture::new();

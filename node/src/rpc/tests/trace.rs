@@ -38,7 +38,7 @@ fn fixture() -> (Fixture, Vec<B256>) {
     (Fixture(table(context)), raws.iter().map(keccak256).collect())
 }
 
-/// Goal: transactions and blocks are traced with the tracers that are named, behind what came before them.
+/// Goal: transactions and blocks are traced with the named tracers, on the state before them.
 #[tokio::test]
 async fn geths_traces() {
     let (rpc, hashes) = fixture();
@@ -120,7 +120,7 @@ async fn paritys_traces() {
     assert_eq!(raw["trace"][0]["action"]["from"], json!(sender()));
 }
 
-/// Goal: what cannot be traced is refused with what is missing, wrong or too much.
+/// Goal: a trace that cannot be made is refused with the part that is missing, wrong or too much.
 #[tokio::test]
 async fn refusals() {
     let (rpc, hashes) = fixture();

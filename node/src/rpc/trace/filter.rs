@@ -1,4 +1,4 @@
-//! `trace_filter`: the calls of a range of blocks by who makes them and who is called.
+//! `trace_filter`: the calls of a range of blocks by caller and callee.
 
 use std::collections::HashSet;
 

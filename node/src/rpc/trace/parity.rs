@@ -143,11 +143,11 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>)
     Ok(traces.pop().ok_or_else(|| RpcError::Damaged("a call left no trace".into()))?)
 }
 
-/// A call of several, and what is shown of it.
+/// A call of several, and the parts of it to show.
 #[derive(Deserialize)]
 struct CallAndTypes(CallObject, Types);
 
-/// `trace_callMany`: each on what those before it did.
+/// `trace_callMany`: each on the state that those before it left.
 pub(super) fn call_many(
     context: &RpcContext,
     params: &Params<'_>,
@@ -179,7 +179,7 @@ fn replayed(
     traces.map_err(|error| request.refusal(error))
 }
 
-/// `trace_rawTransaction`: what a signed transaction would do in the batch that would be made now, or behind another one.
+/// `trace_rawTransaction`: the trace of a signed transaction in the batch that would be made now, or behind another one.
 pub(super) fn raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<TraceResults> {
     let (Strict(raw), asked, id): (Strict<Bytes>, Types, Option<BlockParam>) = args(params)?;
     let types = types(asked)?;

@@ -1,4 +1,4 @@
-//! [`Filters`]: what clients have installed, bounded per address and together.
+//! [`Filters`]: the filters that clients have installed, bounded per address and together.
 
 use std::{
     collections::HashMap,
@@ -15,9 +15,9 @@ use crate::{origin::Origin, rpc::errors::RpcError};
 
 /// How long a filter that nobody polls is kept, as in geth.
 const UNPOLLED_MAX: Duration = Duration::from_secs(5 * 60);
-/// The same while there is no room for another one: whoever uses a filter polls it every few seconds.
+/// The same while the room is full: a client that uses a filter polls it every few seconds.
 const UNPOLLED_CROWDED_MAX: Duration = Duration::from_secs(30);
-/// Filters at a time, and what their criteria may take: bounds the memory.
+/// Filters at a time, and the size of their criteria: bounds the memory.
 const FILTERS_MAX: usize = 1_024;
 const FILTERS_BYTES_MAX: usize = 16 << 20;
 /// The same of one address that is not the operator's.
@@ -120,7 +120,7 @@ impl Filters {
     /// Begins to answer a poll.
     ///
     /// # Errors
-    /// [`RpcError::FilterBusy`] while another poll is answered: whoever waited for it would take a thread that others need.
+    /// [`RpcError::FilterBusy`] while another poll is answered: waiting for it would take a thread that others need.
     pub(super) fn poll(self: &Arc<Self>, id: Option<u128>, now: Instant) -> Result<Poll, RpcError> {
         let mut filters = self.0.lock();
         let found = polled(&mut filters, id, now)?;
@@ -186,7 +186,7 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
-    /// The answer is on its way: the next one tells what comes after it.
+    /// The answer is on its way: the next one tells the changes after it.
     pub(crate) fn told(self) {
         if let Some(installed) = self.filters.0.lock().get_mut(&self.id) {
             installed.watch = self.watch.clone();

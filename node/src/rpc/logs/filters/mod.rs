@@ -64,7 +64,7 @@ pub(in crate::rpc) fn new_filter(
     Ok(context.filters.install(asker.origin, watch, Instant::now())?)
 }
 
-/// A range may end in the future, which is what a filter waits for, but not before it begins.
+/// A range may end in the future, because a filter waits for that, but not before it begins.
 pub(in crate::rpc) fn check_watchable(filter: &Filter, head: BatchNumber) -> Result<(), RpcError> {
     if let FilterBlockOption::Range { from_block, to_block } = filter.block_option {
         let (first, last) = (number(from_block, head)?, number(to_block, head)?);
@@ -102,8 +102,8 @@ pub(in crate::rpc) fn uninstall(context: &RpcContext, params: &Params<'_>) -> Rp
     Ok(context.filters.uninstall(id(params)?))
 }
 
-/// `eth_getFilterChanges`. The filter moves on when the answer has found its place among those that are sent: what is lost before that is
-/// told again.
+/// `eth_getFilterChanges`. The filter moves on when the answer has found its place among those that are sent: an answer that is
+/// lost before that is told again.
 pub(in crate::rpc) fn changes(
     context: &RpcContext,
     params: &Params<'_>,
