@@ -13,7 +13,7 @@
 //!
 //! Invariants:
 //! * One seed is one run: simulations take time and randomness from the seed alone.
-//! * A search that finds something fails, and says what repeats it.
+//! * A search that finds something fails, and says how to repeat it.
 //!
 //! It trusts nothing that it tests: oracles compute what must be from the definitions, beside the code under test.
 //!

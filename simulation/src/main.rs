@@ -118,7 +118,7 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Ends the work on ctrl-c or SIGTERM; what it holds, processes too, is dropped and thereby ended.
+/// Ends the work on ctrl-c or SIGTERM; everything that it holds, processes too, is dropped and thereby ended.
 async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
     tokio::select! {

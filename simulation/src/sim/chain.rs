@@ -1,7 +1,7 @@
 //! [`Chain`]: the ledger that all worlds of a process share, and the forged one that colluders would like to be believed.
 //!
-//! Both are made by the real executor from real transactions. They begin with the same genesis; what is behind it is signed by its
-//! validators in one, by strangers in the other.
+//! Both are made by the real executor from real transactions. They begin with the same genesis; the batches behind it are signed by
+//! its validators in one, by strangers in the other.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -256,7 +256,7 @@ fn init_code(own: u8) -> Bytes {
 mod tests {
     use super::*;
 
-    /// Goal: the worlds of a process differ by their seeds alone; the ledger has what restores, replays and audits need.
+    /// Goal: the worlds of a process differ by their seeds alone; the ledger has everything for restores, replays and audits.
     #[test]
     fn the_ledger_has_codes_deletions_and_snapshots() {
         let chain = Chain::canonical();

@@ -38,7 +38,7 @@ pub enum Fault {
     FalseOffer,
     /// Rows of a snapshot were changed or hidden, or the siblings of a range were wrong.
     FalseChunk,
-    /// Code was not what was asked for.
+    /// Code was another one than was asked for.
     FalseCode,
     /// Range deltas were wrong.
     FalseRangeDelta,
@@ -50,7 +50,7 @@ pub enum Fault {
     Garbage,
     /// More liars than honest peers showed the same forged ledger.
     Collusion,
-    /// A peer no longer had what it was asked for.
+    /// A peer no longer had the thing that it was asked for.
     Pruning,
     /// A node died at a named point of its store.
     CrashPoint,
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Goal: a campaign does not fail by chance: what comes about in 5 % of all runs comes about in 4 % of some.
+    /// Goal: a campaign does not fail by chance: a kind of 5 % of all runs comes about in 4 % of some.
     #[test]
     fn a_kind_that_is_a_little_below_its_share_is_not_missing() {
         for (runs, drips) in [(200, 1), (400, 6), (2_000, 75), (10_000, 450)] {

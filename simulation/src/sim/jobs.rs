@@ -38,7 +38,7 @@ impl World {
         self.with_engine(to, |engine, now| engine.handle_done(id, done, took, now))
     }
 
-    /// Runs a job, and holds what came of it against the ledger. If the head moved, the engine hears of it within `left`.
+    /// Runs a job, and compares its result with the ledger. If the head moved, the engine hears of it within `left`.
     fn take_effect(&mut self, to: To, job: Job, left: Moment) -> Result<Done> {
         let claim = Claim::of(&job);
         let Some(up) = self.process(to) else { return Ok(Done::Kept(Ok(()))) };

@@ -1,4 +1,4 @@
-//! [`Link`]: what a message from one participant to another takes.
+//! [`Link`]: the time of a message from one participant to another.
 
 use rand::{Rng, rngs::StdRng};
 

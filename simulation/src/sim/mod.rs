@@ -153,7 +153,7 @@ impl fmt::Display for SimReport {
 /// Runs seeds, on as many threads as the machine has.
 ///
 /// # Errors
-/// The first failure by seed, with what reproduces it; or that a kind of fault came about too seldom.
+/// The first failure by seed, with the command that repeats it; or that a kind of fault came about too seldom.
 pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     let began = Instant::now();
     // Before the threads, of which each would wait for the other.
@@ -176,7 +176,7 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     Ok(SimReport { runs, seconds: began.elapsed().as_secs_f64(), simulated, trace, coverage })
 }
 
-/// Runs each of some seeds, on as many threads as the machine has, and gives what came of them in their order.
+/// Runs each of some seeds, on as many threads as the machine has, and gives the results in their order.
 ///
 /// # Errors
 /// The first failure by seed.

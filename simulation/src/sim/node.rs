@@ -201,7 +201,7 @@ fn fill(store: &Store, head: BatchNumber) -> Result<()> {
 }
 
 impl World {
-    /// A process begins, on what the last one left.
+    /// A process begins, on the store that the last one left.
     pub(super) fn start(&mut self, index: usize) -> Result<()> {
         let now = self.instant();
         let node = &mut self.nodes[index];
@@ -265,7 +265,7 @@ impl World {
         self.fall(index, fault)
     }
 
-    /// The power goes, right after a commit: what was acknowledged has to be on the disk.
+    /// The power goes, right after a commit: acknowledged batches have to be on the disk.
     pub(super) fn cut_power(&mut self, to: To) -> Result<()> {
         if self.is_quiet || self.process(to).is_none() {
             return Ok(());
@@ -292,7 +292,7 @@ impl World {
             self.fired.insert(Fault::PowerCut);
         }
         let node = &mut self.nodes[index];
-        // Before the handles go: what they would still write does not reach the disk.
+        // Before the handles go: their later writes do not reach the disk.
         node.disk.crash(kept);
         if let Some(ticket) = node.up.take().and_then(|up| up.wake) {
             self.queue.cancel(ticket);
@@ -308,7 +308,7 @@ impl World {
         if node.life == to.life { node.up.as_mut() } else { None }
     }
 
-    /// Lets an engine take something in, and does what it then asks for.
+    /// Lets an engine take something in, and carries out its effects.
     pub(super) fn with_engine(
         &mut self,
         to: To,

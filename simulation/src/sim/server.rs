@@ -134,7 +134,8 @@ impl Server {
         let head = self.head(certified);
         let made = Chain::canonical().store.snapshots();
         let numbers = made.into_iter().map(|info| info.number).filter(|number| *number <= head);
-        // Some trickling peers have only what honest peers forgot, so that nobody else sends the rest of it; the others are asked among many.
+        // Some trickling peers have only batches that honest peers forgot, so that nobody else sends the rest of it; the others are
+        // asked among many.
         let is_alone = self.habit == Habit::Trickling && self.keeps.snapshots == Keeps::ALL.snapshots;
         let forgotten = if is_alone { Keeps::ALL.snapshots } else { 0 };
         numbers.skip(forgotten).take(self.keeps.snapshots.min(SNAPSHOTS_MAX)).collect()

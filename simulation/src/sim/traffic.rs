@@ -25,7 +25,7 @@ use super::{
 const RENAME_MAX: Moment = 500_000;
 
 impl World {
-    /// Does what an engine asks for, and notes when it wants to be called again.
+    /// Carries out an engine's effects, and notes when it wants to be called again.
     pub(super) fn act(&mut self, node: usize) -> Result<()> {
         let now = self.instant();
         let life = self.nodes[node].life;

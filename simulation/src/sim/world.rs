@@ -70,7 +70,7 @@ pub(super) enum Event {
     Prune(To),
     /// A node's process dies.
     Crash(usize),
-    /// The power of a node goes, with whatever it did not sync.
+    /// The power of a node goes, with all its unsynced writes.
     Cut(To),
     /// A request may have been waited for too long.
     Waited { to: To, id: RequestId },
@@ -262,7 +262,7 @@ impl World {
         let done = self.drive().and_then(|()| self.check_end());
         let took = Duration::from_micros(self.now);
         let is_recorded = self.trace.is_recorded();
-        // A reader sees how the nodes stood in words; who runs a campaign sees all that they say.
+        // A reader sees in words how the nodes stood; somebody who runs a campaign sees all their own words.
         let done = done.map_err(|error| match self.statuses() {
             text if text.is_empty() || is_recorded => error,
             text => error.context(text),

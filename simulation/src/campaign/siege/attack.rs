@@ -1,4 +1,4 @@
-//! [`Attack`]: one way to hurt a node, as a small type; and [`Field`]: what every attack works with.
+//! [`Attack`]: one way to hurt a node, as a small type; and [`Field`]: the tools of every attack.
 
 use std::{
     future::Future,
@@ -187,7 +187,7 @@ impl Field {
         IpAddr::V4(Ipv4Addr::new(127, 63, 0, u8::try_from(1 + index % 254).unwrap_or(1)))
     }
 
-    /// Says that the attack goes on, and who listens.
+    /// Says that the attack goes on, and which servers listen.
     pub(super) fn set(&self, servers: Vec<String>) {
         // It is full when it was said before.
         let _ = self.ready.try_send(servers);

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// One announcement in so many has a long body.
 const HEAVY_EVERY: u64 = 10;
 
-/// A true announcement of a batch that the node has, from what it serves, and its body.
+/// A true announcement of a batch that the node has, from its own answers, and its body.
 async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
     let range = wire.batch(number).await?;
     let batch = range.batches.first().context("the victim serves no such batch")?;

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Invariants:
-//! * An attack survives being measured: whoever waits for ever counts with the time so far.
+//! * An attack survives being measured: an endless wait counts with the time so far.
 //! * The node survives an attack if it is at the head afterwards, and honest nodes do not blame each other. Every transfer that it
 //!   acknowledged must have a receipt on the follower. Latency and memory are aims, which can be missed.
 //! * Each attack meets a victim that was just started, so that its memory and its queues are not those of the attack before.
-//! * Attackers are paced: an attack is what it costs the node, not how much of two shared cores its makers take.
+//! * Attackers are paced: an attack counts by its cost to the node, not by its makers' share of two cores.
 
 mod attack;
 mod attacker;
@@ -244,7 +244,7 @@ async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progres
     Ok((User::ALL.map(|user| honest.waits(user, window)), late_ms))
 }
 
-/// A line for who watches.
+/// A line for somebody who watches.
 fn told(outcome: &Outcome) -> String {
     let verdict = if outcome.survived() { "survived".to_owned() } else { outcome.failures().join("; ") };
     let p99 = |user: User| honest::quantile(&outcome.waits[user as usize], 0.99).unwrap_or_default();

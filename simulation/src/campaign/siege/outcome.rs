@@ -1,4 +1,4 @@
-//! [`Outcome`]: what an attack did to the honest, and what the campaign says of all of them.
+//! [`Outcome`]: the harm of an attack to the honest, and the campaign's words on all of them.
 
 use std::fmt;
 

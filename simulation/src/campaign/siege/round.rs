@@ -153,7 +153,7 @@ impl Round<'_> {
         }
     }
 
-    /// Waits until victim and follower have what the validator had when the attack ended; how long that took.
+    /// Waits until victim and follower have the batch that the validator had when the attack ended; returns how long that took.
     async fn recover(&self, stage: &mut Stage, since: Instant) -> Option<f64> {
         let target = stage.head().await.ok()?;
         while since.elapsed() < self.pace.recover {

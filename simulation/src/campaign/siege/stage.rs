@@ -64,7 +64,7 @@ pub(super) struct Ballast {
     pub(super) batches: u64,
 }
 
-/// The nodes, and what is known of their chain.
+/// The nodes, and the facts about their chain.
 pub(super) struct Stage {
     devnet: Devnet,
     pub(super) money: Money,
@@ -167,7 +167,7 @@ impl Stage {
         for node in [FOLLOWER, VICTIM] {
             let node = self.devnet.node_mut(node);
             if node.check_alive().is_ok() {
-                // One that does not stop in time is killed; what an attack did to it was seen before.
+                // One that does not stop in time is killed; the harm of an attack to it was seen before.
                 let _ = node.stop().await;
             }
             node.kill();

@@ -55,7 +55,7 @@ enum Lie {
     Stall,
     /// Adds hints that nobody asked for.
     Hints,
-    /// Answers 40 MiB of zeros, whatever was asked.
+    /// Answers 40 MiB of zeros to every request.
     Oversized,
     /// Sends true parts with their compression undone.
     Literal,
@@ -382,7 +382,7 @@ impl Handler for Liar {
 mod tests {
     use super::*;
 
-    /// Goal: the blobs are what an honest decoder takes, and longer than those that were compressed.
+    /// Goal: an honest decoder takes the blobs, and they are longer than compressed ones.
     #[test]
     fn literal_blobs_hold_the_truth() {
         for length in [0, 1, 14, 15, 16, 269, 270, 271, 100_000] {

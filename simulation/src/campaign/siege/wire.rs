@@ -72,7 +72,7 @@ impl Wire {
         Wire::dial_at(peer.address, from, &fresh_key(), manner).await
     }
 
-    /// Connects from an address to whoever listens at another one.
+    /// Connects from an address to a node that listens at another one.
     pub(super) async fn dial_at(
         at: SocketAddr,
         from: IpAddr,
@@ -109,7 +109,7 @@ impl Wire {
         rest.get(HEAD_BYTES - 1..).map(<[u8]>::to_vec).ok_or_else(|| anyhow!("an answer without a length"))
     }
 
-    /// Asks for what a node has.
+    /// Asks for a node's summary.
     pub(super) async fn summary(&self) -> Result<Summary> {
         let answer = self.ask(Protocol::SYNC, &encoded(&Request::Summary)?).await?;
         Ok(codec::decode("summary", &answer, ANSWER_BYTES_MAX)?)

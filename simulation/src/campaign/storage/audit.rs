@@ -1,7 +1,7 @@
 //! Asks a store everything and compares each answer with the chain.
 //!
-//! After a crash every answer must be there and right. After damage to its files a store may refuse, with an error; what
-//! it does answer must still be right.
+//! After a crash every answer must be there and right. After damage to its files a store may refuse, with an error; each answer
+//! must still be right.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! A chain that a seed decides, batch by batch: what every store of the campaign must hold a prefix of.
+//! A chain that a seed decides, batch by batch: every store of the campaign must hold a prefix of it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Kills lives at every named crash point and at random moments, and holds what they leave to what they told.
+//! Kills lives at every named crash point and at random moments, and compares the stores that they leave with their words.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -27,7 +27,7 @@ const KILL_MS_MAX: u64 = 400;
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 
-/// Two stores on disk, the lives that they have had, and what those told.
+/// Two stores on disk, the lives that they have had, and the words of those.
 pub(super) struct Patient {
     program: PathBuf,
     dir: tempfile::TempDir,
@@ -52,7 +52,7 @@ impl Patient {
         self.leader.get() >= HEAD_MAX
     }
 
-    /// Keeps the directory for whoever looks into a failure.
+    /// Keeps the directory for somebody who looks into a failure.
     pub(super) fn keep(mut self) -> PathBuf {
         self.dir.disable_cleanup(true);
         self.dir.path().to_owned()

@@ -1,7 +1,7 @@
 //! The work of a process to kill: a leader and a follower. The leader commits the chain and makes snapshots. The follower restores
 //! from them, gives restores up, follows batch by batch, prunes and is reopened. Between them they pass every crash point.
 //!
-//! Each life goes on with whatever the one before it left, as a restarted node does.
+//! Each life goes on with the store that the one before it left, as a restarted node does.
 
 use std::{
     io::Write,
@@ -30,7 +30,7 @@ const RESTORE_HEADERS: u64 = 4;
 /// The follower's windows: shorter than a round, and different for each kind. Of bodies, receipts, deltas and hints, in batches.
 pub(super) const WINDOWS: [u64; 4] = [1, 3, 5, 2];
 
-/// The settings of every store of the campaign, but for what the follower prunes.
+/// The settings of every store of the campaign, but for the follower's pruning.
 pub(super) fn config(fsync: bool) -> StorageConfig {
     StorageConfig {
         block_cache_mib: 8,
@@ -81,7 +81,7 @@ pub struct LifeOptions {
 /// Lives until it is killed. Tells on standard output what it may be held to.
 ///
 /// # Errors
-/// If a store fails: it must not, whatever the life before left.
+/// If a store fails: it must not, whatever state the life before left.
 pub(super) fn live(options: &LifeOptions) -> Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none)
@@ -200,7 +200,7 @@ pub(super) fn step(store: &Store, chain: &Chain) -> Result<()> {
     Ok(store.put_record(VOTE, &made.header.number.get().to_be_bytes())?)
 }
 
-/// Does what a kill between a commit and its vote left undone.
+/// Does the work that a kill between a commit and its vote left undone.
 pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
     let head = store.head()?;
     let number = head.header.number;

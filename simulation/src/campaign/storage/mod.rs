@@ -122,7 +122,7 @@ impl StorageChild {
     /// Does it.
     ///
     /// # Errors
-    /// If the store does what it must not.
+    /// If the store breaks its promises.
     pub fn run(&self) -> Result<()> {
         match self {
             StorageChild::Live(options) => life::live(options),

@@ -1,4 +1,4 @@
-//! [`Habit`]: what a node does to others.
+//! [`Habit`]: a node's way with others.
 
 use slipstream_network::Bytes;
 
@@ -17,7 +17,7 @@ pub(super) enum Habit {
     Repeats,
     /// It tells of batches and sends no chunk.
     Withholds,
-    /// It sends chunks of what nobody knows.
+    /// It sends chunks of payloads that nobody knows.
     Invents,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Spread {
     pub(super) reached: f64,
 }
 
-/// How often a node sends what it has.
+/// How often a node sends its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sends {
     /// In the round after it got it.
@@ -195,7 +195,7 @@ mod tests {
         assert!(coded.wasted < whole.wasted, "{coded:?}, {whole:?}");
     }
 
-    /// Goal: a combination of what is here adds nothing, and another one does.
+    /// Goal: a combination of the present ones adds nothing, and another one does.
     #[test]
     fn dependent_combinations_add_nothing() {
         let mut rng = StdRng::seed_from_u64(3);

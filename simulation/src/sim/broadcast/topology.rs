@@ -1,4 +1,4 @@
-//! [`Topology`]: where nodes are, and who is connected with whom.
+//! [`Topology`]: the places of nodes, and their connections.
 
 use std::{collections::BTreeSet, time::Duration};
 

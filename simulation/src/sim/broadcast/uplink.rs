@@ -1,4 +1,4 @@
-//! [`Uplink`]: what a node sends, on its way out. Its peers take turns, as connections that share a link do.
+//! [`Uplink`]: a node's messages, on their way out. Its peers take turns, as connections that share a link do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub(super) struct Piece {
 #[derive(Default)]
 pub(super) struct Uplink {
     lanes: BTreeMap<usize, Lane>,
-    /// Peers for whom something waits.
+    /// Peers with waiting messages.
     turns: VecDeque<usize>,
 }
 

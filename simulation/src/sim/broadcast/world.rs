@@ -243,7 +243,7 @@ impl World<'_> {
         self.wind(node);
     }
 
-    /// A processor is done with what it did.
+    /// A processor has finished its work.
     fn finish(&mut self, node: usize) {
         match self.nodes[node].current.take() {
             Some(Current::Handling(sent)) => {

@@ -99,9 +99,9 @@ impl Recording {
 /// How a node stood when the run ended.
 #[derive(Clone, Debug)]
 pub(super) struct Stand {
-    /// The node, and what it does.
+    /// The node, and its work.
     pub(super) what: String,
-    /// How far it is, since when, and what it waits for.
+    /// How far it is, since when, and the thing that it waits for.
     pub(super) facts: Vec<String>,
     /// Each peer as the node sees it, and what it is.
     pub(super) peers: Vec<String>,
@@ -110,7 +110,7 @@ pub(super) struct Stand {
 /// One run with its explanation.
 #[derive(Debug)]
 pub struct Explained {
-    /// The seed and whom it simulates.
+    /// The seed and the kind of its world.
     pub(super) title: String,
     /// The fault that an oracle found.
     pub(super) failure: Option<String>,
@@ -145,7 +145,7 @@ impl ExplainOptions {
     /// Runs the seed again and tells what happened.
     ///
     /// # Errors
-    /// If the world cannot be built, or the output cannot be written. A failed run is no error: it is what is explained.
+    /// If the world cannot be built, or the output cannot be written. A failed run is no error: it is the subject.
     pub fn run(&self) -> Result<()> {
         let explained = match self.validators {
             true => validators::explain(self.seed, planted(self.planted.as_deref())?)?,
@@ -164,7 +164,7 @@ fn planted<T: FromStr<Err: fmt::Display>>(name: Option<&str>) -> Result<Option<T
     name.map(|name| name.parse::<T>().map_err(|error| anyhow!("--planted {name}: {error}"))).transpose()
 }
 
-/// Runs one seed again and keeps what a person needs to understand it.
+/// Runs one seed again and keeps the parts that a person needs to understand it.
 ///
 /// # Errors
 /// If the world cannot be built.

@@ -97,7 +97,7 @@ impl World {
         (0..self.nodes.len()).map(stand).collect()
     }
 
-    /// A peer as a node sees it, and what it really is.
+    /// A peer as a node sees it, and its real habit.
     fn seen(&self, peer: &PeerStatus) -> String {
         let place = self.place(&peer.id);
         let who = match place.as_ref().map(|place| (*place, self.servers.get(*place))) {

@@ -1,4 +1,4 @@
-//! [`Lie`]: what liars make of honest answers.
+//! [`Lie`]: a liar's change of an honest answer.
 
 mod announce;
 mod expired;
@@ -11,7 +11,7 @@ use slipstream_types::{BatchNumber, Epoch};
 pub(super) use self::announce::{announcement, junk};
 use super::fault::Fault;
 
-/// A request to a liar, an honest peer's answer, and what both sides know.
+/// A request to a liar, an honest peer's answer, and the knowledge of both sides.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
     pub(super) request: &'a Request,
@@ -189,7 +189,7 @@ impl Lie {
     }
 
     /// Whether a check of the answer must see it. The others cost time at most: promises and hints are advice. A short answer may
-    /// be all that its maker had shown. Offers and siblings are judged by what comes after them. Wasteful answers are true.
+    /// be all that its maker had shown. Offers and siblings are judged by the rows after them. Wasteful answers are true.
     pub(super) fn is_provable(self) -> bool {
         !matches!(
             self,

@@ -71,7 +71,7 @@ fn literal_blob(kind: BlobKind, blob: &Blob) -> Result<Blob> {
 mod tests {
     use super::*;
 
-    /// Goal: whoever opens such a blob finds the content.
+    /// Goal: opening such a blob gives the content.
     #[test]
     fn literal_blobs_open() {
         for len in [0, 1, 14, 15, 16, 269, 270, 271, 600] {

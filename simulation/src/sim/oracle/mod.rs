@@ -1,11 +1,11 @@
-//! The oracles: what no run may ever show, whatever the peers do.
+//! The oracles: faults that no run may ever show, whatever the peers do.
 //!
 //! Safety, after every check, commit, restore and start:
 //! * what a check let pass is the ledger's;
-//! * headers, certificates, blobs, rows and root of a store are the ledger's, and nothing is stored behind what is certified;
+//! * headers, certificates, blobs, rows and root of a store are the ledger's, and nothing is stored behind the certified head;
 //! * lies earn no credit, and honest peers stay ([`World::act`]);
 //! * a batch that was committed survives every crash;
-//! * what a node serves is what the ledger has, and what it believes in is certified.
+//! * a node serves the ledger's data, and everything that it believes in is certified.
 //!
 //! Liveness is in [`super::world`]: some time after the last fault every node is caught up.
 
@@ -68,7 +68,7 @@ impl Claim {
 }
 
 impl World {
-    /// Holds what came of a job against the ledger.
+    /// Compares a job's result with the ledger.
     pub(super) fn check_done(&mut self, to: To, claim: &Claim, done: &Done) -> Result<()> {
         let node = to.node;
         let checked = match (claim, done) {
@@ -112,13 +112,13 @@ impl World {
             .with_context(|| format!("safety: a check of node {node} let pass data that is not the ledger's"))
     }
 
-    /// Holds what a store has got since the last time against the ledger.
+    /// Compares the store's additions since the last time with the ledger.
     pub(super) fn check_state(&mut self, index: usize) -> Result<()> {
         let chain = Chain::canonical();
         let (certified, seen) = (self.certified, self.nodes[index].seen);
         let Some(up) = &self.nodes[index].up else { return Ok(()) };
         let store = &up.store;
-        // A store that failed as planned answers nothing any more; what it has is looked at when it is opened again.
+        // A store that failed as planned answers nothing any more; its contents are checked when it is opened again.
         if up.has_failed() {
             return Ok(());
         }

@@ -71,7 +71,7 @@ impl World {
         };
         let (now, anchor) = (self.instant(), self.servers[ANCHOR].id);
         let Some(up) = self.process(to) else { return Ok(()) };
-        // It is chosen once, for its rows or for a range delta to it; what happens to it then is another matter.
+        // It is chosen once, for its rows or for a range delta to it; its later fate is another matter.
         if up.begun == Some(*number) {
             up.begun = None;
         }

@@ -1,4 +1,4 @@
-//! [`Plan`]: what a seed makes of a scenario: who takes part, how they behave, and what goes wrong when.
+//! [`Plan`]: a seed's version of a scenario: the participants, their behaviour, and the faults with their times.
 
 mod nodes;
 mod servers;

@@ -40,7 +40,7 @@ pub(super) fn node(
     rng: &mut StdRng,
 ) -> NodePlan {
     let modes: &[Mode] = match (troubles.pruning, troubles.snapshots) {
-        // Only who leaps meets the half of a siege that is about leaps.
+        // Only a node that leaps meets the half of a siege that is about leaps.
         _ if troubles.siege && rng.random() => &[Mode::Snapshot, Mode::RangeDelta],
         // A gap that all servers have pruned can only be passed by a snapshot.
         (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta],
@@ -49,7 +49,7 @@ pub(super) fn node(
         _ => &[Mode::Auto, Mode::Auto, Mode::Replay, Mode::Delta, Mode::Snapshot, Mode::RangeDelta],
     };
     let mode = modes[rng.random_range(0..modes.len())];
-    // Where peers are silent, a deadline is so late that it shows who waits for it.
+    // Where peers are silent, a deadline is so late that it shows which node waits for it.
     let deadlines = if troubles.stallers { [1_000, 10_000, 10_000] } else { [1_000, 2_500, 5_000] };
     let sync = SyncConfig {
         mode,

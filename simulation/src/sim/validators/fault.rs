@@ -1,4 +1,4 @@
-//! [`Trouble`]: what goes wrong among validators, and in how many worlds it did.
+//! [`Trouble`]: the faults among validators, and in how many worlds each came about.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -131,7 +131,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Does what the engine asks for.
+    /// Carries out the engine's effects.
     fn act(&mut self) -> Result<()> {
         while let Some(effect) = self.engine.poll_effect() {
             match effect {

@@ -1,4 +1,4 @@
-//! [`Machine`]: a disk that outlives its process, and the process: what a node runs of consensus and sync, under a clock of its own.
+//! [`Machine`]: a disk that outlives its process, and the process: a node's consensus and sync, under a clock of its own.
 
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ impl Machine {
 }
 
 impl World {
-    /// A process begins on what the last one left.
+    /// A process begins on the store that the last one left.
     pub(super) fn start(self: &Arc<World>, index: usize) -> Result<()> {
         let machine = &self.machines[index];
         if machine.is_up() {
@@ -162,7 +162,7 @@ impl World {
         let Some(Process { up, tasks }) = machine.state.lock().process.take() else { return Ok(()) };
         self.mark(format_args!("machine {index} dies: {trouble:?}"));
         self.fire(trouble);
-        // Only what was acknowledged may be missed: what a failed write left is for the next process to find.
+        // Only acknowledged batches may be missed: the next process finds the rest of a failed write.
         if trouble != Trouble::CrashPoint {
             self.oracle.lock().check_ledger(&up, self.now_ms())?;
         }
@@ -175,7 +175,7 @@ impl World {
             };
             (if trouble == Trouble::Blackout { 0 } else { kept }, rng.random_range(20..DOWN_MS_MAX))
         };
-        // Before the handles go: what they would still write does not reach the disk.
+        // Before the handles go: their later writes do not reach the disk.
         let mut disk = machine.disk.lock();
         disk.crash(kept);
         if trouble == Trouble::Wipe {

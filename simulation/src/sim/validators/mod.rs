@@ -89,7 +89,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ra
     })
 }
 
-/// Runs one seed again and keeps what a person needs to understand it.
+/// Runs one seed again and keeps the parts that a person needs to understand it.
 ///
 /// # Errors
 /// If the world cannot be built.
@@ -151,7 +151,7 @@ impl fmt::Display for ValidatorsReport {
 /// Runs seeds, on as many threads as the machine has.
 ///
 /// # Errors
-/// The first failure by seed, with what reproduces it; or that a kind of trouble came about too seldom.
+/// The first failure by seed, with the command that repeats it; or that a kind of trouble came about too seldom.
 pub fn run(options: &ValidatorsOptions, progress: Progress) -> Result<ValidatorsReport> {
     load::accounts();
     let began = std::time::Instant::now();

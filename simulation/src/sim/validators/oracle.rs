@@ -20,7 +20,7 @@ use slipstream_types::{
 
 use super::{machine::Up, words::Words};
 
-/// How far a batch's time may be ahead of the true one: what honest clocks bear, and what they are wrong by.
+/// How far a batch's time may be ahead of the true one: the tolerance of honest clocks, and their error.
 const AHEAD_MS_MAX: u64 = 10_000 + 2_000;
 /// A conviction that was shown for so long is on the disk.
 const KEPT_AFTER: Duration = Duration::from_secs(3);
@@ -69,7 +69,7 @@ impl Oracle {
         })
     }
 
-    /// The domain of what is signed in an epoch.
+    /// The domain of signatures in an epoch.
     pub(super) fn domain(&self, set: &ValidatorSet) -> Digest {
         domain(self.genesis, set)
     }
@@ -161,7 +161,7 @@ impl Oracle {
         if voters.len() >= quorum { self.decide(number, token) } else { Ok(()) }
     }
 
-    /// A process has begun on what the one before it left.
+    /// A process has begun on the store that the one before it left.
     pub(super) fn check_start(&mut self, up: &Up) -> Result<()> {
         let (machine, head) = (up.machine, up.store.head()?.header.number);
         let seen = self.seen.get(&machine).copied().unwrap_or_default();
@@ -205,7 +205,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Looks at what a machine has committed since it was looked at last.
+    /// Looks at a machine's commits since the last look.
     pub(super) fn check_ledger(&mut self, up: &Up, now_ms: u64) -> Result<BatchNumber> {
         let head = up.store.head()?.header.number;
         let checked = self.checked.get(&up.machine).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! [`Plan`]: what a seed makes of a world: who takes part, how the network is, what goes wrong and when.
+//! [`Plan`]: a seed's version of a world: the participants, the network, and the faults with their times.
 
 use std::time::Duration;
 

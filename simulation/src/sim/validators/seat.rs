@@ -23,7 +23,7 @@ use super::{
     world::World,
 };
 
-/// How often a seat looks whether its epoch is over, and the oracle at what it shows.
+/// How often a seat looks whether its epoch is over, and the oracle at its evidence.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Decided batches that wait to be announced.
 const DECIDED_MAX: usize = 16;
@@ -125,7 +125,7 @@ fn validator(
     Ok(made)
 }
 
-/// Waits until the machine's part may be another, and looks at what it shows meanwhile.
+/// Waits until the machine's part may be another, and looks at its evidence meanwhile.
 async fn until_over(
     world: &Arc<World>,
     up: &Up,

@@ -1,4 +1,5 @@
-//! [`Habit`]: what a validator says that has its key and no honesty. It runs the code that all run; what leaves it is twisted.
+//! [`Habit`]: the words of a validator with a key and without honesty. It runs the code that all run; its messages are twisted as
+//! they leave.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde::Serialize;
@@ -129,7 +130,7 @@ impl Traitor<'_> {
         match response {
             Response::Outcome(mut parts) if lies => {
                 self.troubles.insert(Trouble::FalseShown);
-                // All of it fits together but for what was agreed on.
+                // All of it fits together but for the agreed outcome.
                 parts.header.timestamp_ms += 1;
                 Response::Outcome(parts)
             }

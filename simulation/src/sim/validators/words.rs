@@ -24,7 +24,7 @@ type Place = (usize, Epoch, u64, BatchNumber);
 #[derive(Default)]
 pub(super) struct Words {
     said: BTreeMap<(Statement, Place), Digest>,
-    /// The views that machines said to have left for, and what bound them then.
+    /// The views that machines said to have left for, and the records that bound them then.
     left: BTreeMap<(usize, Epoch), (u64, Record)>,
     /// The outcome of an order on the batch before.
     outcomes: BTreeMap<(Digest, Digest), Digest>,
@@ -35,7 +35,7 @@ pub(super) struct Words {
 }
 
 impl Oracle {
-    /// A machine sends a message: what it may say, and what has to be on its disk before.
+    /// A machine sends a message: checks that it may say so, and that the record is on its disk before.
     pub(super) fn hear(&mut self, up: &Up, request: &Request) -> Result<()> {
         let machine = up.machine;
         let honest = self.is_bound(machine);
@@ -153,7 +153,7 @@ fn remembers_prepare(record: &Record, ballot: &Ballot) -> bool {
     record.prepare == Some(*ballot) || record.view > ballot.view || last > Some((ballot.view, ballot.number))
 }
 
-/// Whether the record makes its validator tell a later view of what it committed to.
+/// Whether the record makes its validator tell a later view of its commit.
 fn remembers_commit(record: &Record, ballot: &Ballot) -> bool {
     let prepared = record.prepared.as_ref();
     let is_later = |number: BatchNumber, view| (number, view) >= (ballot.number, ballot.view);

@@ -152,7 +152,7 @@ impl World {
         BEGINS_MS + self.elapsed().as_millis() as u64
     }
 
-    /// Whether nothing goes wrong any more, but for what a traitor does.
+    /// Whether all faults are over, but for a traitor's.
     pub(super) fn is_calm(&self) -> bool {
         self.calm.load(Relaxed)
     }
@@ -177,7 +177,7 @@ impl World {
         self.trace.lock().tell(self.elapsed().as_micros() as u64, kind, what);
     }
 
-    /// Keeps from now on what a person is to read.
+    /// Keeps from now on the events that a person is to read.
     pub(super) fn record(&self) {
         self.trace.lock().record();
     }
@@ -324,7 +324,7 @@ impl World {
         Ok(())
     }
 
-    /// How everybody stands, for whoever reads a failure.
+    /// How everybody stands, for somebody who reads a failure.
     fn picture(&self) -> String {
         let line = |(index, machine): (usize, &Machine)| {
             let Some(up) = machine.up() else { return format!("machine {index}: down") };

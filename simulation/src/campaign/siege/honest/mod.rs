@@ -26,7 +26,7 @@ const READER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 1, 1));
 /// How often the honest look whether they have a core when they want one.
 const LATENESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits of one honest user, by when each began. One that goes on counts with the time so far: who waits for ever is not left out.
+/// Waits of one honest user, by when each began. One that goes on counts with the time so far: an endless wait is not left out.
 #[derive(Clone, Default)]
 pub(super) struct Waits(Arc<Mutex<Vec<Wait>>>);
 

@@ -100,7 +100,7 @@ impl Wallet {
         }
     }
 
-    /// Hashes of what was accepted within a time.
+    /// Hashes of the transfers that were accepted within a time.
     pub(in crate::campaign::siege) fn acknowledged(&self, window: (Instant, Instant)) -> Vec<B256> {
         let all = self.acknowledged.lock();
         all.iter().filter(|(at, _)| (window.0..window.1).contains(at)).map(|(_, hash)| *hash).collect()

@@ -49,7 +49,7 @@ pub struct Run {
     pub missing: usize,
     /// Batches that a mesh gave up.
     pub gave_up: u64,
-    /// Times that a node asked for what did not come, for a batch.
+    /// Times that a node asked for missing chunks, for a batch.
     pub pulls: f64,
     /// Of all datagrams, those that were lost on an up-link.
     pub lost: f64,

@@ -31,7 +31,7 @@ use super::{
 pub(super) enum Spreading {
     /// Nodes spread batches by the mesh.
     Mesh,
-    /// As before the mesh: who has a batch sends all of it to every peer, once.
+    /// As before the mesh: a node that has a batch sends all of it to every peer, once.
     Flood,
 }
 

@@ -159,7 +159,7 @@ impl Wire {
         self.changed.notify_one();
     }
 
-    /// Does what is due, and says when there is more.
+    /// Does the work that is due, and says when there is more.
     fn move_on(&self, now: Instant) -> Option<Instant> {
         let inner = &mut *self.inner.lock();
         while let Some(Reverse((at, number))) = inner.ways.peek().copied() {
