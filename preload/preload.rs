@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! * Nothing is allocated or locked in a call that is interposed: each reads one word of the file.
-//! * Calls before the library begins, and all calls without the variable, do what libc does.
+//! * Calls before the library begins, and all calls without the variable, behave as libc's.
 //! * Monotonic clocks stay as they are, as when an operator or NTP sets the time.
 //! * A process that asks for the library and lacks its file ends at once; otherwise it would run without its fault.
 //!
@@ -119,12 +119,12 @@ fn wait_for_disk() {
 unsafe fn true_time(clock: clockid_t, time: *mut timespec) -> c_int {
     let next = CLOCK_GETTIME.load(Ordering::Acquire);
     if next.is_null() {
-        // SAFETY: the system call takes what the function takes; the caller vouches for it.
+        // SAFETY: the system call takes the function's own arguments; the caller vouches for them.
         return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) } as c_int;
     }
     // SAFETY: it is the address of libc's function of that name, which has this type.
     let next = unsafe { mem::transmute::<*mut c_void, ClockGettime>(next) };
-    // SAFETY: the caller vouches for what is passed on.
+    // SAFETY: the caller vouches for the arguments that are passed on.
     unsafe { next(clock, time) }
 }
 
@@ -153,7 +153,7 @@ fn now() -> timespec {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
-    // SAFETY: the caller vouches for what is passed on.
+    // SAFETY: the caller vouches for the arguments that are passed on.
     let result = unsafe { true_time(clock, time) };
     let by_ms = value(layout::CLOCK) as i64;
     if result == 0 && by_ms != 0 && is_wall_clock(clock) {

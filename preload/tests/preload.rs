@@ -58,7 +58,7 @@ fn date(words: Option<&Path>) -> i64 {
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 
-/// Goal: the wall clock jumps by what the file says, to both sides, and is true without the variable.
+/// Goal: the wall clock jumps by the file's time, to both sides, and is true without the variable.
 #[test]
 fn the_clock_jumps_as_the_file_says() {
     let dir = tempfile::tempdir().unwrap();

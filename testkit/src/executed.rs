@@ -1,4 +1,4 @@
-//! Chains of transactions: what signs them, and what commits a batch of them.
+//! Chains of transactions: the wallet that signs them, and the batch that commits them.
 
 use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEnvelope, TxLegacy};
 use alloy_eips::eip2718::Encodable2718;

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::{keys, set};
 
-    /// Goal: what is made is a ledger: headers follow each other, and a quorum signs the root over all of them.
+    /// Goal: the chain is a ledger: headers follow each other, and a quorum signs the root over all of them.
     #[test]
     fn a_chain_of_headers_is_certified() {
         let keys = keys(1..=4);

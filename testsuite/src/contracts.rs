@@ -99,7 +99,7 @@ pub fn add_liquidity(amount0: U256, amount1: U256) -> Bytes {
     Amm::addLiquidityCall { amount0, amount1 }.abi_encode().into()
 }
 
-/// Call data of [`Amm::swapCall`] that takes whatever comes out.
+/// Call data of [`Amm::swapCall`] that takes any amount out.
 pub fn swap(token_in: Address, amount_in: U256) -> Bytes {
     Amm::swapCall { tokenIn: token_in, amountIn: amount_in, leastOut: U256::ZERO }.abi_encode().into()
 }

@@ -44,7 +44,7 @@ pub fn print_line(text: &str) -> Result<()> {
     print(&format!("{text}\n"))
 }
 
-/// Writes a line to standard error, for whoever looks: if nobody can, the work goes on.
+/// Writes a line to standard error for a possible reader: if it cannot be written, the work goes on.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
@@ -61,7 +61,7 @@ pub fn end(program: &str, result: Result<()>) -> ExitCode {
     }
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments.
+/// Prints the requested help, or the error in the arguments.
 pub fn show_usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(closed) if closed.kind() == io::ErrorKind::BrokenPipe && !error.use_stderr() => {
@@ -72,7 +72,7 @@ pub fn show_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Whether an error only says that whoever read the output has gone: that ends a command without a word.
+/// Whether an error only says that the reader of the output has gone: that ends a command without a word.
 fn is_closed(error: &anyhow::Error) -> bool {
     error.is::<Closed>()
 }

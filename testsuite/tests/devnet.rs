@@ -46,7 +46,7 @@ async fn wait_gone(manifest: &Manifest) {
     }
 }
 
-/// Goal: what `slipnet up` promises, from the ready manifest over committed and followed transfers to a clean end.
+/// Goal: `slipnet up` keeps its promises, from the ready manifest over committed and followed transfers to a clean end.
 #[tokio::test(flavor = "multi_thread")]
 async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     let begin = Instant::now();
@@ -155,7 +155,7 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
     wait_gone(&resumed).await;
 }
 
-/// Goal: whoever stops reading ends the command, without a word and with the code that shells show for it.
+/// Goal: a reader that stops reading ends the command, without a word and with the code that shells show for it.
 #[test]
 fn a_closed_pipe_ends_slipnet_quietly() {
     for arguments in [&["--help"][..], &["up", "-v", "1", "-f", "0", "--accounts", "2"]] {

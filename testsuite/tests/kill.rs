@@ -15,8 +15,8 @@ const KILLS: usize = 20;
 /// Kill times repeat with it; `SLIPSTREAM_SEED` names another.
 const SEED: u64 = 7;
 
-/// Goal: kill -9 at 20 random moments, some of them during start-up, while the chain grows. A fullnode resumes each time
-/// from what it had, and ends at the validator's state, whether it executes batches or applies their deltas.
+/// Goal: kill -9 at 20 random moments, some of them during start-up, while the chain grows. A fullnode resumes each time from its
+/// last state, and ends at the validator's state, whether it executes batches or applies their deltas.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_fullnodes_resume_and_end_at_the_same_state() {
     let options = DevnetOptions { validators: 1, accounts: 20, ..DevnetOptions::default() };

@@ -164,7 +164,7 @@ fn systemd_takes_the_unit() {
     assert!(said.contains("Overall exposure level"), "{said}");
 }
 
-/// Goal: what the chart makes of each example is what Kubernetes takes, and what the node takes.
+/// Goal: Kubernetes and the node take the chart's output for each example.
 #[test]
 fn the_chart_makes_what_kubernetes_and_the_node_take() {
     let schemas = tools().join("kubernetes");
@@ -231,7 +231,7 @@ fn the_chart_makes_what_kubernetes_and_the_node_take() {
     assert!(refused.contains("validators need keysSecret"), "{refused}");
 }
 
-/// Has Kubernetes' own schemas judge all but what only an extension knows.
+/// Has Kubernetes' own schemas judge everything but the kinds that only an extension knows.
 fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
     for (index, document) in documents.iter().enumerate() {
         if document["kind"] == "ServiceMonitor" {
@@ -249,7 +249,7 @@ fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
     }
 }
 
-/// Goal: what `slipnet up --target compose` writes is what Compose takes, and what the nodes take; with regions each node dials its sidecar.
+/// Goal: Compose and the nodes take the output of `slipnet up --target compose`; with regions each node dials its sidecar.
 #[test]
 fn compose_and_the_node_take_what_slipnet_writes() {
     let schema = tools().join("compose-spec.json");
@@ -297,7 +297,7 @@ fn compose_and_the_node_take_what_slipnet_writes() {
     }
 }
 
-/// Goal: what `slipnet up --target kubernetes` writes is what the chart, Kubernetes and the nodes take.
+/// Goal: the chart, Kubernetes and the nodes take the output of `slipnet up --target kubernetes`.
 #[test]
 fn the_chart_takes_what_slipnet_writes() {
     let schemas = tools().join("kubernetes");

@@ -9,7 +9,7 @@ use slipnet::{
     report::{CatchUp, Collector, RunReport},
 };
 
-/// Longest time for what takes a second or two, for loaded machines.
+/// Longest time for steps that take a second or two, for loaded machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Goal: every field that the collector reads is in the real node's status. A node that is down is a gap instead of an error. The

@@ -10,7 +10,7 @@ use slipnet::{
     scenario::{RunOptions, Scenario, Twin, run},
 };
 
-/// Small, and with most of what the engine does.
+/// Small, and with most of the engine's abilities.
 const SCENARIO: &str = "\
 name: small
 description: Two fullnodes follow one validator; one is killed, one joins.
@@ -87,7 +87,7 @@ async fn a_scenario_passes_and_its_twin_fails_by_name() {
     }
 }
 
-/// One validator and its follower: what lies below their libc is turned on and off while they run.
+/// One validator and its follower: faults below their libc are turned on and off while they run.
 const BELOW: &str = "\
 name: below
 description: A follower's clock is two seconds ahead for a while, and a validator's disk a little slow.

@@ -138,7 +138,7 @@ fn check_looks(looks: &Value) {
         assert!(look["contrast"].as_f64().unwrap() >= 4.5 && look["texts"].as_u64().unwrap() > 50, "{look}");
         let is_dark = look["scheme"] == "dark";
         assert_eq!(look["background"], if is_dark { "rgb(15, 21, 27)" } else { "rgb(243, 245, 248)" });
-        // Cards are tables to who hears the page.
+        // Cards are tables to somebody who hears the page.
         assert!(look["tables"].as_array().unwrap().iter().any(|table| table == "Peers"), "{look}");
     }
 }

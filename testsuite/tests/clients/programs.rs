@@ -48,7 +48,7 @@ impl Client {
         or_skip(name, install())
     }
 
-    /// Runs the script with these arguments; what it printed as JSON.
+    /// Runs the script with these arguments, and returns the JSON that it printed.
     pub(crate) async fn run(&self, script: &str, args: &[&str]) -> Value {
         run(&mut self.command(script, args)).await
     }

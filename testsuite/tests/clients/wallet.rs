@@ -6,7 +6,7 @@ use slipnet::devnet::DevnetOptions;
 use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
 
 /// Goal: a wallet that asks for `latest` at the number that it polled gets that batch's balances, nonces, code, slots and calls,
-/// 100 batches later. When it has polled again, it gets those of the head. Nodes keep what they keep by default.
+/// 100 batches later. When it has polled again, it gets those of the head. Nodes keep the default windows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wallet_reads_at_the_batch_that_it_polled() {
     let Some(wallet) = Client::npm("wallet") else { return };

@@ -1,4 +1,4 @@
-//! The command lines of the README and of docs/: what their code blocks of kind `sh` tell people to type.
+//! The command lines of the README and of docs/, from their code blocks of kind `sh`.
 
 use std::{
     fs,

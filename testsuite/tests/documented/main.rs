@@ -55,7 +55,7 @@ fn every_command_line_is_run_or_listed() {
     }
 }
 
-/// Goal: whoever types what the documents say gets what they say: the command ends well, or goes on until it is told to end.
+/// Goal: the documents' command lines do as they say: each command ends well, or goes on until it is told to end.
 #[test]
 fn documented_commands_run() {
     let mut known = BTreeSet::new();
@@ -82,7 +82,8 @@ fn documented_commands_run() {
             }
         }
     }
-    // Of what is not run the arguments are known all the same. Benchmarks are another program, which its own test holds against the documents.
+    // The arguments of command lines that are not run are known all the same. Benchmarks are another program, which its own test
+    // holds against the documents.
     let own = |line: &str| line.starts_with("slipnet ") && !line.starts_with("slipnet bench ");
     for Listed { line, .. } in LISTED.iter().filter(|listed| own(listed.line)) {
         ended_well(line, &shell.output(&format!("{line} --help")));

@@ -18,7 +18,7 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 
-/// Longest time for what takes a second or two, for loaded machines.
+/// Longest time for steps that take a second or two, for loaded machines.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[allow(clippy::disallowed_methods, reason = "a test of commands that block, without a runtime")]
@@ -85,7 +85,7 @@ impl Started {
     }
 }
 
-/// Both ends of a new terminal: whoever looks at it, and the program on it.
+/// Both ends of a new terminal: the viewer's, and the program's.
 pub(crate) fn terminal() -> (File, File) {
     let viewer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&viewer).unwrap();

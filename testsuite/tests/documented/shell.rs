@@ -97,7 +97,7 @@ impl Shell {
         self.command(line, self.dir.path()).output().unwrap()
     }
 
-    /// Runs a command line of the documents, which stands at `place`; what it does must be what the rule says.
+    /// Runs a command line of the documents, which stands at `place`; it must behave as the rule says.
     pub(crate) fn run(&mut self, place: &str, line: &str, how: How) {
         let line = self.values.fill(line);
         let what = format!("{place}: {line}");
@@ -123,7 +123,7 @@ impl Shell {
             How::Until(signal, code) => {
                 let mut started = self.started(&line);
                 started.await_words(&what, "");
-                // It may listen to signals only after what it says first.
+                // It may listen to signals only after its first output.
                 pause();
                 let status = started.process.stop(&what, signal);
                 let expected = (code, code.is_none().then(|| signal.as_raw()));
