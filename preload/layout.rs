@@ -1,8 +1,9 @@
-//! What the library below a node and the engine of scenarios agree on: a file of words of 64 bits, in this machine's order of bytes.
+//! The layout that the library below a node shares with the engine of scenarios: a file of words of 64 bits, in this machine's
+//! order of bytes.
 
 use std::ffi::CStr;
 
-/// The variable of the environment that names the file; without it the library changes nothing.
+/// The variable of the environment that names the file; without it the library is idle.
 pub(crate) const VARIABLE: &CStr = c"SLIPNET_PRELOAD";
 /// Words of the file.
 pub(crate) const WORDS: usize = 3;

@@ -1,5 +1,5 @@
-//! What lies between a node of a scenario and libc: a wall clock that jumps, and a disk that flushes slowly. The loader puts it there
-//! (`LD_PRELOAD`), so that the node needs no code for it.
+//! A library between a node of a scenario and libc: a wall clock that jumps, and a disk that flushes slowly. The loader puts it
+//! there (`LD_PRELOAD`), so that the node needs no code for it.
 //!
 //! ```text
 //!  scenario ── pwrite ─▶ a file of three words ◀── mapped, shared ── this library ── clock_gettime, fsync, … ──▶ kernel
@@ -7,9 +7,9 @@
 //!
 //! Invariants:
 //! * Nothing is allocated or locked in a call that is interposed: each reads one word of the file.
-//! * Calls before the library begins, and all calls without the variable, do what libc does.
+//! * Calls before the library begins, and all calls without the variable, behave as libc's.
 //! * Monotonic clocks stay as they are, as when an operator or NTP sets the time.
-//! * A process that is to have the library and cannot have its file ends at once, rather than run without its fault.
+//! * A process that asks for the library and lacks its file ends at once; otherwise it would run without its fault.
 //!
 //! Reads and writes are left alone: most of them end in the page cache, as with a disk that is slow.
 
@@ -35,8 +35,8 @@ static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 /// libc's `clock_gettime`, which does not enter the kernel; null until it was looked up.
 static CLOCK_GETTIME: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-// SAFETY: the loader calls each function whose address stands in this section once, before the program begins; libc, which this
-// library is linked with, has begun by then.
+// SAFETY: the loader calls each function in this section once, before the program begins. This library is linked with libc, so libc
+// has begun by then.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
@@ -54,7 +54,7 @@ extern "C" fn begin() {
     // SAFETY: `getenv` gave a text that ends with a NUL.
     let file = unsafe { libc::open(path, libc::O_RDWR | libc::O_CLOEXEC) };
     let bytes = layout::WORDS * layout::WORD_BYTES;
-    // SAFETY: seeking changes nothing but the file's position; it fails if the file could not be opened.
+    // SAFETY: seeking only changes the file's position; it fails if the file could not be opened.
     let length = unsafe { libc::lseek(file, 0, libc::SEEK_END) };
     if usize::try_from(length).is_ok_and(|length| length >= bytes) {
         let (protection, none) = (libc::PROT_READ | libc::PROT_WRITE, ptr::null_mut());
@@ -64,7 +64,8 @@ extern "C" fn begin() {
             WORDS.store(words.cast(), Ordering::Release);
         }
     }
-    // SAFETY: the mapping needs no open file, and nobody else has this number; it fails if the file could not be opened.
+    // SAFETY: the mapping outlives the open file, and only this function has this number; closing fails if the file could not be
+    // opened.
     unsafe { libc::close(file) };
     match word(layout::LOADED) {
         Some(loaded) => loaded.store(1, Ordering::Relaxed),
@@ -72,7 +73,7 @@ extern "C" fn begin() {
     }
 }
 
-/// Ends the process.
+/// Ends the process with this text on standard error.
 fn refuse(text: &CStr) {
     // SAFETY: the text is as long as it says; nothing of this process is to be saved yet.
     unsafe {
@@ -81,14 +82,14 @@ fn refuse(text: &CStr) {
     }
 }
 
-/// A word of the file; none while nothing is to be changed.
+/// A word of the file; `None` while the library is idle.
 fn word(index: usize) -> Option<&'static AtomicU64> {
     let words = WORDS.load(Ordering::Acquire);
     if words.is_null() || index >= layout::WORDS {
         return None;
     }
-    // SAFETY: `begin` mapped so many words, aligned to a page, for the life of the process; all access to them is atomic here, and
-    // whoever writes the file writes whole words.
+    // SAFETY: `begin` mapped so many words, aligned to a page, for the life of the process. All access to them is atomic here, and
+    // the file's writer writes whole words.
     Some(unsafe { &*words.add(index) })
 }
 
@@ -118,12 +119,12 @@ fn wait_for_disk() {
 unsafe fn true_time(clock: clockid_t, time: *mut timespec) -> c_int {
     let next = CLOCK_GETTIME.load(Ordering::Acquire);
     if next.is_null() {
-        // SAFETY: the system call takes what the function takes; the caller vouches for it.
+        // SAFETY: the system call takes the function's own arguments; the caller vouches for them.
         return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) } as c_int;
     }
     // SAFETY: it is the address of libc's function of that name, which has this type.
     let next = unsafe { mem::transmute::<*mut c_void, ClockGettime>(next) };
-    // SAFETY: the caller vouches for what is passed on.
+    // SAFETY: the caller vouches for the arguments that are passed on.
     unsafe { next(clock, time) }
 }
 
@@ -152,7 +153,7 @@ fn now() -> timespec {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
-    // SAFETY: the caller vouches for what is passed on.
+    // SAFETY: the caller vouches for the arguments that are passed on.
     let result = unsafe { true_time(clock, time) };
     let by_ms = value(layout::CLOCK) as i64;
     if result == 0 && by_ms != 0 && is_wall_clock(clock) {
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn time(seconds: *mut time_t) -> time_t {
     now
 }
 
-/// As libc's, later.
+/// libc's `fsync`, after the delay that the file names.
 #[unsafe(no_mangle)]
 pub extern "C" fn fsync(file: c_int) -> c_int {
     wait_for_disk();
@@ -202,7 +203,7 @@ pub extern "C" fn fsync(file: c_int) -> c_int {
     unsafe { libc::syscall(libc::SYS_fsync, file) as c_int }
 }
 
-/// As libc's, later.
+/// libc's `fdatasync`, after the delay that the file names.
 #[unsafe(no_mangle)]
 pub extern "C" fn fdatasync(file: c_int) -> c_int {
     wait_for_disk();
@@ -210,7 +211,7 @@ pub extern "C" fn fdatasync(file: c_int) -> c_int {
     unsafe { libc::syscall(libc::SYS_fdatasync, file) as c_int }
 }
 
-/// As libc's, later.
+/// libc's `syncfs`, after the delay that the file names.
 #[unsafe(no_mangle)]
 pub extern "C" fn syncfs(file: c_int) -> c_int {
     wait_for_disk();
@@ -218,10 +219,10 @@ pub extern "C" fn syncfs(file: c_int) -> c_int {
     unsafe { libc::syscall(libc::SYS_syncfs, file) as c_int }
 }
 
-/// As libc's, later.
+/// libc's `sync_file_range`, after the delay that the file names.
 #[unsafe(no_mangle)]
 pub extern "C" fn sync_file_range(file: c_int, offset: off64_t, bytes: off64_t, flags: c_uint) -> c_int {
     wait_for_disk();
-    // SAFETY: the kernel refuses numbers of no file, and ranges and flags that are none.
+    // SAFETY: the kernel refuses unknown file numbers, ranges and flags.
     unsafe { libc::syscall(libc::SYS_sync_file_range, file, offset, bytes, flags) as c_int }
 }

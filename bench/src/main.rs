@@ -11,7 +11,7 @@ use clap::Parser;
 use slipnet::output;
 use slipnet_bench::{AllOptions, Bench, BenchChild, BenchOptions, CompareOptions, DocumentOptions};
 
-/// What a node allocates with is what its storage is measured with.
+/// The node's allocator, so that its storage is measured with the same one.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(child.kind(), clap::error::ErrorKind::DisplayHelp, "{child}");
     }
 
-    /// Goal: whatever the documents show of `slipnet bench` is a benchmark with arguments that it takes.
+    /// Goal: every `slipnet bench` of the documents is a benchmark with arguments that it takes.
     #[test]
     fn documented_benchmarks_are_known() {
         let mut count = 0;

@@ -1,9 +1,9 @@
 //! A whole node: everything is put together here, and nowhere else.
 //!
-//! Starting goes from what can only be read to what is written: configuration, key, genesis, lock of a directory that is
-//! there, ports; only then the data directory is created or opened (`inputs.rs`). So a node that cannot start has changed nothing.
-//! `assemble.rs` builds the parts on the open store and says which tasks run them; this file starts a node, and ends it.
-//! Stopping goes from the outside to the inside: API, consensus, sync, network, and at last the store.
+//! Starting goes from reading to writing. First come configuration, key, genesis, the lock of an existing directory, and ports.
+//! Only then the data directory is created or opened (`inputs.rs`). So a node that fails to start has changed nothing.
+//! `assemble.rs` builds the parts on the open store and says which tasks run them; this file starts a node, and ends it. Stopping
+//! goes from the outside to the inside: API, consensus, sync, network, and at last the store.
 
 mod assemble;
 mod inputs;
@@ -53,7 +53,7 @@ const STOP_ORDER: [&str; 16] = [
     "network",
 ];
 
-/// A running node.
+/// A running node, which [`Node::stop`] ends.
 pub struct Node {
     tasks: Tasks,
     network: Arc<Network>,
@@ -97,17 +97,17 @@ impl Node {
         self.api_address
     }
 
-    /// Who the node is and where its peers find it.
+    /// The node's id, and the address at which its peers find it.
     pub fn peer_address(&self) -> PeerAddress {
         self.peer_address
     }
 
-    /// The line that says that the node is up, for people and for whoever started the process.
+    /// The line that says that the node is up, for people and for the program that started the process.
     pub fn ready_line(&self) -> String {
         format!("slipstream ready api=http://{} network={}", self.api_address, self.peer_address)
     }
 
-    /// Runs until a task fails; a node that has lost one must not go on without it.
+    /// Runs until a task fails; a node that has lost one must stop.
     pub async fn failure(&mut self) -> TaskFailure {
         self.tasks.failure().await
     }
@@ -117,7 +117,7 @@ impl Node {
         repair::note(config, &self.store, failure).await
     }
 
-    /// Ends every task, then the network, then the store. What is committed stays committed.
+    /// Ends every task, then the network, then the store. Committed batches stay committed.
     pub async fn stop(mut self) -> Result<(), NodeError> {
         let failures = self.tasks.stop(&STOP_ORDER, STOP_PATIENCE).await;
         self.network.shutdown().await;

@@ -13,7 +13,7 @@ use crate::tasks::TaskError;
 
 /// Where the next step begins.
 const RECORD: &str = "scrub";
-/// What a start brings with it comes first.
+/// The work of the start goes first.
 const DELAY: Duration = Duration::from_secs(30);
 /// Rest after a step, in times that it took: 4 % of one core.
 const REST: u32 = 24;
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a round ends wherever it begins, and what it leaves is where the next begins.
+    /// Goal: a round ends wherever it begins, and the next begins at its rest.
     #[tokio::test(start_paused = true)]
     async fn a_round_comes_round_from_anywhere() {
         for begin in [Path::MIN, Path([0x80; 32]), Path::MAX] {

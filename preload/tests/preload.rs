@@ -58,7 +58,7 @@ fn date(words: Option<&Path>) -> i64 {
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 
-/// Goal: the wall clock jumps by what the file says, to both sides, and is true without the variable.
+/// Goal: the wall clock jumps by the file's time, to both sides, and is true without the variable.
 #[test]
 fn the_clock_jumps_as_the_file_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,12 +89,12 @@ fn flushes_take_longer() {
         let output = run("sync", &arguments, Some(&words));
         assert!(output.status.success() && begin.elapsed() >= DELAY, "{output:?} {:?}", begin.elapsed());
     }
-    // What fails fails as before.
+    // A call that fails by itself fails as before.
     let output = run("sync", &[dir.path().join("none").to_str().unwrap()], Some(&words));
     assert!(!output.status.success());
 }
 
-/// Goal: a program that is to have the library and cannot have its file does not run as if nothing were wrong.
+/// Goal: a program that asks for the library and lacks its file ends with the reason.
 #[test]
 fn a_file_that_is_not_there_or_too_short_is_said() {
     let dir = tempfile::tempdir().unwrap();

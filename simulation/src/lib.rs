@@ -1,8 +1,9 @@
 //! Searches for what must not happen: simulated worlds, a model of the validators' protocol, and campaigns against real stores and nodes.
 //!
-//! The program `slipnet-simulation` is a thin command line over this library, and `slipnet` becomes it for `sim`, `model` and `campaign`.
-//! It is a program of its own, as `slipnet-bench` is: simulations reach into every crate, and devnets, load and the demo need none of that.
-//! `slipnet` cannot link it: the siege starts devnets with the library of `slipnet`'s package, and no two packages depend on each other.
+//! The program `slipnet-simulation` is a thin command line over this library, and `slipnet` becomes it for `sim`, `model` and
+//! `campaign`. It is a program of its own, as `slipnet-bench` is: simulations reach into every crate, and devnets, load and the
+//! demo need none of that. `slipnet` cannot link it: the siege starts devnets with the library of `slipnet`'s package, and two
+//! packages must not depend on each other.
 //!
 //! ```text
 //!  sim        seed ─▶ world: the crates that ship, on simulated time, disks and links ─▶ oracles ─▶ trace hash
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! Invariants:
-//! * One seed is one run: simulations take neither time nor randomness from anywhere else.
-//! * A search that finds something fails, and says what repeats it.
+//! * One seed is one run: simulations take time and randomness from the seed alone.
+//! * A search that finds something fails, and says how to repeat it.
 //!
 //! It trusts nothing that it tests: oracles compute what must be from the definitions, beside the code under test.
 //!

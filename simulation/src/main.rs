@@ -1,5 +1,5 @@
-//! `slipnet-simulation`, which `slipnet sim`, `slipnet explain`, `slipnet model` and `slipnet campaign` run: a program of its own, so that
-//! devnets and the demo are built without it.
+//! `slipnet-simulation`, which `slipnet sim`, `slipnet explain`, `slipnet model` and `slipnet campaign` run. It is a program of its
+//! own, so that devnets and the demo are built without it.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ use slipnet_simulation::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What a node allocates with is what its storage is measured with.
+/// The node's allocator, so that its storage is measured with the same one.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -118,7 +118,7 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Ends the work on ctrl-c or SIGTERM; what it holds, processes too, is dropped and thereby ended.
+/// Ends the work on ctrl-c or SIGTERM; everything that it holds, processes too, is dropped and thereby ended.
 async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
     tokio::select! {
@@ -148,7 +148,7 @@ async fn run_siege(options: SiegeCampaign) -> Result<()> {
     Ok(())
 }
 
-/// As [`run_campaign`].
+/// Runs `slipnet sim`, as [`run_campaign`] does.
 async fn run_sim(sim: Sim) -> Result<()> {
     let work = move || -> Result<String> {
         Ok(match sim.whom {

@@ -1,4 +1,4 @@
-//! A short siege: what `slipnet campaign siege` does for minutes, with three attacks that cost little, in seconds.
+//! A short siege: `slipnet campaign siege` runs for minutes; here are three attacks that cost little, in seconds.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

@@ -8,8 +8,8 @@ fn options(seeds: std::ops::Range<u64>) -> SimOptions {
     SimOptions { seeds: Seeds(seeds), scenario: None, verbose: false, planted: None }
 }
 
-/// Goal: whatever goes wrong, nodes store and serve the ledger and nothing else, and are caught up soon after it ends; and all that can
-/// go wrong did.
+/// Goal: whatever goes wrong, nodes store and serve only the ledger, and are caught up soon after it ends. Every kind of fault came
+/// about.
 #[test]
 fn two_hundred_worlds_hold() {
     let report = sim::run(&options(0..200), Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
@@ -30,7 +30,7 @@ fn a_seed_is_one_run() {
     }
 }
 
-/// Goal: the oracles see what each defence is for.
+/// Goal: for each defence, the oracles see its absence.
 #[test]
 fn a_missing_defence_is_noticed() {
     let unnoticed: Vec<Planted> = Planted::ALL
@@ -44,7 +44,7 @@ fn a_missing_defence_is_noticed() {
     assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
 }
 
-/// Goal: who looks at a failed seed again sees the same failure, the lie before it, what the node thought, and who the liar was.
+/// Goal: running a failed seed again shows the same failure, the lie before it, the node's thoughts, and the liar.
 #[test]
 fn a_failed_seed_is_explained() {
     let (planted, scenario) = (Some(Planted::BelievedValues), Some(Scenario::Liars));
@@ -74,8 +74,8 @@ fn scene(planted: Planted) -> Option<Scenario> {
     }
 }
 
-/// Goal: what survives the tests of its own crate is held against worlds that nobody tuned anything to. For `./x mutants`, and for who
-/// changed a defence: `SLIPNET_SEEDS=A..B` are others.
+/// Goal: mutants that survive the tests of their own crate are tried in worlds that nobody tuned anything to. For `./x mutants`,
+/// and for somebody who changed a defence: `SLIPNET_SEEDS=A..B` are others.
 #[test]
 #[ignore = "slow: for ./x mutants"]
 fn unseen_worlds_hold() {

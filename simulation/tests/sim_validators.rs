@@ -11,8 +11,8 @@ fn options(seeds: std::ops::Range<u64>) -> ValidatorsOptions {
     ValidatorsOptions { seeds: Seeds(seeds), verbose: false, planted: None }
 }
 
-/// Goal: whatever goes wrong, validators have one history, lose nothing, say nothing that is not on their disks, convict nobody honest,
-/// and go on soon after it ends; and all that can go wrong did.
+/// Goal: whatever goes wrong, validators have one history, and keep every transaction. Their statements are on their disks, and the
+/// honest stay unconvicted. They go on soon after the faults end, and every kind of trouble came about.
 #[test]
 fn two_hundred_worlds_hold() {
     let report =
@@ -31,7 +31,7 @@ fn a_seed_is_one_run() {
     assert_ne!(run(0).trace, run(1).trace, "other seeds are other runs");
 }
 
-/// Goal: a seed that is explained is the run that failed: who reads sees faults, lies and what validators thought of them.
+/// Goal: explaining a seed shows the run that failed, with faults, lies and the validators' thoughts about them.
 #[test]
 fn a_seed_is_explained() {
     let explained = (0..8).map(|seed| validators::explain(seed, None).unwrap());
@@ -55,7 +55,7 @@ fn a_seed_is_explained() {
     assert!(explained.failure().is_some(), "{explained}");
 }
 
-/// Goal: the oracles see what each defence is for.
+/// Goal: for each defence, the oracles see its absence.
 #[test]
 fn a_missing_defence_is_noticed() {
     let unnoticed: Vec<Planted> = Planted::ALL

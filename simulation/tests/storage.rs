@@ -1,5 +1,5 @@
-//! Short storage campaigns: what `slipnet campaign storage` does for half an hour, in seconds. One test per phase, so that
-//! they run beside each other and a failure names its phase.
+//! Short storage campaigns: `slipnet campaign storage` runs for half an hour; these take seconds. One test per phase, so that they
+//! run beside each other and a failure names its phase.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a panic is how a test fails, a summary says what it tried
 

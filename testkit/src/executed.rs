@@ -1,4 +1,4 @@
-//! Chains of transactions: what signs them, and what commits a batch of them.
+//! Chains of transactions: the wallet that signs them, and the batch that commits them.
 
 use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEnvelope, TxLegacy};
 use alloy_eips::eip2718::Encodable2718;
@@ -32,7 +32,7 @@ impl Wallet {
         Wallet { key, chain_id, nonce: 0, gas_limit }
     }
 
-    /// Its address.
+    /// The account's address.
     pub fn address(&self) -> Address {
         Address::from_public_key(self.key.verifying_key())
     }
@@ -83,11 +83,11 @@ pub fn signed<T: SignableTransaction<Signature>>(transaction: T, key: &SigningKe
 
 /// A batch that was executed and sealed on the head of a store.
 pub struct Batch<'a> {
-    /// All its parts.
+    /// The batch with its header and certificate.
     pub sealed: &'a Sealed,
-    /// Its effect.
+    /// The batch's changes to the state.
     pub delta: &'a Delta,
-    /// What is in its body.
+    /// The transactions of its body.
     pub transactions: &'a [Transaction],
     /// The next epoch's validators, if it ends its own.
     pub next: Option<ValidatorSet>,

@@ -58,8 +58,8 @@ pub fn sign(info: LedgerInfo, keys: &[SecretKey]) -> Certificate {
     Certificate::signed(info, 0, (0..).zip(keys)).expect("a test has few validators")
 }
 
-/// The certificate of a batch, by these keys as [`sign`]: `before` is over all headers before this one, `next` the next epoch's validators
-/// if the batch ends its own.
+/// The certificate of a batch, signed by these keys as by [`sign`]. `before` is the root over all earlier headers; `next` is the
+/// next epoch's validators if the batch ends its own.
 ///
 /// # Panics
 /// As [`sign`].
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::{keys, set};
 
-    /// Goal: what is made is a ledger: headers follow each other, and a quorum signs the root over all of them.
+    /// Goal: the chain is a ledger: headers follow each other, and a quorum signs the root over all of them.
     #[test]
     fn a_chain_of_headers_is_certified() {
         let keys = keys(1..=4);

@@ -1,7 +1,7 @@
-//! What makers of chains share: validators with keys that everybody knows, headers, certificates, signed transactions. For tests,
-//! benchmarks and simulations; no node depends on it.
+//! The shared part of all makers of chains: validators with public keys and secrets, headers, certificates, signed transactions.
+//! For tests, benchmarks and simulations; no node depends on it.
 //!
-//! Which content a chain has, and what of it is wrong, belongs to the test that wants it. Here stands what all of them need alike.
+//! A test decides its chain's content, and which part of it is wrong. Here stands what all of them need alike.
 //!
 //! ```text
 //!  validators: keys ─▶ members, set, genesis                              (types)
@@ -16,12 +16,12 @@
 //!
 //! * Unit tests of `types`, `storage` and `executor` keep makers of their own.
 //! * Their integration tests, in `tests/`, link the library that this crate links, and may use it.
-//! * All other crates may use it in every test, and what only searches and measures (`model`, `simulation`, `bench`) everywhere, for this
-//!   crate depends on none of them. It must stay so.
+//! * All other crates may use it in every test; `model`, `simulation` and `bench`, which only search and measure, may use it
+//!   everywhere. Therefore this crate depends on none of them. It must stay so.
 //!
 //! Invariants:
 //! * Equal arguments give equal keys, headers and signatures: traces of simulations and vectors of formats repeat.
-//! * What it makes is well formed; a test that wants it otherwise changes a field.
+//! * Its chains are well formed; a test that needs a wrong one changes a field.
 //!
 //! ```
 //! use slipstream_testkit::{certify, genesis, keys, next_header};

@@ -34,7 +34,7 @@ pub fn set(epoch: u64, keys: &[SecretKey], fee_recipient: Address) -> ValidatorS
     ValidatorSet::new(Epoch(epoch), members(keys, fee_recipient))
 }
 
-/// A genesis with the default rules, these validators, whose fees go to nobody, and no accounts.
+/// A genesis with the default rules, these validators and an empty state. Their fees go to the zero address.
 ///
 /// # Panics
 /// As [`members`].

@@ -11,9 +11,9 @@ pub const DEFAULT_SEED: &str = "slipnet";
 /// An externally owned account of a test.
 #[derive(Clone)]
 pub struct Account {
-    /// Its address.
+    /// The account's address.
     pub address: Address,
-    /// Its secret key.
+    /// The account's secret key.
     pub key: SigningKey,
 }
 
@@ -66,8 +66,8 @@ pub fn fee_recipient(seed: &str, index: u32) -> Address {
     Address::from_slice(&derive("slipnet/fees/1", seed, index, 0).0[12..])
 }
 
-/// A number for one use of a devnet's seed, as the luck of a link, the choices of a load or the times of faults: equal seeds and uses
-/// give equal numbers.
+/// A number for one use of a devnet's seed, such as the luck of a link, the choices of a load or the times of faults. Equal seeds
+/// and uses give equal numbers.
 pub fn number(seed: &str, purpose: &str) -> u64 {
     let mut text = (seed.len() as u64).to_le_bytes().to_vec();
     text.extend_from_slice(seed.as_bytes());

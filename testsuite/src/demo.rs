@@ -25,14 +25,14 @@ const CATCH_UP_DEADLINE: Duration = Duration::from_secs(90);
 const COUNTED_AFTER: Duration = Duration::from_millis(300);
 const MODES: [SyncMode; 3] = [SyncMode::Snapshot, SyncMode::Delta, SyncMode::Replay];
 
-/// What the demo does.
+/// The settings of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// Seconds of load.
+    /// The seconds of load.
     pub seconds: u64,
-    /// Transactions per second.
+    /// The transactions per second of the load.
     pub tps: u32,
-    /// The devnet.
+    /// The devnet that the demo starts.
     pub devnet: DevnetOptions,
 }
 
@@ -63,7 +63,7 @@ pub struct Row {
     pub snapshot_rows: u64,
     /// Transactions of the chain up to the target, per second of the catch-up.
     pub transactions_per_second: f64,
-    /// Bytes from peers.
+    /// The bytes that it received from peers.
     pub bytes_received: u64,
     /// From the start of the process until its head was at the target.
     pub seconds: f64,
@@ -71,10 +71,10 @@ pub struct Row {
     pub state_root: B256,
 }
 
-/// The demo's result.
+/// The result of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoReport {
-    /// The load's figures.
+    /// The figures of the load.
     pub load: Vec<LoadSummary>,
     /// The batch that every fullnode had to reach.
     pub target: u64,
@@ -179,7 +179,7 @@ async fn catch_up(
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let seconds = begin.elapsed().as_secs_f64();
-    // What is counted follows the commit, which takes many batches at once.
+    // The counters follow the commit, which takes many batches at once.
     tokio::time::sleep(COUNTED_AFTER).await;
     let status = node.status().await?;
     Ok(Row {
@@ -219,7 +219,7 @@ async fn count_transactions(rpc: &Rpc, last: u64) -> Result<u64> {
     counts.sum::<Option<u64>>().context("the validator does not have all batches")
 }
 
-/// Bytes for people.
+/// A number of bytes, written for people.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

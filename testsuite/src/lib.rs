@@ -1,9 +1,9 @@
 //! Everything that drives whole nodes from outside: devnets of real processes, load, the demo, and the end-to-end tests.
 //! The binary `slipnet` is a thin command line over this library.
 //!
-//! It uses nodes as anybody would, through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. What
-//! happens inside a node is tested in the crates themselves, and by what reaches into them: simulations with campaigns, and benchmarks. Both
-//! are crates and programs of their own on top of this library, `slipnet-simulation` and `slipnet-bench`, which `slipnet` becomes.
+//! It uses nodes as anybody would, through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. The inside of a node
+//! is tested in the crates themselves, and by simulations with campaigns, and benchmarks, which reach into them. Both are crates
+//! and programs of their own on top of this library, `slipnet-simulation` and `slipnet-bench`, which `slipnet` becomes.
 //!
 //! ```text
 //!  lab (devnets that outlive a command), relay (links between nodes), target (Compose, Kubernetes)

@@ -23,7 +23,7 @@ use slipnet::{
     signals::interruptible,
 };
 
-/// What a node allocates with is what its storage is measured with.
+/// The node's allocator, so that its storage is measured with the same one.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -179,7 +179,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Goal: what another program parses goes to it as it stands, its help too.
+    /// Goal: another program's arguments go to it unchanged, its help too.
     #[test]
     fn arguments_of_other_programs_pass() {
         for line in [

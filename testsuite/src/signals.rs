@@ -12,7 +12,7 @@ pub async fn interrupted() {
     }
 }
 
-/// Ends the work on ctrl-c; what it holds, processes too, is dropped and thereby ended.
+/// Ends the work on ctrl-c; everything that it holds, processes too, is dropped and thereby ended.
 ///
 /// # Errors
 /// The work's own, or that it was interrupted.

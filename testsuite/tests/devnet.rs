@@ -46,7 +46,7 @@ async fn wait_gone(manifest: &Manifest) {
     }
 }
 
-/// Goal: what `slipnet up` promises, from the ready manifest over committed and followed transfers to a clean end.
+/// Goal: `slipnet up` keeps its promises, from the ready manifest over committed and followed transfers to a clean end.
 #[tokio::test(flavor = "multi_thread")]
 async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     let begin = Instant::now();
@@ -71,7 +71,7 @@ async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     assert!(!manifest.genesis_file.exists(), "the temporary directory stayed");
 }
 
-/// Goal: no orphans even when slipnet cannot clean up.
+/// Goal: the nodes end even when slipnet cannot clean up.
 #[tokio::test]
 async fn kill_9_of_slipnet_ends_the_nodes() {
     let (mut child, manifest) = up(&["-v", "1", "-f", "1", "--accounts", "2"]);
@@ -95,7 +95,7 @@ async fn wait_head(node: &ManifestNode, number: u64) {
     }
 }
 
-/// Goal: the end of one node is told and ends nothing else; started by hand it joins again where it was; a resumed devnet has the
+/// Goal: the end of one node is told and ends only that node; started by hand it joins again where it was. A resumed devnet has the
 /// ports of the first, and says who took one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
@@ -155,7 +155,7 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
     wait_gone(&resumed).await;
 }
 
-/// Goal: whoever stops reading ends the command, without a word and with the code that shells show for it.
+/// Goal: a reader that stops reading ends the command, without a word and with the code that shells show for it.
 #[test]
 fn a_closed_pipe_ends_slipnet_quietly() {
     for arguments in [&["--help"][..], &["up", "-v", "1", "-f", "0", "--accounts", "2"]] {
@@ -168,8 +168,8 @@ fn a_closed_pipe_ends_slipnet_quietly() {
     }
 }
 
-/// Goal: four validators certify with three of them, not with two, and go on when a third returns; the contracts of both
-/// contract workloads run without a failed receipt.
+/// Goal: four validators certify with three of them, stand with two, and go on when a third returns. The contracts of both contract
+/// workloads run with every receipt a success.
 #[tokio::test(flavor = "multi_thread")]
 async fn four_validators_certify_with_three() {
     let options = DevnetOptions { validators: 4, accounts: 20, ..DevnetOptions::default() };
@@ -216,8 +216,8 @@ async fn four_validators_certify_with_three() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: under load the primary is killed, and another one goes on within seconds; what users gave to others is executed, and the killed one
-/// follows when it is back.
+/// Goal: under load the primary is killed, and another one goes on within seconds. Transactions that users gave to others are
+/// executed, and the killed one follows when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chain_goes_on_without_its_primary() {
     let options = DevnetOptions { validators: 4, accounts: 20, ..DevnetOptions::default() };
@@ -262,8 +262,8 @@ fn read(devnet: &Devnet) -> Output {
     command.arg("eth_chainId").output().unwrap()
 }
 
-/// Goal: with two of four validators gone the chain stands and says so, and no read is answered; when one is back it goes on where it was,
-/// with one history, and three answer alike.
+/// Goal: with two of four validators gone the chain stands and says so, and reads go unanswered. When one is back it goes on where
+/// it was, with one history, and three answer alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_lost_of_four_stand_and_one_back_goes_on() {
     let options = DevnetOptions { validators: 4, accounts: 1, ..DevnetOptions::default() };
@@ -272,7 +272,7 @@ async fn two_lost_of_four_stand_and_one_back_goes_on() {
     for lost in [0, 1] {
         devnet.node_mut(lost).kill();
     }
-    // What was decided when they went is still committed.
+    // A batch that was decided when they went is still committed.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let stood = devnet.nodes()[2].status().await.unwrap().head.number;
     tokio::time::sleep(Duration::from_secs(4)).await;

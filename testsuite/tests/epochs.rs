@@ -59,8 +59,9 @@ async fn wait(devnet: &Devnet, nodes: &[usize], what: &str, is_so: impl Fn(usize
     }
 }
 
-/// Goal: under load a validator is added and the proposer removed, by transactions; the new one votes and the removed one follows, both
-/// without a restart; fullnodes in each mode, one from a snapshot before and one from a waypoint after the changes, follow across both.
+/// Goal: under load a validator is added and the proposer removed, by transactions. The new one votes and the removed one follows,
+/// both without a restart. Fullnodes follow across both changes: one in each mode, one from a snapshot before and one from a
+/// waypoint after them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     let options = DevnetOptions {
@@ -88,7 +89,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
         status.head.number >= 12 && status.epoch.number == 0
     })
     .await;
-    // Who hears of batches before a second peer offers a snapshot follows without one.
+    // A node that hears of batches before a second peer offers a snapshot follows without one.
     let mut restorer = devnet.nodes()[all[all.len() - 1]].status().await.unwrap();
     for attempt in 1..4 {
         if restorer.sync.snapshot.is_some() {
@@ -153,12 +154,12 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     for index in all {
         assert_eq!(devnet.nodes()[index].state_root(head).await.unwrap(), root);
     }
-    // Who validates no longer, and who only follows, does not count.
+    // Former validators and followers do not count.
     let answer = succeed(&read(&devnet));
     let read: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let agreed: Vec<&str> =
         read["validators"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
-    // Three of the four that validate now, whoever answered first.
+    // Three of the four present validators, whichever answered first.
     assert!(agreed.len() >= 3 && agreed.iter().all(|id| validating.iter().any(|it| it == id)), "{answer}");
     assert!(read["result"].as_str().unwrap().starts_with("0x"), "{answer}");
     devnet.stop().await.unwrap();

@@ -27,7 +27,7 @@ impl Lab {
         command.args(arguments).env("SLIPNET_HOME", self.home.path()).output().unwrap()
     }
 
-    /// What a command printed, after checking that it succeeded.
+    /// The output of a command that must succeed.
     fn said(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -48,7 +48,7 @@ impl Lab {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// The state of a devnet, none if it does not run, and the heads of its nodes.
+    /// The state of a devnet, null if it is stopped, and the heads of its nodes.
     fn state(&self, name: &str) -> (Value, Vec<Option<u64>>) {
         let text = self.said(&["status", "--json", "--devnet", name]);
         let mut all: Vec<Value> = serde_json::from_str(&text).unwrap();
@@ -99,8 +99,8 @@ fn ports(manifest: &Manifest) -> Vec<(String, String)> {
     manifest.nodes.iter().map(|node| (node.api.clone(), node.network.clone())).collect()
 }
 
-/// Goal: two devnets outlive their commands side by side; one node is stopped, killed and started without the others' noticing; a devnet
-/// that was stopped goes on with its files and ports; `clean` takes only what does not run.
+/// Goal: two devnets outlive their commands side by side. One node is stopped, killed and started, and the others notice nothing. A
+/// stopped devnet goes on with its files and ports. `clean` takes only stopped ones.
 #[test]
 fn devnets_outlive_the_command_side_by_side() {
     let lab = Lab::new();
@@ -146,7 +146,7 @@ fn devnets_outlive_the_command_side_by_side() {
     wait_gone(&b);
 }
 
-/// Goal: a keeper that is killed takes its nodes with it, and its devnet starts again; one that cannot start says why and leaves nothing.
+/// Goal: a killed keeper takes its nodes with it, and its devnet starts again. One that cannot start says why and leaves nothing.
 #[test]
 fn a_keeper_that_dies_leaves_no_node() {
     let lab = Lab::new();

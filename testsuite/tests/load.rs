@@ -22,8 +22,8 @@ async fn devnet() -> (Devnet, LoadOptions) {
     (devnet, options)
 }
 
-/// Goal: two generators send every kind of transaction in a burst and a ramp; each node has its latencies, reads are answered both ways, and
-/// receipts, balances, nonces and slots are what they must be. A second run on the same chain is, too.
+/// Goal: two generators send every kind of transaction in a burst and a ramp. Each node has its latencies, and reads are answered
+/// both ways. Receipts, balances, nonces and slots are right. A second run on the same chain is, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_transaction_is_followed_and_audited() {
     let (devnet, options) = devnet().await;
@@ -89,7 +89,7 @@ async fn a_nonce_that_another_program_took_is_survived_and_named() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: a search for the chain's limit ends, and says what it found and by which rule.
+/// Goal: a search for the chain's limit ends, and names the limit and the rule.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_below_every_rate_is_found() {
     let (devnet, options) = devnet().await;

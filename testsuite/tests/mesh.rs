@@ -14,7 +14,7 @@ use slipnet::{
 const HOPS: usize = 3;
 const ACCOUNTS: u32 = 100;
 
-/// What a node's mesh counts, from its status.
+/// A count of a node's mesh, from its status.
 fn count(mesh: &serde_json::Value, of: &str) -> u64 {
     mesh[of].as_u64().unwrap()
 }
@@ -24,7 +24,7 @@ fn fetched(status: &Status) -> u64 {
     status.sync.batches - status.sync.batches_announced
 }
 
-/// Goal: a devnet with each codec carries load; fullnodes in a line of three hops get its batches by the mesh, coded as the
+/// Goal: a devnet with each codec carries load. Fullnodes in a line of three hops get its batches by the mesh, coded as the
 /// configuration says, and fetch next to none.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_go_down_a_line_of_fullnodes() {
@@ -75,8 +75,8 @@ async fn batches_go_down_a_line_of_fullnodes() {
     }
 }
 
-/// Goal: half of the mesh's nodes are killed under load, and the others go on: what was under way is asked of somebody else, and next to
-/// nothing has to be fetched.
+/// Goal: half of the mesh's nodes are killed under load, and the others go on. They ask others for the parts under way, and fetch
+/// next to none.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_other_half_goes_on() {
     let extra = "broadcast:\n  coded_bytes_min: 2048\n".to_owned();

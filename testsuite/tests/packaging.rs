@@ -1,4 +1,4 @@
-//! What `packaging/` gives operators: units, charts and example configurations are what systemd, Kubernetes and the node take.
+//! Tests that systemd, Kubernetes and the node take the units, charts and example configurations of `packaging/`.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -32,7 +32,7 @@ fn tools() -> PathBuf {
 }
 
 /// Whether programs are there that `./x tools` installs, which is done here if they are required. Otherwise the test is left out.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 fn is_installed(what: &str, is_there: impl Fn() -> bool) -> bool {
     if !is_there() {
         if std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1") {
@@ -52,7 +52,7 @@ fn is_installed(what: &str, is_there: impl Fn() -> bool) -> bool {
     true
 }
 
-/// What a program printed, after checking that it succeeded.
+/// The output of a program that must succeed.
 fn printed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = String::from_utf8([stdout, stderr].concat()).unwrap();
@@ -60,7 +60,7 @@ fn printed(command: &mut Command) -> String {
     text
 }
 
-/// What the chart makes of a file of values.
+/// The chart's output for a file of values.
 fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
     let output = Command::new(tools().join("helm"))
         // One that was not built for a release knows an old version alone.
@@ -76,7 +76,7 @@ fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text) } else { Err(error) }
 }
 
-/// What the chart makes of values that `slipnet up --target kubernetes` wrote.
+/// The chart's output for values that `slipnet up --target kubernetes` wrote.
 fn rendered_target(dir: &Path) -> String {
     printed(
         Command::new(tools().join("helm"))
@@ -164,7 +164,7 @@ fn systemd_takes_the_unit() {
     assert!(said.contains("Overall exposure level"), "{said}");
 }
 
-/// Goal: what the chart makes of each example is what Kubernetes takes, and what the node takes.
+/// Goal: Kubernetes and the node take the chart's output for each example.
 #[test]
 fn the_chart_makes_what_kubernetes_and_the_node_take() {
     let schemas = tools().join("kubernetes");
@@ -231,7 +231,7 @@ fn the_chart_makes_what_kubernetes_and_the_node_take() {
     assert!(refused.contains("validators need keysSecret"), "{refused}");
 }
 
-/// Has Kubernetes' own schemas judge all but what only an extension knows.
+/// Has Kubernetes' own schemas judge everything but the kinds that only an extension knows.
 fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
     for (index, document) in documents.iter().enumerate() {
         if document["kind"] == "ServiceMonitor" {
@@ -249,7 +249,7 @@ fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
     }
 }
 
-/// Goal: what `slipnet up --target compose` writes is what Compose takes, and what the nodes take; with regions each node dials its sidecar.
+/// Goal: Compose and the nodes take the output of `slipnet up --target compose`; with regions each node dials its sidecar.
 #[test]
 fn compose_and_the_node_take_what_slipnet_writes() {
     let schema = tools().join("compose-spec.json");
@@ -297,7 +297,7 @@ fn compose_and_the_node_take_what_slipnet_writes() {
     }
 }
 
-/// Goal: what `slipnet up --target kubernetes` writes is what the chart, Kubernetes and the nodes take.
+/// Goal: the chart, Kubernetes and the nodes take the output of `slipnet up --target kubernetes`.
 #[test]
 fn the_chart_takes_what_slipnet_writes() {
     let schemas = tools().join("kubernetes");

@@ -42,7 +42,7 @@ fn spoil(node: &Path) {
     }
 }
 
-/// Goal: whoever starts a node on damaged rows gets a node that has put them right and follows; its neighbours served it.
+/// Goal: a node that starts on damaged rows puts them right and follows; its neighbours served it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     let options = DevnetOptions { validators: 1, accounts: 40, ..DevnetOptions::default() };

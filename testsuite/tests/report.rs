@@ -1,4 +1,4 @@
-//! What nodes say of themselves, as series of a report.
+//! The nodes' own figures, as series of a report.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -9,10 +9,10 @@ use slipnet::{
     report::{CatchUp, Collector, RunReport},
 };
 
-/// Longest time for what takes a second or two, for loaded machines.
+/// Longest time for steps that take a second or two, for loaded machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Goal: every field that the collector reads is in the status of the node that ships; a node that is down is a gap, not an error; and the
+/// Goal: every field that the collector reads is in the real node's status. A node that is down is a gap instead of an error. The
 /// curve of a fresh fullnode ends at the head.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_follows_nodes_through_a_kill() {

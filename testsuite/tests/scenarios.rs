@@ -10,7 +10,7 @@ use slipnet::{
     scenario::{RunOptions, Scenario, Twin, run},
 };
 
-/// Small, and with most of what the engine does.
+/// Small, and with most of the engine's abilities.
 const SCENARIO: &str = "\
 name: small
 description: Two fullnodes follow one validator; one is killed, one joins.
@@ -62,7 +62,8 @@ fn failed(report: &RunReport) -> Vec<&str> {
     failed.map(|criterion| criterion.name.as_str()).collect()
 }
 
-/// Goal: a scenario passes, its report has a series for every node and a mark for every fault, and its twin fails by the named criterion.
+/// Goal: a scenario passes. Its report has a series for every node and a mark for every fault, and its twin fails by the named
+/// criterion.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scenario_passes_and_its_twin_fails_by_name() {
     let scenario =
@@ -86,7 +87,7 @@ async fn a_scenario_passes_and_its_twin_fails_by_name() {
     }
 }
 
-/// One validator and its follower: what lies below their libc is turned on and off while they run.
+/// One validator and its follower: faults below their libc are turned on and off while they run.
 const BELOW: &str = "\
 name: below
 description: A follower's clock is two seconds ahead for a while, and a validator's disk a little slow.
@@ -117,7 +118,7 @@ defect:
 must_fail: [no_progress, head_age of follower]
 ";
 
-/// Goal: clocks and disks are what a fault makes of them, while it lasts and no longer, without a hook in the node.
+/// Goal: clocks and disks change for as long as the fault lasts, without a hook in the node.
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_jump_and_disks_are_slow() {
     let scenario = Scenario::parse(BELOW, Path::new("below.yaml")).unwrap_or_else(|error| panic!("{error}"));
@@ -156,7 +157,8 @@ criteria:
 - no_alarm
 ";
 
-/// Goal: a primary with two selves orders two batches of one number; all others have the proof, nobody honest is blamed, and no root differs.
+/// Goal: a primary with two selves orders two batches of one number. All others have the proof, the honest stay unblamed, and all
+/// roots are equal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_runs_twice_is_convicted() {
     let scenario = Scenario::parse(LIAR, Path::new("liar.yaml")).unwrap_or_else(|error| panic!("{error}"));

@@ -17,7 +17,7 @@ use slipnet::{
 const TRANSACTION: &str = include_str!("data/erc1820.transaction.hex");
 const DEPLOYER: Address = address!("0xa990077c3205cbDf861e17Fa532eeB069cE9fF96");
 const REGISTRY: Address = address!("0x1820a4B7618BdE71Dce8cdc73aAB6C95905faD24");
-/// What the transaction pays at most, as it was signed: 800,000 gas at 100 gwei.
+/// The most that the transaction pays, as it was signed: 800,000 gas at 100 gwei.
 const COST_WEI: u64 = 80_000_000_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -54,8 +54,8 @@ async fn fund(devnet: &Devnet, rpc: &Rpc) {
     assert_eq!(receipt(rpc, &hash).await["status"], "0x1");
 }
 
-/// Goal: a devnet takes the transaction, whoever it is given to, and every node has the contract: those that executed it, and one that knows
-/// the genesis from its peers alone.
+/// Goal: a devnet takes the transaction, whichever node gets it, and every node has the contract: those that executed it, and one
+/// that knows the genesis from its peers alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_presigned_deployment_lands_on_a_devnet() {
     let options = DevnetOptions {
@@ -107,7 +107,7 @@ async fn a_presigned_deployment_lands_on_a_devnet() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: without the rule nobody takes it, in the words that clients know.
+/// Goal: without the rule every node refuses it, in the words that clients know.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_devnet_refuses_it() {
     let options = DevnetOptions {

@@ -1,4 +1,4 @@
-//! What the codecs cost, operation by operation, beside the seed's path in the same run.
+//! The cost of the codecs, operation by operation, beside the seed's path in the same run.
 
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ fn measure_reference(
     Ok(())
 }
 
-/// The ratios that have aims. What a receiver does of a whole block is everything from opening the plan to being able to serve all of it.
+/// The ratios that have aims. A receiver's work on a whole block is everything from opening the plan to being able to serve all of
+/// it.
 fn aimed(samples: &Samples) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (size, _) in SIZES {

@@ -30,12 +30,12 @@ const LIGHT_TPS: u32 = 50;
 const VALIDATORS: u32 = 4;
 /// Transactions of a batch, at most.
 const BATCH_MAX: u32 = 800;
-/// Transactions in flight: what a second's delay does not empty, so that the validators and not the sender are measured.
+/// Transactions in flight. They last through a second's delay, so that the validators are measured and not the sender.
 const WINDOW: usize = 6_000;
 /// Until what was on its way with the last delay has arrived.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What one delay came to, run by run.
+/// The results of one delay, run by run.
 #[derive(Default)]
 struct Far {
     tps: Vec<f64>,

@@ -28,7 +28,7 @@ pub(crate) struct Source {
     pub(crate) genesis: Genesis,
     pub(crate) head: BatchNumber,
     pub(crate) state_root: Digest,
-    /// Of all batches.
+    /// The transactions of all batches.
     pub(crate) transactions: u64,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn one_validator(funded: &[Account]) -> Genesis {
     genesis(SEED, 1, funded)
 }
 
-/// That key.
+/// The key of the one validator.
 pub(crate) fn validator_key() -> SecretKey {
     node_key(SEED, 0)
 }

@@ -28,12 +28,12 @@ use slipnet::{
 
 /// Rates that are tried in turn until one cannot be sustained; the last one whose measured runs are, too, is the full load.
 const RAMP: [u32; 9] = [1_000, 2_000, 4_000, 5_000, 6_500, 8_000, 10_000, 12_500, 15_000];
-/// Long enough for what piles up to show.
+/// Long enough for a growing queue to show.
 const RAMP_SECONDS: u64 = 10;
 /// A load is sustained if nearly all of it is committed at the rate at which it came, and soon.
 const SUSTAINED_SHARE: f64 = 0.95;
 const SUSTAINED_P99_MS: f64 = 500.0;
-/// What counts as the full load of a quick run, which has no time for a ramp.
+/// The full load of a quick run, which has no time for a ramp.
 const QUICK_TPS: u32 = 1_000;
 const ACCOUNTS: u32 = 400;
 const FULLNODE_SEED: &str = "slipnet-bench-follower";

@@ -1,5 +1,5 @@
-//! What states of the past cost: point reads of them beside point reads of the head, a few batches back and very far back, and what commits
-//! pay for them.
+//! The cost of states of the past: point reads of them beside point reads of the head, a few batches back and very far back. It
+//! also measures their cost to commits.
 
 mod cost;
 mod deep;
@@ -19,7 +19,7 @@ struct Plan {
     deep: deep::Plan,
     /// Sizes of the stores that commit.
     cost_keys: Vec<u64>,
-    /// Size of those that keep more than what is held.
+    /// Size of those that keep more than the held states.
     wider_keys: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What a window pays that is wider than what is held: every row that leaves the 256 newest batches is written once more, sorted, beside the
-//! commits, and lies on the disk until the window is over.
+//! The cost of a window that is wider than the held states. Every row that leaves the 256 newest batches is written once more,
+//! sorted, beside the commits. It lies on the disk until the window is over.
 
 use anyhow::Result;
 use slipstream_storage::{StateHistory, StorageConfig};
@@ -22,18 +22,18 @@ pub(super) const UPDATES: usize = 1_000;
 pub(super) const BATCHES: usize = 64;
 /// Rounds before those that count: the batches that are held, and two seals behind them.
 const FILL_ROUNDS: usize = 6;
-/// What is kept, and what the figures call it: what is held, and five minutes of batches of 100 ms.
+/// The states to keep, and their name in figures: the held ones, and five minutes of batches of 100 ms.
 const WINDOWS: [(&str, StateHistory); 2] =
     [("256", StateHistory::Batches(256)), ("3000", StateHistory::Batches(3_000))];
 
-/// What one window costs, round by round.
+/// The costs of one window, round by round.
 #[derive(Default)]
 struct Costs {
     /// Until the last batch is committed.
     commits: Vec<Cost>,
     /// Until nothing is written any more.
     all: Vec<Cost>,
-    /// What its history takes on the disk for each row that was changed since the beginning.
+    /// The bytes of its history on the disk for each row that was changed since the beginning.
     kept_bytes: Vec<f64>,
 }
 
@@ -91,7 +91,7 @@ fn figures(keys: u64, costs: &[Costs; WINDOWS.len()]) -> Vec<Figure> {
     figures
 }
 
-/// What the states of the past take, in files and in memory.
+/// The bytes of the states of the past, in files and in memory.
 fn history_bytes(ours: &Ours) -> Result<f64> {
     let stats = ours.store().stats()?;
     let history = stats.columns.iter().filter(|column| column.name.starts_with("history"));

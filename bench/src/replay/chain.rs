@@ -30,7 +30,7 @@ const VERSION: u8 = 1;
 const KEYS: &str = "keys";
 const GENESIS: &str = "genesis.json";
 
-/// See the module.
+/// The chain to replay, as the module describes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Chain {
     /// The directory of the node that serves it.
@@ -43,7 +43,7 @@ pub(super) struct Chain {
     pub(super) base: u64,
     /// Number of the last batch.
     pub(super) head: u64,
-    /// Behind it.
+    /// The state root behind it.
     pub(super) state_root: String,
     pub(super) transactions: u64,
     /// Bytes of the batches' hints.
@@ -114,7 +114,7 @@ impl Chain {
     }
 }
 
-/// What the hints of some batches name, each key once, and how long they are.
+/// The keys in some batches' hints, each once, and the hints' length.
 fn read_hints(
     store: &Store,
     world: &World,

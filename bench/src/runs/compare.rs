@@ -96,7 +96,7 @@ mod tests {
         Thresholds { alpha: 0.05, effect: 0.05, only: Vec::new(), json: false }
     }
 
-    /// Goal: a figure that became worse is named with its benchmark; one without a good way is not judged.
+    /// Goal: a figure that became worse is named with its benchmark; one without a direction is skipped.
     #[test]
     fn a_worse_benchmark_is_named() {
         let before = [5.0, 5.1, 4.9].map(run);

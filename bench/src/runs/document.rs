@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Goal: the page that ships is what the runs beside it say.
+    /// Goal: the page that ships agrees with the runs beside it.
     #[test]
     fn the_page_of_benchmarks_is_what_its_runs_say() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));

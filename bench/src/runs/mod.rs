@@ -26,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 pub(crate) struct BenchRun {
     /// Whether it was a look: figures that are quoted come from full runs.
     pub(crate) quick: bool,
-    /// What was measured, in the order in which it ran.
+    /// The measured benchmarks, in the order in which they ran.
     pub(crate) benches: Vec<BenchReport>,
 }
 
@@ -34,7 +34,7 @@ impl BenchRun {
     /// Reads the run that `slipnet bench all --json` wrote.
     ///
     /// # Errors
-    /// If the file cannot be read, is longer than 32 MiB, or is no such run.
+    /// If the file cannot be read, is longer than 32 MiB, or has another form.
     pub(crate) fn load(path: &Path) -> Result<BenchRun> {
         let length = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
         ensure!(

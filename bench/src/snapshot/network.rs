@@ -1,4 +1,5 @@
-//! A bootstrap over the transport, beside the verified restore of the same rows from files: what peers, links and protocol add to it.
+//! A bootstrap over the transport, beside the verified restore of the same rows from files. It shows the cost of peers, links and
+//! protocol.
 //!
 //! ```text
 //!  filled store ─┬─▶ clones, each behind a server in this process ◀─ a relay each ─▶ slipstream, pinned to `snapshot`
@@ -44,10 +45,10 @@ const QUICK_ROUNDS: usize = 2;
 /// Far above what a bootstrap should take: this, and a second for so many rows.
 const DEADLINE: Duration = Duration::from_secs(120);
 const DEADLINE_ROWS_PER_S: u64 = 50_000;
-/// Serving stores.
+/// The number of serving stores.
 const PEERS: usize = 4;
 
-/// Whom the follower gets the snapshot from, and how far away they are.
+/// The peers of the follower's snapshot, and their distance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Link {
     peers: usize,
@@ -68,7 +69,7 @@ impl Link {
     }
 }
 
-/// Who takes turns.
+/// The parties that take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Contender {
     Local,
@@ -90,7 +91,7 @@ pub(super) fn rounds(is_quick: bool) -> usize {
     if is_quick { QUICK_ROUNDS } else { FULL_ROUNDS }
 }
 
-/// Measures one size; `standard` is the one that the aims speak of. Works in `dir`, on the file system of what was made.
+/// Measures one size; `standard` is the one that the aims speak of. Works in `dir`, on the file system of the exported snapshot.
 pub(super) fn measure(
     made: &Made,
     dir: &Path,

@@ -19,7 +19,7 @@ const BATCH_ROWS: u64 = 200_000;
 /// Contracts that share the slots.
 const CONTRACTS: u64 = 1_000;
 
-/// What a restore needs to know beside the rows.
+/// The facts that a restore needs beside the rows.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Target {
     header: BatchHeader,

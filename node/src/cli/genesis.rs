@@ -1,4 +1,4 @@
-//! `slipstream genesis`: what is done to a genesis file before its chain begins.
+//! `slipstream genesis`: changes of a genesis file before its chain begins.
 
 use std::path::PathBuf;
 

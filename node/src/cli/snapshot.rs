@@ -1,5 +1,5 @@
-//! `slipstream snapshot`: snapshots of a node, and exports of them. A running node lists its own; what is exported is read beside it. What is
-//! exported to, and read from, is a directory or an archive ([`super::archive`]).
+//! `slipstream snapshot`: snapshots of a node, and exports of them. A running node lists its own; exports are read beside it. An
+//! export goes to, and comes from, a directory or an archive ([`super::archive`]).
 
 use std::{
     num::NonZeroUsize,
@@ -207,7 +207,8 @@ fn export_to(to: &Place, snapshot: Arc<Snapshot>, role: Role) -> Result<()> {
     }
 }
 
-/// Opens a snapshot of a running node: that of a batch, or the newest. What is open stays whole, whatever the node does with it meanwhile.
+/// Opens a snapshot of a running node: that of a batch, or the newest. An open snapshot stays whole, whatever the node does
+/// meanwhile.
 fn open_beside(config: &NodeConfig, batch: Option<BatchNumber>) -> Result<Arc<Snapshot>> {
     // All files of the snapshot at once: the node may remove it at any time.
     run::raise_open_files();

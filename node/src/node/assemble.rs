@@ -1,4 +1,4 @@
-//! What a node consists of, and which tasks run it.
+//! Builds a node's parts, and the tasks that run them.
 //!
 //! ```text
 //!   Core: pool, forwarder, follower, mesh, seat ─▶ Surface: serving, status, API ─▶ tasks
@@ -39,14 +39,14 @@ use crate::{
     tasks::{TaskError, Tasks},
 };
 
-/// The file in the data directory that keeps what users gave this node.
+/// The file in the data directory that keeps the transactions that users gave this node.
 const JOURNAL: &str = "transactions.journal";
 /// Decided batches that wait to be announced; when it is full consensus waits, which bounds the memory they take.
 const DECIDED_MAX: usize = 16;
 /// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What follows the chain, and agrees on it.
+/// The parts that follow the chain, and agree on it.
 struct Core {
     store: Store,
     genesis: Genesis,
@@ -63,7 +63,7 @@ struct Core {
     seat: Arc<Seat>,
 }
 
-/// What others see of it: peers that sync, callers, operators.
+/// The parts that others see: peers that sync, callers, operators.
 struct Surface {
     server: Arc<SyncServer>,
     resources: Arc<Resources>,
@@ -123,7 +123,7 @@ impl Core {
             Forwarder::new(pool.clone(), &chain, transport.clone(), &[], journal).map_err(|source| {
                 NodeError::Io { action: "start the threads that take peers' transactions", source }
             })?;
-        // Whoever commits, sync or this validator's consensus.
+        // The waypoint binds both committers: sync, and this validator's consensus.
         if let Some(waypoint) = &config.waypoint {
             store.expect_waypoint(waypoint)?;
         }
@@ -254,7 +254,7 @@ impl Surface {
     }
 }
 
-/// What JSON-RPC answers from.
+/// The context from which JSON-RPC answers.
 fn context(
     config: &NodeConfig,
     core: &Core,
@@ -296,7 +296,7 @@ fn keep(tasks: &mut Tasks, store: &Store, network: &Arc<Network>) {
     tasks.spawn("network", |shutdown| async move {
         tokio::select! {
             () = shutdown.cancelled() => Ok(()),
-            // A node that nobody can reach any more must not look alive.
+            // An unreachable node must not look alive.
             reason = watched.failed() => Err(reason.into()),
         }
     });
@@ -311,7 +311,7 @@ async fn until_shutdown(
     if shutdown.is_cancelled() { Ok(()) } else { Err("it ended by itself".into()) }
 }
 
-/// Drops what is beyond the windows of `storage.prune` as the head moves on.
+/// Drops blobs beyond the windows of `storage.prune` as the head moves on.
 async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskError> {
     let mut head = store.watch_head();
     loop {

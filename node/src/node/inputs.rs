@@ -1,4 +1,4 @@
-//! What a node begins with: configuration, key and genesis, checked before anything is written; then the data directory and its store.
+//! A node's inputs: configuration, key and genesis, checked before anything is written; then the data directory and its store.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::{
     repair, schedule_file,
 };
 
-/// How long peers are asked for the genesis of a waypoint before the node gives up and says what they answered.
+/// How long peers are asked for the genesis of a waypoint before the node gives up and reports their answers.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long they are asked where a file has the genesis: they can only show sooner that the waypoint is another ledger's.
 const WAYPOINT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the configuration names, read and checked; nothing is written yet.
+/// The files that the configuration names, read and checked; nothing is written yet.
 pub(super) struct Inputs {
     pub(super) key: SecretKey,
     pub(super) genesis: Option<Genesis>,
@@ -69,7 +69,7 @@ pub(super) async fn open_store(
     starting: &Starting,
 ) -> Result<Opened, NodeError> {
     let dir = config.data_dir.join(DATABASE);
-    // A waypoint that no peer knows must leave nothing behind: the genesis comes before the directory.
+    // An unknown waypoint must leave nothing behind, so the genesis comes before the directory.
     let mut genesis = match genesis {
         genesis if dir.exists() => genesis,
         genesis => agree(config, genesis, fetch(config, transport, starting).await?)?,
@@ -90,8 +90,8 @@ pub(super) fn address_of(listener: &TcpListener) -> Result<SocketAddr, NodeError
     listener.local_addr().map_err(|source| NodeError::Io { action: "read the API's own address", source })
 }
 
-/// Asks peers for the genesis of the configured waypoint. Where a file has the genesis, the validators come from there, and sync
-/// stops at a ledger that does not pass through the waypoint: then nobody has to know the waypoint yet.
+/// Asks peers for the genesis of the configured waypoint. If a file has the genesis, the validators come from there, and sync stops
+/// at a ledger that does not pass through the waypoint. Then peers may still be below the waypoint.
 async fn fetch(
     config: &NodeConfig,
     transport: &dyn Transport,

@@ -154,11 +154,11 @@ impl Handler for Nobody {
     }
 }
 
-/// JSON-RPC over a chain that has only its genesis: one rich account, one contract that answers 0x2a without call data and
-/// reverts with any, and one that returns as many zeros as its first word says, or reverts with them if there is a second.
+/// JSON-RPC over a chain with only its genesis: one rich account and two contracts. The first answers 0x2a without call data and
+/// reverts with any. The second returns as many zeros as its first word says, or reverts with them if there is a second word.
 pub(super) struct Fixture(pub(super) Table);
 
-/// What the methods use, over such a chain.
+/// The context of the methods, over such a chain.
 pub(crate) fn context() -> RpcContext {
     context_under(chain())
 }

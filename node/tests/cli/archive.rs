@@ -20,7 +20,7 @@ use crate::{
     server::{SECRET, Server},
 };
 
-/// The exit code and what was printed by a command in the environment of the server's users.
+/// The exit code and the output of a command in the environment of the server's users.
 fn with_s3(server: &Server, args: &[&str]) -> (i32, String) {
     let output = Command::new(BINARY)
         .args([&["snapshot"], args].concat())
@@ -96,11 +96,11 @@ fn a_snapshot_goes_from_node_to_node_by_a_bucket() {
     assert!(done(&server, &["list", url]).contains("no snapshots in s3://bucket/net"));
 }
 
-/// What makes and drops snapshots quickly.
+/// Settings that make and drop snapshots quickly.
 const QUICK_SNAPSHOTS: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 20 }\n\
      storage: { snapshot_interval_batches: 50, snapshots_kept: 2 }\n";
 
-/// Goal: a node that goes on and replaces its snapshots is exported from, and another one begins from what it exported and follows it.
+/// Goal: a node that goes on and replaces its snapshots can be exported. Another one begins from the export and follows it.
 #[test]
 fn a_running_node_is_exported_from() {
     let chain = Chain::new();
@@ -158,7 +158,7 @@ fn a_running_node_is_exported_from() {
     node.stop();
 }
 
-/// Goal: a URL that holds a secret is refused without being repeated, and what cannot be done is said.
+/// Goal: a URL that holds a secret is refused without being repeated, and an impossible command says why.
 #[test]
 fn archives_are_refused_with_a_reason() {
     let chain = Chain::new();
@@ -189,10 +189,10 @@ fn archives_are_refused_with_a_reason() {
     assert!(!chain.path("data").exists(), "a refused command touches nothing");
 }
 
-/// A node that makes and serves no snapshots, so that nobody can begin from it by one.
+/// Settings of a node without snapshots, so that a newcomer cannot begin from them.
 const NO_SNAPSHOTS: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 50 }\n\
      storage: { snapshot_interval_batches: 0, snapshots_kept: 0";
-/// What such a node keeps only the newest batches by.
+/// Settings of such a node that keep only the newest batches.
 const PRUNE: &str = ", prune: { bodies: 2, receipts: 2, deltas: 2, hints: 2 }";
 
 /// A fullnode beside the validator that it follows.
@@ -240,8 +240,8 @@ fn status(node: &Running) -> Value {
     serde_json::from_str(&node.http("GET /v1/status", "")).unwrap()
 }
 
-/// Goal: a fullnode none of whose peers serves a snapshot begins from an archive and follows its peers; an archive that lies is banned, with
-/// the reason in the status, and the honest one finishes what it began.
+/// Goal: a fullnode whose peers serve no snapshot begins from an archive and follows its peers. An archive that lies is banned,
+/// with the reason in the status, and the honest one finishes the restore.
 #[test]
 fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let runtime = Runtime::new().unwrap();
@@ -254,14 +254,14 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
         printed(&["snapshot", "export", "--config", &config, &format!("file://{}", aside.display())], true);
     let number: u64 = after(&exported, "batch ").trim_end_matches(',').parse().unwrap();
     done(&server, &["export", "--config", &config, "s3://bucket/liar"]);
-    // All of it lies, so that whatever it is asked for first shows it.
+    // All of it lies, so that the first request of any kind shows it.
     for piece in server.objects("/pieces/") {
         let mut bytes = fs::read(&piece).unwrap();
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         fs::write(piece, bytes).unwrap();
     }
-    // The validator has neither a snapshot nor the batches that lead there.
+    // The validator lacks a snapshot and the batches that lead there.
     chain.configure(&format!("{NO_SNAPSHOTS}{PRUNE} }}\n"));
     printed(&["db", "prune", "--config", &config], true);
     chain.configure(&format!("{NO_SNAPSHOTS} }}\n"));
@@ -287,7 +287,7 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let Follower { chain: directory, running } = node;
     running.stop();
     validator.stop();
-    // What lies before the snapshot was never fetched.
+    // Batches before the snapshot were never fetched.
     let stats = printed(&["db", "stats", "--config", &directory.config()], true);
     let body = stats.lines().find(|line| line.trim_start().starts_with("body")).unwrap();
     assert_eq!(body.split_whitespace().nth(1).unwrap(), (number + 1).to_string(), "{stats}");

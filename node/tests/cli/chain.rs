@@ -25,7 +25,7 @@ fn slipstream(args: &[&str]) -> Output {
     Command::new(BINARY).args(args).env_remove("RUST_LOG").output().unwrap()
 }
 
-/// The exit code, and what was printed.
+/// The exit code and the output of a command.
 pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     let output = slipstream(args);
     let text =
@@ -33,7 +33,7 @@ pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap_or_else(|| panic!("{args:?} ended by a signal: {text}")), text)
 }
 
-/// What was printed, after checking that the exit code is as it should be.
+/// The output of a command, whose exit code is checked.
 pub(crate) fn printed(args: &[&str], success: bool) -> String {
     let (code, text) = ended(args);
     assert_eq!(code == 0, success, "{args:?}: {text}");

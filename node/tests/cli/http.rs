@@ -25,7 +25,8 @@ fn exchange_on(mut stream: TcpStream, head: &str, body: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// Goal: who asks for much and reads nothing of it keeps no node from its end: the connection, and what it holds of the store, is cut.
+/// Goal: a client that asks for much and reads nothing does not delay a node's end. Its connection is cut, with its hold on the
+/// store.
 #[test]
 fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
     let chain = Chain::new();
@@ -47,7 +48,7 @@ fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
     for _ in 0..2 {
         let stream = runtime.block_on(async {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
-            // What the kernel takes in a reader's place.
+            // The kernel's buffer, which takes bytes in a reader's place.
             socket.set_recv_buffer_size(4 << 10).unwrap();
             socket.connect(node.api.parse().unwrap()).await.unwrap().into_std().unwrap()
         });
@@ -70,7 +71,7 @@ fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
     }
 }
 
-/// Goal: web pages cannot reach a node on loopback, and idle connections keep nobody from it.
+/// Goal: web pages cannot reach a node on loopback, and idle connections leave it open to others.
 #[test]
 fn strangers_and_idlers() {
     let chain = Chain::new();
@@ -81,7 +82,7 @@ fn strangers_and_idlers() {
         |host: &str, rest: &str| exchange(&node, &format!("POST / HTTP/1.1\r\nHost: {host}{rest}"), &call);
     let json_type = "\r\nContent-Type: application/json";
 
-    // What a form or a script of any page can send without being asked: plain text, a form, and no type at all.
+    // The types that a form or a script of any page can send unasked: plain text, a form, and none.
     for kind in ["\r\nContent-Type: text/plain", "\r\nContent-Type: application/x-www-form-urlencoded", ""] {
         let (status, text) = post("127.0.0.1", kind);
         assert_eq!(status, 415, "{kind}: {text}");
@@ -130,7 +131,7 @@ fn strangers_and_idlers() {
         assert_eq!(answer["error"]["code"], code, "{answer}");
     }
 
-    // A caller that does not read its long answer keeps the one place for calls, and operators do not notice.
+    // A caller that leaves its long answer unread keeps the one place for calls, and operators do not notice.
     let block = |id: usize| json!({ "jsonrpc": "2.0", "id": id, "method": "eth_getBlockByNumber", "params": ["earliest"] });
     let blocks = Value::from_iter((0..1_000).map(block)).to_string();
     let mut slow = TcpStream::connect(&node.api).unwrap();
@@ -188,8 +189,8 @@ pub(crate) fn connect_from(node: &Running, host: u16) -> TcpStream {
     stream
 }
 
-/// Goal: whatever one address does, with calls that run as long as they may and with connections that wait, another stranger is
-/// answered, and so are the operator's own programs.
+/// Goal: one address makes calls that run as long as they may, and connections that wait. Another stranger and the operator's own
+/// programs are answered all the same.
 #[test]
 fn one_address_cannot_take_the_api() {
     let chain = Chain::new();

@@ -1,4 +1,4 @@
-//! What is done with the directory of a node that does not run: looking at it, pruning it, carrying its state elsewhere.
+//! Commands for the directory of a stopped node: looking at it, pruning it, carrying its state elsewhere.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::chain::{Chain, PATIENCE, Running, SENDER, ended, printed, quantity, w
 /// Transactions of the test's chain, and random bytes in each: a few MiB that no compression makes smaller.
 const TRANSACTIONS: u64 = 20;
 const NOISE_BYTES: usize = 100_000;
-/// Batches are made quickly, and the node itself neither prunes nor makes snapshots.
+/// Settings that make batches quickly; the node itself keeps everything and makes no snapshots.
 const QUICK: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 50 }\n";
 const KEEPING: &str = "storage: { snapshot_interval_batches: 0 }\n";
 const PRUNING: &str = "storage: { snapshot_interval_batches: 0, prune: { bodies: 2, receipts: 5 } }\n";
@@ -56,8 +56,8 @@ fn head(node: &Running) -> u64 {
     quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
 }
 
-/// The directory that a validator leaves whose first batches are large: those lie in files of their own, because the node was
-/// started again after them.
+/// A stopped validator's directory whose first batches are large. Those lie in files of their own, because the node was started
+/// again after them.
 pub(crate) fn left_by_a_node() -> Chain {
     let chain = Chain::new();
     chain.configure(&format!("{QUICK}{KEEPING}"));
@@ -98,7 +98,7 @@ pub(crate) fn after<'a>(text: &'a str, word: &str) -> &'a str {
     rest.split_whitespace().next().unwrap()
 }
 
-/// Goal: a dry run tells what pruning then frees, stats tell what is kept, and what is left is whole and can be started.
+/// Goal: a dry run tells how much pruning then frees, stats tell the kept blobs, and the rest is whole and can be started.
 #[test]
 fn db_commands_look_at_check_and_prune_what_a_node_left() {
     let chain = left_by_a_node();
@@ -111,7 +111,7 @@ fn db_commands_look_at_check_and_prune_what_a_node_left() {
     for kind in ["body", "receipts", "delta"] {
         assert_eq!(line(&stats, kind)[1..], ["1", "to", &head.to_string()], "{stats}");
     }
-    // They are advice, and not kept with an outcome that was told and not committed when the node stopped.
+    // Hints are advice. An outcome that was told, but uncommitted when the node stopped, is kept without them.
     assert_eq!(line(&stats, "hints")[2..], ["to", &head.to_string()], "{stats}");
     assert!(line(&stats, "bodies")[2].parse::<f64>().unwrap() > 1.5, "{stats}");
     let refused = printed(&["db", "prune", "--config", &config], false);
@@ -174,7 +174,7 @@ fn a_snapshot_goes_from_node_to_node_by_files() {
     let refused = snapshot(&["verify", dir, "--waypoint", &wrong], false);
     assert!(refused.contains("is not of the trusted ledger"), "{refused}");
 
-    // There is no network: the peer that the configuration names does not run.
+    // The network is down: the peer that the configuration names is stopped.
     let other = newcomer(&chain, waypoint);
     let chunk = flip_a_byte(&export);
     for args in [&["verify", dir, "--waypoint", waypoint][..], &["import", "--config", &other.config(), dir]]
@@ -201,7 +201,7 @@ fn a_snapshot_goes_from_node_to_node_by_files() {
     node.stop();
 }
 
-/// A fullnode's directory that knows nothing but a waypoint, and a peer that does not run.
+/// A fullnode's directory that knows only a waypoint, and a peer that is stopped.
 pub(crate) fn newcomer(chain: &Chain, waypoint: &str) -> Chain {
     let other = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
     keys::create(&other.path("node.key")).unwrap();
@@ -214,7 +214,7 @@ pub(crate) fn newcomer(chain: &Chain, waypoint: &str) -> Chain {
     other
 }
 
-/// Changes a byte in the middle of a chunk; returns the file, and what it was.
+/// Changes a byte in the middle of a chunk; returns the file, and the former byte.
 fn flip_a_byte(export: &Path) -> (PathBuf, Vec<u8>) {
     let mut files: Vec<_> =
         fs::read_dir(export.join("chunks")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -227,7 +227,7 @@ fn flip_a_byte(export: &Path) -> (PathBuf, Vec<u8>) {
     (file, good)
 }
 
-/// Goal: what is only looked at is told by the node that has the directory, in the same words.
+/// Goal: read-only commands are answered by the node that has the directory, in the same words.
 #[test]
 fn a_running_node_answers_for_its_directory() {
     let chain = Chain::new();
@@ -256,7 +256,7 @@ fn a_running_node_answers_for_its_directory() {
     let none = printed(&["snapshot", "export", "--config", &config, "--batch", "1", "never"], false);
     assert!(none.contains("there is no snapshot of batch 1"), "{none}");
     assert_eq!(line(&told, "headers").len(), 3, "{told}");
-    // Whatever is asked many times is read once a second.
+    // A page that is asked many times is read once a second.
     assert_eq!(node.http("GET /v1/db", ""), node.http("GET /v1/db", ""));
     let (code, second) = ended(&["run", "--config", &config]);
     assert!(code == 75 && second.contains("the data directory is in use by pid"), "{code}: {second}");
@@ -267,7 +267,7 @@ fn a_running_node_answers_for_its_directory() {
     node.stop();
 }
 
-/// Goal: nothing touches a directory that is in use, and what cannot be done yet is said.
+/// Goal: commands leave a directory alone that is in use, and say what they cannot do yet.
 #[test]
 fn snapshot_commands_refuse_with_a_reason() {
     let chain = Chain::new();
@@ -296,7 +296,7 @@ fn snapshot_commands_refuse_with_a_reason() {
     assert!(missing.contains("MANIFEST"), "{missing}");
 }
 
-/// Goal: a genesis file gets the contracts that tools expect, once, and keeps what it has.
+/// Goal: a genesis file gets the contracts that tools expect, once, and keeps its own.
 #[test]
 fn predeploys_are_added_to_a_genesis() {
     let chain = Chain::new();

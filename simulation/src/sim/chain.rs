@@ -1,7 +1,7 @@
 //! [`Chain`]: the ledger that all worlds of a process share, and the forged one that colluders would like to be believed.
 //!
-//! Both are made by the real executor from real transactions. They begin with the same genesis; what is behind it is signed by its
-//! validators in one, by strangers in the other.
+//! Both are made by the real executor from real transactions. They begin with the same genesis; the batches behind it are signed by
+//! its validators in one, by strangers in the other.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -65,13 +65,13 @@ pub(super) struct Chain {
 pub(super) type State = BTreeMap<StateKey, StateValue>;
 
 impl Chain {
-    /// The ledger.
+    /// The ledger that all honest nodes share.
     pub(super) fn canonical() -> &'static Chain {
         static CHAIN: OnceLock<Chain> = OnceLock::new();
         CHAIN.get_or_init(|| Maker::new(1, validators).chain(BATCHES).expect("its transactions are valid"))
     }
 
-    /// What colluders show instead.
+    /// The ledger that colluders show instead.
     pub(super) fn forged() -> &'static Chain {
         static CHAIN: OnceLock<Chain> = OnceLock::new();
         CHAIN.get_or_init(|| Maker::new(2, strangers).chain(FORGED_BATCHES).expect("it is as well formed"))
@@ -124,7 +124,7 @@ pub(super) fn validators(epoch: Epoch) -> Vec<SecretKey> {
     keys((1..=2).map(|seed| seed + epoch.0 as u8))
 }
 
-/// Who signs the forged ledger: nobody that the genesis names.
+/// The signers of the forged ledger; the genesis names none of them.
 fn strangers(epoch: Epoch) -> Vec<SecretKey> {
     keys((101..=102).map(|seed| seed + epoch.0 as u8))
 }
@@ -256,7 +256,7 @@ fn init_code(own: u8) -> Bytes {
 mod tests {
     use super::*;
 
-    /// Goal: the worlds of a process differ by their seeds alone; the ledger has what restores, replays and audits need.
+    /// Goal: the worlds of a process differ by their seeds alone; the ledger has everything for restores, replays and audits.
     #[test]
     fn the_ledger_has_codes_deletions_and_snapshots() {
         let chain = Chain::canonical();

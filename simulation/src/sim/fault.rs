@@ -26,7 +26,7 @@ pub enum Fault {
     BrokenPromise,
     /// Batches were changed, left out or others than asked for.
     FalseRange,
-    /// Deltas were changed.
+    /// A peer sent changed deltas.
     FalseDelta,
     /// A proof or a certificate did not fit.
     FalseProof,
@@ -38,7 +38,7 @@ pub enum Fault {
     FalseOffer,
     /// Rows of a snapshot were changed or hidden, or the siblings of a range were wrong.
     FalseChunk,
-    /// Code was not what was asked for.
+    /// Code was another one than was asked for.
     FalseCode,
     /// Range deltas were wrong.
     FalseRangeDelta,
@@ -50,7 +50,7 @@ pub enum Fault {
     Garbage,
     /// More liars than honest peers showed the same forged ledger.
     Collusion,
-    /// A peer no longer had what it was asked for.
+    /// A peer no longer had the thing that it was asked for.
     Pruning,
     /// A node died at a named point of its store.
     CrashPoint,
@@ -58,7 +58,7 @@ pub enum Fault {
     RandomCrash,
     /// A power cut took writes that were not synced.
     PowerCut,
-    /// The validators changed.
+    /// An epoch brought other validators.
     NewValidators,
     /// Batches were certified while a node was behind.
     MovingTarget,
@@ -76,20 +76,20 @@ pub enum Fault {
     LiteralOnly,
     /// Hints came that nobody had asked for.
     UnaskedHints,
-    /// A peer offered a snapshot that cannot be, held each request until just before its deadline, and then had no time.
+    /// A peer offered an impossible snapshot, held each request until just before its deadline, and then was busy.
     Pretence,
     /// A peer sent one chunk as seldom as keeps a restore from standing still.
     Trickle,
     /// A peer was busy for ever.
     EndlessBusy,
-    /// A peer announced what nobody needs, without end.
+    /// A peer announced useless things endlessly.
     Flood,
     /// A peer came back under another key.
     FreshKey,
 }
 
 impl Fault {
-    /// Every kind.
+    /// Every kind of fault.
     pub const ALL: [Fault; 39] = [
         Fault::Loss,
         Fault::Reordering,
@@ -133,13 +133,14 @@ impl Fault {
     ];
 }
 
-/// What came about in one run.
+/// The faults that came about in one run.
 pub(super) type Fired = BTreeSet<Fault>;
 
 /// Each kind must come about in this share of the runs. Worlds are drawn so that it does in 8 % at least.
 pub const SHARE_MIN: f64 = 0.05;
-/// A campaign fails if so few runs, or fewer, had a kind with this probability or less, were its share [`SHARE_MIN`]: of 200 runs that is
-/// none, of 400 it is 5. Chance alone fails one campaign in 10,000 for each kind whose share is 5 %, and none in practice where it is 8 %.
+/// A campaign fails if a kind came about so seldom that this is its probability or less, at a share of [`SHARE_MIN`]. Of 200 runs
+/// that is none, of 400 it is 5. Chance alone fails one campaign in 10,000 for each kind whose share is 5 %, and none in practice
+/// where it is 8 %.
 const CHANCE_MAX: f64 = 1e-4;
 
 /// In how many runs each kind came about.
@@ -222,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Goal: a campaign does not fail by chance: what comes about in 5 % of all runs comes about in 4 % of some.
+    /// Goal: a campaign does not fail by chance: a kind of 5 % of all runs comes about in 4 % of some.
     #[test]
     fn a_kind_that_is_a_little_below_its_share_is_not_missing() {
         for (runs, drips) in [(200, 1), (400, 6), (2_000, 75), (10_000, 450)] {

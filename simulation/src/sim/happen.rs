@@ -1,4 +1,4 @@
-//! What happens in a world: events reach those whom they are for.
+//! The events of a world: each reaches the node that it is for.
 
 use anyhow::Result;
 use rand::Rng;

@@ -1,7 +1,7 @@
 //! Jobs: run by the worker that ships, in time that the seed gives them.
 //!
-//! A job is atomic for whoever does not run it, so it takes effect at a moment: here at its start or at its end, as the seed says. What came
-//! of it the engine hears at its end.
+//! A job is atomic for everybody else, so it takes effect at a moment: here at its start or at its end, as the seed says. The
+//! engine hears of its result at its end.
 
 use anyhow::Result;
 use rand::Rng;
@@ -24,7 +24,7 @@ impl World {
         Ok(())
     }
 
-    /// A job ends.
+    /// A job of a node ends.
     pub(super) fn worked(&mut self, to: To, id: JobId, work: Work, took: Moment) -> Result<()> {
         if self.process(to).is_none() {
             return Ok(());
@@ -38,7 +38,7 @@ impl World {
         self.with_engine(to, |engine, now| engine.handle_done(id, done, took, now))
     }
 
-    /// Runs a job, and holds what came of it against the ledger. If the head moved, the engine hears of it within `left`.
+    /// Runs a job, and compares its result with the ledger. If the head moved, the engine hears of it within `left`.
     fn take_effect(&mut self, to: To, job: Job, left: Moment) -> Result<Done> {
         let claim = Claim::of(&job);
         let Some(up) = self.process(to) else { return Ok(Done::Kept(Ok(()))) };
@@ -46,7 +46,7 @@ impl World {
         let done = up.worker.run(job);
         let after = up.store.head()?.header.number;
         self.check_done(to, &claim, &done)?;
-        // What failed may be on the disk and not in memory.
+        // A failed write may be on the disk, but missing in memory.
         if after > before && !matches!(done, Done::Committed(Err(_)) | Done::Restored(Err(_))) {
             self.check_state(to.node)?;
             let at = self.now + self.rng.random_range(0..=left);
@@ -60,7 +60,7 @@ impl World {
         Ok(done)
     }
 
-    /// What it takes: a part that every job has, and one by its bytes.
+    /// A job's time: a fixed part, and one by its bytes.
     fn time(&mut self, to: To, job: &Job) -> Moment {
         let (least, bytes) = match job {
             Job::CheckRange { answer, .. } => (200, answer.len()),
@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// For the trace.
+/// The job's name in the trace.
 fn name(job: &Job) -> &'static str {
     match job {
         Job::CheckRange { .. } => "checking a range",

@@ -1,4 +1,4 @@
-//! [`Link`]: what a message from one participant to another takes.
+//! [`Link`]: the time of a message from one participant to another.
 
 use rand::{Rng, rngs::StdRng};
 
@@ -12,7 +12,7 @@ use super::{
 pub(super) struct Link {
     latency: Moment,
     jitter: Moment,
-    /// Bytes per microsecond.
+    /// The link's rate, in bytes per microsecond.
     rate: f64,
     loss: f64,
     free_at: Moment,
@@ -32,7 +32,7 @@ impl Link {
         Link { latency, jitter, rate, loss, free_at: 0, last_arrival: 0 }
     }
 
-    /// When a message that is sent now arrives; never if it is lost for good. Nothing is lost in a world without faults.
+    /// When a message that is sent now arrives; never if it is lost for good. In a world without faults every message arrives.
     pub(super) fn carry(
         &mut self,
         now: Moment,

@@ -68,7 +68,7 @@ pub struct SimOptions {
     pub planted: Option<Planted>,
 }
 
-/// Some seeds.
+/// The seeds to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seeds(pub Range<u64>);
 
@@ -88,12 +88,12 @@ impl FromStr for Seeds {
     }
 }
 
-/// What a run without failure did.
+/// The deeds of a run without failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ran {
     /// Of everything that happened.
     pub trace: [u8; 32],
-    /// Virtual time.
+    /// The virtual time of the run.
     pub took: Duration,
     fired: Fired,
 }
@@ -101,7 +101,7 @@ pub struct Ran {
 /// Runs one seed.
 ///
 /// # Errors
-/// What an oracle found, with seed and scenario.
+/// The fault that an oracle found, with seed and scenario.
 pub fn run_seed(
     seed: u64,
     scenario: Option<Scenario>,
@@ -126,15 +126,15 @@ pub fn run_seed(
 /// A campaign in which nothing was found.
 #[derive(Clone, Debug)]
 pub struct SimReport {
-    /// Runs.
+    /// The number of runs.
     pub runs: u64,
-    /// Real time.
+    /// The real time of all runs, in seconds.
     pub seconds: f64,
     /// Virtual time of all runs.
     pub simulated: Duration,
     /// Over the traces of all runs, in the order of their seeds.
     pub trace: String,
-    /// What came about.
+    /// The faults that came about, by kind.
     pub coverage: Coverage,
 }
 
@@ -153,7 +153,7 @@ impl fmt::Display for SimReport {
 /// Runs seeds, on as many threads as the machine has.
 ///
 /// # Errors
-/// The first failure by seed, with what reproduces it; or that a kind of fault came about too seldom.
+/// The first failure by seed, with the command that repeats it; or that a kind of fault came about too seldom.
 pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     let began = Instant::now();
     // Before the threads, of which each would wait for the other.
@@ -176,7 +176,7 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     Ok(SimReport { runs, seconds: began.elapsed().as_secs_f64(), simulated, trace, coverage })
 }
 
-/// Runs each of some seeds, on as many threads as the machine has, and gives what came of them in their order.
+/// Runs each of some seeds, on as many threads as the machine has, and gives the results in their order.
 ///
 /// # Errors
 /// The first failure by seed.
@@ -199,7 +199,7 @@ fn campaign<T: Send>(
             let ran = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed)))
                 .unwrap_or_else(|_| Err(anyhow!("seed {seed} panicked: its message is above")));
             if ran.is_err() {
-                // What was begun is finished, so that the lowest seed that fails is known.
+                // Runs that have begun are finished, so that the lowest seed that fails is known.
                 next.store(seeds.end, Ordering::Relaxed);
             }
             {

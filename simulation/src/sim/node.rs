@@ -35,7 +35,7 @@ const SAVE_EVERY: Moment = 3_000_000;
 /// How long a process takes to come back, at most.
 const DOWN_MAX: Moment = 1_500_000;
 
-/// A machine.
+/// A machine with its disk.
 pub(super) struct Node {
     pub(super) plan: NodePlan,
     defences: Defences,
@@ -61,16 +61,16 @@ pub(super) struct Asked {
     pub(super) at: Moment,
     /// Whether it is for a summary.
     pub(super) is_summary: bool,
-    /// What it asks for; none if it is about its peer.
+    /// The requested thing; `None` if the request is about its peer.
     pub(super) thing: Option<Thing>,
 }
 
-/// What may be asked of more than one peer.
+/// A thing that may be requested of more than one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Thing {
     /// Batches from here on.
     Range(BatchNumber),
-    /// What a snapshot begins with.
+    /// The beginning of a snapshot.
     Offer(BatchNumber),
     /// Headers up to here.
     Headers(BatchNumber),
@@ -96,7 +96,7 @@ impl Thing {
     }
 }
 
-/// A process.
+/// A running process of a node.
 pub(super) struct Up {
     pub(super) engine: Engine,
     pub(super) worker: Worker,
@@ -201,7 +201,7 @@ fn fill(store: &Store, head: BatchNumber) -> Result<()> {
 }
 
 impl World {
-    /// A process begins, on what the last one left.
+    /// A process begins, on the store that the last one left.
     pub(super) fn start(&mut self, index: usize) -> Result<()> {
         let now = self.instant();
         let node = &mut self.nodes[index];
@@ -262,7 +262,7 @@ impl World {
         self.fall(index, fault)
     }
 
-    /// The power goes, right after a commit: what was acknowledged has to be on the disk.
+    /// The power goes, right after a commit: acknowledged batches have to be on the disk.
     pub(super) fn cut_power(&mut self, to: To) -> Result<()> {
         if self.is_quiet || self.process(to).is_none() {
             return Ok(());
@@ -289,7 +289,7 @@ impl World {
             self.fired.insert(Fault::PowerCut);
         }
         let node = &mut self.nodes[index];
-        // Before the handles go: what they would still write does not reach the disk.
+        // Before the handles go: their later writes do not reach the disk.
         node.disk.crash(kept);
         if let Some(ticket) = node.up.take().and_then(|up| up.wake) {
             self.queue.cancel(ticket);
@@ -305,7 +305,7 @@ impl World {
         if node.life == to.life { node.up.as_mut() } else { None }
     }
 
-    /// Lets an engine take something in, and does what it then asks for.
+    /// Lets an engine take something in, and carries out its effects.
     pub(super) fn with_engine(
         &mut self,
         to: To,
@@ -345,7 +345,7 @@ impl World {
         let now = self.instant();
         let Some(up) = self.process(to) else { return Ok(()) };
         if let Some(record) = up.engine.save_scores(now) {
-            // Scores are advice: that they cannot be written stops nothing.
+            // Scores are advice: a failure to write them stops nothing.
             let written = up.store.put_record(SCORES, &record?).is_ok();
             self.trace.note(self.now, format_args!("node {} keeps its scores: {written}", to.node), &[]);
         }

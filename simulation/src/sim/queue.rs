@@ -1,4 +1,4 @@
-//! [`Queue`]: what happens when, in an order that does not depend on anything but what was put in.
+//! [`Queue`]: the events of a world, in an order that depends only on their insertion.
 
 use std::collections::BTreeMap;
 

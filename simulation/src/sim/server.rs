@@ -1,7 +1,7 @@
 //! [`Server`]: a peer that serves the ledger, or something else.
 //!
-//! All servers of a process share one store that has everything. What a server keeps of it (its windows, its snapshots, how far it
-//! is) decides what it refuses; what it does not refuse is answered by the code that a node serves with.
+//! All servers of a process share one store that has everything. A server's own part (its windows, its snapshots, its head) decides
+//! which requests it refuses. It answers all others with the code that a node serves with.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use super::{
     queue::Moment,
 };
 
-/// What a trickling peer lets pass between two chunks, as a multiple of a request's deadline: a restore is thought to stand still after
-/// three.
+/// The pause of a trickling peer between two chunks, as a multiple of a request's deadline: a restore counts as standing still
+/// after three.
 const TRICKLE_DEADLINES: f64 = 2.6;
 
 /// Snapshots that a pretending peer offers at once. Each holds a node that has no other defence than patience until it is given up.
@@ -33,7 +33,7 @@ const PRETENDED: u64 = 4;
 /// How a server behaves.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Habit {
-    /// As it should.
+    /// Answers as it should.
     Honest,
     /// As it should, but connections to it come and go.
     Flapping,
@@ -45,36 +45,35 @@ pub(super) enum Habit {
     Dripping,
     /// Shows the forged ledger; its summaries too, or they are honest ones.
     Colluding { summaries: bool },
-    /// Offers snapshots of no bytes and of all rows there are, holds each request until just before its deadline, and then has no
-    /// time.
+    /// Offers snapshots of no bytes and of all rows there are, holds each request until just before its deadline, and then is busy.
     Pretending,
     /// Sends one chunk as seldom as keeps a restore from standing still, and has no time for anything else, just before each deadline.
     Trickling,
     /// Has no time for anything but summaries.
     Busy,
-    /// Answers as it should, and announces what nobody needs without end.
+    /// Answers as it should, and announces useless things endlessly.
     Flooding,
 }
 
-/// What a server does with a request.
+/// A server's way with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Manner {
-    /// Answers it then.
+    /// Answers the request then.
     Answer(Moment),
     /// Says then that it has no time.
     Busy(Moment),
-    /// Nothing, ever.
+    /// Stays silent for ever.
     Silence,
 }
 
 impl Habit {
-    /// Whether no answer of it can be wrong, and it says nothing that nobody needs.
+    /// Whether every answer of it is right, and every announcement useful.
     pub(super) fn is_honest(&self) -> bool {
         !matches!(self, Habit::Lying(_) | Habit::Colluding { .. } | Habit::Pretending | Habit::Flooding)
     }
 }
 
-/// What a server keeps; a window of 0 keeps all.
+/// A server's windows; a window of 0 keeps all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Keeps {
     pub(super) bodies: u64,
@@ -98,18 +97,18 @@ pub(super) struct Server {
     pub(super) lag: u64,
     /// It comes back under another key when it is banned, and every few seconds if nobody bans it.
     pub(super) renames: bool,
-    /// Its earlier keys.
+    /// The keys that it had before.
     pub(super) former: Vec<PeerId>,
     /// When a trickling one sends its next chunk.
     pub(super) chunk_at: Moment,
 }
 
-/// What a server answers, and how much of it is true.
+/// A server's answer, and how much of it is true.
 pub(super) struct Answer {
     pub(super) bytes: Result<Vec<u8>, Refusal>,
     /// The asker may not find credit in it.
     pub(super) is_lie: bool,
-    /// What is false in it, also where nobody can prove that: for who reads along.
+    /// The lie in it, even if it is unprovable: for those who read along.
     pub(super) lie: Option<String>,
 }
 
@@ -135,7 +134,8 @@ impl Server {
         let head = self.head(certified);
         let made = Chain::canonical().store.snapshots();
         let numbers = made.into_iter().map(|info| info.number).filter(|number| *number <= head);
-        // Some trickling peers have only what honest peers forgot, so that nobody else sends the rest of it; the others are asked among many.
+        // Some trickling peers have only batches that honest peers forgot, so that nobody else sends the rest of it; the others are
+        // asked among many.
         let is_alone = self.habit == Habit::Trickling && self.keeps.snapshots == Keeps::ALL.snapshots;
         let forgotten = if is_alone { Keeps::ALL.snapshots } else { 0 };
         numbers.skip(forgotten).take(self.keeps.snapshots.min(SNAPSHOTS_MAX)).collect()
@@ -297,7 +297,7 @@ fn lowest(head: BatchNumber, window: u64) -> BatchNumber {
     }
 }
 
-/// What a peer says that has no time.
+/// A busy peer's refusal.
 pub(super) fn busy() -> Refusal {
     Refusal::busy(Duration::ZERO, "come back later")
 }

@@ -7,11 +7,11 @@ use slipnet::output::note;
 
 use super::explain::{Kind, Recording};
 
-/// What happened so far.
+/// The events so far.
 pub(super) struct Trace {
     hash: Sha256,
     verbose: bool,
-    /// What a person is to read of it, if somebody asked.
+    /// The part for a person to read, if somebody asked.
     recording: Option<Recording>,
 }
 
@@ -20,7 +20,7 @@ impl Trace {
         Trace { hash: Sha256::new(), verbose, recording: None }
     }
 
-    /// Keeps from now on what a person is to read. The digest stays as it is.
+    /// Keeps from now on the events that a person is to read. The digest stays as it is.
     pub(super) fn record(&mut self) {
         self.recording = Some(Recording::default());
     }
@@ -60,12 +60,12 @@ impl Trace {
         }
     }
 
-    /// The digest of what happened so far.
+    /// The digest of the events so far.
     pub(super) fn digest(&self) -> [u8; 32] {
         self.hash.clone().finalize().into()
     }
 
-    /// What was recorded; nothing unless somebody asked. From here on nothing is.
+    /// The recording; `None` unless somebody asked. It ends here.
     pub(super) fn take_recording(&mut self) -> Option<Recording> {
         self.recording.take()
     }
@@ -75,7 +75,7 @@ impl Trace {
 mod tests {
     use super::*;
 
-    /// Goal: whoever has a run explained sees the run that failed: recording changes nothing of its digest.
+    /// Goal: explaining a run shows the run that failed: recording leaves its digest unchanged.
     #[test]
     fn a_recorded_trace_has_the_same_digest() {
         let traced = |is_recorded: bool| {

@@ -25,7 +25,7 @@ use super::{
 const RENAME_MAX: Moment = 500_000;
 
 impl World {
-    /// Does what an engine asks for, and notes when it wants to be called again.
+    /// Carries out an engine's effects, and notes when it wants to be called again.
     pub(super) fn act(&mut self, node: usize) -> Result<()> {
         let now = self.instant();
         let life = self.nodes[node].life;
@@ -159,7 +159,7 @@ impl World {
         Ok(())
     }
 
-    /// What a peer answers, and when it begins to send it; nothing from who keeps silent.
+    /// A peer's answer, and when it begins to send it; `None` from a silent one.
     fn make_answer(
         &mut self,
         to: To,
@@ -229,7 +229,7 @@ impl World {
         if is_lie { self.check_credit(to) } else { Ok(()) }
     }
 
-    /// An announcement arrives.
+    /// An announcement arrives at a node.
     pub(super) fn heard(&mut self, to: To, from: Place, payload: Vec<u8>) -> Result<()> {
         if !self.is_connected(to.node, from) {
             return Ok(());

@@ -28,27 +28,27 @@ use super::{
     trace::Trace,
 };
 
-/// All nodes are caught up this long after the last fault, whatever liars and stallers go on doing: the longest pause of a peer that kept
-/// failing is 30 s, and a deadline 5 s.
+/// All nodes are caught up this long after the last fault, whatever liars and stallers go on doing. The longest pause of a peer
+/// that kept failing is 30 s, and a deadline 5 s.
 pub(super) const CATCH_UP: Moment = 90_000_000;
 /// Between two floods of a peer.
 pub(super) const FLOOD_INTERVAL: Moment = 400_000;
 /// How long a peer that comes back under other keys has one, if nobody bans it: less than a deadline.
 pub(super) const RENAME_INTERVAL: Moment = 800_000;
-/// What is done at a moment takes no time; this many events at one moment are a loop.
+/// All work of a moment takes no time; this many events at one moment are a loop.
 const EVENTS_PER_MOMENT_MAX: u32 = 50_000;
 
 /// Names a participant: servers first, then nodes.
 pub(super) type Place = usize;
 
-/// Whom an event is for: a node, in one of its lives.
+/// The receiver of an event: a node, in one of its lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct To {
     pub(super) node: usize,
     pub(super) life: u32,
 }
 
-/// What happens.
+/// The kinds of events.
 pub(super) enum Event {
     /// The next batch is certified.
     Grow,
@@ -58,7 +58,7 @@ pub(super) enum Event {
     Request { to: To, id: RequestId, peer: Place, payload: Vec<u8>, deadline_at: Moment },
     /// An answer arrives, or its deadline.
     Answer { to: To, id: RequestId, peer: Place, answer: Result<Vec<u8>, NetworkError>, is_lie: bool },
-    /// An announcement arrives.
+    /// An announcement arrives at a node.
     Broadcast { to: To, from: Place, payload: Vec<u8> },
     /// A job ends, which may be when its effect shows.
     Work { to: To, id: JobId, work: Box<Work>, took: Moment },
@@ -66,11 +66,11 @@ pub(super) enum Event {
     Head { to: To, number: BatchNumber },
     /// A node's scores are written.
     Save(To),
-    /// A node prunes.
+    /// A node prunes its store.
     Prune(To),
-    /// A node dies.
+    /// A node's process dies.
     Crash(usize),
-    /// The power of a node goes, with whatever it did not sync.
+    /// The power of a node goes, with all its unsynced writes.
     Cut(To),
     /// A request may have been waited for too long.
     Waited { to: To, id: RequestId },
@@ -78,13 +78,13 @@ pub(super) enum Event {
     Rename { server: usize, key: PeerId },
     /// A peer announces what nobody needs.
     Flood(usize),
-    /// And comes back.
+    /// A node's process comes back.
     Start(usize),
     /// The connections of a flapping server end, or are there again.
     Flap { server: usize, is_cut: bool },
     /// The network falls apart, or is whole again.
     Partition(bool),
-    /// Who is connected with whom changed.
+    /// The connections between participants changed.
     Peers,
     /// Nothing goes wrong any more.
     Quiet,
@@ -98,7 +98,7 @@ pub(super) enum Work {
     Done(Done),
 }
 
-/// One run.
+/// The world of one run.
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) rng: StdRng,
@@ -116,17 +116,17 @@ pub(super) struct World {
     pub(super) is_quiet: bool,
     pub(super) trace: Trace,
     pub(super) fired: Fired,
-    /// What each node thought last, while somebody reads along.
+    /// Each node's last thought, while somebody reads along.
     pub(super) thoughts: Thoughts,
 }
 
-/// What a run leaves.
+/// The remains of a run.
 pub(super) struct Outcome {
     pub(super) trace: [u8; 32],
     pub(super) fired: Fired,
-    /// Virtual time.
+    /// The virtual time of the run.
     pub(super) took: Duration,
-    /// What was recorded for a reader, and how the nodes stood; nothing unless somebody asked.
+    /// The recording for a reader, and the nodes' state at the end; `None` unless somebody asked.
     pub(super) recording: Option<Recording>,
     pub(super) stands: Vec<Stand>,
 }
@@ -209,7 +209,7 @@ impl World {
         self.base + Duration::from_micros(self.now)
     }
 
-    /// The participant's name.
+    /// The name of a participant.
     pub(super) fn id(&self, place: Place) -> PeerId {
         match place.checked_sub(self.servers.len()) {
             None => self.servers[place].id,
@@ -257,12 +257,12 @@ impl World {
     /// Runs until all nodes are caught up and nothing goes wrong any more.
     ///
     /// # Errors
-    /// What an oracle says.
+    /// The fault that an oracle found.
     pub(super) fn run(mut self) -> (Result<()>, Outcome) {
         let done = self.drive().and_then(|()| self.check_end());
         let took = Duration::from_micros(self.now);
         let is_recorded = self.trace.is_recorded();
-        // A reader sees how the nodes stood in words; who runs a campaign sees all that they say.
+        // A reader sees in words how the nodes stood; somebody who runs a campaign sees all their own words.
         let done = done.map_err(|error| match self.statuses() {
             text if text.is_empty() || is_recorded => error,
             text => error.context(text),
@@ -299,7 +299,7 @@ impl World {
         all_certified && self.nodes.iter().all(|node| node.is_done(self.certified))
     }
 
-    /// What each node says of itself, for who has to find out why a run failed.
+    /// Each node's own words, for those who have to find out why a run failed.
     fn statuses(&self) -> String {
         let now = self.instant();
         let status = |node: &Node| match &node.up {
@@ -311,7 +311,7 @@ impl World {
         text.collect::<Vec<_>>().join("\n")
     }
 
-    /// Fails a run.
+    /// Fails a run, and names the moment.
     pub(super) fn fail<T>(&self, what: &str) -> Result<T> {
         bail!("{what} (at {:.3} s)", self.now as f64 / 1e6)
     }

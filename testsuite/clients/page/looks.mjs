@@ -1,4 +1,4 @@
-// What a page looks like to who reads it, for the tests of all pages.
+// A page's looks to its reader, for the tests of all pages.
 
 /** In the page: what is wider than the window, the page's colours, and the least contrast between a text and what is behind it. */
 export function contrasts() {

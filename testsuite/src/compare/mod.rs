@@ -1,7 +1,8 @@
 //! `slipnet compare A B`: whether B is worse than A, told from noise by a test.
 //!
-//! Each side is several runs of the same thing. A measure of B is a regression if it is worse by a test at `--alpha` over all measures
-//! together, and its median is worse by at least `--effect`: the first keeps noise out, the second what nobody would notice.
+//! Each side is several runs of the same thing. A measure of B is a regression if two things hold. It is worse by a test at
+//! `--alpha` over all measures together, which keeps noise out. Its median is worse by at least `--effect`, which keeps out
+//! differences that nobody would notice.
 
 mod runs;
 mod statistics;
@@ -126,7 +127,7 @@ pub struct Comparison {
 /// Judges measures, each of the same runs.
 ///
 /// # Errors
-/// If there is no measure, a side has no run or more than 32, or too few runs to call anything a regression.
+/// If there is no measure, a side has 0 runs or more than 32, or the runs are too few to call anything a regression.
 pub fn judge(measures: Vec<Measure>, thresholds: &Thresholds, notes: Vec<String>) -> Result<Comparison> {
     let Some(first) = measures.first() else {
         bail!("no measure is on both sides, so there is nothing to compare")
@@ -293,7 +294,7 @@ mod tests {
         assert!(found.show(true).unwrap_err().to_string().contains("slower, from nothing"));
     }
 
-    /// Goal: runs that can never show anything are an error that says how many are enough, not a clean result.
+    /// Goal: runs that can never show anything are an error that says how many are enough.
     #[test]
     fn too_few_runs_are_refused() {
         let few = |count: usize, measures: usize| {

@@ -1,6 +1,6 @@
 //! The test that tells a regression from noise.
 //!
-//! Mann and Whitney's U in its exact form: the ranks of all samples are given out to the two sides in every possible way, and p is the
+//! Mann and Whitney's U in its exact form. The ranks of all samples are given out to the two sides in every possible way. p is the
 //! share of ways in which the second side is at least as much larger as it was. Nothing is assumed of the shape of the noise, which
 //! has long tails here. Equal values share their mean rank, and the ways are counted over these ranks (Lehmann's conditional form).
 //! Several measures of one comparison are held against alpha by Holm's steps, so that more measures do not find more by chance.

@@ -173,8 +173,8 @@ pub(super) fn write_node(
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The ports that a node had when its configuration was last written, network first; none if it has no configuration yet. Others
-/// have written them down: peers that were attached to the devnet, wallets, dashboards.
+/// The ports that a node had when its configuration was last written, network first; `None` before that. Others have written them
+/// down: peers that were attached to the devnet, wallets, dashboards.
 pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
     #[derive(Deserialize)]
     struct Section {

@@ -57,8 +57,8 @@ pub struct Process {
 impl Process {
     /// Starts the program; what it prints is appended to the log file.
     ///
-    /// The kernel kills the child when the thread that called this ends, so call it from a thread that lives as long
-    /// as the program: main, a test's own, or a worker of tokio, but not `spawn_blocking`.
+    /// The kernel kills the child when the thread that called this ends. So call it from a thread that lives as long as the program
+    /// (main, a test's own, or a worker of tokio), and never from `spawn_blocking`.
     ///
     /// # Errors
     /// If the program or its log cannot be opened.
@@ -184,8 +184,8 @@ pub fn die_with_parent(command: &mut Command) {
             _ => Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())),
         }
     };
-    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes two plain system calls
-    // (prctl and getppid), takes no lock and allocates nothing: an error from an OS code holds no memory.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure only makes two plain system calls (prctl
+    // and getppid): it takes no lock, and an error from an OS code holds no memory.
     unsafe {
         command.pre_exec(before_exec);
     }

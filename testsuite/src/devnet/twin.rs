@@ -1,4 +1,4 @@
-//! Two nodes of one key, and data that goes back to what it was: what an operator must not do, for whoever wants to see what follows.
+//! Two nodes of one key, and data that goes back to an earlier state. Operators must avoid both; tests show what follows.
 
 use std::{fs, path::Path};
 
@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use super::{Devnet, Node, binary, files, with_options};
 
 impl Devnet {
-    /// Makes a node with the key and a copy of the data of one that is stopped, in a directory and at ports of its own, with these
-    /// entries of `network.peers`. It is none of [`Devnet::nodes`], is not started yet, and ends when it is dropped.
+    /// Makes a node with the key and a copy of the data of a stopped one, in a directory and at ports of its own, with these
+    /// entries of `network.peers`. It stands outside of [`Devnet::nodes`], is yet to be started, and ends when it is dropped.
     ///
     /// # Errors
     /// If that node runs, the name is taken, or the files cannot be copied.
@@ -29,7 +29,7 @@ impl Devnet {
     }
 }
 
-/// Copies the data of a node that does not run to a directory that is not there yet, or is empty.
+/// Copies the data of a stopped node to a directory that is missing or empty.
 ///
 /// # Errors
 /// If something cannot be read or written.

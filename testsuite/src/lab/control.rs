@@ -163,7 +163,7 @@ pub(super) fn remove_socket(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Goal: every request and answer comes through as it is; what is none, or has no end, is an error.
+    /// Goal: every request and answer comes through unchanged; anything else, and anything endless, is an error.
     #[tokio::test]
     async fn lines_carry_requests_and_answers() {
         let (mut command, mut keeper) = UnixStream::pair().unwrap();

@@ -247,8 +247,8 @@ mod tests {
     use super::*;
     use crate::load::stock::tests::job;
 
-    /// A shell in the place of slipnet. A child writes it: a file that this process has open for writing, and with it every child that
-    /// another test forks meanwhile, cannot be executed.
+    /// A shell in the place of slipnet. A child writes it. If this process had it open for writing, every child that another test
+    /// forks meanwhile would hold it open too, and it could not be executed.
     fn stand_in(dir: &Path, script: &str) -> PathBuf {
         let path = dir.join("slipnet");
         let write = r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod +x "$1""#;

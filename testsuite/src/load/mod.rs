@@ -1,5 +1,6 @@
-//! Open-loop load that can be believed: transactions and reads leave at the times of a schedule, whatever the nodes do, and every
-//! latency is counted from the scheduled time. A node that stalls therefore shows in the percentiles, instead of slowing the load down.
+//! Open-loop load that can be believed. Transactions and reads leave at the times of a schedule, whatever the nodes do, and every
+//! latency is counted from the scheduled time. A node that stalls therefore shows in the percentiles, instead of slowing the load
+//! down.
 //!
 //! ```text
 //!  setup: fund, deploy, mint ──▶ plan (from the seed) ──▶ generators: processes that sign, prove, send and read
@@ -10,8 +11,8 @@
 //!                                                └──────────▶ LoadSummary ◀──────┘
 //! ```
 //!
-//! Generators are processes of their own, so that they neither share a runtime with what watches the nodes nor with each other. Before
-//! each run they prove what they can send, all at the same time, to a sink that answers at once. A run that asks for more than 80 % of
+//! Generators are processes of their own, so that each has its own runtime, apart from the one that watches the nodes. Before each
+//! run they prove what they can send, all at the same time, to a sink that answers at once. A run that asks for more than 80 % of
 //! that, or in which they were late by themselves, says so: [`LoadSummary::limited_by`].
 //!
 //! Invariants:
@@ -19,7 +20,8 @@
 //! * Every committed transaction's receipt is read, and every balance of the load's accounts is compared to the last unit.
 //! * A refused transaction never holds up its account: the nonce book plugs its place.
 //!
-//! What is trusted: that all nodes show the same batch under the same number. Whether they do is for the roots to say, not for the load.
+//! The load trusts that all nodes show the same batch under the same number. Whether they do is for the roots to say, not for the
+//! load.
 
 mod access_lists;
 mod audit;
@@ -192,7 +194,7 @@ impl Default for LoadOptions {
 /// Prepares the chain, sends the load, and waits until it is committed or lost.
 ///
 /// # Errors
-/// If the options are out of bounds, the chain cannot be prepared, a generator fails, or no node answers any more. Transactions that
+/// If the options are out of bounds, the chain cannot be prepared, a generator fails, or all nodes fall silent. Transactions that
 /// are refused, fail or are lost are no error: the summary counts them.
 pub async fn run(options: &LoadOptions, progress: Progress) -> Result<LoadSummary> {
     options.check()?;

@@ -7,9 +7,9 @@
 //!                    └── refused for good: another transaction plugs the nonce, so that later ones are not held up
 //! ```
 //!
-//! Whoever owns a book calls [`NonceBook::push`] in the order of the schedule, [`NonceBook::take`] for what to send,
-//! [`NonceBook::settle`] with each answer, and [`NonceBook::observe`] with the nonces that [`NonceBook::doubtful`] asks for.
-//! Times count from the start of the run and come from outside.
+//! The owner of a book calls [`NonceBook::push`] in the order of the schedule, and [`NonceBook::take`] for the transactions to
+//! send. It calls [`NonceBook::settle`] with each answer, and [`NonceBook::observe`] with the nonces that [`NonceBook::doubtful`]
+//! asks for. Times count from the start of the run and come from outside.
 //!
 //! Invariants:
 //! * The nonces of an account have no gap: `first`, `first + 1`, and so on.

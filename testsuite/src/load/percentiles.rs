@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: it makes no difference which process saw which sample, nor that the samples travelled as text.
+        /// Goal: the percentiles are the same, whichever process saw which sample, and even if the samples travelled as text.
         #[test]
         fn parts_add_up_to_the_whole(samples in prop::collection::vec((0..100_000_000u64, any::<bool>()), 0..200)) {
             let (mut whole, mut parts) = (Latencies::default(), [Latencies::default(), Latencies::default()]);

@@ -1,5 +1,6 @@
-//! What the nodes show of a load while it runs: [`Contents`], which transactions each batch has, read once; and [`Heads`], when which
-//! node showed which batch. Together they are the latency of each transaction at each node, at the cost of one small question a look.
+//! The nodes' view of a load while it runs. [`Contents`] has the transactions of each batch, read once; [`Heads`] has the time at
+//! which each node showed each batch. Together they are the latency of each transaction at each node, at the cost of one small
+//! question a look.
 
 use std::{
     collections::HashMap,
@@ -24,7 +25,7 @@ const POLL: Duration = Duration::from_millis(5);
 const NODES_PER_POLL: usize = 5;
 /// No node that answers for this long ends the run.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Nobody waits for a node that has not answered for this long.
+/// The silence after which a node is waited for no longer.
 const ABSENT_AFTER: Duration = Duration::from_secs(2);
 /// Batches of one run: at ten per second, eleven days.
 const BATCHES_MAX: usize = 10_000_000;
@@ -197,7 +198,7 @@ impl HeadWatch {
         HeadWatch { head, is_absent, task }
     }
 
-    /// Whether it shows this batch, or does not answer and is not waited for.
+    /// Whether it shows this batch, or has been silent for too long.
     pub(super) fn has(&self, batch: u64) -> bool {
         self.is_absent.load(Ordering::Relaxed) || self.head.load(Ordering::Relaxed) >= batch
     }

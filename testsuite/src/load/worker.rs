@@ -48,8 +48,8 @@ fn listen() -> mpsc::Receiver<Result<Told>> {
             let mut line = String::new();
             let told = match stdin.by_ref().take(LINE_BYTES_MAX as u64).read_line(&mut line) {
                 Ok(0) => return,
-                Ok(_) => serde_json::from_str(&line).context("what the load said is no line of its protocol"),
-                Err(error) => Err(error).context("cannot read what the load says"),
+                Ok(_) => serde_json::from_str(&line).context("the load's line is not of its protocol"),
+                Err(error) => Err(error).context("cannot read the load's lines"),
             };
             if sender.blocking_send(told).is_err() {
                 return;

@@ -1,11 +1,11 @@
-//! What the kernel does to a relay's datagrams before the relay sees them.
+//! The kernel's part in a relay's datagrams, before the relay sees them.
 
 use std::{collections::HashSet, fs, net::UdpSocket};
 
 use rustix::net::sockopt;
 
-/// What a socket may hold, as far as the kernel allows: a burst of a sender that is allowed 1 Gbit/s, for 30 ms in which the relay's core
-/// is taken by a node.
+/// The receive buffer of a socket, as far as the kernel allows. It holds the burst of a sender that is allowed 1 Gbit/s, for 30 ms
+/// in which the relay's core is taken by a node.
 const RECEIVE_BYTES: usize = 4 << 20;
 
 /// Asks for room. Where the kernel gives less, what it drops is counted by [`drops`].

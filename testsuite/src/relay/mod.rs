@@ -56,7 +56,7 @@ pub struct Shape {
     pub delay: Duration,
     /// How much longer it takes at most; evenly spread, and never so that one overtakes another.
     pub jitter: Duration,
-    /// Bytes per second, at least 1,000; without limit if it is not given. What would wait longer than 200 ms is dropped.
+    /// Bytes per second, at least 1,000; unlimited if it is not given. A datagram that would wait longer than 200 ms is dropped.
     pub bandwidth_bytes_per_second: Option<NonZeroU64>,
     /// The part of them that is lost, from 0 to 1.
     pub loss: f64,

@@ -123,7 +123,8 @@ mod tests {
         2.0 * 6_371.0 * half.sqrt().asin()
     }
 
-    /// Goal: no figure was mistyped: light in fibre takes 1 ms for 100 km there and back, and cables are at most three times as long.
+    /// Goal: figures have no typing errors. Light in fibre takes 1 ms for 100 km there and back, and cables are at most three times
+    /// as long.
     #[test]
     fn round_trips_are_those_of_the_globe() {
         for from in Region::value_variants() {

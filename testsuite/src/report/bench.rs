@@ -37,7 +37,7 @@ pub struct BenchFigure {
     pub max: f64,
     /// Its unit.
     pub unit: String,
-    /// Which way is good; none where nobody said, as of a ratio without an aim: that is not judged.
+    /// The good direction; `None` for a figure that is not judged, such as a ratio without an aim.
     pub better: Option<Better>,
     /// What it should be, such as `at most 1.5`.
     pub aim: Option<String>,

@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{NamedSeries, NodeSeries, Series};
 use crate::rpc::Rpc;
 
-/// A node that answers later than this is taken for one that does not: a point must not be older than the next sample.
+/// The silence after which a node counts as gone: a point must not be older than the next sample.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Peers of one node that are followed: the first that it names. A page with more lines shows nothing.
 const PEERS_MAX: usize = 64;
@@ -147,7 +147,7 @@ struct Watched {
 struct Cpu {
     /// In the last sample.
     seen: f64,
-    /// When they changed, and what they were then; none before the first change: until then nobody knows how old they are.
+    /// When they changed, and what they were then; `None` before the first change, as their age is unknown until then.
     base: Option<(u64, f64)>,
 }
 
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!((peers[0].name.as_str(), peers[0].series.last()), ("0123456789", Some(900.0)));
     }
 
-    /// Goal: a figure that the node renews every two seconds, and that is read every half, gives no peaks and no zeros between.
+    /// Goal: a figure that the node renews every two seconds, and that is read every half, gives a curve without peaks and zeros.
     #[test]
     fn cpu_counts_between_two_looks_of_the_node() {
         let mut node = Watched::new("fullnode-0");

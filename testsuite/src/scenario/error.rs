@@ -24,7 +24,7 @@ pub enum ScenarioError {
         /// The limit, in bytes.
         max: u64,
     },
-    /// Not YAML, an unknown or repeated key, or a value that its key does not take, alone or beside the others.
+    /// Broken YAML, an unknown or repeated key, or a value that its key refuses, alone or beside the others.
     #[error("{}:{place}: {message}\n{}", path.display(), place.snippet)]
     Wrong {
         /// The file.

@@ -12,8 +12,9 @@
 //! * The seed decides keys, load, and the times and victims of faults.
 //! * A criterion whose figure was not measured is not met.
 //!
-//! Nodes have no code for it: what happens to one comes from outside. Its clock and its flushes go through a library that the loader puts
-//! before libc (`slipstream-preload`); a validator lies by running twice, by old data, or by a program that takes its place.
+//! Nodes have no code for it: everything that happens to one comes from outside. Its clock and its flushes go through a library
+//! that the loader puts before libc (`slipstream-preload`). A validator lies by running twice, by old data, or by a program that
+//! takes its place.
 //!
 //! ```
 //! use slipnet::scenario::Scenario;

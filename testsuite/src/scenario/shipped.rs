@@ -145,7 +145,8 @@ mod tests {
         Scenario::parse(example, Path::new("docs/scenarios.md")).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Goal: every scenario that ships can be run, is called as its file is, ends in time, and has a twin that fails by a criterion of it.
+    /// Goal: every scenario that ships can be run, has the name of its file, and ends in time. Its twin fails by one of its
+    /// criteria.
     #[test]
     fn all_that_ships_is_sound() {
         assert!(ALL.len() >= 12);

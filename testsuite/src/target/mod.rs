@@ -5,8 +5,8 @@
 //!                                                   └─▶ kubernetes: values.yaml for the chart, keys.yaml, genesis.json
 //! ```
 //!
-//! Where the plan has regions, a sidecar with `slipnet relay` runs beside each node, in its network: the node dials it on loopback, and
-//! it relays to the other nodes by their names.
+//! Where the plan has regions, a sidecar with `slipnet relay` runs beside each node, in its network. The node dials it on loopback,
+//! and it relays to the other nodes by their names.
 
 mod compose;
 mod kubernetes;

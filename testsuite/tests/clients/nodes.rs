@@ -10,7 +10,7 @@ use slipnet::{
     rpc::Rpc,
 };
 
-/// What a chain is to who reads it.
+/// A chain as its reader sees it.
 struct Chain {
     blocks: Vec<Value>,
     receipts: Vec<Value>,
@@ -38,8 +38,8 @@ async fn read(rpc: &Rpc, head: u64) -> Chain {
     Chain { blocks, receipts, logs }
 }
 
-/// Goal: a client gets the same blocks, receipts and logs from the validator that made them, from a fullnode that executed them
-/// once more, and from one that applied their changes.
+/// Goal: a client gets the same blocks, receipts and logs from three nodes: the validator that made them, a fullnode that executed
+/// them once more, and one that applied their changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_nodes_read_the_same_blocks_receipts_and_logs() {
     let options = DevnetOptions { validators: 1, accounts: 20, ..DevnetOptions::default() };

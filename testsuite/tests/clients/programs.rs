@@ -23,7 +23,7 @@ static INSTALLING: Mutex<()> = Mutex::new(());
 /// A directory of `clients/`, copied into the target directory, with its packages.
 pub(crate) struct Client {
     dir: PathBuf,
-    /// What its scripts are run with, and where that is.
+    /// The program that runs its scripts, and its place.
     interpreter: &'static str,
     bin: PathBuf,
 }
@@ -48,7 +48,7 @@ impl Client {
         or_skip(name, install())
     }
 
-    /// Runs the script with these arguments; what it printed as JSON.
+    /// Runs the script with these arguments, and returns the JSON that it printed.
     pub(crate) async fn run(&self, script: &str, args: &[&str]) -> Value {
         run(&mut self.command(script, args)).await
     }
@@ -57,13 +57,13 @@ impl Client {
     pub(crate) fn command(&self, script: &str, args: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(self.interpreter);
         command.arg(script).args(args).current_dir(&self.dir).env("PATH", path(Some(&self.bin)));
-        // What programs keep for themselves stays here, and they are not to paint or to ask.
+        // The programs' own files stay here, and they must not paint or ask.
         command.env("HOME", &self.dir).env("NO_COLOR", "1").env("CI", "1");
         command
     }
 }
 
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 fn or_skip(name: &str, client: Result<Client>) -> Option<Client> {
     match client {
         Ok(client) => Some(client),

@@ -86,8 +86,8 @@ fn report() -> RunReport {
     }
 }
 
-/// Goal: every part of a run is a chart with its faults on the axis, the harness' own figures stand in it, nothing comes from elsewhere,
-/// and a telephone shows all of it, by day and by night.
+/// Goal: every part of a run is a chart with its faults on the axis, and the harness' own figures stand in it. Nothing comes from
+/// elsewhere. A telephone shows all of it, by day and by night.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_is_drawn() {
     let Some(client) = installed() else { return };

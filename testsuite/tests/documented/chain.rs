@@ -1,4 +1,4 @@
-//! What the command lines need besides each other: the devnet's names and keys, a transaction, a batch to speak of.
+//! The chain that the command lines need: the devnet's names and keys, a transaction, a batch to speak of.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! The command lines of the README and of docs/: what their code blocks of kind `sh` tell people to type.
+//! The command lines of the README and of docs/, from their code blocks of kind `sh`.
 
 use std::{
     fs,
@@ -60,7 +60,7 @@ pub(crate) fn of_text(name: &str, text: &str) -> Vec<Documented> {
     found
 }
 
-/// A line without its comment and without brackets; in quotes both mean nothing.
+/// A line without its comment and brackets; in quotes both are plain text.
 fn plain(line: &str) -> String {
     let mut kept = String::new();
     for (index, part) in line.split('\'').enumerate() {

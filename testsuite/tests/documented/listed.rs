@@ -2,9 +2,9 @@
 
 /// A command line that is not run here.
 pub(crate) struct Listed {
-    /// As [`crate::commands::Documented::line`].
+    /// The command line, as [`crate::commands::Documented::line`].
     pub(crate) line: &'static str,
-    /// Why not.
+    /// The reason why it is not run.
     pub(crate) why: &'static str,
     /// The test that does the same in less: its file and function.
     pub(crate) test: Option<(&'static str, &'static str)>,
@@ -15,7 +15,7 @@ const fn tested(line: &'static str, why: &'static str, file: &'static str, funct
     Listed { line, why, test: Some((file, function)) }
 }
 
-/// Covered by none.
+/// A command line that tests do not cover.
 const fn untested(line: &'static str, why: &'static str) -> Listed {
     Listed { line, why, test: None }
 }
@@ -25,7 +25,7 @@ const fn bench(line: &'static str) -> Listed {
     tested(line, "measures for minutes or hours", "bench/src/main.rs", "documented_benchmarks_are_known")
 }
 
-/// All of them.
+/// All command lines that are not run.
 pub(crate) const LISTED: &[Listed] = &[
     tested(
         "./x demo",

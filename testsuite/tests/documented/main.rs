@@ -1,5 +1,5 @@
-//! What the README and docs/ tell people to type: each command line is run on a devnet that one of them starts, or is listed with the
-//! reason why not.
+//! The command lines of the README and docs/. Each is run on a devnet that one of them starts, or is listed with the reason why
+//! not.
 //!
 //! ```text
 //!  documents ──▶ commands ──▶ listed: its arguments are known, and the test that it names exists
@@ -23,7 +23,7 @@ use listed::{LISTED, Listed};
 use rules::{How, RULES, STAGES, Stage, rule};
 use shell::{Shell, ended_well};
 
-/// Goal: no command line is forgotten, and none is kept that the documents have no more.
+/// Goal: every command line is run or listed, and every listed one is still documented.
 #[test]
 fn every_command_line_is_run_or_listed() {
     let commands = documented();
@@ -55,11 +55,11 @@ fn every_command_line_is_run_or_listed() {
     }
 }
 
-/// Goal: whoever types what the documents say gets what they say: the command ends well, or goes on until it is told to end.
+/// Goal: the documents' command lines do as they say: each command ends well, or goes on until it is told to end.
 #[test]
 fn documented_commands_run() {
     let mut known = BTreeSet::new();
-    // What two documents have alike is run once.
+    // A command line of two documents is run once.
     let commands: Vec<Documented> =
         documented().into_iter().filter(|command| known.insert(command.line.clone())).collect();
     let mut shell = Shell::new();
@@ -82,7 +82,8 @@ fn documented_commands_run() {
             }
         }
     }
-    // Of what is not run the arguments are known all the same. Benchmarks are another program, which its own test holds against the documents.
+    // The arguments of command lines that are not run are known all the same. Benchmarks are another program, which its own test
+    // holds against the documents.
     let own = |line: &str| line.starts_with("slipnet ") && !line.starts_with("slipnet bench ");
     for Listed { line, .. } in LISTED.iter().filter(|listed| own(listed.line)) {
         ended_well(line, &shell.output(&format!("{line} --help")));
@@ -90,7 +91,7 @@ fn documented_commands_run() {
 }
 
 /// Whether the program is there that a line begins with; of those that are not built here only curl may be missing.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that a command was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that a command was left out")]
 fn has_program(shell: &Shell, line: &str) -> bool {
     if !line.starts_with("curl ") || shell.has("curl") {
         return true;
@@ -111,7 +112,7 @@ fn command_lines_are_found() {
     assert_eq!(lines, [("a.md:4", "slipstream a --batch N 'b [1] # c'"), ("a.md:7", "x")]);
 }
 
-/// Goal: a command that no shell block has is not passed over.
+/// Goal: a command outside of shell blocks is an error.
 #[test]
 #[should_panic(expected = "a.md:2: a command stands in a block that is not marked `sh`")]
 fn command_lines_stand_in_shell_blocks() {

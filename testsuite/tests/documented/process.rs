@@ -18,7 +18,7 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 
-/// Longest time for what takes a second or two, for loaded machines.
+/// Longest time for steps that take a second or two, for loaded machines.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[allow(clippy::disallowed_methods, reason = "a test of commands that block, without a runtime")]
@@ -85,7 +85,7 @@ impl Started {
     }
 }
 
-/// Both ends of a new terminal: whoever looks at it, and the program on it.
+/// Both ends of a new terminal: the viewer's, and the program's.
 pub(crate) fn terminal() -> (File, File) {
     let viewer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&viewer).unwrap();
@@ -96,12 +96,12 @@ pub(crate) fn terminal() -> (File, File) {
     (viewer.into(), end)
 }
 
-/// What is drawn on a terminal, piece by piece.
+/// The output on a terminal, piece by piece.
 pub(crate) fn drawn(mut viewer: File) -> Receiver<String> {
     let (draws, drawn) = channel();
     thread::spawn(move || {
         let mut piece = [0; 4096];
-        // It is read to its end, so that the program never waits; an error means that nobody holds the other side any more.
+        // The output is read to its end, so that the program never waits; an error means that the other side is closed.
         while let Ok(len @ 1..) = viewer.read(&mut piece) {
             let _ = draws.send(String::from_utf8_lossy(&piece[..len]).into_owned());
         }

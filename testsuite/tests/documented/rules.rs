@@ -2,12 +2,12 @@
 
 use rustix::process::Signal;
 
-/// What there is when a command is run, in this order.
+/// The state in which a command is run, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Nothing runs yet.
+    /// The files are written.
     Files,
-    /// The devnet starts.
+    /// The devnet starts up.
     Devnet,
     /// A fullnode of the chain is set up and starts.
     Node,
@@ -19,11 +19,11 @@ pub(crate) enum Stage {
     End,
 }
 
-/// All stages.
+/// All stages, in their order.
 pub(crate) const STAGES: [Stage; 6] =
     [Stage::Files, Stage::Devnet, Stage::Node, Stage::Running, Stage::Stopped, Stage::End];
 
-/// What a command does if it is right.
+/// The behaviour of a command that is right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
     /// Says something and ends with 0.

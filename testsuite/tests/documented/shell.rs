@@ -22,11 +22,11 @@ pub(crate) struct Shell {
     // Before the directory: fields drop in order, and a process must be gone before its files are.
     node: Option<Started>,
     dir: tempfile::TempDir,
-    /// The programs first.
+    /// The `PATH`, with the programs first.
     path: String,
-    /// What `slipstream` finds in its environment: above node.yaml, whose ports other tests and programs may have.
+    /// The environment of `slipstream`: it is above node.yaml, whose ports other tests and programs may have.
     settings: Vec<(&'static str, String)>,
-    /// What stands for placeholders.
+    /// The values of placeholders.
     pub(crate) values: Values,
     /// Counts files and directories whose names mean nothing.
     made: u32,
@@ -92,12 +92,12 @@ impl Shell {
         command
     }
 
-    /// What a command line came to that ends by itself.
+    /// The output of a command line that ends by itself.
     pub(crate) fn output(&self, line: &str) -> Output {
         self.command(line, self.dir.path()).output().unwrap()
     }
 
-    /// Runs a command line of the documents, which stands at `place`; what it does must be what the rule says.
+    /// Runs a command line of the documents, which stands at `place`; it must behave as the rule says.
     pub(crate) fn run(&mut self, place: &str, line: &str, how: How) {
         let line = self.values.fill(line);
         let what = format!("{place}: {line}");
@@ -123,7 +123,7 @@ impl Shell {
             How::Until(signal, code) => {
                 let mut started = self.started(&line);
                 started.await_words(&what, "");
-                // It may listen to signals only after what it says first.
+                // It may listen to signals only after its first output.
                 pause();
                 let status = started.process.stop(&what, signal);
                 let expected = (code, code.is_none().then(|| signal.as_raw()));
@@ -200,7 +200,7 @@ impl Drop for Shell {
     }
 }
 
-/// That a command ended with 0 and said something, to standard output or to the file that it was told.
+/// Checks that a command ended with 0 and wrote to standard output, or to the file that it was told.
 pub(crate) fn ended_well(what: &str, output: &Output) {
     let Output { status, stdout, stderr } = output;
     let said = format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));

@@ -1,8 +1,8 @@
-//! What stands for the placeholders of the documents.
+//! The values of the documents' placeholders.
 
 /// All of them, in the order in which they are replaced. `DIR` and other names of files are names that a command takes as they stand.
 const PLACEHOLDERS: [&str; 19] = [
-    // A node may not be told by hand of a peer that its configuration names: who is named there is another one.
+    // A node may not be told by hand of a peer that its configuration names: the named one is another.
     "--peer KEY@HOST:PORT",
     "KEY@HOST:PORT",
     "KEY",
@@ -56,7 +56,7 @@ fn replace_words(text: &str, words: &str, value: &str) -> String {
     replaced + rest
 }
 
-/// Goal: a placeholder is replaced where it stands for itself, and a longer one before what it contains.
+/// Goal: a placeholder is replaced where it stands for itself, and a longer one before the ones that it contains.
 #[test]
 fn placeholders_are_words() {
     let mut values = Values::default();

@@ -1,4 +1,4 @@
-//! [`Connection`]: a stream that ends when its client neither asks nor reads, when its seat is needed, or when the API ends.
+//! [`Connection`]: a stream that ends when its client falls silent, when its seat is needed, or when the API ends.
 
 use std::{
     io,
@@ -19,14 +19,14 @@ use super::seats::Seat;
 const STALL_WINDOW: Duration = Duration::from_secs(30);
 const STALL_BYTES_MIN: usize = 64 << 10;
 
-/// A connection that leaves its seat when it ends, and ends when its client neither asks nor reads.
+/// A connection that leaves its seat when it ends, and ends when its client stops asking and reading.
 pub(crate) struct Connection<S> {
     stream: S,
     seat: Seat,
     /// Fires at the seat's deadline, or earlier.
     timer: Pin<Box<Sleep>>,
     dismissal: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Fires when the API ends for everybody, whatever they are at.
+    /// Fires when the API ends for everybody.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Since a write had to wait: when to look, and the bytes that the reader has taken.
     stall: Option<(Pin<Box<Sleep>>, usize)>,
@@ -65,7 +65,7 @@ impl<S> Connection<S> {
         Ok(())
     }
 
-    /// Ready with an error when the connection has been at what it does for too long.
+    /// Ready with an error when the connection's present activity takes too long.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         loop {
             let deadline = self.seat.deadline();
@@ -91,10 +91,10 @@ impl<S> Connection<S> {
         Poll::Pending
     }
 
-    /// Called when a write has to wait; ready with an error when the reader has taken too little of what came before.
+    /// Called when a write has to wait; ready with an error when the reader has taken too little of the bytes before.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let next = || Instant::now() + STALL_WINDOW;
-        // What is over since an earlier answer says nothing about this one.
+        // The end of an earlier wait says nothing about this one.
         let first = !std::mem::replace(&mut self.waiting, true);
         self.stall.take_if(|(window, _)| first && window.deadline() <= Instant::now());
         let (window, taken) = self.stall.get_or_insert_with(|| (Box::pin(sleep_until(next())), 0));
@@ -109,7 +109,7 @@ impl<S> Connection<S> {
         }
     }
 
-    /// What a write gives, with its effect on the timers.
+    /// Passes a write's result on, and sets the timers by it.
     fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => Poll::Ready(self.sent(bytes).map(|()| bytes)),

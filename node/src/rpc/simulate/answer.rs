@@ -19,7 +19,7 @@ const VM_ERROR_CODE: i32 = -32015;
 /// As of a reverted `eth_call`.
 const REVERTED_CODE: i32 = 3;
 
-/// A block and what its calls did.
+/// A block and the results of its calls.
 #[derive(Serialize)]
 pub(in crate::rpc) struct SimulatedBlock {
     #[serde(flatten)]
@@ -47,7 +47,7 @@ struct CallError {
 }
 
 impl SimulatedBlock {
-    /// Of a batch and what it was asked to be.
+    /// The answer for a simulated batch and its request.
     pub(super) fn new(
         chain_id: u64,
         batch: SimulatedBatch,
@@ -89,7 +89,7 @@ impl SimulatedBlock {
     }
 }
 
-/// No roots are computed of what nobody keeps: they are zero.
+/// The roots stay zero, because a simulated state is not kept.
 fn header(batch: &SimulatedBatch) -> ConsensusHeader {
     let env: &BatchEnv = &batch.env;
     let mut logs_bloom = Bloom::ZERO;

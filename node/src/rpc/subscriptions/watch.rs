@@ -20,15 +20,15 @@ use crate::{
 
 /// Batches that a subscriber may be behind: more than a minute of an ordinary chain.
 pub(super) const BEHIND_MAX: u64 = 1_024;
-/// What is told at once of the logs of one batch; the rest goes on from there.
+/// The part of one batch's logs that is told at once; the rest goes on from there.
 const PART: Budget = Budget { work_bytes: usize::MAX, logs: 256, data_bytes: 64 << 10 };
 /// Arrivals that are looked at together: the pool stands still meanwhile.
 const HASHES_MAX: usize = 512;
 const WHOLE_MAX: usize = 64;
-/// What a subscription weighs beside its criteria.
+/// The memory of a subscription beside its criteria.
 const SUBSCRIPTION_BYTES: usize = 512;
 
-/// What there is to subscribe to.
+/// The kinds of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     NewHeads = 0,
@@ -76,7 +76,7 @@ impl From<RpcError> for Lost {
     }
 }
 
-/// What a subscription for logs looks for. Of two that look for the same one name is made.
+/// The criteria of a subscription for logs. Of two that look for the same one name is made.
 pub(crate) struct Watched {
     criteria: Criteria,
     name: B256,
@@ -106,7 +106,7 @@ impl Watched {
     }
 }
 
-/// What addresses and topics a filter has, whatever their order.
+/// A name for the addresses and topics of a filter, whatever their order.
 fn name(filter: &Filter) -> B256 {
     let mut text = Vec::new();
     let mut addresses: Vec<_> = filter.address.iter().map(|address| address.into_word()).collect();
@@ -123,7 +123,7 @@ fn name(filter: &Filter) -> B256 {
     keccak256(text)
 }
 
-/// What one subscription listens for, and how far it has told.
+/// The subject of one subscription, and how far it has told.
 #[derive(Clone)]
 pub(super) enum Watch {
     NewHeads {
@@ -137,13 +137,13 @@ pub(super) enum Watch {
         next: u64,
         whole: bool,
     },
-    /// What was told last.
+    /// The state that was told last.
     Syncing {
         told: Option<bool>,
     },
 }
 
-/// What is used where something is not kept.
+/// The means to make texts that are not kept.
 #[derive(Clone, Copy)]
 pub(super) struct Worker<'a> {
     pub(super) context: &'a RpcContext,
@@ -171,7 +171,7 @@ impl Watch {
     }
 
     /// # Errors
-    /// If it is too far behind what there is.
+    /// If it is too far behind the present.
     pub(super) fn check(&self, now: &Now) -> Result<(), Lost> {
         let next = match self {
             Watch::NewHeads { next } => *next,
@@ -194,7 +194,8 @@ impl Watch {
         }
     }
 
-    /// Tells what is new, if it [is behind](Self::is_behind), and moves behind it, until the step is full or needs a worker that it does not have.
+    /// Tells the news, if it [is behind](Self::is_behind), and moves behind it. It stops when the step is full or needs a worker
+    /// that is missing.
     ///
     /// # Errors
     /// If it cannot go on.
@@ -215,13 +216,13 @@ impl Watch {
     }
 }
 
-/// What one subscription is told in a step, of what there is now.
+/// One subscription's part in a step.
 pub(super) struct Telling<'a> {
-    /// Of the subscription.
+    /// The id of the subscription.
     pub(super) id: u128,
     pub(super) feed: &'a Feed,
     pub(super) now: &'a Now,
-    /// Who makes what is not kept; without one the step says that it needs one.
+    /// Makes the texts that are not kept; if it is `None`, the step asks for one.
     pub(super) worker: Option<Worker<'a>>,
     pub(super) step: &'a mut Step,
 }
@@ -275,7 +276,7 @@ impl Telling<'_> {
             }
             *place = after;
         }
-        // What lies behind a named end is not waited for.
+        // A filter with a named end does not wait for logs behind it.
         if place.batch > last && watched.range().1.is_some() {
             *place = Place::before(tip.next()).max(*place);
         }

@@ -51,7 +51,7 @@ async fn simulated_blocks_follow_each_other() {
     }
 }
 
-/// Goal: what fails is told call by call, transfers make logs where that is asked for, and overridden state stays.
+/// Goal: a failure is told call by call, transfers make logs where that is asked for, and overridden state stays.
 #[tokio::test]
 async fn what_simulated_calls_do() {
     let rpc = Fixture::new();

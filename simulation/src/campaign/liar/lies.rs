@@ -1,4 +1,4 @@
-//! [`Liar`]: what a validator says that has its key and no honesty, decided from what the others say, without I/O.
+//! [`Liar`]: a validator with a key and without honesty. It decides its messages from those of the others, and does no I/O.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +132,7 @@ mod tests {
         (keys, set)
     }
 
-    /// What the primary of view 0 says of batch 5.
+    /// The message of view 0's primary about batch 5.
     fn verify(key: &SecretKey) -> Message {
         let info = info(0, 5);
         let order = Order {

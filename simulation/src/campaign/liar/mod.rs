@@ -26,7 +26,7 @@ pub use self::lies::Lie;
 
 /// Messages that wait to be lied about, and lies that wait for one validator: more are dropped, as a validator that is late drops them.
 const WAITING_MAX: usize = 1_024;
-/// What a validator grants a vote.
+/// A validator's limits for a vote.
 const LIMITS: RequestLimits = RequestLimits { deadline: Duration::from_secs(2), response_bytes_max: 16 };
 
 /// Lies until it is killed.
@@ -54,7 +54,7 @@ impl LiarOptions {
     /// Does it.
     ///
     /// # Errors
-    /// If the orders cannot be read, the key is no validator's, or the address is taken.
+    /// If the orders cannot be read, the key is a stranger's, or the address is taken.
     pub async fn run(&self) -> Result<()> {
         let read = |path: &PathBuf| {
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -126,7 +126,7 @@ impl Ear {
             Request::Outcome { .. } => Response::Lacks,
             Request::Order(_) => Response::Taken,
             Request::Say(_, message) => {
-                // What finds no room will be said again.
+                // A message that finds the queue full will be said again.
                 let _ = self.heard.try_send(*message);
                 Response::Taken
             }

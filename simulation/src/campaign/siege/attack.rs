@@ -1,4 +1,4 @@
-//! [`Attack`]: one way to hurt a node, as a small type; and [`Field`]: what every attack works with.
+//! [`Attack`]: one way to hurt a node, as a small type; and [`Field`]: the tools of every attack.
 
 use std::{
     future::Future,
@@ -21,15 +21,15 @@ use super::{calls, gossip, http, pool, quic, sockets, streams, sync_server};
 /// Where an attack comes in. Attacks of one face run one after another, between two looks at the quiet node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(super) enum Face {
-    /// JSON-RPC and HTTP.
+    /// Requests over JSON-RPC and HTTP.
     Http,
     /// Connections and requests between peers.
     Quic,
-    /// Announcements of batches.
+    /// Announcements of batches to the mesh.
     Gossip,
     /// A peer that others sync from.
     Server,
-    /// Transactions.
+    /// Transactions for the victim's pool.
     Pool,
 }
 
@@ -48,7 +48,7 @@ impl Face {
     }
 }
 
-/// What a campaign knows of an attack beforehand.
+/// The facts about an attack that a campaign knows beforehand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     /// As `--only` takes it.
@@ -104,7 +104,7 @@ pub(super) fn named(name: &str) -> Result<&'static dyn Attack> {
     attack.with_context(|| format!("there is no attack {name:?}; there are {}", known()))
 }
 
-/// What attackers know of the victim and of its chain: nothing that is secret.
+/// The attackers' knowledge of the victim and of its chain; all of it is public.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Target {
     /// The victim's HTTP side.
@@ -137,7 +137,7 @@ impl Target {
     }
 }
 
-/// What the attackers did, for the table: an attack that never reached the node proves nothing.
+/// The attackers' deeds, for the table: an attack that misses the node proves nothing.
 #[derive(Default)]
 pub(super) struct Tally {
     tried: AtomicU64,
@@ -159,7 +159,7 @@ impl Tally {
     }
 }
 
-/// What an attack works with. Cheap to clone.
+/// The tools of an attack. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Field {
     pub(super) target: Arc<Target>,
@@ -187,14 +187,14 @@ impl Field {
         IpAddr::V4(Ipv4Addr::new(127, 63, 0, u8::try_from(1 + index % 254).unwrap_or(1)))
     }
 
-    /// Says that the attack goes on, and who listens.
+    /// Says that the attack goes on, and which servers listen.
     pub(super) fn set(&self, servers: Vec<String>) {
         // It is full when it was said before.
         let _ = self.ready.try_send(servers);
     }
 
-    /// Lets so many attackers do their round again and again, each with a pause behind it, so that the attack costs the node and
-    /// not the attackers. A round that succeeds counts as done.
+    /// Lets so many attackers do their round again and again, each with a pause behind it. So the attack costs the node more than
+    /// the attackers. A round that succeeds counts as done.
     pub(super) async fn swarm<F, R>(self, attackers: usize, pause: Duration, round: F) -> Result<()>
     where
         F: Fn(Field, usize) -> R + Clone + Send + 'static,

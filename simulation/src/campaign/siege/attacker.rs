@@ -37,7 +37,7 @@ impl AttackerOptions {
     /// Does it.
     ///
     /// # Errors
-    /// If the attackers cannot do what they want for a reason of their own.
+    /// If the attackers fail for a reason of their own.
     pub async fn run(&self) -> Result<()> {
         rustix::process::nice(NICENESS).context("cannot lower the attackers' priority")?;
         let text = fs::read_to_string(&self.target)
@@ -102,7 +102,7 @@ impl Attackers {
         cpu::of_process(self.process.pid()).unwrap_or_default()
     }
 
-    /// Ends the process; what was tried, and what of it went as it should.
+    /// Ends the process; returns the attempts, and how many of them went well.
     pub(super) fn end(mut self) -> Result<(u64, u64)> {
         self.process.check_alive().context("the attackers ended by themselves")?;
         self.process.kill();

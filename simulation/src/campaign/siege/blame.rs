@@ -30,7 +30,7 @@ pub(super) struct Blame {
 }
 
 impl Blame {
-    /// Begins to look. What a node held against another before is not counted.
+    /// Begins to look. Earlier complaints of a node do not count.
     pub(super) fn watch(parties: Vec<Party>) -> Blame {
         let found = Arc::<Mutex<BTreeSet<String>>>::default();
         let into = found.clone();
@@ -42,7 +42,7 @@ impl Blame {
             loop {
                 ticks.tick().await;
                 for party in &parties {
-                    // A node that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
+                    // A node that is silent shows no blame; another check asks whether it lives.
                     let Ok(status) = party.rpc.page("/v1/status").await else { continue };
                     let blamed = blamed(&party.name, &status, &names, &mut failures);
                     into.lock().extend(blamed);
@@ -52,7 +52,7 @@ impl Blame {
         Blame { found, task }
     }
 
-    /// What was seen, each once.
+    /// The complaints that were seen, each once.
     pub(super) fn end(self) -> Vec<String> {
         self.task.abort();
         self.found.lock().iter().cloned().collect()
@@ -65,7 +65,7 @@ impl Drop for Blame {
     }
 }
 
-/// What a node's status holds against those that are honest. `failures` has the counts of the last look.
+/// The complaints against honest nodes in a node's status. `failures` has the counts of the last look.
 fn blamed(
     name: &str,
     status: &Value,

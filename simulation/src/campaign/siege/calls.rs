@@ -1,4 +1,4 @@
-//! Attacks by what is asked over JSON-RPC: too much, too deep, too long, and by callers who do not wait for the answer.
+//! Attacks by requests over JSON-RPC: too much, too deep, too long, and by callers who do not wait for the answer.
 
 use std::time::Duration;
 

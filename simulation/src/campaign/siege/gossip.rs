@@ -18,13 +18,13 @@ use super::{
 
 pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise];
 
-/// Identities that announce.
+/// The number of identities that announce.
 const CRIERS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(20);
 /// One announcement in so many has a long body.
 const HEAVY_EVERY: u64 = 10;
 
-/// A true announcement of a batch that the node has, from what it serves, and its body.
+/// A true announcement of a batch that the node has, from its own answers, and its body.
 async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
     let range = wire.batch(number).await?;
     let batch = range.batches.first().context("the victim serves no such batch")?;
@@ -33,8 +33,8 @@ async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
     Ok((Announced { header: batch.header.clone(), certificate: range.certificate, plans }, body))
 }
 
-/// Announces under one identity until the node ends the connection: what `change` makes of true announcements, some with a body that
-/// nobody has signed a plan of.
+/// Announces under one identity until the node ends the connection. `change` alters true announcements; some get a body whose plan
+/// is unsigned.
 async fn cry(field: Field, index: usize, change: fn(&mut Announced, u64)) -> Result<()> {
     let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
     let (light, _) = truth(&wire, field.target.head).await?;

@@ -1,4 +1,4 @@
-//! Attacks on the HTTP side that have nothing to do with what is asked: slow, half-open, and many.
+//! Attacks on the HTTP side by connections alone, whatever they ask: slow, half-open, and many.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -48,7 +48,7 @@ pub(super) async fn call(field: &Field, from: IpAddr, body: &str) -> Result<()> 
     let mut answer = vec![0; 64 << 10];
     let status = timeout(PATIENCE, stream.read(&mut answer)).await.context("no answer in time")??;
     anyhow::ensure!(status > 0, "the node hung up");
-    // Reads on to the end of what comes soon, so that the answer is work well done and not one unread.
+    // Reads on to the end of the next bytes, so that the answer is work well done and not one unread.
     while let Ok(Ok(1..)) = timeout(Duration::from_millis(50), stream.read(&mut answer)).await {}
     Ok(())
 }

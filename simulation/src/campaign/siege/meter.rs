@@ -1,4 +1,4 @@
-//! What a process takes: its memory at most, and its CPU time.
+//! A process's use: its memory at most, and its CPU time.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ impl Meter {
     /// If there is no such process, or it is another user's.
     pub(super) fn start(pid: u32) -> Result<Meter> {
         let path = format!("/proc/{pid}/clear_refs");
-        // "5" sets the peak to what the process has now; see proc(5).
+        // "5" sets the peak to the present memory of the process; see proc(5).
         fs::write(&path, "5").with_context(|| format!("cannot reset the peak of memory in {path}"))?;
         Ok(Meter { pid, cpu_s: cpu::of_process(pid)?, mib: 0.0 })
     }

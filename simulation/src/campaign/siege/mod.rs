@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Invariants:
-//! * An attack survives being measured: whoever waits for ever counts with the time so far.
-//! * The node is survived if it is at the head afterwards, no honest node blames another, and every transfer that it acknowledged
-//!   has a receipt on the follower. Latency and memory are aims, which can be missed.
+//! * An attack survives being measured: an endless wait counts with the time so far.
+//! * The node survives an attack if it is at the head afterwards, and honest nodes do not blame each other. Every transfer that it
+//!   acknowledged must have a receipt on the follower. Latency and memory are aims, which can be missed.
 //! * Each attack meets a victim that was just started, so that its memory and its queues are not those of the attack before.
-//! * Attackers are paced: an attack is what it costs the node, not how much of two shared cores its makers take.
+//! * Attackers are paced: an attack counts by its cost to the node, not by its makers' share of two cores.
 
 mod attack;
 mod attacker;
@@ -121,7 +121,7 @@ impl Pace {
     };
 }
 
-/// Attacks that could not be tried before the campaign gives up: then it is not their fault.
+/// The failed attempts at an attack before the campaign gives up: then the cause lies elsewhere.
 const UNTRIED_MAX: usize = 3;
 
 /// The attacks, for people.
@@ -141,7 +141,7 @@ pub fn list() -> String {
 /// Runs a campaign; `program` is the binary that has [`AttackerOptions`] as `campaign-child siege-attacker`.
 ///
 /// # Errors
-/// If the stage cannot be set, or an attacker fails for a reason of its own. What an attack does to the node is no error: see
+/// If the stage cannot be set, or an attacker fails for a reason of its own. An attack's effect on the node is no error: see
 /// [`Summary::lost_to`].
 pub async fn run(options: &SiegeCampaign, program: &Path, progress: Progress) -> Result<Summary> {
     let pace = if options.quick { Pace::QUICK } else { Pace::FULL };
@@ -244,7 +244,7 @@ async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progres
     Ok((User::ALL.map(|user| honest.waits(user, window)), late_ms))
 }
 
-/// A line for who watches.
+/// A line for somebody who watches.
 fn told(outcome: &Outcome) -> String {
     let verdict = if outcome.survived() { "survived".to_owned() } else { outcome.failures().join("; ") };
     let p99 = |user: User| honest::quantile(&outcome.waits[user as usize], 0.99).unwrap_or_default();

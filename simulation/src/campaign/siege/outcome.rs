@@ -1,4 +1,4 @@
-//! [`Outcome`]: what an attack did to the honest, and what the campaign says of all of them.
+//! [`Outcome`]: the harm of an attack to the honest, and the campaign's words on all of them.
 
 use std::fmt;
 
@@ -24,8 +24,8 @@ pub(super) type Waits = [Vec<f64>; 3];
 pub(super) struct Quiet(Vec<Waits>);
 
 impl Quiet {
-    /// What a share of the waits of one of them was below: the median of the looks, so that one in which this machine had something else to
-    /// do neither hides an attack nor makes one up. None if there was nobody.
+    /// The value below which a share of one user's waits lay: the median of the looks. So a look while this machine was busy can
+    /// neither hide an attack nor invent one. `None` if the user had no waits.
     fn quantile(&self, user: User, share: f64) -> Option<f64> {
         let mut looks: Vec<f64> =
             self.0.iter().filter_map(|waits| quantile(&waits[user as usize], share)).collect();
@@ -35,7 +35,7 @@ impl Quiet {
     }
 }
 
-/// What an attack came to.
+/// The result of an attack.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) facts: Facts,
@@ -48,11 +48,12 @@ pub(super) struct Outcome {
     /// CPU time of the victim and of the attackers, in cores.
     pub(super) victim_cores: f64,
     pub(super) attacker_cores: f64,
-    /// Seconds until victim and follower were at the head after it; none if they were not in time.
+    /// Seconds until victim and follower were at the head after it; `None` if they were late.
     pub(super) catch_up_s: Option<f64>,
-    /// Seconds that a fresh fullnode took to the head while it went on, if it was part of it: none if it was not there in time.
+    /// Seconds that a fresh fullnode took to the head during the attack, if it was part of it; the inner `None` means that it was
+    /// late.
     pub(super) join_s: Option<Option<f64>>,
-    /// What honest nodes held against each other.
+    /// The complaints of honest nodes about each other.
     pub(super) blamed: Vec<String>,
     /// Acknowledged transfers that the follower has no receipt of.
     pub(super) lost: usize,
@@ -63,7 +64,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Why the node did not survive, if it did not.
+    /// The reasons why the node lost; empty if it survived.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if let Some(ended) = &self.ended {
@@ -125,7 +126,7 @@ impl Outcome {
     }
 }
 
-/// A campaign's result.
+/// The result of a campaign.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// Without an attack, before and after each face.
@@ -157,7 +158,7 @@ impl Summary {
         self.quiet.0.push(more);
     }
 
-    /// Attacks that the node did not survive, and those that could not be tried: nobody knows of these.
+    /// The attacks that the node lost to, and those that could not be tried, whose end is unknown.
     pub fn lost_to(&self) -> Vec<&'static str> {
         let lost = self.outcomes.iter().filter(|outcome| !outcome.survived());
         lost.map(|outcome| outcome.facts.name).chain(self.untried.iter().map(|(name, _)| *name)).collect()
@@ -251,7 +252,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// p50 and p99.
+/// The p50 and the p99 of the waits.
 fn spread(wait: impl Fn(f64) -> Option<f64>) -> String {
     let [p50, p99] =
         SHARES.map(|(_, share)| wait(share).map_or_else(|| "-".to_owned(), |wait| format!("{wait:.0}")));

@@ -1,4 +1,4 @@
-//! Attacks by transactions: junk between peers, and pools filled over HTTP with what is never executed or hardly pays.
+//! Attacks by transactions: junk between peers, and pools filled over HTTP with transactions that are never executed or hardly pay.
 
 use std::{sync::Arc, time::Duration};
 
@@ -101,7 +101,7 @@ async fn submit(rpc: &Rpc, transactions: &[Signed]) -> Result<usize> {
     Ok(answers.iter().filter(|answer| answer.is_ok()).count())
 }
 
-/// An attacker's account: what it signs next.
+/// An attacker's account, and its next nonce.
 struct Sender {
     account: Account,
     nonce: u64,
@@ -114,7 +114,7 @@ impl Sender {
     }
 }
 
-/// What a flood's senders do in a round: the transactions of one body.
+/// A round of a flood's senders: the transactions of one body.
 type Round = fn(&mut Sender, u64) -> Vec<Signed>;
 
 /// Lets the funded accounts send, some at a time, body after body.

@@ -32,7 +32,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &BanEvasion,
 ];
 
-/// As long as an attack may take: what is held until the process ends.
+/// As long as an attack may take: held connections end with the process.
 const FOREVER: Duration = Duration::from_secs(3_600);
 
 struct StalledHandshakes;
@@ -203,7 +203,7 @@ impl Attack for BanEvasion {
             let protocols = [Protocol::SYNC, Protocol::CONSENSUS, Protocol::TRANSACTIONS, Protocol(200)];
             for turn in 0..400 {
                 field.tally.tried();
-                // A refusal is what it deserves; only the end of the connection ends it.
+                // Its request deserves a refusal; only the end of the connection ends it.
                 if wire.ask(protocols[turn % protocols.len()], &junk).await.is_err()
                     && wire.connection.close_reason().is_some()
                 {
@@ -217,7 +217,7 @@ impl Attack for BanEvasion {
     }
 }
 
-/// Keeps what an attacker holds until the process ends.
+/// Keeps the attacker's connections until the process ends.
 pub(super) async fn keep<T>(held: T) {
     sleep(FOREVER).await;
     drop(held);

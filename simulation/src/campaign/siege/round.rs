@@ -69,7 +69,7 @@ impl Joiner {
     }
 }
 
-/// Seconds that a fresh fullnode takes to the head without an attack; none if it does not get there in time.
+/// Seconds that a fresh fullnode takes to the head in peace; `None` if it is late.
 pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progress) -> Result<Option<f64>> {
     progress.step("a fullnode joins without an attack");
     let mut joiner = Joiner::start(stage, SyncMode::Auto, &[]).await?;
@@ -153,7 +153,7 @@ impl Round<'_> {
         }
     }
 
-    /// Waits until victim and follower have what the validator had when the attack ended; how long that took.
+    /// Waits until victim and follower have the batch that the validator had when the attack ended; returns how long that took.
     async fn recover(&self, stage: &mut Stage, since: Instant) -> Option<f64> {
         let target = stage.head().await.ok()?;
         while since.elapsed() < self.pace.recover {
@@ -198,7 +198,7 @@ async fn without_receipt(rpc: &Rpc, hashes: Vec<B256>) -> Vec<B256> {
     missing
 }
 
-/// The honest nodes.
+/// The honest nodes, as parties.
 fn parties(stage: &Stage, joiner: Option<&Joiner>) -> Vec<Party> {
     let party = |node: &Node| {
         let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Attacks over WebSocket: upgrades that come to nothing, messages without end, pings, and subscribers who do not read or want too much.
+//! Attacks over WebSocket: aborted upgrades, endless messages, pings, and subscribers that stop reading or want too much.
 
 use std::time::Duration;
 

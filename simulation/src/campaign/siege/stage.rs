@@ -30,7 +30,7 @@ pub(super) const WALLET_ACCOUNTS: usize = 64;
 const ATTACKER_ACCOUNTS: usize = 320;
 const HEAD_DEADLINE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(50);
-/// What a victim that was just started gets before it is looked at.
+/// The time that a victim gets after its start before it is looked at.
 const SETTLE: Duration = Duration::from_millis(700);
 /// Bytes of call data of a heavy transaction, and its gas: 40 a byte, as EIP-7623 charges at most, and some more.
 const HEAVY_BYTES: usize = 120_000;
@@ -64,7 +64,7 @@ pub(super) struct Ballast {
     pub(super) batches: u64,
 }
 
-/// The nodes, and what is known of their chain.
+/// The nodes, and the facts about their chain.
 pub(super) struct Stage {
     devnet: Devnet,
     pub(super) money: Money,
@@ -73,7 +73,7 @@ pub(super) struct Stage {
     files: PathBuf,
 }
 
-/// What signing needs.
+/// The means of signing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Money {
     pub(super) chain_id: u64,
@@ -98,7 +98,7 @@ impl Money {
     }
 }
 
-/// What a transaction does.
+/// The target and the effect of a transaction.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) to: TxKind,
@@ -160,14 +160,14 @@ impl Stage {
         self.devnet.accounts()[..WALLET_ACCOUNTS].to_vec()
     }
 
-    /// Starts the victim again, so that what comes then begins with a fresh process, and its follower, which else would dial it ever more
-    /// seldom, as nodes do with a peer whose connections do not last. Waits until both follow; the wallet waits meanwhile.
+    /// Starts the victim again, so that the next attack begins with a fresh process. Its follower starts again too: a node dials a
+    /// peer whose connections do not last ever more seldom. Waits until both follow; the wallet waits meanwhile.
     pub(super) async fn renew(&mut self, wallet: &Wallet) -> Result<()> {
         wallet.pause().await;
         for node in [FOLLOWER, VICTIM] {
             let node = self.devnet.node_mut(node);
             if node.check_alive().is_ok() {
-                // One that does not stop in time is killed; what an attack did to it was seen before.
+                // One that does not stop in time is killed; the harm of an attack to it was seen before.
                 let _ = node.stop().await;
             }
             node.kill();
@@ -208,7 +208,7 @@ impl Stage {
     pub(super) fn remove(&mut self, index: usize) {
         let node = self.devnet.node_mut(index);
         node.kill();
-        // What stays goes with the campaign's directory.
+        // Data that stays behind goes with the campaign's directory.
         let _ = std::fs::remove_dir_all(node.dir().join("data"));
     }
 
@@ -217,7 +217,7 @@ impl Stage {
         head(self.validator().rpc()).await
     }
 
-    /// What the attackers are told.
+    /// The facts that the attackers are told.
     pub(super) async fn target(&self) -> Result<Target> {
         let api: SocketAddr = self.victim().rpc().url().trim_start_matches("http://").parse()?;
         let keys = self.devnet.accounts()[WALLET_ACCOUNTS..].iter().map(Account::key_hex).collect();

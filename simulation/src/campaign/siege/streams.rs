@@ -1,4 +1,4 @@
-//! Attacks by peers that have a connection: requests whose answers are not read, that cost much, or that do not end.
+//! Attacks by peers with a connection: requests whose answers stay unread, costly ones, and endless ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -268,7 +268,7 @@ impl Attack for TruncatedFrames {
                 let (mut send, mut receive) = wire.connection.open_bi().await?;
                 send.write_all(&head(Protocol(1 + turn % 3), 1_000)[..1 + usize::from(turn % 9)]).await?;
                 send.finish()?;
-                // Whatever the answer is.
+                // Any answer will do.
                 let _ = timeout(Duration::from_secs(1), receive.read_to_end(1 << 20)).await;
                 let mut broadcast = wire.connection.open_uni().await?;
                 broadcast.write_all(&length(1_000)).await?;

@@ -30,7 +30,7 @@ use super::{
 pub(super) const ALL: &[&dyn Attack] =
     &[&LURE, &GROUND_KEY, &DRIP, &STALLERS, &HINTS, &OVERSIZED, &LITERAL, &CORRUPT];
 
-/// What is left of an asker's deadline of 10 s.
+/// The rest of an asker's deadline of 10 s.
 const LATE: Duration = Duration::from_millis(9_500);
 /// Between the chunks of a dripping server: far below the 30 s after which a standing restore is given up.
 const DRIP_INTERVAL: Duration = Duration::from_secs(4);
@@ -44,10 +44,10 @@ const UPSTREAM: RequestLimits =
     RequestLimits { deadline: Duration::from_secs(10), response_bytes_max: ANSWER_BYTES_MAX };
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a liar does with requests.
+/// A liar's way with requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lie {
-    /// Offers a snapshot that costs nothing and has no end, holds every request, and is busy then.
+    /// Offers a snapshot that is free and endless, holds every request, and is busy then.
     Lure,
     /// Serves the snapshot in pieces of a kibibyte, one every few seconds.
     Drip,
@@ -55,7 +55,7 @@ enum Lie {
     Stall,
     /// Adds hints that nobody asked for.
     Hints,
-    /// Answers 40 MiB of zeros, whatever was asked.
+    /// Answers 40 MiB of zeros to every request.
     Oversized,
     /// Sends true parts with their compression undone.
     Literal,
@@ -149,7 +149,7 @@ impl Attack for Liars {
     fn facts(&self) -> Facts {
         let mode = match self.lie {
             Lie::Lure | Lie::Drip | Lie::Stall | Lie::Oversized => SyncMode::Auto,
-            // What they do to ranges shows where there is nothing but ranges.
+            // These lie about ranges, which shows best where ranges are the only way.
             Lie::Hints | Lie::Literal | Lie::Corrupt => SyncMode::Replay,
         };
         let facts = Facts::new(Face::Server, self.name, self.about).item(self.item).joined(mode);
@@ -275,7 +275,7 @@ impl Liar {
         Ok(answer)
     }
 
-    /// What an honest node answers.
+    /// An honest node's answer.
     async fn truth(&self, request: &Request) -> Result<Vec<u8>> {
         let network = self.network.get().context("the liar is not connected yet")?;
         let payload = codec::encode("sync request", request)?;
@@ -291,7 +291,7 @@ impl Liar {
     }
 }
 
-/// Snapshots of the newest batches, which nobody else has: they cost nothing to fetch and never end.
+/// Snapshots of the newest batches, which only the liar has: they are free to fetch and endless.
 fn lures(summary: &Summary) -> Vec<SnapshotOffer> {
     let head = summary.head.as_ref().map_or(BatchNumber::GENESIS, |head| head.info.number);
     let newest = (0..SNAPSHOTS_MAX as u64).map(|behind| head.before(behind));
@@ -382,7 +382,7 @@ impl Handler for Liar {
 mod tests {
     use super::*;
 
-    /// Goal: the blobs are what an honest decoder takes, and longer than those that were compressed.
+    /// Goal: an honest decoder takes the blobs, and they are longer than compressed ones.
     #[test]
     fn literal_blobs_hold_the_truth() {
         for length in [0, 1, 14, 15, 16, 269, 270, 271, 100_000] {

@@ -1,5 +1,5 @@
-//! [`Wire`]: a peer without manners, on quinn itself. What `slipstream_network` would never do, such as leaving answers unread,
-//! needs the streams.
+//! [`Wire`]: a peer without manners, on quinn itself. `slipstream_network` never does such things as leaving answers unread, so
+//! this needs the streams.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -35,7 +35,7 @@ const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 /// Time for a handshake, and for an answer that is read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What goes before an answer: its status and its length.
+/// The bytes before an answer: its status and its length.
 const HEAD_BYTES: usize = 5;
 /// The status byte of an answer, as network's lib.rs draws it.
 const ANSWER: u8 = 0;
@@ -72,7 +72,7 @@ impl Wire {
         Wire::dial_at(peer.address, from, &fresh_key(), manner).await
     }
 
-    /// Connects from an address to whoever listens at another one.
+    /// Connects from an address to a node that listens at another one.
     pub(super) async fn dial_at(
         at: SocketAddr,
         from: IpAddr,
@@ -109,7 +109,7 @@ impl Wire {
         rest.get(HEAD_BYTES - 1..).map(<[u8]>::to_vec).ok_or_else(|| anyhow!("an answer without a length"))
     }
 
-    /// Asks for what a node has.
+    /// Asks for a node's summary.
     pub(super) async fn summary(&self) -> Result<Summary> {
         let answer = self.ask(Protocol::SYNC, &encoded(&Request::Summary)?).await?;
         Ok(codec::decode("summary", &answer, ANSWER_BYTES_MAX)?)
@@ -122,7 +122,7 @@ impl Wire {
         Ok(codec::decode("range", &answer, ANSWER_BYTES_MAX)?)
     }
 
-    /// Sends a broadcast.
+    /// Sends a broadcast to the victim.
     pub(super) async fn broadcast(&self, payload: &[u8]) -> Result<()> {
         let mut stream = self.connection.open_uni().await?;
         stream.write_all(&length(payload.len())).await?;
@@ -142,13 +142,14 @@ pub(super) fn encoded(request: &Request) -> Result<Vec<u8>> {
     Ok(codec::encode("sync request", request)?)
 }
 
-/// What goes before a request, as network's lib.rs draws it: the longest answer is the attacker's to choose, so it is as long as may be.
+/// The bytes before a request, as network's lib.rs draws them. The attacker chooses the longest answer, so it is as long as
+/// allowed.
 pub(super) fn head(protocol: Protocol, bytes: usize) -> [u8; 9] {
     let ([a, b, c, d], [e, f, g, h]) = (length(ANSWER_BYTES_MAX), length(bytes));
     [protocol.0, a, b, c, d, e, f, g, h]
 }
 
-/// What goes before a broadcast.
+/// The bytes before a broadcast.
 pub(super) fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }

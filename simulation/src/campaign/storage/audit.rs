@@ -1,7 +1,7 @@
 //! Asks a store everything and compares each answer with the chain.
 //!
-//! After a crash every answer must be there and right. After damage to its files a store may refuse, with an error; what
-//! it does answer must still be right.
+//! After a crash every answer must be there and right. After damage to its files a store may refuse, with an error; each answer
+//! must still be right.
 
 use std::fmt::Display;
 
@@ -25,7 +25,7 @@ const WINDOW: u64 = 256;
 const PROVED_HEADERS_MAX: u64 = 50;
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
-/// What a store is held to.
+/// The demands on a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Demand {
     /// Its files were damaged: errors are allowed.
@@ -39,7 +39,7 @@ pub(super) struct Demand {
 pub(super) struct Audit {
     /// The store's head; none if it is empty.
     pub head: Option<BatchNumber>,
-    /// Right answers.
+    /// The right answers so far.
     pub right: u64,
     /// Errors, where they are allowed.
     pub refused: u64,
@@ -243,7 +243,7 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    /// Nothing of the batch that was not committed.
+    /// Checks that the store has no part of the uncommitted batch.
     fn beyond(&mut self, number: BatchNumber) -> Result<()> {
         self.expect(format!("header {number}"), self.store.header(number), &None)?;
         self.expect(format!("certificate {number}"), self.store.certificate(number), &None)?;

@@ -1,4 +1,4 @@
-//! A chain that a seed decides, batch by batch: what every store of the campaign must hold a prefix of.
+//! A chain that a seed decides, batch by batch: every store of the campaign must hold a prefix of it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const CREATION_INTERVAL: u64 = 5;
 /// State rows by key.
 pub(super) type State = BTreeMap<StateKey, StateValue>;
 
-/// What the seed decides.
+/// The chain that the seed decides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
     /// Decides keys, values and blobs.
@@ -36,15 +36,15 @@ pub(super) struct Chain {
 /// A batch with all its parts.
 #[derive(Clone)]
 pub(super) struct Made {
-    /// Its header.
+    /// The batch's header.
     pub header: BatchHeader,
-    /// Its effect.
+    /// The batch's changes to the state.
     pub delta: Delta,
     /// Its blobs: body, receipts, delta, hints.
     pub blobs: [(BlobKind, Blob); 4],
     /// Hashes of its transactions.
     pub hashes: Vec<B256>,
-    /// Its certificate.
+    /// The batch's certificate.
     pub certificate: Certificate,
 }
 
@@ -86,7 +86,7 @@ impl Chain {
         StateKey::Slot(self.address(index), B256::from(U256::from(slot)))
     }
 
-    /// Batch 0.
+    /// The chain's batch 0.
     pub(super) fn genesis(&self) -> Genesis {
         let rich = |i| {
             (self.address(i), GenesisAccount { balance: U256::from(1_000_000), ..GenesisAccount::default() })
@@ -113,7 +113,7 @@ impl Chain {
         number.is_multiple_of(CREATION_INTERVAL).then(|| (0..200).map(|_| rng.random()).collect())
     }
 
-    /// What batch `number` does to the state.
+    /// The changes of batch `number` to the state.
     pub(super) fn delta(&self, number: u64) -> Result<Delta> {
         let mut rng = self.rng(number, 1);
         let mut changes: BTreeMap<StateKey, Option<StateValue>> = BTreeMap::new();
@@ -197,7 +197,7 @@ impl Chain {
     }
 }
 
-/// Applies a delta.
+/// Applies a delta to the state.
 pub(super) fn apply(state: &mut State, delta: &Delta) {
     for entry in delta.entries() {
         match entry.value {
@@ -207,12 +207,12 @@ pub(super) fn apply(state: &mut State, delta: &Delta) {
     }
 }
 
-/// What a store must hold at one batch.
+/// The contents that a store must have at one batch.
 #[derive(Clone)]
 pub(super) struct Moment {
     /// The batch; none for the genesis.
     pub made: Option<Made>,
-    /// Its header.
+    /// The batch's header.
     pub header: BatchHeader,
     /// Over all headers up to it.
     pub accumulator: Accumulator,
@@ -222,7 +222,7 @@ pub(super) struct Moment {
 
 /// The chain as it must be, with roots by [`naive`], computed as far as it is asked for.
 pub(super) struct History {
-    /// Whose it is.
+    /// The chain whose moments these are.
     pub chain: Chain,
     moments: Vec<Moment>,
 }
@@ -240,7 +240,7 @@ impl History {
         Ok(History { chain, moments: vec![Moment { made: None, header, accumulator, state }] })
     }
 
-    /// What must be after a batch.
+    /// The right contents after a batch.
     pub(super) fn at(&mut self, number: BatchNumber) -> Result<&Moment> {
         while self.moments.len() as u64 <= number.get() {
             let last = &self.moments[self.moments.len() - 1];

@@ -1,4 +1,4 @@
-//! Kills lives at every named crash point and at random moments, and holds what they leave to what they told.
+//! Kills lives at every named crash point and at random moments, and compares the stores that they leave with their words.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -27,7 +27,7 @@ const KILL_MS_MAX: u64 = 400;
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 
-/// Two stores on disk, the lives that they have had, and what those told.
+/// Two stores on disk, the lives that they have had, and the words of those.
 pub(super) struct Patient {
     program: PathBuf,
     dir: tempfile::TempDir,
@@ -52,7 +52,7 @@ impl Patient {
         self.leader.get() >= HEAD_MAX
     }
 
-    /// Keeps the directory for whoever looks into a failure.
+    /// Keeps the directory for somebody who looks into a failure.
     pub(super) fn keep(mut self) -> PathBuf {
         self.dir.disable_cleanup(true);
         self.dir.path().to_owned()
@@ -96,7 +96,7 @@ impl Patient {
         if status.code().is_some_and(|code| code != 0) {
             let mut text = String::new();
             errors.read_to_string(&mut text)?;
-            bail!("a life failed on what the one before left: {}", text.trim());
+            bail!("a life failed on the store that the one before left: {}", text.trim());
         }
         Ok(status)
     }
@@ -143,7 +143,7 @@ impl Patient {
         Ok(())
     }
 
-    /// A restore that was under way has stored exactly the rows that it neither asks for nor wants to check.
+    /// A restore under way has stored exactly those rows that it neither requests nor still wants to check.
     fn restore_left(&mut self, leader: &Store, follower: &Store) -> Result<()> {
         let Some(target) = follower.recorded_restore()? else { return Ok(()) };
         let number = target.header.number;
@@ -186,7 +186,7 @@ impl Patient {
     }
 }
 
-/// Which passing of a point to die at: as far in as one life reaches.
+/// The passing of a point to die at: as far in as one life reaches.
 pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
     let (CrashPoint::Before(step) | CrashPoint::After(step)) = point;
     let max = match step {

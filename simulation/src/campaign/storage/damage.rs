@@ -95,7 +95,7 @@ impl Victim {
         Ok(Victim { program, original, copies: parent.to_owned(), seed })
     }
 
-    /// Cuts the end off the newest log or table file. A cut log is what a power cut leaves: the store must open.
+    /// Cuts the end off the newest log or table file. A power cut leaves such a cut log: the store must open.
     pub(super) fn tear(&self, rng: &mut impl Rng) -> Result<Outcome> {
         let copy = self.copy()?;
         let log = rng.random();

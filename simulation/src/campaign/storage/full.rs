@@ -34,7 +34,7 @@ const BATCHES_AFTER: u64 = 10;
 pub(super) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// Mounts one below `parent`; none if this process may not mount.
+    /// Mounts one below `parent`; `None` if this process may not mount.
     pub(super) fn mount(parent: &Path) -> Result<Option<SmallDisk>> {
         let dir = tempfile::Builder::new().prefix("disk-").tempdir_in(parent)?;
         let size = std::ffi::CString::new(format!("size={DISK_MIB}m"))?;
@@ -78,7 +78,7 @@ pub(super) fn fill(disk: &SmallDisk, seed: u64, free: u64) -> Result<BatchNumber
     ensure!(read.is_some(), "the header of batch {told} is gone while the disk is full");
     drop(store);
 
-    // A restart does not help, and does no harm.
+    // A restart changes nothing, for better or worse.
     if let Ok(store) = Store::open(&config(true), &dir) {
         let head = store.head()?.header.number;
         ensure!(head >= told, "on the full disk the store is at {head}, it had acknowledged {told}");

@@ -1,7 +1,7 @@
-//! What a killed process was doing: a leader that commits the chain and makes snapshots, and a follower that restores from
-//! them, gives restores up, follows batch by batch, prunes and is reopened. Between them they pass every crash point.
+//! The work of a process to kill: a leader and a follower. The leader commits the chain and makes snapshots. The follower restores
+//! from them, gives restores up, follows batch by batch, prunes and is reopened. Between them they pass every crash point.
 //!
-//! Each life goes on with whatever the one before it left, as a restarted node does.
+//! Each life goes on with the store that the one before it left, as a restarted node does.
 
 use std::{
     io::Write,
@@ -27,11 +27,10 @@ pub(super) const VOTE: &str = "vote";
 /// Small chunks, so that a restore has many.
 const CHUNK_BYTES: usize = 2_000;
 const RESTORE_HEADERS: u64 = 4;
-/// What the follower keeps of the batches that it has: less than it gets in a round, and not the same of every kind.
-/// Of bodies, receipts, deltas and hints, in batches.
+/// The follower's windows: shorter than a round, and different for each kind. Of bodies, receipts, deltas and hints, in batches.
 pub(super) const WINDOWS: [u64; 4] = [1, 3, 5, 2];
 
-/// The settings of every store of the campaign, but for what the follower prunes.
+/// The settings of every store of the campaign, but for the follower's pruning.
 pub(super) fn config(fsync: bool) -> StorageConfig {
     StorageConfig {
         block_cache_mib: 8,
@@ -44,17 +43,17 @@ pub(super) fn config(fsync: bool) -> StorageConfig {
     }
 }
 
-/// The follower's settings.
+/// The settings of the follower's store.
 pub(super) fn follower_config() -> StorageConfig {
     StorageConfig { prune: PruneConfig::of_batches(WINDOWS), ..config(true) }
 }
 
-/// The leader's directory.
+/// The directory of the leader's store.
 pub(super) fn leader_dir(dir: &FilePath) -> PathBuf {
     dir.join("leader")
 }
 
-/// The follower's directory.
+/// The directory of the follower's store.
 pub(super) fn follower_dir(dir: &FilePath) -> PathBuf {
     dir.join("follower")
 }
@@ -82,7 +81,7 @@ pub struct LifeOptions {
 /// Lives until it is killed. Tells on standard output what it may be held to.
 ///
 /// # Errors
-/// If a store fails: it must not, whatever the life before left.
+/// If a store fails: it must not, whatever state the life before left.
 pub(super) fn live(options: &LifeOptions) -> Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none)
@@ -201,7 +200,7 @@ pub(super) fn step(store: &Store, chain: &Chain) -> Result<()> {
     Ok(store.put_record(VOTE, &made.header.number.get().to_be_bytes())?)
 }
 
-/// Does what a kill between a commit and its vote left undone.
+/// Does the work that a kill between a commit and its vote left undone.
 pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
     let head = store.head()?;
     let number = head.header.number;
@@ -214,7 +213,7 @@ pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
     Ok(())
 }
 
-/// What a follower restores to get to `number`.
+/// The target of a follower's restore to `number`.
 pub(super) fn target(leader: &Store, number: BatchNumber) -> Result<RestoreTarget> {
     Ok(RestoreTarget {
         header: leader.header(number)?.context("the leader has all headers")?,

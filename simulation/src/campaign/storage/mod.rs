@@ -7,8 +7,8 @@
 //!     naive roots     ──▶ random operations beside a map ──▶ model
 //! ```
 //!
-//! A failure names its seed and keeps its directory. What is killed or damaged runs in other processes: the program
-//! itself, started again with a hidden command.
+//! A failure names its seed and keeps its directory. Other processes run the parts that are killed or damaged: the program itself,
+//! started again with a hidden command.
 
 mod audit;
 mod chain;
@@ -96,7 +96,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What `--runs` means.
+    /// The number of trials of each phase for `--runs`.
     pub fn of(runs: u32) -> Counts {
         Counts {
             per_crash_point: runs,
@@ -122,7 +122,7 @@ impl StorageChild {
     /// Does it.
     ///
     /// # Errors
-    /// If the store does what it must not.
+    /// If the store breaks its promises.
     pub fn run(&self) -> Result<()> {
         match self {
             StorageChild::Live(options) => life::live(options),
@@ -137,7 +137,7 @@ impl StorageChild {
 /// One line of the summary.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What was tried.
+    /// The phase of these trials.
     pub phase: Phase,
     /// How often, all of it well.
     pub runs: u64,
@@ -147,12 +147,12 @@ pub struct Line {
     pub seconds: f64,
 }
 
-/// What was tried, with nothing found.
+/// The trials of a campaign that found nothing.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Repeats it.
+    /// The seed, which repeats the campaign.
     pub seed: u64,
-    /// By phase.
+    /// One line for each phase.
     pub lines: Vec<Line>,
 }
 

@@ -27,7 +27,7 @@ const ACCOUNTS: u64 = 500;
 const SLOTS: u64 = 30;
 /// The least there is: 8,400 keys.
 const TREE_MEMORY_MIB: u64 = 1;
-/// What is kept of the blobs.
+/// The windows of the blobs.
 const WINDOWS: [u64; 4] = [3, 0, 7, 1];
 /// Batches whose blobs are compared, whether they are kept or not.
 const RECENT_MAX: usize = 10;
@@ -38,12 +38,12 @@ const CHECKPOINT_INTERVAL: u64 = 4;
 /// Views and snapshots that are kept while the head moves on.
 const HELD_MAX: usize = 3;
 
-/// Which store is tried.
+/// The store to try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Backend {
     /// In memory; it is never reopened.
     Memory,
-    /// RocksDB.
+    /// A store on RocksDB.
     Disk,
 }
 
@@ -60,7 +60,7 @@ fn config() -> StorageConfig {
 pub(super) struct Done {
     /// Keys written, rolled back or read.
     pub operations: u64,
-    /// Batches committed.
+    /// The number of committed batches.
     pub commits: u64,
     /// Snapshots restored into another store.
     pub restores: u64,
@@ -108,7 +108,7 @@ struct Model {
     head: BatchHeader,
     accumulator: Accumulator,
     codes: Vec<Vec<u8>>,
-    /// The last batches.
+    /// The batches committed last.
     recent: VecDeque<Made>,
     /// The states that snapshots were made of.
     frozen: BTreeMap<BatchNumber, State>,
@@ -287,7 +287,7 @@ impl Model {
         self.check_head()
     }
 
-    /// What does not continue the head is refused, and leaves no trace.
+    /// A batch that does not continue the head is refused without a trace.
     fn refuse(&mut self) -> Result<()> {
         let delta = self.delta()?;
         let root = self.store.speculate(&delta)?.root();
@@ -334,7 +334,7 @@ impl Model {
         Ok(())
     }
 
-    /// What is in the windows is served as it was given, what is not is gone, and the store says so.
+    /// Blobs within the windows are served unchanged. Others are gone, and the store says so.
     fn prune(&mut self) -> Result<()> {
         self.store.prune()?;
         let windows = [
@@ -373,7 +373,7 @@ impl Model {
         Ok(())
     }
 
-    /// What is held shows its own moment, also when it was pruned since.
+    /// A held state shows its own moment, even if it was pruned since.
     fn check_held(&mut self) -> Result<()> {
         let keys = self.keys();
         for (view, state) in &self.views {

@@ -16,7 +16,7 @@ const NOISE_BYTES: usize = 10_000;
 /// Bytes of the longest body that is tried for a number of chunks.
 const SMALL_BYTES_MAX: usize = 8_192;
 
-/// See the module.
+/// The chain that the leader publishes, as the module describes.
 pub(super) struct Chain {
     /// Where nodes stand: at the genesis, and after each batch.
     pub(super) heads: Vec<Head>,
@@ -24,7 +24,7 @@ pub(super) struct Chain {
     pub(super) keys: Vec<SecretKey>,
 }
 
-/// One batch.
+/// One batch with its certificate.
 pub(super) struct Certified {
     pub(super) header: BatchHeader,
     pub(super) certificate: Certificate,
@@ -100,7 +100,7 @@ impl Chain {
         BatchHeader { timestamp_ms: 1, transactions_root, ..slipstream_testkit::header(1, Digest([9; 32])) }
     }
 
-    /// What the leader publishes of batch 1, coded as a payload of so many bytes is.
+    /// The messages with which the leader publishes batch 1, coded as a payload of so many bytes.
     ///
     /// # Errors
     /// If it cannot be coded.

@@ -1,4 +1,5 @@
-//! [`Costs`]: what a node's processor does for a payload of the real size, measured with the real codecs before anything is simulated.
+//! [`Costs`]: the work of a node's processor for a payload of the real size, measured with the real codecs before anything is
+//! simulated.
 
 use anyhow::Result;
 use slipstream_broadcast::{Done, Job, Part};
@@ -15,7 +16,7 @@ const MESSAGE_US: f64 = 5.0;
 /// Runs, of which the median counts.
 const RUNS: usize = 5;
 
-/// Microseconds on one thread; and what a chunk weighs.
+/// Microseconds on one thread; and the weight of a chunk.
 #[derive(Clone, Debug)]
 pub struct Costs {
     /// Coding at the source.
@@ -42,7 +43,7 @@ impl Costs {
     /// Measures one codec at one size.
     ///
     /// # Errors
-    /// If a codec fails at what it is for.
+    /// If a codec fails at its work.
     pub fn measure(kind: CodecKind, payload_bytes: usize) -> Result<Costs> {
         let operations = Operations::measure(kind, payload_bytes, RUNS)?;
         let us = |name: &str| operations.median_us(name);
@@ -76,7 +77,7 @@ impl Costs {
         MESSAGE_US + accept + chunks_sent as f64 * self.next_us
     }
 
-    /// Of a job.
+    /// The microseconds of a job.
     pub(super) fn job_us(&self, job: &Job) -> f64 {
         match job {
             Job::Open { .. } => self.open_us,

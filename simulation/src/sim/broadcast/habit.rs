@@ -1,8 +1,8 @@
-//! [`Habit`]: what a node does to others.
+//! [`Habit`]: a node's way with others.
 
 use slipstream_network::Bytes;
 
-/// See the module.
+/// The habit of a node, as the module describes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Habit {
     /// It follows the protocol.
@@ -17,7 +17,7 @@ pub(super) enum Habit {
     Repeats,
     /// It tells of batches and sends no chunk.
     Withholds,
-    /// It sends chunks of what nobody knows.
+    /// It sends chunks of payloads that nobody knows.
     Invents,
 }
 
@@ -32,7 +32,7 @@ impl Habit {
         [Habit::Forges, Habit::ForgesPlans, Habit::Repeats, Habit::Withholds, Habit::Invents][number % 5]
     }
 
-    /// What it sends in the place of a message.
+    /// The message that it sends instead; `None` if it sends nothing.
     pub(super) fn twist(self, message: Bytes) -> Option<Bytes> {
         let changed = |at: usize| {
             let mut bytes = message.to_vec();

@@ -38,7 +38,7 @@ use self::{rounds::Sends, world::World};
 
 /// The paper's block, and a megabyte.
 const SIZES: [(&str, usize); 2] = [("119k", 121_600), ("1m", 1 << 20)];
-/// Up-links in Mbit/s.
+/// The up-links to try, in Mbit/s.
 const UPLINKS_MBIT: [u64; 3] = [25, 50, 200];
 /// The up-link of scenarios with nodes that are not honest, in Mbit/s.
 const ROUGH_MBIT: u64 = 50;
@@ -136,7 +136,7 @@ fn by_fabric(seeds: u64, progress: Progress) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What is different from an honest network.
+/// The difference from an honest network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
     Nothing,
@@ -326,7 +326,8 @@ mod tests {
         }
     }
 
-    /// Goal: with a tenth of silent nodes, or of polluters, all the others get the body by the mesh; who forges is cut off, and nobody else.
+    /// Goal: with a tenth of silent nodes, or of polluters, all the others get the body by the mesh. Forgers are cut off, and only
+    /// they.
     #[test]
     fn a_tenth_of_bad_nodes_changes_little() {
         for codec in CodecKind::ALL {

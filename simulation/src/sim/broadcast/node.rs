@@ -15,7 +15,7 @@ use super::{
 /// Nanoseconds since the certificate.
 pub(super) type Time = u64;
 
-/// Names a node.
+/// The name of a node.
 pub(super) fn peer(node: usize) -> PeerId {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&(node as u64 + 1).to_le_bytes());
@@ -41,7 +41,7 @@ pub(super) enum Task {
     Timeout,
 }
 
-/// What a processor works at.
+/// The present work of a processor.
 pub(super) enum Current {
     /// Handling something; these messages leave when it is done.
     Handling(Vec<(Priority, Parcel)>),
@@ -89,7 +89,7 @@ impl Node {
         }
     }
 
-    /// What it really sends.
+    /// The parcel that a node really sends.
     pub(super) fn twist(&mut self, Parcel { from, to, message }: Parcel) -> Option<Parcel> {
         if is_chunk(&message) && self.habit == Habit::Repeats {
             let message = self.first_chunk.get_or_insert(message).clone();

@@ -1,4 +1,4 @@
-//! [`Samples`]: what each operation of a codec costs, measured one after the other on one thread.
+//! [`Samples`]: the cost of each operation of a codec, measured one after the other on one thread.
 
 use std::{sync::Arc, time::Instant};
 
@@ -52,7 +52,7 @@ impl Samples {
     }
 }
 
-/// What the operations of one codec on one payload cost.
+/// The costs of one codec's operations on one payload.
 pub(super) struct Operations {
     kind: CodecKind,
     samples: Samples,
@@ -62,7 +62,7 @@ impl Operations {
     /// Measures them, so many times each, on a payload of noise.
     ///
     /// # Errors
-    /// If a codec fails at what it is for.
+    /// If a codec fails at its work.
     pub(super) fn measure(kind: CodecKind, payload_bytes: usize, runs: usize) -> Result<Operations> {
         let (mut samples, mut rng) = (Samples::default(), StdRng::seed_from_u64(1));
         warm_up(payload_bytes, &Parameters::default_for(payload_bytes));
@@ -86,7 +86,7 @@ impl Operations {
     }
 }
 
-/// What an operation gives, and its microseconds.
+/// An operation's result, and its microseconds.
 pub fn timed<T>(operation: impl FnOnce() -> T) -> (T, f64) {
     let begin = Instant::now();
     let result = operation();
@@ -100,7 +100,7 @@ fn peer(number: u8) -> PublicKey {
 /// Measures a codec once: at the source, at a receiver, and at a relay. Names read `CODEC.OPERATION.SIZE`.
 ///
 /// # Errors
-/// If the codec fails at what it is for.
+/// If the codec fails at its work.
 pub fn measure(
     samples: &mut Samples,
     size: &str,
@@ -134,7 +134,7 @@ pub fn measure(
     Ok(())
 }
 
-/// As [`Result::transpose`] for what was timed.
+/// As [`Result::transpose`] for a timed result.
 trait Swap<T> {
     fn swap(self) -> Result<(T, f64)>;
 }
@@ -145,7 +145,7 @@ impl<T, E: std::error::Error + Send + Sync + 'static> Swap<T> for (Result<T, E>,
     }
 }
 
-/// Enough chunks for any receiver. Of shards the last ones first: most of what is decoded has to be restored then.
+/// Enough chunks for any receiver. Of shards the last ones first: most of the decoded bytes have to be restored then.
 fn chunks(source: &mut dyn Codec, rng: &mut StdRng) -> Result<Vec<Vec<u8>>> {
     let chunk = |number| source.next_chunk(&peer(number), rng).context("the source has no chunk");
     let mut chunks = (0..SENDERS).map(chunk).collect::<Result<Vec<_>>>()?;

@@ -1,30 +1,32 @@
-//! A payload among very many nodes, round by round, as the paper on network coding counts it: hops until 99 % have it, and what is wasted.
+//! A payload among very many nodes, round by round, as the paper on network coding counts it: hops until 99 % have it, and the
+//! waste.
 //!
-//! The model (ethresear.ch, "Faster block/blob propagation in Ethereum", section on simulations): every node has `degree` others that it may send to, drawn
-//! at random; what is sent in a round has arrived at its end. Whole payloads go to all of them, coded ones as one chunk to each, once, in
-//! the round after a node has got its first. A message of no use to its receiver is waste.
+//! The model comes from ethresear.ch, "Faster block/blob propagation in Ethereum", section on simulations. Every node has `degree`
+//! others that it may send to, drawn at random. A message arrives at the end of the round in which it was sent. Whole payloads go
+//! to all of them, coded ones as one chunk to each, once, in the round after a node has got its first. A message of no use to its
+//! receiver is waste.
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Pieces of a coded payload.
 const PIECES: usize = 10;
-/// What coefficients are counted modulo: a Mersenne prime, large enough that chance makes no two combinations dependent.
+/// The modulus of the coefficients: a Mersenne prime, so large that combinations are never dependent by chance.
 const PRIME: u64 = (1 << 61) - 1;
 /// Rounds after which nothing more will come.
 const ROUNDS_MAX: usize = 64;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Spread {
     /// Rounds until 99 % of the nodes have the payload.
     pub(super) hops: usize,
-    /// What was sent in vain until then, in payloads.
+    /// The payloads sent in vain until then.
     pub(super) wasted: f64,
     /// The share of the nodes that has it at the end.
     pub(super) reached: f64,
 }
 
-/// How often a node sends what it has.
+/// How often a node sends its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sends {
     /// In the round after it got it.
@@ -33,7 +35,7 @@ pub(super) enum Sends {
     EveryRound,
 }
 
-/// Whom each node may send to.
+/// The nodes to which each node may send.
 fn links(nodes: usize, degree: usize, rng: &mut StdRng) -> Vec<Vec<u32>> {
     let of = |node: usize, rng: &mut StdRng| {
         // Of one fewer, and those behind the node itself one further.
@@ -72,10 +74,10 @@ pub(super) fn gossip(nodes: usize, degree: usize, sends: Sends, seed: u64) -> Sp
     Spread { hops, wasted: wasted as f64, reached: count as f64 / nodes as f64 }
 }
 
-/// A combination's coefficients.
+/// The coefficients of a combination.
 type Vector = [u64; PIECES];
 
-/// What a node has: combinations, each with a pivot that those below it lack.
+/// A node's combinations, each with a pivot that those below it lack.
 #[derive(Clone, Default)]
 struct Space(Vec<(usize, Vector)>);
 
@@ -83,7 +85,7 @@ fn times(a: u64, b: u64) -> u64 {
     (u128::from(a) * u128::from(b) % u128::from(PRIME)) as u64
 }
 
-/// By Fermat.
+/// The inverse, by Fermat.
 fn inverse(a: u64) -> u64 {
     let (mut power, mut square, mut exponent) = (1, a, PRIME - 2);
     while exponent > 0 {
@@ -96,7 +98,7 @@ fn inverse(a: u64) -> u64 {
     power
 }
 
-/// Adds a multiple.
+/// Adds a multiple of `vector`.
 fn add(to: &mut Vector, vector: &Vector, factor: u64) {
     for (to, value) in to.iter_mut().zip(vector) {
         *to = (*to + times(factor, *value)) % PRIME;
@@ -104,7 +106,7 @@ fn add(to: &mut Vector, vector: &Vector, factor: u64) {
 }
 
 impl Space {
-    /// Everything.
+    /// The space of the whole payload.
     fn whole() -> Space {
         let unit = |at| (at, std::array::from_fn(|other| u64::from(other == at)));
         Space((0..PIECES).map(unit).collect())
@@ -127,7 +129,7 @@ impl Space {
         true
     }
 
-    /// A fresh combination.
+    /// A fresh combination of the node's own ones.
     fn combine(&self, rng: &mut StdRng) -> Vector {
         let mut vector = [0; PIECES];
         for (_, row) in &self.0 {
@@ -172,7 +174,8 @@ pub(super) fn coded(nodes: usize, degree: usize, seed: u64) -> Spread {
 mod tests {
     use super::*;
 
-    /// Goal: every node gets the payload, in fewer hops if each sends to more, and who sends once wastes all but one of what each receives.
+    /// Goal: every node gets the payload, in fewer hops if each sends to more. Nodes that send once waste all but one of the
+    /// payloads that each receives.
     #[test]
     fn whole_payloads_reach_everybody() {
         let narrow = gossip(1_000, 6, Sends::Once, 1);
@@ -192,7 +195,7 @@ mod tests {
         assert!(coded.wasted < whole.wasted, "{coded:?}, {whole:?}");
     }
 
-    /// Goal: a combination of what is here adds nothing, and another one does.
+    /// Goal: a combination of the present ones adds nothing, and another one does.
     #[test]
     fn dependent_combinations_add_nothing() {
         let mut rng = StdRng::seed_from_u64(3);

@@ -1,4 +1,4 @@
-//! [`Scenario`]: what one run of the event simulation is about, and [`Outcome`]: what came of it.
+//! [`Scenario`]: the settings of one run of the event simulation, and [`Outcome`]: its result.
 
 use slipstream_coding::CodecKind;
 
@@ -42,7 +42,7 @@ impl Scenario {
     }
 }
 
-/// What honest fullnodes saw.
+/// The honest fullnodes' times.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Milliseconds from the certificate until half of them had the body.
@@ -53,7 +53,7 @@ pub struct Outcome {
     pub sent_payloads: f64,
     /// How many had to fetch it in the end.
     pub fetched: usize,
-    /// Times that one of them asked for what did not come, on average.
+    /// Times that one of them asked for missing chunks, on average.
     pub pulls: f64,
     /// Honest nodes that were cut off by somebody.
     pub wronged: usize,

@@ -1,4 +1,4 @@
-//! [`Topology`]: where nodes are, and who is connected with whom.
+//! [`Topology`]: the places of nodes, and their connections.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,7 +9,7 @@ use super::scenario::Scenario;
 /// One way, between neighbours and between antipodes.
 const LATENCY_MS: (f64, f64) = (10.0, 150.0);
 
-/// See the module.
+/// The nodes and their links, as the module describes.
 pub(super) struct Topology {
     /// In a unit square.
     places: Vec<(f64, f64)>,

@@ -1,4 +1,4 @@
-//! [`Uplink`]: what a node sends, on its way out. Its peers take turns, as connections that share a link do.
+//! [`Uplink`]: a node's messages, on their way out. Its peers take turns, as connections that share a link do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,21 +12,21 @@ const PIECE_BYTES: usize = 16 << 10;
 /// A part of a message on a link.
 pub(super) struct Piece {
     pub(super) to: usize,
-    /// What it takes on the link.
+    /// The bytes that it takes on the link.
     pub(super) bytes: usize,
     /// The message, with its last part.
     pub(super) parcel: Option<Parcel>,
 }
 
-/// See the module.
+/// A node's up-link, as the module describes.
 #[derive(Default)]
 pub(super) struct Uplink {
     lanes: BTreeMap<usize, Lane>,
-    /// Peers for whom something waits.
+    /// Peers with waiting messages.
     turns: VecDeque<usize>,
 }
 
-/// What goes to one peer: one message after the other, and how much of each is still to be sent.
+/// The messages to one peer, one after the other, and how much of each is still to be sent.
 #[derive(Default)]
 struct Lane {
     waiting: [VecDeque<(Parcel, usize)>; Priority::ALL.len()],
@@ -49,7 +49,7 @@ impl Uplink {
         lane.waiting[priority as usize].push_back((parcel, bytes));
     }
 
-    /// What is sent next.
+    /// The next piece to send.
     pub(super) fn next(&mut self) -> Option<Piece> {
         let to = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&to)?;

@@ -5,8 +5,8 @@
 //!    └─── Run ──────────────────────────────────────────────────────────────────────────────▶ processor ─┘
 //! ```
 //!
-//! A node has one processor, which takes messages and jobs one after the other and needs for them what was measured. Codecs are real and see a
-//! payload of as many chunks as the real one has, but small ones; links count what the real ones weigh.
+//! A node has one processor, which takes messages and jobs one after the other and needs for them what was measured. Codecs are
+//! real and see a payload of as many chunks as the real one has, but small ones. Links count the weight of the real ones.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
@@ -28,7 +28,7 @@ use super::{
 
 /// Bytes that a packet of QUIC over UDP and IP has beside its content, and its content.
 const PACKET_BYTES: (usize, usize) = (64, 1_350);
-/// Nobody waits longer.
+/// The longest wait of a node, in milliseconds.
 const END_MS: u64 = 20_000;
 
 fn time_of(us: f64) -> Time {
@@ -46,7 +46,7 @@ enum Event {
     Timer(usize),
 }
 
-/// See the module.
+/// A network of nodes, as the module describes.
 pub(super) struct World<'a> {
     scenario: &'a Scenario,
     costs: &'a Costs,
@@ -208,7 +208,8 @@ impl World<'_> {
         self.act(node, Some(is_chunk));
     }
 
-    /// Takes a mesh's effects. Handling what led to them, maybe a chunk, keeps the processor busy; nothing does what is not part of a run.
+    /// Takes a mesh's effects. The cause of the effects, maybe a chunk, keeps the processor busy; effects outside of a run do
+    /// nothing.
     fn act(&mut self, node: usize, handled: Option<bool>) {
         let mut sent = Vec::new();
         while let Some(effect) = self.nodes[node].mesh.poll_effect() {
@@ -242,7 +243,7 @@ impl World<'_> {
         self.wind(node);
     }
 
-    /// A processor is done with what it did.
+    /// A processor has finished its work.
     fn finish(&mut self, node: usize) {
         match self.nodes[node].current.take() {
             Some(Current::Handling(sent)) => {
@@ -292,13 +293,13 @@ impl World<'_> {
         self.schedule(arrives, Event::Arriving(piece));
     }
 
-    /// What a part of a message takes on an up-link.
+    /// The time that a part of a message takes on an up-link.
     fn takes(&self, piece: &Piece) -> Time {
         piece.bytes as u64 * 8_000_000_000 / self.scenario.uplink_bits_per_second
     }
 
-    /// A part of a message comes in over the down-link, which is twice as wide: not before its last bit was sent, and not before what is in front
-    /// of it.
+    /// A part of a message comes in over the down-link, which is twice as wide. It comes after its last bit was sent, and after the
+    /// parts in front of it.
     fn receive(&mut self, piece: Piece) {
         let sent = self.takes(&piece);
         let it = &mut self.nodes[piece.to];
@@ -349,7 +350,7 @@ impl World<'_> {
     }
 }
 
-/// What each node is, validators honest.
+/// The habit of each node; validators are honest.
 fn habits(scenario: &Scenario, rng: &mut StdRng) -> Vec<Habit> {
     let fullnodes = scenario.nodes - scenario.validators;
     let share = |share: f64| (share * fullnodes as f64).round() as usize;

@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// Goal: who reads finds who lied, what followed, and how each node stood; what a peer wrote stays text.
+    /// Goal: a reader finds the liars, the consequences, and how each node stood; a peer's text stays text.
     #[test]
     fn both_forms_tell_the_same() {
         let (text, page) = (explained().to_string(), explained().to_html());

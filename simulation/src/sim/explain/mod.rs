@@ -28,7 +28,7 @@ const EVENTS_MAX: usize = 20_000;
 /// Routine events that are kept: the last ones, which lead to the failure.
 const ROUTINE_MAX: usize = 400;
 
-/// What an event of a timeline is.
+/// The kind of a timeline's event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Requests, answers and jobs, of which a run has thousands.
@@ -37,7 +37,7 @@ pub(super) enum Kind {
     World,
     /// Something false was sent.
     Lie,
-    /// What a node does, and why, changed.
+    /// A node's work, or its reason, changed.
     Thought,
     /// A node will not talk to a peer any more.
     Ban,
@@ -66,7 +66,7 @@ pub(super) struct Event {
     folded: u64,
 }
 
-/// What a trace keeps for a reader.
+/// The part of a trace that is for a reader.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     /// In their order; routine is folded.
@@ -99,24 +99,24 @@ impl Recording {
 /// How a node stood when the run ended.
 #[derive(Clone, Debug)]
 pub(super) struct Stand {
-    /// The node, and what it does.
+    /// The node, and its work.
     pub(super) what: String,
-    /// How far it is, since when, and what it waits for.
+    /// How far it is, since when, and the thing that it waits for.
     pub(super) facts: Vec<String>,
     /// Each peer as the node sees it, and what it is.
     pub(super) peers: Vec<String>,
 }
 
-/// One run, explained.
+/// One run with its explanation.
 #[derive(Debug)]
 pub struct Explained {
-    /// The seed and whom it simulates.
+    /// The seed and the kind of its world.
     pub(super) title: String,
-    /// What an oracle found.
+    /// The fault that an oracle found.
     pub(super) failure: Option<String>,
-    /// Virtual time.
+    /// The virtual time of the run.
     pub(super) took: Duration,
-    /// Who takes part, and what each of them really is.
+    /// The participants, each with its real habit.
     pub(super) cast: Vec<String>,
     pub(super) stands: Vec<Stand>,
     pub(super) recording: Recording,
@@ -145,7 +145,7 @@ impl ExplainOptions {
     /// Runs the seed again and tells what happened.
     ///
     /// # Errors
-    /// If the world cannot be built, or the output cannot be written. That the run fails is no error: it is what is explained.
+    /// If the world cannot be built, or the output cannot be written. A failed run is no error: it is the subject.
     pub fn run(&self) -> Result<()> {
         let explained = match self.validators {
             true => validators::explain(self.seed, planted(self.planted.as_deref())?)?,
@@ -164,7 +164,7 @@ fn planted<T: FromStr<Err: fmt::Display>>(name: Option<&str>) -> Result<Option<T
     name.map(|name| name.parse::<T>().map_err(|error| anyhow!("--planted {name}: {error}"))).transpose()
 }
 
-/// Runs one seed again and keeps what a person needs to understand it.
+/// Runs one seed again and keeps the parts that a person needs to understand it.
 ///
 /// # Errors
 /// If the world cannot be built.
@@ -188,7 +188,7 @@ pub fn explain(seed: u64, scenario: Option<Scenario>, planted: Option<Planted>) 
 }
 
 impl Explained {
-    /// What an oracle found; none if the run went well.
+    /// The fault that an oracle found; `None` if the run went well.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What the nodes of a world think, and how they stand at its end.
+//! The thoughts of a world's nodes, and their state at its end.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::sim::{
     world::World,
 };
 
-/// What each node thought last, while somebody reads along.
+/// Each node's last thought, while somebody reads along.
 #[derive(Debug, Default)]
 pub(in crate::sim) struct Thoughts(BTreeMap<usize, Thought>);
 
 #[derive(Debug)]
 struct Thought {
-    /// What it does and why, without the numbers, which change with every batch.
+    /// The node's work and its reason, without the numbers, which change with every batch.
     shape: String,
     head: u64,
     /// When its head came to be this.
@@ -26,7 +26,7 @@ struct Thought {
 }
 
 impl World {
-    /// Who takes part, and what each of them really is.
+    /// The participants, each with its real habit.
     pub(super) fn cast(&self) -> Vec<String> {
         let servers = self.servers.iter().enumerate().map(|(place, server)| describe(place, server));
         let nodes = self.nodes.iter().enumerate().map(|(index, node)| {
@@ -97,7 +97,7 @@ impl World {
         (0..self.nodes.len()).map(stand).collect()
     }
 
-    /// A peer as a node sees it, and what it really is.
+    /// A peer as a node sees it, and its real habit.
     fn seen(&self, peer: &PeerStatus) -> String {
         let place = self.place(&peer.id);
         let who = match place.as_ref().map(|place| (*place, self.servers.get(*place))) {
@@ -120,7 +120,7 @@ impl World {
     }
 }
 
-/// What a node does, and why.
+/// A node's work, and its reason.
 fn thought(status: &SyncStatus) -> String {
     let waiting = status.waiting.as_ref().map(|waiting| format!("; waits: {}", waiting.reason));
     format!("{}, {}{}", status.phase, status.reason, waiting.unwrap_or_default())
@@ -140,7 +140,7 @@ fn describe(place: usize, server: &Server) -> String {
     text
 }
 
-/// What a server is, in the words of docs/simulation.md.
+/// A server's habit, in the words of docs/simulation.md.
 fn habit(habit: &Habit) -> String {
     match habit {
         Habit::Honest => "honest".to_owned(),

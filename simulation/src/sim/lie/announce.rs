@@ -28,8 +28,8 @@ pub(in super::super) fn announcement(
     Ok((codec::encode("announcement", &announcement)?, is_expired))
 }
 
-/// One of a flood: an old batch, a batch to come with another header or body under its own certificate, or one of an epoch that nobody
-/// knows.
+/// One message of a flood: an old batch, a future batch with another header or body under its own certificate, or one of an unknown
+/// epoch.
 pub(in super::super) fn junk(certified: BatchNumber, rng: &mut StdRng) -> Result<Vec<u8>> {
     let old = BatchNumber::new(rng.random_range(1..=certified.get()));
     let late = certified.before(rng.random_range(0..8)).max(BatchNumber::new(1));

@@ -1,7 +1,7 @@
 //! Lies under good signatures: the keys of validators whose epoch is over, which nobody guards any more.
 //!
-//! They are told to those only who know that the epoch is over: a node that has just the genesis takes any ledger that its validators
-//! signed, which is what waypoints are for.
+//! They are told only to nodes that know that the epoch is over. A node that has just the genesis takes any ledger that its
+//! validators signed, which is what waypoints are for.
 
 use anyhow::{Context, Result};
 use slipstream_sync::protocol::{ANSWER_BYTES_MAX, Announcement, Range, Summary};
@@ -12,7 +12,7 @@ use slipstream_types::{
 
 use super::super::chain::{Chain, epoch, validators};
 
-/// The last epoch that is over for who knows the validators of `known`, and for a batch; none if there is none.
+/// The last epoch that is over, both for a node that knows the validators of `known` and for a batch; `None` before the first.
 fn over(known: Epoch, number: BatchNumber) -> Option<Epoch> {
     known.min(epoch(number)).0.checked_sub(1).map(Epoch)
 }
@@ -54,7 +54,7 @@ pub(super) fn range(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     let last = &mut batches.last_mut().context("ranges have batches")?.header;
     let Some(over) = over(known, last.number) else { return Ok(None) };
     range.certificate = replace(last, over)?;
-    // What stands to the left of a range is the same whatever its last batch is.
+    // The part to the left of a range is the same for every last batch.
     range.proof = Chain::canonical().store.header_range_proof(last.number.leaves(), first, count)?;
     range.batches = BoundedVec::new(batches)?;
     Ok(Some(codec::encode("range", &range)?))

@@ -1,4 +1,4 @@
-//! [`Lie`]: what liars make of honest answers.
+//! [`Lie`]: a liar's change of an honest answer.
 
 mod announce;
 mod expired;
@@ -11,12 +11,12 @@ use slipstream_types::{BatchNumber, Epoch};
 pub(super) use self::announce::{announcement, junk};
 use super::fault::Fault;
 
-/// What a liar is asked, what an honest peer would answer, and what both sides know.
+/// A request to a liar, an honest peer's answer, and the knowledge of both sides.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
     pub(super) request: &'a Request,
     pub(super) honest: &'a [u8],
-    /// The liar's head.
+    /// The head of the liar.
     pub(super) head: BatchNumber,
     /// The last epoch whose validators the asker has stored.
     pub(super) known: Epoch,
@@ -27,7 +27,7 @@ pub(super) struct Question<'a> {
 pub(super) enum Lie {
     /// A head far ahead under signatures of another one.
     ForgedHead,
-    /// Too few signatures.
+    /// A head with too few signatures.
     NoQuorum,
     /// Another genesis beside a good head.
     ForeignChain,
@@ -41,13 +41,13 @@ pub(super) enum Lie {
     Money,
     /// Fewer batches than are due.
     Short,
-    /// No batches.
+    /// An answer without batches.
     Empty,
     /// Batches from the next one on.
     Shifted,
     /// A part left out that was asked for.
     Missing,
-    /// A changed header.
+    /// Batches with a changed header.
     Header,
     /// Forged batches under a good certificate.
     Grafted,
@@ -55,7 +55,7 @@ pub(super) enum Lie {
     Stranger,
     /// A range's certificate without its quorum.
     RangeNoQuorum,
-    /// No hints, or hints of nothing.
+    /// Missing hints, or empty ones.
     UselessHints,
     /// As many hints as the protocol allows.
     HugeHints,
@@ -69,11 +69,11 @@ pub(super) enum Lie {
     Headers,
     /// A row left out.
     HiddenRow,
-    /// A row changed.
+    /// A chunk with a changed row.
     ChangedRow,
-    /// Other siblings.
+    /// Siblings of another state.
     Siblings,
-    /// Other code.
+    /// Other code than was requested.
     Code,
     /// Range deltas with bits flipped.
     RangeDelta,
@@ -87,12 +87,12 @@ pub(super) enum Lie {
     Literal,
     /// Hints beside parts that were asked for without.
     UnaskedHints,
-    /// Random bytes.
+    /// Random bytes as an answer.
     Garbage,
 }
 
 impl Lie {
-    /// What snapshots and range deltas begin with and consist of. Range deltas are asked for least.
+    /// The lies about snapshots' and range deltas' beginnings and rows. Range deltas are asked for least.
     pub(super) const ABOUT_SNAPSHOTS: [Lie; 9] = [
         Lie::Offer,
         Lie::SubtleOffer,
@@ -105,7 +105,8 @@ impl Lie {
         Lie::RangeDelta,
     ];
 
-    /// Lies about the same: who is found out by one could not tell another. What is asked for seldom stands here more than once.
+    /// Lies about the same: a liar that is found out by one could not tell another. Subjects that are requested seldom stand here
+    /// more than once.
     pub(super) const GROUPS: [&[Lie]; 18] = [
         &[Lie::ForgedHead, Lie::NoQuorum, Lie::ForeignChain, Lie::Promises, Lie::Epochs],
         &[Lie::Epochs],
@@ -187,9 +188,8 @@ impl Lie {
         }
     }
 
-    /// Whether whoever checks the answer must see it. The others cost time at most: promises and hints are advice; an answer that
-    /// is short of what its maker has may be all that it had shown; an offer and siblings are judged by what comes after them; what
-    /// is true and wasteful is true.
+    /// Whether a check of the answer must see it. The others cost time at most: promises and hints are advice. A short answer may
+    /// be all that its maker had shown. Offers and siblings are judged by the rows after them. Wasteful answers are true.
     pub(super) fn is_provable(self) -> bool {
         !matches!(
             self,

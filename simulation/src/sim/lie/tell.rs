@@ -1,4 +1,4 @@
-//! What each lie makes of an honest answer.
+//! Each lie's change of an honest answer.
 
 use anyhow::Result;
 use rand::{Rng, rngs::StdRng, seq::IndexedMutRandom};
@@ -21,7 +21,7 @@ use slipstream_types::{
 use super::{super::chain::Chain, Lie, Question, expired, waste};
 
 impl Lie {
-    /// What it makes of an honest answer; none if there is nothing to lie about.
+    /// The lie in place of an honest answer; `None` if the answer has no place for it.
     pub(in super::super) fn tell(self, question: Question<'_>, rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
         let Question { request, honest, head, known } = question;
         match (self, request) {
@@ -191,7 +191,7 @@ impl Lie {
     }
 }
 
-/// Hints that name nothing, or of a version that nobody knows.
+/// Hints that name nothing, or of an unknown version.
 fn useless_hints(rng: &mut StdRng) -> Result<Blob> {
     let version = if rng.random() { HINTS_VERSION } else { rng.random() };
     Ok(Blob::compress(BlobKind::Hints, &[version])?)
@@ -206,7 +206,7 @@ fn huge_hints() -> Result<Blob> {
     Ok(Blob::compress(BlobKind::Hints, &hints::encode(&Hints { accounts }, &[], None, &context))?)
 }
 
-/// What somebody else's store answers.
+/// Another store's answer.
 fn other_answer(store: &slipstream_storage::Store, request: &Request) -> Option<Vec<u8>> {
     answer(store, &codec::encode("sync request", request).ok()?).ok()
 }

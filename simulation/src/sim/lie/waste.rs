@@ -11,7 +11,7 @@ use slipstream_types::{
 
 use super::super::chain::Chain;
 
-/// A range delta that names rows too that did not change, with their values; none if there is no such row.
+/// A range delta that also names unchanged rows, with their values; `None` if every row has changed.
 pub(super) fn padded(honest: &[u8], request: &RangeDeltaRequest) -> Result<Option<Vec<u8>>> {
     let mut chunk: RangeDeltaChunk = Blob::from_bytes(honest.to_vec())?.open(BlobKind::RangeDelta)?;
     let mut entries = chunk.entries.to_vec();
@@ -71,7 +71,7 @@ fn literal_blob(kind: BlobKind, blob: &Blob) -> Result<Blob> {
 mod tests {
     use super::*;
 
-    /// Goal: whoever opens such a blob finds the content.
+    /// Goal: opening such a blob gives the content.
     #[test]
     fn literal_blobs_open() {
         for len in [0, 1, 14, 15, 16, 269, 270, 271, 600] {

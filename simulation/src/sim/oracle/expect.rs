@@ -1,4 +1,4 @@
-//! What an answer, a batch, rows or code must be, held against the ledger.
+//! The right answers, batches, rows and code, compared with the ledger.
 
 use anyhow::{Context, Result, ensure};
 use slipstream_storage::{Span, Store, VerifiedChunk};
@@ -66,7 +66,7 @@ pub(super) fn expect_blob(kind: BlobKind, number: BatchNumber, blob: &Blob) -> R
     Ok(())
 }
 
-/// Whatever a store has of a batch is the ledger's.
+/// Every part of a batch in a store is the ledger's.
 pub(super) fn expect_batch(store: &Store, number: BatchNumber) -> Result<()> {
     if let Some(header) = store.header(number)? {
         ensure!(header == Chain::canonical().header(number)?, "batch {number} has another header");

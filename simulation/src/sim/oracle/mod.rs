@@ -1,11 +1,11 @@
-//! The oracles: what no run may ever show, whatever the peers do.
+//! The oracles: faults that no run may ever show, whatever the peers do.
 //!
 //! Safety, after every check, commit, restore and start:
 //! * what a check let pass is the ledger's;
-//! * headers, certificates, blobs, rows and root of a store are the ledger's, and nothing is stored behind what is certified;
-//! * nobody earns credit by an answer that is a lie, and no honest peer is banned ([`World::act`]);
+//! * headers, certificates, blobs, rows and root of a store are the ledger's, and nothing is stored behind the certified head;
+//! * lies earn no credit, and honest peers stay ([`World::act`]);
 //! * a batch that was committed survives every crash;
-//! * what a node serves is what the ledger has, and what it believes in is certified.
+//! * a node serves the ledger's data, and everything that it believes in is certified.
 //!
 //! Liveness is in [`super::world`]: some time after the last fault every node is caught up.
 
@@ -37,17 +37,17 @@ use super::{
 /// The first server: honest, always there, and with all that any node of its world needs.
 pub(super) const ANCHOR: Place = 0;
 
-/// What a job is about, as far as its result can be held against the ledger.
+/// The subject of a job, as far as the ledger can judge its result.
 pub(super) enum Claim {
     /// A range that was asked for.
     Range(RangeRequest, u64),
     /// Rows of a range.
     Chunk(Vec<u8>, Span),
-    /// Code by hash.
+    /// Code, with its hashes.
     Codes(Vec<u8>, Vec<Digest>),
     /// A restore of a snapshot.
     Begin(BatchNumber),
-    /// None of these.
+    /// A result that the ledger cannot judge.
     Nothing,
 }
 
@@ -68,7 +68,7 @@ impl Claim {
 }
 
 impl World {
-    /// Holds what came of a job against the ledger.
+    /// Compares a job's result with the ledger.
     pub(super) fn check_done(&mut self, to: To, claim: &Claim, done: &Done) -> Result<()> {
         let node = to.node;
         let checked = match (claim, done) {
@@ -95,7 +95,7 @@ impl World {
                 }
                 Ok(())
             }
-            // Nobody damages a simulated disk: rows that do not give the root were never checked.
+            // A simulated disk stays whole, so rows that miss the root were never checked.
             (
                 _,
                 Done::Restored(Err(SyncError::Storage(
@@ -108,16 +108,17 @@ impl World {
             }
             _ => Ok(()),
         };
-        checked.with_context(|| format!("safety: a check of node {node} let pass what is not the ledger's"))
+        checked
+            .with_context(|| format!("safety: a check of node {node} let pass data that is not the ledger's"))
     }
 
-    /// Holds what a store has got since the last time against the ledger.
+    /// Compares the store's additions since the last time with the ledger.
     pub(super) fn check_state(&mut self, index: usize) -> Result<()> {
         let chain = Chain::canonical();
         let (certified, seen) = (self.certified, self.nodes[index].seen);
         let Some(up) = &self.nodes[index].up else { return Ok(()) };
         let store = &up.store;
-        // A store that failed as planned answers nothing any more; what it has is looked at when it is opened again.
+        // A store that failed as planned answers nothing any more; its contents are checked when it is opened again.
         if up.has_failed() {
             return Ok(());
         }
@@ -163,7 +164,8 @@ impl World {
         Ok(())
     }
 
-    /// A peer whose summary is a lie is out at once, unless nobody can tell yet: its epoch is behind what the node knows.
+    /// A peer whose summary is a lie is out at once, unless its epoch is behind the node's knowledge, where lies cannot be told
+    /// apart.
     pub(super) fn check_disbelief(&mut self, to: To, peer: Place, key: &PeerId, told: &[u8]) -> Result<()> {
         let Some(up) = self.process(to) else { return Ok(()) };
         let known = epoch(up.engine.head());
@@ -176,7 +178,7 @@ impl World {
         self.fail(&format!("safety: node {} believes a false summary of server {peer}", to.node))
     }
 
-    /// What must be true at the end.
+    /// The conditions at the end of a run.
     pub(super) fn check_end(&mut self) -> Result<()> {
         let now = self.instant();
         for index in 0..self.nodes.len() {

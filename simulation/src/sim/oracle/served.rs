@@ -1,4 +1,4 @@
-//! What a node serves is the ledger's, and it serves what it promises.
+//! Checks that a node serves the ledger, and all that it promises.
 
 use anyhow::{Context, Result, ensure};
 use slipstream_storage::{PruneConfig, Store, VerifiedChunk, Window};
@@ -29,7 +29,7 @@ impl World {
     }
 }
 
-/// What a store serves is the ledger's.
+/// A store's answers are the ledger's.
 pub(super) fn expect_served(store: &Store) -> Result<()> {
     let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
     let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;
@@ -49,7 +49,7 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
         let request = RangeRequest { first, batches_max: 1_024, bytes_max: 16 << 20, parts };
         let range: Range = codec::decode("range", &ask(&Request::Range(request))?, ANSWER_BYTES_MAX)?;
         expect_certificate(&range.certificate.info)?;
-        ensure!(range.batches.len() as u64 == last.since(first) + 1, "what it promises is not there");
+        ensure!(range.batches.len() as u64 == last.since(first) + 1, "batches that it promises are missing");
         range.batches.iter().try_for_each(expect_parts)?;
     }
     for offered in summary.snapshots.iter() {
@@ -63,10 +63,10 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
 }
 
 fn refused(refusal: slipstream_network::Refusal) -> anyhow::Error {
-    anyhow::anyhow!("it refuses what it promises: {refusal}")
+    anyhow::anyhow!("it refuses batches that it promises: {refusal}")
 }
 
-/// What is served begins with the windows, to the batch.
+/// The served batches begin with the windows, to the batch.
 fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
     let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
     let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;

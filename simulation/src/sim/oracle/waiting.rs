@@ -1,4 +1,4 @@
-//! Nobody waits for a silent peer while another could serve, and nobody forgets what he has.
+//! Checks that a node asks another peer instead of waiting for a silent one, and that it keeps what it has.
 
 use anyhow::{Result, ensure};
 use slipstream_sync::{Phase, engine::RequestId, protocol::Request};
@@ -28,7 +28,7 @@ impl World {
         }
     }
 
-    /// What a silent peer owes was asked of somebody else by now, if the first server has had nothing to do for a while.
+    /// A silent peer's debt was requested of another one by now, if the first server has been idle for a while.
     pub(in super::super) fn check_handed_over(&mut self, to: To, id: RequestId) -> Result<()> {
         let (now, instant, anchor) = (self.now, self.instant(), self.servers[ANCHOR].id);
         let keeps_all = self.servers[ANCHOR].keeps == Keeps::ALL;
@@ -62,8 +62,8 @@ impl World {
         Ok(())
     }
 
-    /// A request that an engine wants to send: a restarted node goes on with the restore that it has, while it knows that the first
-    /// server, whom it may ask, serves it.
+    /// A request that an engine wants to send. A restarted node goes on with its restore, while it knows that the first server,
+    /// whom it may ask, serves it.
     pub(in super::super) fn check_request(&mut self, to: To, request: &Request) -> Result<()> {
         // Headers are asked for beside the offer, and may leave first.
         let (Request::Offer { number, .. } | Request::Headers { last: number, .. }) = request else {
@@ -71,12 +71,12 @@ impl World {
         };
         let (now, anchor) = (self.instant(), self.servers[ANCHOR].id);
         let Some(up) = self.process(to) else { return Ok(()) };
-        // It is chosen once, for its rows or for a range delta to it; what happens to it then is another matter.
+        // It is chosen once, for its rows or for a range delta to it; its later fate is another matter.
         if up.begun == Some(*number) {
             up.begun = None;
         }
         let status = up.engine.status(now);
-        // A range delta does without the rows of a restore, and a survey is about no snapshot.
+        // Only this phase is about a restore's rows: a range delta works without them, and a survey is about other things.
         if status.phase != Phase::Snapshot {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! [`Plan`]: what a seed makes of a scenario: who takes part, how they behave, and what goes wrong when.
+//! [`Plan`]: a seed's version of a scenario: the participants, their behaviour, and the faults with their times.
 
 mod nodes;
 mod servers;
@@ -46,8 +46,8 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// What a seed is tried with if nobody says: every other one with everything, and snapshots more often than the rest: what can
-    /// go wrong with them needs most to come together.
+    /// The scenario of a seed without a given one: every other seed has everything, and snapshots come more often than the rest.
+    /// Their faults need the most coincidences.
     pub fn of(seed: u64) -> Scenario {
         let snapshots = [Scenario::Snapshot; 5];
         let named = [Scenario::value_variants(), &snapshots].concat();
@@ -96,13 +96,13 @@ pub(super) struct Plan {
     /// Certified when the world begins, and at its end.
     pub(super) certified: BatchNumber,
     pub(super) end: BatchNumber,
-    /// Between two batches.
+    /// The time between two batches.
     pub(super) batch_interval: Moment,
-    /// From then on nothing new goes wrong, and no batch comes.
+    /// From then on new faults and new batches stop.
     pub(super) quiet_at: Moment,
 }
 
-/// Which troubles a world has.
+/// The troubles of a world.
 struct Troubles {
     lossy: bool,
     liars: bool,
@@ -165,7 +165,7 @@ impl Plan {
     }
 }
 
-/// What decides a world, and nothing else does.
+/// The one source of a world's decisions.
 pub(super) fn rng(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed)
 }

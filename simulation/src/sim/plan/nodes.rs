@@ -1,4 +1,4 @@
-//! Who follows in a world, on what machine, and what goes wrong with it.
+//! The followers of a world, their machines, and their faults.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -40,16 +40,16 @@ pub(super) fn node(
     rng: &mut StdRng,
 ) -> NodePlan {
     let modes: &[Mode] = match (troubles.pruning, troubles.snapshots) {
-        // Only who leaps meets the half of a siege that is about leaps.
+        // Only a node that leaps meets the half of a siege that is about leaps.
         _ if troubles.siege && rng.random() => &[Mode::Snapshot, Mode::RangeDelta],
-        // What nobody keeps any more can only be passed by a snapshot.
+        // A gap that all servers have pruned can only be passed by a snapshot.
         (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta],
         (_, true) => &[Mode::Snapshot, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta, Mode::Auto],
         _ if troubles.liars => &[Mode::Auto, Mode::Replay, Mode::Delta, Mode::Delta, Mode::Delta],
         _ => &[Mode::Auto, Mode::Auto, Mode::Replay, Mode::Delta, Mode::Snapshot, Mode::RangeDelta],
     };
     let mode = modes[rng.random_range(0..modes.len())];
-    // Where peers are silent, a deadline is so late that it shows who waits for it.
+    // Where peers are silent, a deadline is so late that it shows which node waits for it.
     let deadlines = if troubles.stallers { [1_000, 10_000, 10_000] } else { [1_000, 2_500, 5_000] };
     let sync = SyncConfig {
         mode,
@@ -78,7 +78,7 @@ pub(super) fn node(
     let is_pinned = !troubles.pruning && matches!(mode, Mode::Replay | Mode::Delta);
     let head = if rng.random_bool(0.3) && !troubles.snapshots { rng.random_range(1..=certified) } else { 0 };
     let named = rng.random_range(head..=certified).max(1);
-    // Whatever way a node takes, it has to pass the waypoint.
+    // Every mode of a node has to pass the waypoint.
     let is_misled = named > head && rng.random_bool(if is_pinned { 0.4 } else { 0.1 });
     let is_told = is_misled || rng.random_bool(0.2);
     let waypoint = is_told.then(|| waypoint(BatchNumber::new(named), is_misled));
@@ -128,7 +128,7 @@ fn waypoint(number: BatchNumber, is_wrong: bool) -> Waypoint {
 
 fn point(rng: &mut StdRng) -> (CrashPoint, u64) {
     let step = STEPS[rng.random_range(0..STEPS.len())];
-    // What happens once in a life happens at its first passing.
+    // An event that happens once in a life happens at its first passing.
     let passing = match step {
         Step::Commit | Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => rng.random_range(1..8),
         _ => 1,

@@ -1,4 +1,4 @@
-//! Who serves in a world, and how.
+//! The servers of a world, and their manners.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use slipstream_types::PublicKey;
@@ -14,7 +14,7 @@ use super::{
 /// Peers of a siege that vouch for each other.
 const ALIKE: usize = 3;
 
-/// The first server is honest, always there, and has what every node of the world needs.
+/// The first server is honest, always there, and has everything that a node of the world needs.
 pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     let anchor = match troubles.pruning {
         true => {
@@ -46,7 +46,8 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         }
     }
     if troubles.snapshots {
-        // One lie each: who is found out has no chance to tell another. Code, siblings and range deltas are asked for seldom.
+        // One lie each: a liar that is found out has no chance to tell another. Code, siblings and range deltas are asked for
+        // seldom.
         let code = [Lie::Code, Lie::Code, Lie::Siblings];
         let range_deltas = [Lie::RangeDelta, Lie::RangeDelta, Lie::Padded, Lie::Padded];
         let rows = [Lie::Offer, Lie::HiddenRow, Lie::ChangedRow];
@@ -60,7 +61,7 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         for habit in [Habit::Pretending, Habit::Busy, Habit::Flooding] {
             more(habit, usize::from(rng.random_bool(0.7)), rng);
         }
-        // Several alike: what a lone stranger offers is left alone while two peers offer something else, and range deltas are asked for
+        // Several alike: a lone stranger's offer is left alone while two peers offer something else, and range deltas are asked for
         // seldom.
         for habit in [Habit::Trickling, Habit::Lying(vec![Lie::Padded])] {
             more(habit, if rng.random_bool(0.7) { ALIKE } else { 0 }, rng);

@@ -1,4 +1,4 @@
-//! [`Trouble`]: what goes wrong among validators, and in how many worlds it did.
+//! [`Trouble`]: the faults among validators, and in how many worlds each came about.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +34,7 @@ pub enum Trouble {
     Fetched,
     /// A primary was replaced.
     NewView,
-    /// The validators changed.
+    /// The set of validators changed.
     NewValidators,
     /// A machine joined the validators.
     Joined,
@@ -63,7 +63,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// Every kind.
+    /// Every kind of trouble.
     pub const ALL: [Trouble; 25] = [
         Trouble::Loss,
         Trouble::Repetition,
@@ -93,7 +93,7 @@ impl Trouble {
     ];
 }
 
-/// What came about in one world.
+/// The troubles that came about in one world.
 pub(super) type Troubles = BTreeSet<Trouble>;
 
 /// In how many worlds each kind came about.

@@ -27,13 +27,13 @@ const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a job takes at most, in milliseconds.
 const JOB_MS_MAX: u64 = 8;
 
-/// What ends beside the engine.
+/// The end of a task beside the engine.
 enum Ended {
     Request(RequestId, Result<Vec<u8>, NetworkError>),
     Job(JobId, Box<Done>, Duration),
 }
 
-/// See the module.
+/// A machine's follower, as the module describes.
 struct Follower {
     world: Arc<World>,
     up: Arc<Up>,
@@ -131,7 +131,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Does what the engine asks for.
+    /// Carries out the engine's effects.
     fn act(&mut self) -> Result<()> {
         while let Some(effect) = self.engine.poll_effect() {
             match effect {

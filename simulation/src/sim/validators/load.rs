@@ -1,5 +1,5 @@
-//! [`Load`]: wallets that send transfers to every machine, again and again until they are executed; and the owner of the validators
-//! contract, who changes the validators.
+//! [`Load`]: wallets that send transfers to every machine, again and again until they are executed. Beside them is the owner of the
+//! validators contract, who changes the validators.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -33,15 +33,15 @@ const AGAIN_MAX: usize = 24;
 const REACHED: f64 = 0.6;
 /// How long a transaction is on its way at most, in milliseconds.
 const WAY_MS_MAX: u64 = 40;
-/// What a change of the validators may use.
+/// The gas limit of a change of the validators.
 const CHANGE_GAS: u64 = 500_000;
-/// What a transfer uses.
+/// The gas of a transfer.
 const TRANSFER_GAS: u64 = 21_000;
 
-/// See the module.
+/// The load of a world, as the module describes.
 #[derive(Default)]
 pub(super) struct Load {
-    /// What was sent, by account and nonce.
+    /// The sent transactions, by account and nonce.
     sent: [Vec<Transaction>; WALLETS + 1],
 }
 
@@ -51,7 +51,7 @@ pub(super) fn accounts() -> &'static [Account] {
     ACCOUNTS.get_or_init(|| (0..=WALLETS as u32).map(|index| Account::derive("validators", index)).collect())
 }
 
-/// Who may change the validators.
+/// The account that may change the validators.
 pub(super) fn owner() -> Address {
     accounts()[WALLETS].address
 }
@@ -151,7 +151,7 @@ impl World {
     }
 }
 
-/// Who has the fees of a machine's batches.
+/// The account that gets the fees of a machine's batches.
 pub(super) fn recipient(machine: usize) -> Address {
     Address::repeat_byte(0xf0 + machine as u8)
 }

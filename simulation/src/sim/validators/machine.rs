@@ -1,4 +1,4 @@
-//! [`Machine`]: a disk that outlives its process, and the process: what a node runs of consensus and sync, under a clock of its own.
+//! [`Machine`]: a disk that outlives its process, and the process: a node's consensus and sync, under a clock of its own.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use tokio::{
 
 use super::{fault::Trouble, follow, plan::MachinePlan, seat, world::World};
 
-/// What the clocks of a world begin with, in milliseconds.
+/// The beginning of a world's clocks, in milliseconds.
 pub(super) const BEGINS_MS: u64 = 1_800_000_000_000;
 /// Announcements that wait for a machine.
 const ANNOUNCEMENTS_MAX: usize = 16;
 /// How long a process takes to come back, at most, in milliseconds.
 const DOWN_MS_MAX: u64 = 2_500;
 
-/// A machine.
+/// A machine with its disk.
 pub(super) struct Machine {
     pub(super) key: SecretKey,
     pub(super) id: PeerId,
@@ -35,7 +35,7 @@ pub(super) struct Machine {
 }
 
 struct State {
-    /// Counts its processes.
+    /// The number of its processes so far.
     life: u64,
     process: Option<Process>,
     /// How far its clock is wrong, in milliseconds.
@@ -47,7 +47,7 @@ struct Process {
     tasks: AbortHandle,
 }
 
-/// What others see of a process.
+/// The public part of a process.
 pub(super) struct Up {
     pub(super) machine: usize,
     pub(super) life: u64,
@@ -116,7 +116,7 @@ impl Machine {
 }
 
 impl World {
-    /// A process begins on what the last one left.
+    /// A process begins on the store that the last one left.
     pub(super) fn start(self: &Arc<World>, index: usize) -> Result<()> {
         let machine = &self.machines[index];
         if machine.is_up() {
@@ -157,13 +157,13 @@ impl World {
         Ok(())
     }
 
-    /// A process dies; if not the power, a part of what it did not sync may go with it.
+    /// A process dies; unless it was the power, a part of its unsynced writes may go with it.
     pub(super) fn fall(self: &Arc<World>, index: usize, trouble: Trouble) -> Result<()> {
         let machine = &self.machines[index];
         let Some(Process { up, tasks }) = machine.state.lock().process.take() else { return Ok(()) };
         self.mark(format_args!("machine {index} dies: {trouble:?}"));
         self.fire(trouble);
-        // Only what was acknowledged may be missed: what a failed write left is for the next process to find.
+        // Only acknowledged batches may be missed: the next process finds the rest of a failed write.
         if trouble != Trouble::CrashPoint {
             self.oracle.lock().check_ledger(&up, self.now_ms())?;
         }
@@ -176,7 +176,7 @@ impl World {
             };
             (if trouble == Trouble::Blackout { 0 } else { kept }, rng.random_range(20..DOWN_MS_MAX))
         };
-        // Before the handles go: what they would still write does not reach the disk.
+        // Before the handles go: their later writes do not reach the disk.
         let mut disk = machine.disk.lock();
         disk.crash(kept);
         if trouble == Trouble::Wipe {
@@ -195,7 +195,7 @@ impl World {
     }
 }
 
-/// What a process does until it dies.
+/// The life of a process.
 async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<u8>)>) {
     let mut tasks = JoinSet::new();
     tasks.spawn(seat::run(world.clone(), up.clone()));

@@ -7,8 +7,8 @@
 //!                    └─▶ trace hash, or the seed and what is wrong
 //! ```
 //!
-//! A run is one thread with a runtime of its own whose clock stands still while there is anything to do: the same seed gives the same trace
-//! hash. See docs/simulation.md.
+//! A run is one thread with a runtime of its own. Its clock stands still while there is anything to do, so the same seed gives the
+//! same trace hash. See docs/simulation.md.
 
 mod fault;
 mod follow;
@@ -51,12 +51,12 @@ pub struct ValidatorsOptions {
     pub planted: Option<Planted>,
 }
 
-/// What a run without failure did.
+/// The deeds of a run without failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ran {
     /// Of everything that happened.
     pub trace: [u8; 32],
-    /// Virtual time.
+    /// The virtual time of the run.
     pub took: Duration,
     /// Batches of its ledger.
     pub batches: u64,
@@ -68,7 +68,7 @@ pub struct Ran {
 /// Runs one seed.
 ///
 /// # Errors
-/// What an oracle found, with the seed.
+/// The fault that an oracle found, with the seed.
 pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ran> {
     let defences = Defences::without(planted)?;
     // All of a run's work is done by its own thread, so that nothing depends on how threads are scheduled.
@@ -89,7 +89,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ra
     })
 }
 
-/// Runs one seed again and keeps what a person needs to understand it.
+/// Runs one seed again and keeps the parts that a person needs to understand it.
 ///
 /// # Errors
 /// If the world cannot be built.
@@ -119,9 +119,9 @@ pub fn explain(seed: u64, planted: Option<Planted>) -> Result<Explained> {
 /// A campaign in which nothing was found.
 #[derive(Clone, Debug)]
 pub struct ValidatorsReport {
-    /// Runs.
+    /// The number of runs.
     pub runs: u64,
-    /// Real time.
+    /// The real time of all runs, in seconds.
     pub seconds: f64,
     /// Virtual time of all runs.
     pub simulated: Duration,
@@ -131,7 +131,7 @@ pub struct ValidatorsReport {
     pub slowest: (Duration, u64),
     /// Over the traces of all runs, in the order of their seeds.
     pub trace: String,
-    /// What came about.
+    /// The troubles that came about, by kind.
     pub table: Table,
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for ValidatorsReport {
 /// Runs seeds, on as many threads as the machine has.
 ///
 /// # Errors
-/// The first failure by seed, with what reproduces it; or that a kind of trouble came about too seldom.
+/// The first failure by seed, with the command that repeats it; or that a kind of trouble came about too seldom.
 pub fn run(options: &ValidatorsOptions, progress: Progress) -> Result<ValidatorsReport> {
     load::accounts();
     let began = std::time::Instant::now();

@@ -1,4 +1,5 @@
-//! [`Oracle`]: what holds whatever goes wrong: one history, nothing said that is not on the disk, nothing lost, nobody honest convicted.
+//! [`Oracle`]: the rules that hold whatever goes wrong. There is one history, statements are on the disk before they are said,
+//! transactions stay, and the honest stay unconvicted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,12 +20,12 @@ use slipstream_types::{
 
 use super::{machine::Up, words::Words};
 
-/// How far a batch's time may be ahead of the true one: what honest clocks bear, and what they are wrong by.
+/// How far a batch's time may be ahead of the true one: the tolerance of honest clocks, and their error.
 const AHEAD_MS_MAX: u64 = 10_000 + 2_000;
 /// A conviction that was shown for so long is on the disk.
 const KEPT_AFTER: Duration = Duration::from_secs(3);
 
-/// See the module.
+/// The rules and the evidence, as the module describes.
 pub(super) struct Oracle {
     genesis: Digest,
     machines: Vec<PublicKey>,
@@ -34,9 +35,9 @@ pub(super) struct Oracle {
     pub(super) sets: BTreeMap<Epoch, ValidatorSet>,
     /// The first header that anybody had of each batch.
     ledger: BTreeMap<BatchNumber, Digest>,
-    /// What is certified, or would be if anybody counted.
+    /// The batches that are certified, or would be if somebody counted.
     certified: BTreeMap<BatchNumber, Digest>,
-    /// Who committed to what.
+    /// The validators that committed to each outcome.
     commits: BTreeMap<(Epoch, u64, BatchNumber, Digest), BTreeSet<u16>>,
     pub(super) words: Words,
     /// Convictions that machines showed, and since when.
@@ -68,7 +69,7 @@ impl Oracle {
         })
     }
 
-    /// The domain of what is signed in an epoch.
+    /// The domain of signatures in an epoch.
     pub(super) fn domain(&self, set: &ValidatorSet) -> Digest {
         domain(self.genesis, set)
     }
@@ -160,7 +161,7 @@ impl Oracle {
         if voters.len() >= quorum { self.decide(number, token) } else { Ok(()) }
     }
 
-    /// A process has begun on what the one before it left.
+    /// A process has begun on the store that the one before it left.
     pub(super) fn check_start(&mut self, up: &Up) -> Result<()> {
         let (machine, head) = (up.machine, up.store.head()?.header.number);
         let seen = self.seen.get(&machine).copied().unwrap_or_default();
@@ -180,7 +181,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A machine shows this evidence. What it has shown for a while it shows again after a start.
+    /// A machine shows this evidence. Evidence that it has shown for a while it shows again after a start.
     pub(super) fn check_evidence(
         &mut self,
         up: &Up,
@@ -204,7 +205,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Looks at what a machine has committed since it was looked at last.
+    /// Looks at a machine's commits since the last look.
     pub(super) fn check_ledger(&mut self, up: &Up, now_ms: u64) -> Result<BatchNumber> {
         let head = up.store.head()?.header.number;
         let checked = self.checked.get(&up.machine).copied().unwrap_or_default();
@@ -239,7 +240,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What has to be looked at on one machine only.
+    /// The checks for which one machine is enough.
     fn check_first(&mut self, store: &Store, header: &BatchHeader, now_ms: u64) -> Result<()> {
         let number = header.number;
         ensure!(

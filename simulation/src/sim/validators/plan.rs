@@ -1,4 +1,4 @@
-//! [`Plan`]: what a seed makes of a world: who takes part, how the network is, what goes wrong and when.
+//! [`Plan`]: a seed's version of a world: the participants, the network, and the faults with their times.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const SIZES: [(usize, u16, u16); 12] = [
     (1, 0, 0),
 ];
 
-/// What a process writes while it validates.
+/// The writes of a validating process.
 const STEPS: [Step; 4] = [Step::PutRecord, Step::PutRecord, Step::PutRecord, Step::Commit];
 
 /// Changes of the validators.
@@ -37,7 +37,7 @@ pub(super) enum Change {
     Leave(usize),
 }
 
-/// What happens at a moment.
+/// The event of a moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Happening {
     /// The process of a machine dies.
@@ -54,12 +54,12 @@ pub(super) enum Happening {
     Change(Change),
 }
 
-/// What is the matter with a network.
+/// The troubles of a network.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Weather {
     /// The least time of a message, in milliseconds.
     pub(super) delay_ms: u64,
-    /// What may come to that.
+    /// The most that may be added to that.
     pub(super) jitter_ms: u64,
     /// Share of messages that are lost.
     pub(super) loss: f64,
@@ -71,7 +71,7 @@ pub(super) struct Weather {
     pub(super) repeats: f64,
 }
 
-/// A machine.
+/// The plan of a machine.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct MachinePlan {
     /// How far its clock is wrong in the beginning, in milliseconds.
@@ -84,7 +84,7 @@ pub(super) struct MachinePlan {
     pub(super) points: Vec<(CrashPoint, u64)>,
 }
 
-/// See the module.
+/// The plan of a world, as the module describes.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Plan {
     /// The first validators; machines behind them follow, and may join.
@@ -157,7 +157,7 @@ impl Plan {
         rng.random_range(300..self.calm_ms - 500)
     }
 
-    /// Machines that execute wrongly, or have no idea of the time: with the traitor no more of them than could agree on it.
+    /// Machines that execute wrongly, or whose clock is wrong. Together with the traitor they are too few to agree on it.
     fn let_err(&mut self, wrong: usize, rng: &mut StdRng) {
         let mut others: Vec<usize> = (0..self.validators).filter(|it| !self.is_traitor(*it)).collect();
         for _ in 0..wrong {
@@ -198,15 +198,15 @@ impl Plan {
         }
     }
 
-    /// A validator without its data counts as one that lies, and is silent for a while. Nobody else does so meanwhile: nobody lies, not all
-    /// are down at once, and nobody joins, who is silent as well if it comes late to its epoch.
+    /// A validator without its data counts as one that lies, and is silent for a while. Meanwhile there are no other liars, some
+    /// machines stay up, and joiners wait, because one that comes late to its epoch is silent as well.
     fn let_forget(&mut self, rng: &mut StdRng) {
         self.happenings.retain(|(_, happening)| *happening != Happening::Blackout);
         let (at, machine) = (self.moment(rng), rng.random_range(0..self.validators));
         self.happenings.push((at, Happening::Wipe(machine)));
     }
 
-    /// Validators join and leave. What the set bears stays within what the world does to it.
+    /// Validators join and leave. The world's faults stay within those that the set bears.
     fn let_change(&mut self, joiners: usize, rng: &mut StdRng) {
         let mut members: Vec<usize> = (0..self.validators).collect();
         let mut waiting: Vec<usize> = (self.validators..self.validators + joiners).collect();

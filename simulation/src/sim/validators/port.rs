@@ -22,10 +22,10 @@ use tokio::{
 
 use super::{super::explain, fault::Trouble, machine::Up, traitor::Traitor, world::World};
 
-/// What comes of a request; nothing of one that is lost.
+/// The receiver of a request's answer; it stays empty if the request is lost.
 type Answer = oneshot::Sender<Result<Vec<u8>, NetworkError>>;
 
-/// See the module.
+/// A machine's network, as the module describes.
 pub(super) struct Port {
     world: Arc<World>,
     machine: usize,
@@ -83,7 +83,7 @@ impl Port {
         }
     }
 
-    /// What leaves a machine: what it says, or what a traitor makes of it.
+    /// The messages that leave a machine: its own, or a traitor's version of them.
     fn say(&self, up: &Up, to: usize, payload: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let request = decode_request(&payload)?;
         let mut oracle = self.world.oracle.lock();
@@ -251,7 +251,7 @@ async fn answer_consensus(
     }
 }
 
-/// What a message is, for who reads along.
+/// The kind of a message, for those who read along.
 fn about(request: &Request) -> &'static str {
     let Request::Say(_, message) = request else {
         return if matches!(request, Request::Order(_)) { "an order" } else { "a question" };
@@ -261,7 +261,7 @@ fn about(request: &Request) -> &'static str {
         Message::Prepare(_) => "a prepare",
         Message::Commit(_) => "a commit",
         Message::ViewChange(_) => "a view change",
-        Message::Status(_) => "what it says of itself",
+        Message::Status(_) => "its own status",
         _ => "a message",
     }
 }

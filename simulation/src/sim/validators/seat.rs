@@ -23,7 +23,7 @@ use super::{
     world::World,
 };
 
-/// How often a seat looks whether its epoch is over, and the oracle at what it shows.
+/// How often a seat looks whether its epoch is over, and the oracle at its evidence.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Decided batches that wait to be announced.
 const DECIDED_MAX: usize = 16;
@@ -94,7 +94,7 @@ pub(super) async fn run(world: Arc<World>, up: Arc<Up>) -> Result<()> {
             over = over => over?,
             announced = announcing => return announced,
         }
-        // Whoever validates next must find what this one was writing.
+        // The next term must find everything that this one was writing.
         token.cancel();
         running.await?;
         *up.validator.lock() = None;
@@ -125,7 +125,7 @@ fn validator(
     Ok(made)
 }
 
-/// Waits until the machine's part may be another, and looks at what it shows meanwhile.
+/// Waits until the machine's part may be another, and looks at its evidence meanwhile.
 async fn until_over(
     world: &Arc<World>,
     up: &Up,

@@ -1,4 +1,4 @@
-//! What validators think, and how they stand, for `slipnet explain SEED --validators`.
+//! The thoughts of validators, and their state, for `slipnet explain SEED --validators`.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::{
     world::World,
 };
 
-/// What each machine's validator thought last, while somebody reads along.
+/// The last thought of each machine's validator, while somebody reads along.
 pub(super) type Thoughts = BTreeMap<usize, String>;
 
 impl World {
-    /// Who takes part, and which of them is a traitor.
+    /// The participants, and which of them is a traitor.
     pub(super) fn cast(&self) -> Vec<String> {
         let machine = |index: usize| {
             let plan = &self.machines[index].plan;
@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-/// What a validator does: what changes only when something happens.
+/// A validator's work, of which only events change anything.
 fn thought(status: &ConsensusStatus) -> String {
     let ConsensusStatus {
         view,

@@ -1,4 +1,5 @@
-//! [`Habit`]: what a validator says that has its key and no honesty. It runs the code that all run; what leaves it is twisted.
+//! [`Habit`]: the words of a validator with a key and without honesty. It runs the code that all run; its messages are twisted as
+//! they leave.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde::Serialize;
@@ -18,14 +19,14 @@ const SHOWN: f64 = 0.7;
 /// How far the order of a false time is ahead, in milliseconds.
 const FALSE_TIME_MS: u64 = 3_600_000;
 
-/// What it does with what it ought to say.
+/// The traitor's way with its duties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Habit {
     /// Orders another batch for everybody.
     Orders,
-    /// Votes for everything.
+    /// Votes for every order.
     Votes,
-    /// Tells other outcomes.
+    /// Tells other outcomes than its own.
     Outcomes,
     /// Sends other bodies than it ordered.
     Bodies,
@@ -37,9 +38,9 @@ pub(super) enum Habit {
     Forgets,
     /// Invents what was prepared.
     Invents,
-    /// Complains for ever.
+    /// Complains endlessly.
     Complains,
-    /// Says nothing.
+    /// Says nothing at all.
     Silent,
     /// Any of these, now and then.
     Anything,
@@ -68,7 +69,7 @@ impl Habit {
         }
     }
 
-    /// What it does with this request; none if it says what it ought to.
+    /// The habit for this request; `None` if it is honest this time.
     fn now(self, request: &Request, rng: &mut StdRng) -> Option<Habit> {
         match self {
             Habit::Anything if rng.random_bool(ANYTHING) => habits_for(request).choose(rng).copied(),
@@ -78,7 +79,7 @@ impl Habit {
     }
 }
 
-/// What may be done with a request.
+/// The habits that fit a request.
 fn habits_for(request: &Request) -> &'static [Habit] {
     let Request::Say(_, message) = request else {
         return &[Habit::Orders, Habit::Bodies, Habit::Times, Habit::Silent];
@@ -103,7 +104,7 @@ pub(super) struct Traitor<'a> {
 }
 
 impl Traitor<'_> {
-    /// What it says to one validator in place of what it ought to say.
+    /// The traitor's messages to one validator in place of this one.
     pub(super) fn twist(&mut self, habit: Habit, target: u64, request: Request) -> Vec<Request> {
         let Some(habit) = habit.now(&request, self.rng) else { return vec![request] };
         if habit == Habit::Silent {
@@ -120,7 +121,7 @@ impl Traitor<'_> {
         }
     }
 
-    /// What it answers in place of what it ought to answer.
+    /// The traitor's answer in place of this one.
     pub(super) fn show(&mut self, habit: Habit, response: Response) -> Response {
         let lies = match habit {
             Habit::Anything => self.rng.random_bool(SHOWN),
@@ -129,7 +130,7 @@ impl Traitor<'_> {
         match response {
             Response::Outcome(mut parts) if lies => {
                 self.troubles.insert(Trouble::FalseShown);
-                // All of it fits together but for what was agreed on.
+                // All of it fits together but for the agreed outcome.
                 parts.header.timestamp_ms += 1;
                 Response::Outcome(parts)
             }
@@ -230,7 +231,7 @@ impl Traitor<'_> {
     }
 }
 
-/// A body with one transaction less; none of one without transactions.
+/// A body with one transaction less; `None` of an empty one.
 fn without_the_last(body: &Blob) -> Option<Blob> {
     let opened: Body = body.open(BlobKind::Body).ok()?;
     let mut transactions = opened.transactions.to_vec();

@@ -1,4 +1,4 @@
-//! What machines say, and what has to be on their disks before they do: the part of the oracle that hears every message.
+//! The statements of machines, and the writes that must be on their disks before: the part of the oracle that hears every message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use slipstream_types::{BatchNumber, Digest, Epoch};
 
 use super::{machine::Up, oracle::Oracle};
 
-/// What validators may say once of a number in a view of an epoch.
+/// The statements that validators may make once about a number in a view of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Statement {
     Order,
@@ -20,22 +20,22 @@ enum Statement {
 /// Where something is said: by what machine, in what epoch and view, of what batch.
 type Place = (usize, Epoch, u64, BatchNumber);
 
-/// What was said.
+/// The statements so far.
 #[derive(Default)]
 pub(super) struct Words {
     said: BTreeMap<(Statement, Place), Digest>,
-    /// The views that machines said to have left for, and what bound them then.
+    /// The views that machines said to have left for, and the records that bound them then.
     left: BTreeMap<(usize, Epoch), (u64, Record)>,
-    /// What came of an order on the batch before.
+    /// The outcome of an order on the batch before.
     outcomes: BTreeMap<(Digest, Digest), Digest>,
     /// Machines whose execution of a batch went wrong.
     pub(super) erred: BTreeSet<(usize, BatchNumber)>,
-    /// What machines promised to show.
+    /// The outcomes that machines promised to show.
     pub(super) told: BTreeMap<(usize, BatchNumber), BTreeSet<Digest>>,
 }
 
 impl Oracle {
-    /// A machine sends a message: what it may say, and what has to be on its disk before.
+    /// A machine sends a message: checks that it may say so, and that the record is on its disk before.
     pub(super) fn hear(&mut self, up: &Up, request: &Request) -> Result<()> {
         let machine = up.machine;
         let honest = self.is_bound(machine);
@@ -73,7 +73,7 @@ impl Oracle {
                 let is_prepare = matches!(message, Message::Prepare(_));
                 let statement = if is_prepare { Statement::Prepare } else { Statement::Commit };
                 self.say(statement, (machine, epoch, view, number), token)?;
-                // What waited for its turn was said before.
+                // A statement that waited in a queue was made before the machine left the view.
                 let left = self.words.left.get(&(machine, epoch)).filter(|(left, _)| view < *left);
                 if let Some((left, record)) = left {
                     let last = record.prepare.map(|it| (it.view, it.number));
@@ -90,7 +90,7 @@ impl Oracle {
                     Some(record) => remembers_commit(record, &vote.ballot) || self.has(up, number)?,
                 };
                 let what = format!("{statement:?} of batch {number} in view {view}");
-                ensure!(binds, "machine {machine} says what is not on its disk: {what}, {record:?}");
+                ensure!(binds, "machine {machine} says {what}, which its disk lacks: {record:?}");
                 Ok(())
             }
             Message::ViewChange(change) => {
@@ -110,7 +110,7 @@ impl Oracle {
         }
     }
 
-    /// What binds the votes of that epoch; none if the machine is in a later one.
+    /// The record that binds the votes of that epoch; `None` if the machine is in a later one.
     fn record(&self, up: &Up, epoch: Epoch) -> Result<Option<Record>> {
         let record = votes(&up.store)?.filter(|record| record.epoch >= epoch);
         let record = record.with_context(|| format!("machine {} votes without a record", up.machine))?;
@@ -147,13 +147,13 @@ impl Oracle {
     }
 }
 
-/// Whether the record keeps its validator from preparing anything else there. What it does not remember is of a lower view or number.
+/// Whether the record keeps its validator from preparing anything else there. Forgotten statements are of a lower view or number.
 fn remembers_prepare(record: &Record, ballot: &Ballot) -> bool {
     let last = record.prepare.map(|it| (it.view, it.number));
     record.prepare == Some(*ballot) || record.view > ballot.view || last > Some((ballot.view, ballot.number))
 }
 
-/// Whether the record makes its validator tell a later view of what it committed to.
+/// Whether the record makes its validator tell a later view of its commit.
 fn remembers_commit(record: &Record, ballot: &Ballot) -> bool {
     let prepared = record.prepared.as_ref();
     let is_later = |number: BatchNumber, view| (number, view) >= (ballot.number, ballot.view);

@@ -39,14 +39,14 @@ use super::{
 
 /// Within so much time after the last fault every machine has [`PROGRESS`] more batches, and every transaction is executed.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
-/// See [`PROGRESS_WITHIN`].
+/// The number of batches for [`PROGRESS_WITHIN`].
 const PROGRESS: u64 = 5;
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// So long after the last fault nothing new is sent any more.
 const LOAD_ENDS_AFTER: Duration = Duration::from_secs(2);
 
-/// What is drawn, and what came of it.
+/// The draws of a world, and the troubles that came of them.
 pub(super) struct Chance {
     pub(super) rng: StdRng,
     pub(super) troubles: Troubles,
@@ -54,13 +54,13 @@ pub(super) struct Chance {
 }
 
 impl Chance {
-    /// Both at once.
+    /// Both parts at once.
     pub(super) fn both(&mut self) -> (&mut StdRng, &mut Troubles) {
         (&mut self.rng, &mut self.troubles)
     }
 }
 
-/// See the module.
+/// A world of validators, as the module describes.
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) genesis: Genesis,
@@ -79,11 +79,11 @@ pub(super) struct World {
     stop: Notify,
 }
 
-/// What a run without failure leaves.
+/// The remains of a run without failure.
 pub(super) struct Outcome {
     pub(super) trace: [u8; 32],
     pub(super) troubles: Troubles,
-    /// Virtual time.
+    /// The virtual time of the run.
     pub(super) took: Duration,
     pub(super) batches: u64,
     /// Virtual time between the last fault and the moment at which everybody had gone on.
@@ -142,22 +142,22 @@ impl World {
         Ok(Arc::new(world))
     }
 
-    /// Since its beginning.
+    /// The time since the world's beginning.
     pub(super) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// The true time.
+    /// The true time, in milliseconds.
     pub(super) fn now_ms(&self) -> u64 {
         BEGINS_MS + self.elapsed().as_millis() as u64
     }
 
-    /// Whether nothing goes wrong any more, but for what a traitor does.
+    /// Whether all faults are over, but for a traitor's.
     pub(super) fn is_calm(&self) -> bool {
         self.calm.load(Relaxed)
     }
 
-    /// It came about.
+    /// Records that a trouble came about.
     pub(super) fn fire(&self, trouble: Trouble) {
         self.chance.lock().troubles.insert(trouble);
     }
@@ -177,7 +177,7 @@ impl World {
         self.trace.lock().tell(self.elapsed().as_micros() as u64, kind, what);
     }
 
-    /// Keeps from now on what a person is to read.
+    /// Keeps from now on the events that a person is to read.
     pub(super) fn record(&self) {
         self.trace.lock().record();
     }
@@ -324,7 +324,7 @@ impl World {
         Ok(())
     }
 
-    /// How everybody stands, for whoever reads a failure.
+    /// How everybody stands, for somebody who reads a failure.
     fn picture(&self) -> String {
         let line = |(index, machine): (usize, &Machine)| {
             let Some(up) = machine.up() else { return format!("machine {index}: down") };

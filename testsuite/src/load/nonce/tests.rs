@@ -171,8 +171,8 @@ impl Node {
 }
 
 proptest! {
-    /// Goal: whatever nodes refuse, lose and forget, in the end every transaction that was counted as accepted is executed once,
-    /// and no gap is left in the nonces.
+    /// Goal: whatever nodes refuse, lose and forget, every accepted transaction is executed once in the end, and the nonces have no
+    /// gap.
     #[test]
     fn no_refusal_leaves_a_gap(dice in prop::collection::vec((0..100u8, 0..100u8), 1..200), count in 1..40u32) {
         let mut book = NonceBook::new([0]);

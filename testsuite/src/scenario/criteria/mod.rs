@@ -5,8 +5,8 @@
 //!  Findings (audits at the end: roots, blame, alarms) ────┴─▶ judge ─▶ one CriterionResult for each criterion
 //! ```
 //!
-//! Invariant: what was not measured is not met. A phase without a figure, a node without a sample, and a name that nobody has
-//! fail their criterion, and the result says so.
+//! Invariant: a criterion without a measurement fails. A phase without a figure, a node without a sample, and an unknown name fail
+//! their criterion, and the result says so.
 
 mod judge;
 

@@ -28,8 +28,9 @@ pub(super) struct Lies {
 impl Stage<'_> {
     /// Starts a second node with a validator's key and data. Those of `heard_by` hear it alone; all others hear the first one.
     ///
-    /// Both begin where the first one stood: in its view, bound by its votes. A primary's two selves then order on, if an order was under way
-    /// when it stopped: others refuse orders that are not linked with the last one, and a primary that committed it has forgotten the link.
+    /// Both begin where the first one stood: in its view, bound by its votes. A primary's two selves order on if an order was under
+    /// way when it stopped. Otherwise the others refuse their orders: these lack the link with the last one, which a primary that
+    /// committed it has forgotten.
     pub(super) async fn begin_twin(&mut self, place: Place, heard_by: &[Place]) -> Result<()> {
         self.mark_liar(place);
         let hearing: Vec<Place> = heard_by.iter().copied().filter(|other| *other != place).collect();

@@ -8,8 +8,8 @@
 //!                    └─ Collector and Watch look on ─ ─────┘
 //! ```
 //!
-//! Invariants: a node that nobody harmed and that ends is a finding, whatever the criteria say; whatever the engine started
-//! ends with it; times in the report count from the clock's start, when the first nodes are ready.
+//! Invariants: an unharmed node that ends is a finding, whatever the criteria say. Everything that the engine started ends with it.
+//! Times in the report count from the clock's start, when the first nodes are ready.
 
 mod act;
 mod assault;
@@ -74,7 +74,7 @@ pub struct RunOptions {
 /// Runs a scenario. That a criterion fails is no error: the report says it.
 ///
 /// # Errors
-/// If the devnet cannot be started, or something fails that no criterion is about.
+/// If the devnet cannot be started, or something outside of all criteria fails.
 pub async fn run(scenario: &Scenario, options: &RunOptions, progress: Progress) -> Result<RunReport> {
     let mut stage = Stage::open(scenario, options, progress).await?;
     match stage.perform().await {

@@ -1,6 +1,6 @@
 //! [`Watch`]: what nodes hold against each other, and their alarms, seen all the time.
 //!
-//! A ban is blame. So is a pause, unless a fault ever met one of the two, or the other one said that it is busy: whoever was killed
+//! A ban is blame. So is a pause, unless a fault ever met one of the two, or the other one said that it is busy: a killed node
 //! failed in truth.
 
 use std::{
@@ -201,7 +201,7 @@ mod tests {
         known.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }));
         assert_eq!(known.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
     }
-    /// Goal: proof of a lie is kept by who has it and whom it is of, and is blame unless a fault made that one lie.
+    /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie.
     #[test]
     fn proofs_convict_those_that_were_made_to_lie_and_blame_others() {
         let names = [("aa".to_owned(), "one".to_owned()), ("bb".to_owned(), "two".to_owned())];

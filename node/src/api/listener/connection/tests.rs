@@ -82,7 +82,7 @@ async fn a_request_byte_by_byte_is_given_up() {
     }
 }
 
-/// Goal: what was dismissed ends at once while it asks for nothing, and not before its answer is read otherwise.
+/// Goal: a dismissed connection ends at once while it asks for nothing; otherwise it ends after its answer is read.
 #[tokio::test(start_paused = true)]
 async fn a_dismissed_connection_ends_when_it_may() {
     let (mut server, mut client, seats) = connection().await;
@@ -155,7 +155,7 @@ async fn a_head_has_an_end() {
     writer.await.unwrap();
 }
 
-/// Goal: who reads a long answer just above the least rate of a window does not hold its memory for hours.
+/// Goal: a client that reads a long answer just above the least rate of a window does not hold its memory for hours.
 #[tokio::test(start_paused = true)]
 async fn a_long_answer_has_to_be_read_at_a_rate() {
     let (mut server, mut client, _seats) = connection().await;
@@ -241,7 +241,8 @@ impl Connected<IncomingStream<'_, One>> for Seat {
     }
 }
 
-/// Goal: an end that is told reaches who reads nothing of a long answer, who sends nothing, and who does not read a thing, at once.
+/// Goal: the end reaches every client at once: one that leaves a long answer unread, one that is silent, and one that reads nothing
+/// at all.
 #[tokio::test(start_paused = true)]
 async fn the_end_comes_to_everybody() {
     let seats = Seats::new(Limits { calls: 8, spare: 0, reserved: 0, per_address: 8 });
@@ -264,13 +265,13 @@ async fn the_end_comes_to_everybody() {
     let refused = [reading.await.unwrap().map(|_| ()), writing.await.unwrap()].map(Result::unwrap_err);
     assert!(refused.iter().all(|error| error.kind() == io::ErrorKind::ConnectionAborted), "{refused:?}");
     assert_eq!(told.elapsed(), Duration::ZERO);
-    // Whoever comes later meets it at its first wait.
+    // A connection that comes later meets the end at its first wait.
     let (mut late, _client) = connect();
     assert_eq!(late.read(&mut [0; 16]).await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
 }
 
-/// Goal: who asks for more before it has read a long answer has as much time for that answer as otherwise: the next request is worked
-/// on when little of it is left.
+/// Goal: a client that asks for more before it has read a long answer keeps the whole time for that answer. The next request begins
+/// when little of it is left.
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_may_pipeline() {
     let len = 8 << 20;

@@ -18,7 +18,7 @@ pub(super) use wallet::Wallet;
 
 use super::stage::Stage;
 
-/// Where the wallet and the reader call from: a node takes who calls from 127.0.0.1 for its operator, and those two are strangers as
+/// The address of the wallet and of the reader. A node takes callers from 127.0.0.1 for its operator. Those two are strangers as
 /// the attackers are, with an address of their own.
 const WALLET: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 0, 1));
 const READER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 1, 1));
@@ -26,7 +26,7 @@ const READER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 1, 1));
 /// How often the honest look whether they have a core when they want one.
 const LATENESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits of one honest user, by when each began. One that goes on counts with the time so far: who waits for ever is not left out.
+/// Waits of one honest user, by when each began. One that goes on counts with the time so far: an endless wait is not left out.
 #[derive(Clone, Default)]
 pub(super) struct Waits(Arc<Mutex<Vec<Wait>>>);
 
@@ -59,7 +59,7 @@ impl Waits {
     }
 }
 
-/// Who waits.
+/// The honest party that waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum User {
     /// From the time at which a transfer should leave to its receipt.
@@ -93,7 +93,7 @@ pub(super) struct Honest {
 }
 
 impl Honest {
-    /// Lets them begin.
+    /// Starts the honest users.
     pub(super) async fn start(stage: &Stage) -> Result<Honest> {
         let waits = <[Waits; 3]>::default();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -118,8 +118,8 @@ impl Honest {
         self.waits[user as usize].between(window, Instant::now())
     }
 
-    /// By how many milliseconds the honest were late for their own sake, of those waits one in a hundred: what they waited for a core of
-    /// this machine, and not for the node. None of no time.
+    /// The 99th percentile of the honest users' own lateness, in milliseconds: they waited for a core of this machine, not for the
+    /// node. `None` for an empty window.
     pub(super) fn late_ms(&self, window: (Instant, Instant)) -> Option<f64> {
         quantile(&self.lateness.between(window, Instant::now()), 0.99)
     }
@@ -142,7 +142,7 @@ async fn watch_lateness(lateness: Waits) {
     }
 }
 
-/// The value below which this share of sorted values lies; none of no values.
+/// The value below which this share of sorted values lies; `None` for an empty list.
 pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let place = (sorted.len().checked_sub(1)? as f64 * share).round() as usize;
     sorted.get(place).copied()

@@ -100,7 +100,7 @@ impl Wallet {
         }
     }
 
-    /// Hashes of what was accepted within a time.
+    /// Hashes of the transfers that were accepted within a time.
     pub(in crate::campaign::siege) fn acknowledged(&self, window: (Instant, Instant)) -> Vec<B256> {
         let all = self.acknowledged.lock();
         all.iter().filter(|(at, _)| (window.0..window.1).contains(at)).map(|(_, hash)| *hash).collect()
@@ -115,7 +115,7 @@ impl Wallet {
         }
     }
 
-    /// Sends again.
+    /// Lets the wallet send again.
     pub(in crate::campaign::siege) fn resume(&self) {
         self.is_paused.store(false, Ordering::Relaxed);
     }
@@ -138,7 +138,7 @@ impl Wallet {
         received
     }
 
-    /// What the chain says of an account whose last transfer nobody knows the end of.
+    /// The chain's nonce of an account whose last transfer has an unknown end.
     async fn nonce(&self, account: &Account) -> Result<u64> {
         let rpc = Rpc::from_address(WALLET, &self.url)?;
         quantity(&rpc.call("eth_getTransactionCount", json!([account.address, "latest"])).await?)
@@ -146,7 +146,7 @@ impl Wallet {
 
     /// Sends until it is accepted, then asks until there is a receipt.
     async fn bring(&self, signed: &Signed) {
-        // A wallet opens its page, sends and closes: a node that takes no new connections is not there for it.
+        // A wallet opens its page, sends and closes. To such a wallet, a node that refuses new connections is gone.
         let Ok(mut rpc) = Rpc::from_address(WALLET, &self.url) else { return std::future::pending().await };
         loop {
             let sent: Result<B256> = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await;

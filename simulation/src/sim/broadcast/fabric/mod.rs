@@ -1,7 +1,8 @@
 //! The network and the mesh that ship, on a wire in memory, in virtual time: same seed, same packets.
 //!
-//! Nodes stand where the event simulation has them and have its links, latencies, bandwidths and processors. What it leaves out is here: QUIC with its
-//! handshakes, acknowledgements, windows, losses where an up-link overflows, and its own order of messages.
+//! Nodes stand where the event simulation has them and have its links, latencies, bandwidths and processors. The parts that it
+//! leaves out are here: QUIC with its handshakes, acknowledgements, windows, losses where an up-link overflows, and its own order
+//! of messages.
 
 mod node;
 mod wire;
@@ -33,7 +34,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Until everybody is connected.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// What fullnodes saw.
+/// The fullnodes' times.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
     /// Milliseconds from each batch's certificate until half of them had the body.
@@ -48,7 +49,7 @@ pub struct Run {
     pub missing: usize,
     /// Batches that a mesh gave up.
     pub gave_up: u64,
-    /// Times that a node asked for what did not come, for a batch.
+    /// Times that a node asked for missing chunks, for a batch.
     pub pulls: f64,
     /// Of all datagrams, those that were lost on an up-link.
     pub lost: f64,

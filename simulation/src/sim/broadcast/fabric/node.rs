@@ -29,19 +29,19 @@ use super::{
 /// How new batches are spread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spreading {
-    /// By the mesh.
+    /// Nodes spread batches by the mesh.
     Mesh,
-    /// As before the mesh: who has a batch sends all of it to every peer, once.
+    /// As before the mesh: a node that has a batch sends all of it to every peer, once.
     Flood,
 }
 
-/// A node's key.
+/// The secret key of a node.
 pub(super) fn key(chain: &Chain, node: usize) -> SecretKey {
     let of_fullnode = || SecretKey::from_seed([node as u8 + 100; 32]);
     chain.keys.get(node).cloned().unwrap_or_else(of_fullnode)
 }
 
-/// What a node has.
+/// The batches that a node has.
 pub(super) struct Held {
     chain: Arc<Chain>,
     head: watch::Sender<BatchNumber>,
@@ -126,7 +126,7 @@ impl Workers for Processor {
     }
 }
 
-/// What the network hands its messages to.
+/// The receiver of a network's messages.
 #[derive(Default)]
 pub(super) struct Inlet {
     broadcaster: OnceLock<Arc<Broadcaster>>,
@@ -139,7 +139,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// A batch is its number and its body. Who has it first sends it on, to all but who sent it.
+    /// A batch is its number and its body. Its first receiver sends it on, to all but its sender.
     fn take(&self, from: Option<PeerId>, batch: Bytes) {
         let Some(number) = batch.first_chunk().map(|bytes| BatchNumber::new(u64::from_le_bytes(*bytes)))
         else {
@@ -167,7 +167,7 @@ impl Handler for Inlet {
     }
 }
 
-/// See the module.
+/// A node of the fabric, as the module describes.
 pub(super) struct Node {
     pub(super) network: Arc<Network>,
     pub(super) held: Arc<Held>,

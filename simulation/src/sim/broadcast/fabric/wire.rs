@@ -32,7 +32,7 @@ use super::super::{scenario::Scenario, topology::Topology};
 
 /// Bytes of IPv4 and UDP before a datagram.
 const HEADER_BYTES: usize = 28;
-/// What an up-link lets wait, in time: a little more than the longest way there and back.
+/// The queue of an up-link, in time: a little more than the longest way there and back.
 const QUEUE: Duration = Duration::from_millis(350);
 const PORT: u16 = 9_000;
 
@@ -66,7 +66,7 @@ struct End {
 #[derive(Default)]
 struct Inner {
     ends: Vec<End>,
-    /// What is on its way, by the time at which it gets there, or is there.
+    /// Datagrams under way, by the time of their arrival.
     ways: BinaryHeap<Reverse<(Instant, u64)>>,
     datagrams: std::collections::BTreeMap<u64, (Datagram, bool)>,
     count: u64,
@@ -74,7 +74,7 @@ struct Inner {
     trace: DefaultHasher,
 }
 
-/// See the module.
+/// The wires between all nodes, as the module describes.
 pub(super) struct Wire {
     topology: Topology,
     uplink_bits_per_second: u64,
@@ -108,7 +108,7 @@ impl Wire {
         self.inner.lock().ends[node].bytes_sent
     }
 
-    /// What all of it was: equal for two runs in which the same datagrams left at the same times.
+    /// A digest of everything that passed: equal for two runs in which the same datagrams left at the same times.
     pub(super) fn trace(&self) -> u64 {
         self.inner.lock().trace.finish()
     }
@@ -159,7 +159,7 @@ impl Wire {
         self.changed.notify_one();
     }
 
-    /// Does what is due, and says when there is more.
+    /// Does the work that is due, and says when there is more.
     fn move_on(&self, now: Instant) -> Option<Instant> {
         let inner = &mut *self.inner.lock();
         while let Some(Reverse((at, number))) = inner.ways.peek().copied() {
@@ -204,7 +204,7 @@ impl AsyncUdpSocket for Plug {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        // Nobody is there: as with any datagram, nobody says so.
+        // A datagram to a missing node is lost in silence, as any.
         let there = node_of(transmit.destination).filter(|to| self.wire.inner.lock().ends.len() > *to);
         if let Some(to) = there {
             self.wire.send(Datagram { from: self.node, to, content: transmit.contents.to_vec() });

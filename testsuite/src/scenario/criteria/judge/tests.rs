@@ -143,7 +143,7 @@ fn each_criterion_has_its_limit() {
     }
 }
 
-/// Goal: what was not measured is not met, whatever the limit.
+/// Goal: a criterion without a measurement fails, whatever the limit.
 #[test]
 fn what_was_not_measured_fails() {
     let (report, findings) = (RunReport::default(), Findings::default());
