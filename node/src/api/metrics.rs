@@ -273,8 +273,7 @@ metrics! {
     "slipstream_ws_subscriptions" ws_subscriptions: IntGaugeVec ["kind"];
     /// Notifications that were made for them, by kind, since start.
     "slipstream_ws_notifications_total" ws_notifications: IntCounterVec ["kind"];
-    /// Callers that the API refused, by the missing thing: connection, call, socket, room for a request or an answer, operator
-    /// token.
+    /// Callers that the API refused, by the missing thing: connection, call, socket, room, operator token.
     "slipstream_api_refused_total" api_refused: IntCounterVec ["missing"];
     /// JSON-RPC calls by method and outcome (ok or error); methods that do not exist count as "unknown".
     "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];
