@@ -139,12 +139,13 @@ fn db_commands_look_at_check_and_prune_what_a_node_left() {
     let whole = db(&["check"]);
     assert!(whole.contains("the database is whole"), "{whole}");
     let node = Running::start(&chain);
-    let gone = node.rpc("eth_getBlockByNumber", json!(["0x1", true]));
-    let message = gone["error"]["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("the transactions of batch 1 are not stored: this node pruned them"),
-        "{gone}"
-    );
+    // An empty batch needs nothing that is stored, and the first ones may be empty.
+    let mut batches = (1..head - 1).map(|number| {
+        let block = node.rpc("eth_getBlockByNumber", json!([format!("{number:#x}"), true]));
+        block["error"]["message"].as_str().map(str::to_owned)
+    });
+    let message = batches.find_map(|message| message).expect("a batch with transactions is pruned");
+    assert!(message.contains("are not stored: this node pruned them"), "{message}");
     await_that(&node, "the chain goes on", |node| self::head(node) > head);
     node.stop();
 }

@@ -6,6 +6,7 @@ use serde::{
     Deserialize,
     de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
+use serde_path_to_error::Segment;
 use serde_saphyr::{Error, Options, SnippetMode, Spanned};
 
 use super::{
@@ -16,6 +17,9 @@ use super::{
 
 /// Longest scenario file: keeps a wrong path (a log, a report) from being read into memory, and bounds every list in it.
 pub const SCENARIO_BYTES_MAX: u64 = 256 << 10;
+
+/// A part of the path to an error that has no name.
+const UNKNOWN: &str = "?";
 
 /// What is wrong with a value that can be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,11 +66,10 @@ impl Scenario {
 pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ScenarioError> {
     // The snippet is ours: one line and a caret, the same for every kind of error.
     let options: Options = serde_saphyr::options! { with_snippet: false };
-    let (mut key, mut segments) = (String::new(), Vec::new());
+    let mut segments = Vec::new();
     serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            key = error.path().to_string();
-            segments = error.path().iter().map(ToString::to_string).collect();
+            segments = error.path().iter().map(name).collect();
             error.into_inner()
         })
     })
@@ -81,11 +84,21 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, 
         if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
             message = format!("{message}, found `{token}`");
         }
-        if !matches!(key.as_str(), "" | "." | "?") {
-            message = format!("{key}: {message}");
+        if !segments.is_empty() && !segments.iter().any(|name| name == UNKNOWN) {
+            message = format!("{}: {message}", segments.join("."));
         }
         ScenarioError::Wrong { path: path.to_owned(), place, message }
     })
+}
+
+/// A part of the path to an error, as errors of decoded values name it.
+fn name(segment: &Segment) -> String {
+    match segment {
+        Segment::Seq { index } => index.to_string(),
+        Segment::Map { key } => key.clone(),
+        Segment::Enum { variant } => variant.clone(),
+        Segment::Unknown => UNKNOWN.to_owned(),
+    }
 }
 
 fn message(error: &Error, line: u64, column: u64) -> String {

@@ -19,6 +19,8 @@ fn mistakes_are_told_with_their_line_and_a_caret() {
     let text = error(&GOOD.replace("duration: 30s", "duration: 30"));
     assert!(text.starts_with("a.yaml:3:11: duration: ") && text.contains("`30s`"), "{text}");
     assert!(text.ends_with("3 | duration: 30\n  |           ^^"), "{text}");
+    let text = error(&format!("{GOOD}faults:\n- {{ at: 10, what: {{ kill: {{ nodes: [all] }} }} }}\n"));
+    assert!(text.starts_with("a.yaml:7:9: faults.0.at: ") && text.ends_with("       ^^"), "{text}");
     let text = error(&format!("{GOOD}topologie: {{}}\n"));
     assert!(
         text.starts_with("a.yaml:6:1: ") && text.contains("topologie") && text.contains("topology"),
