@@ -21,7 +21,7 @@ use super::{
     interrupting::{self, Pace},
     observe::{self, Observed, ObservedContext, ObservedEvm},
     recorder::{ReadError, Recorder},
-    system_calls,
+    system_calls, words,
     working_set::WorkingSet,
 };
 use crate::{
@@ -70,7 +70,7 @@ pub(crate) struct Executed {
 
 /// Why a transaction neither returned nor reverted.
 pub(crate) struct Halt {
-    /// The EVM's name for it.
+    /// geth's words for it.
     pub(crate) reason: String,
     /// Whether more gas may help.
     pub(crate) out_of_gas: bool,
@@ -325,7 +325,7 @@ impl Executed {
             ExecutionResult::Revert { output, .. } => (false, Vec::new(), output, None),
             ExecutionResult::Halt { reason, .. } => {
                 let out_of_gas = matches!(reason, HaltReason::OutOfGas(_));
-                (false, Vec::new(), Bytes::new(), Some(Halt { reason: reason.to_string(), out_of_gas }))
+                (false, Vec::new(), Bytes::new(), Some(Halt { reason: words::halt(&reason), out_of_gas }))
             }
         };
         let delta_bytes_max = delta_bytes_max(&done.state);

@@ -30,6 +30,7 @@ mod tests;
 mod tracing;
 mod transfers;
 mod versions;
+mod words;
 mod working_set;
 
 pub use adapter::check_static;

@@ -7,7 +7,7 @@ use revm::{
     context::{ContextTr, JournalTr},
     inspector::JournalExt,
     interpreter::{
-        CallInputs, CallOutcome, CreateInputs, CreateOutcome, InstructionResult, Interpreter,
+        CallInputs, CallOutcome, CallScheme, CreateInputs, CreateOutcome, InstructionResult, Interpreter,
         interpreter::EthInterpreter,
         interpreter_types::{InputsTr as _, Jumps as _, LoopControl as _},
     },
@@ -47,7 +47,9 @@ impl Transfer {
 impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
     fn call(&mut self, _: &mut C, inputs: &mut CallInputs) -> Option<CallOutcome> {
         let (from, to) = (inputs.transfer_from(), Some(inputs.transfer_to()));
-        self.announced = inputs.transfer_value().map(|value| Transfer { from, to, value });
+        // A CALLCODE pays its own contract: nothing moves.
+        let value = inputs.transfer_value().filter(|_| inputs.scheme != CallScheme::CallCode);
+        self.announced = value.map(|value| Transfer { from, to, value });
         None
     }
 

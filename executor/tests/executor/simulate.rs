@@ -165,9 +165,10 @@ fn transfers_make_logs() {
     let hex = alloy_primitives::hex::encode::<Address>;
     // Sends one wei on to account 2 and emits topic 1; and the same that reverts then.
     let sends = format!("5f5f5f5f600173{}5af150 60015f5fa1", hex(account(2)));
-    // Calls `inner` with 3 wei and NOBODY with 4, emits topic 2, and destroys itself for account 3.
+    // Calls `inner` with 3 wei and NOBODY with 4, emits topic 2, and destroys itself for account 3. Its CALLCODE moves nothing.
     let calls = |to: Address, wei: u8| format!("5f5f5f5f60{wei:02x}73{}5af150", hex(to));
-    let both = format!("{} {} 60025f5fa1 73{}ff", calls(inner, 3), calls(NOBODY, 4), hex(account(3)));
+    let own = format!("5f5f5f5f600173{}5af250", hex(account(2)));
+    let both = format!("{} {} {own} 60025f5fa1 73{}ff", calls(inner, 3), calls(NOBODY, 4), hex(account(3)));
     let overrides = accounts(&[
         (inner, coded(&format!("{sends} 5f5ffd"))),
         (NOBODY, coded(&format!("{sends} 00"))),

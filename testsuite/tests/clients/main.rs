@@ -5,6 +5,7 @@
 mod cast;
 mod ethers;
 mod foundry;
+mod geth;
 mod hardhat;
 mod nodes;
 mod page;

@@ -63,28 +63,50 @@ impl Client {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
-fn or_skip(name: &str, client: Result<Client>) -> Option<Client> {
-    match client {
-        Ok(client) => Some(client),
-        Err(reason) if env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1") => {
-            panic!("clients/{name} cannot be installed: {reason:#}")
+/// geth, which `./x tools` compiles; that is done here if it is required. None if the test is to be skipped.
+pub(crate) fn geth() -> Option<PathBuf> {
+    let install = || {
+        let _one = INSTALLING.lock();
+        let target = target()?;
+        let program = target.join("tools/geth");
+        if !program.exists() && is_required() {
+            let x = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
+            done(Command::new(x).arg("tools").env("CARGO_TARGET_DIR", &target))?;
         }
+        ensure!(program.exists(), "{} is not there; `./x tools` makes it", program.display());
+        Ok(program)
+    };
+    or_skip("geth", install())
+}
+
+fn is_required() -> bool {
+    env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1")
+}
+
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
+fn or_skip<T>(name: &str, program: Result<T>) -> Option<T> {
+    match program {
+        Ok(program) => Some(program),
+        Err(reason) if is_required() => panic!("{name} cannot be installed: {reason:#}"),
         Err(reason) => {
             eprintln!(
-                "SKIPPED: clients/{name} cannot be installed (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error): {reason:#}"
+                "SKIPPED: {name} cannot be installed (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error): {reason:#}"
             );
             None
         }
     }
 }
 
+/// The target directory.
+fn target() -> Result<PathBuf> {
+    let program = env::current_exe()?;
+    Ok(program.ancestors().nth(3).context("no target directory")?.to_owned())
+}
+
 /// Where `clients/NAME` is with the packages that its lock file names.
 fn installed(name: &str, lock: &str, install: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
     let _one = INSTALLING.lock();
-    let program = env::current_exe()?;
-    let target = program.ancestors().nth(3).context("no target directory")?;
-    let dir = target.join("slipnet-clients").join(name);
+    let dir = target()?.join("slipnet-clients").join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
     copy(&source, &dir).with_context(|| format!("cannot copy {}", source.display()))?;
     // A copy of the lock file, written last, says that exactly these versions are there.

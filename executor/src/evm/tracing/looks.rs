@@ -14,7 +14,7 @@ use revm_inspectors::tracing::{
     DebugInspector, TracingInspector, TracingInspectorConfig, TransactionContext,
 };
 
-use super::{Done, Look, meter::Weights};
+use super::{Done, Look, correct, meter::Weights};
 use crate::trace::{TraceError, TraceTypes};
 
 /// Tracers in one `muxTracer`: each keeps its own.
@@ -99,8 +99,14 @@ impl Look for Geth<'_> {
             tx_index: done.info.index.map(|index| index as usize),
             tx_hash: done.info.hash,
         };
+        if let DebugInspector::Default(steps, _) = &mut inspector {
+            correct::count_gas(steps);
+        }
         let trace = inspector.get_result(Some(context), done.tx, done.block, done.result, database);
-        trace.map_err(tracer_error)
+        let mut trace = trace.map_err(tracer_error)?;
+        let gas_used = done.result.result.tx_gas_used();
+        correct::correct(&mut trace, gas_used, &*database).map_err(tracer_error)?;
+        Ok(trace)
     }
 }
 

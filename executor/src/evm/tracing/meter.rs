@@ -4,7 +4,7 @@
 //! call for 100 gas leaves its input, which may be a megabyte. So the meter weighs each piece before the tracer sees it, with all copies:
 //! the tracer's, the answer's and its text.
 
-use alloy_primitives::{Address, Log, U256, map::HashMap};
+use alloy_primitives::{Address, B256, Log, U256, map::HashMap};
 use revm::{
     Inspector,
     bytecode::opcode,
@@ -13,7 +13,7 @@ use revm::{
     database_interface::bal::EvmDatabaseError,
     handler::FrameResult,
     interpreter::{
-        CallInputs, CallOutcome, CreateInputs, CreateOutcome, FrameInput, Interpreter,
+        CallInputs, CallOutcome, CreateInputs, CreateOutcome, FrameInput, InstructionResult, Interpreter,
         interpreter::EthInterpreter,
         interpreter_types::{InputsTr as _, Jumps as _, LegacyBytecode as _, MemoryTr as _},
     },
@@ -97,11 +97,15 @@ pub(super) struct Meter<I> {
     accessed: HashMap<Address, usize>,
     /// Instructions so far.
     steps: u64,
+    /// A contract that just destroyed itself in favour of itself, and its balance. revm tells of a destruction that moves or burns ether
+    /// alone; geth's and parity's traces show this one, too.
+    destroyed: Option<(Address, U256)>,
 }
 
 impl<I> Meter<I> {
     pub(super) fn new(inner: I, weights: Weights, bytes_max: usize) -> Meter<I> {
-        Meter { inner, weights, left: Some(bytes_max), accessed: HashMap::default(), steps: 0 }
+        let (left, accessed) = (Some(bytes_max), HashMap::default());
+        Meter { inner, weights, left, accessed, steps: 0, destroyed: None }
     }
 
     /// Bytes that are left; none if it was too much.
@@ -122,6 +126,18 @@ impl<I> Meter<I> {
     fn take_call(&mut self, depth: usize, len: usize) -> bool {
         let call = self.weights.call + depth.saturating_mul(self.weights.depth);
         self.take(call) && self.take_data(len)
+    }
+
+    /// Tells of a destruction that revm did not tell of, before its call ends.
+    fn tell_destroyed<C>(&mut self, result: InstructionResult)
+    where
+        I: Inspector<C>,
+    {
+        if let Some((contract, balance)) = self.destroyed.take()
+            && result == InstructionResult::SelfDestruct
+        {
+            self.inner.selfdestruct(contract, contract, balance);
+        }
     }
 
     fn take_step(&mut self, interpreter: &Interpreter<EthInterpreter>) -> bool {
@@ -164,6 +180,23 @@ fn written(interpreter: &Interpreter<EthInterpreter>, opcode: u8) -> usize {
     len.min(interpreter.memory.size() + affordable)
 }
 
+/// The contract that is about to destroy itself in favour of itself, and its balance.
+fn destroys_itself<C: ContextTr>(
+    interpreter: &Interpreter<EthInterpreter>,
+    context: &mut C,
+) -> Option<(Address, U256)> {
+    if interpreter.bytecode.opcode() != opcode::SELFDESTRUCT {
+        return None;
+    }
+    let contract = interpreter.input.target_address();
+    let target = interpreter.stack.data().last()?;
+    if Address::from_word(B256::from(*target)) != contract {
+        return None;
+    }
+    let account = context.journal_mut().load_account(contract).ok()?;
+    Some((contract, account.data.info.balance))
+}
+
 /// Fails the execution as an unreadable state would, so its results do not count.
 fn fail<C: ContextTr<Db: revm::Database<Error = EvmDatabaseError<ReadError>>>>(context: &mut C) {
     let interrupted = EvmDatabaseError::Database(ReadError(ExecuteError::Interrupted));
@@ -186,6 +219,7 @@ where
 
     fn step(&mut self, interpreter: &mut Interpreter, context: &mut C) {
         if self.take_step(interpreter) {
+            self.destroyed = destroys_itself(interpreter, context);
             self.inner.step(interpreter, context);
         } else {
             fail(context);
@@ -222,6 +256,7 @@ where
 
     fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
         if self.take_data(outcome.result.output.len()) {
+            self.tell_destroyed::<C>(outcome.result.result);
             self.inner.call_end(context, inputs, outcome);
         }
     }
@@ -237,6 +272,7 @@ where
 
     fn create_end(&mut self, context: &mut C, inputs: &CreateInputs, outcome: &mut CreateOutcome) {
         if self.take_data(outcome.result.output.len()) {
+            self.tell_destroyed::<C>(outcome.result.result);
             self.inner.create_end(context, inputs, outcome);
         }
     }
@@ -252,6 +288,7 @@ where
     }
 
     fn selfdestruct(&mut self, contract: Address, target: Address, value: U256) {
+        self.destroyed = None;
         if self.left.is_some() {
             self.inner.selfdestruct(contract, target, value);
         }

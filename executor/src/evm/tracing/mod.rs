@@ -1,5 +1,6 @@
 //! [`Tracing`]: a machine whose transactions and calls can be looked at by the tracers of geth and of parity.
 
+mod correct;
 mod looks;
 mod meter;
 

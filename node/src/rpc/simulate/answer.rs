@@ -187,10 +187,7 @@ impl CallResult {
         });
         let error = match (outcome.success, outcome.halt) {
             (true, _) => None,
-            (false, Some(halt)) => {
-                let message = format!("vm execution error: {halt}");
-                Some(CallError { code: VM_ERROR_CODE, message, data: None })
-            }
+            (false, Some(message)) => Some(CallError { code: VM_ERROR_CODE, message, data: None }),
             (false, None) => {
                 let output = outcome.output.clone();
                 let message = RpcError::reverted(outcome.revert_reason, output.clone()).to_string();
@@ -199,7 +196,8 @@ impl CallResult {
         };
         CallResult {
             status: U64::from(outcome.success),
-            return_data: outcome.output,
+            // What it reverted with is the error's data.
+            return_data: if outcome.success { outcome.output } else { Bytes::new() },
             gas_used: U64::from(outcome.gas_used),
             logs: logs.collect(),
             error,
