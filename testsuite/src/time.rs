@@ -21,6 +21,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
 }
 
+/// So many milliseconds, as [`duration`] reads them.
+pub(crate) fn short(ms: u64) -> String {
+    match ms % 1_000 {
+        0 => format!("{}s", ms / 1_000),
+        _ => format!("{ms}ms"),
+    }
+}
+
 /// Counts from a start that several processes know, each by its machine's time of day when it begins. Later changes of that do not matter.
 #[derive(Clone, Copy, Debug)]
 pub struct StartClock {
@@ -90,6 +98,7 @@ mod tests {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!([short(65_000), short(1_500)], ["65s", "1500ms"]);
         assert!(duration("-1s").is_err() && duration("s").is_err() && duration("1d").is_err());
     }
 }
