@@ -3,7 +3,7 @@
 //! Loads, and faults of links, follow the scenario's clock by themselves. Faults of nodes are told with the command that does them, and
 //! what nothing does is told by its name: nothing is left out in silence.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -159,8 +159,8 @@ fn changes(events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Cha
         let lies_between = pairs.contains(&(from, to)) || pairs.contains(&(to, from));
         lies_between.then(|| Change {
             listen: link_address(to.0),
-            from: std::time::Duration::from_millis(event.at_ms),
-            until: event.until_ms.map(std::time::Duration::from_millis),
+            from: Duration::from_millis(event.at_ms),
+            until: event.until_ms.map(Duration::from_millis),
             shape: shape.as_ref().map(relayed),
         })
     })

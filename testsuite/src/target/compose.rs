@@ -140,15 +140,17 @@ fn set_late(service: &mut Value, member: &Member) {
 /// The commands of a deed, for a shell in the file's directory.
 fn steps(blueprint: &Blueprint, deed: &Deed) -> Option<Steps> {
     let name = deed.name();
-    let has_relays = blueprint.members.iter().any(|member| sidecar(blueprint, member, host).is_some());
+    let mut members = blueprint.members.iter();
+    let is_it = |member: &Member| deed.who.as_ref().is_none_or(|who| *who == member.name);
+    let has_relay = members.any(|member| is_it(member) && sidecar(blueprint, member, host).is_some());
     // A container that starts again has a new network, and its sidecar is in the old one.
     let and_relay =
-        if has_relays { format!(" && docker compose restart {}", relay_name(name)) } else { String::new() };
+        if has_relay { format!(" && docker compose restart {}", relay_name(name)) } else { String::new() };
     let back = format!("docker compose start {name}{and_relay}");
     let kill = format!("docker compose kill {name}");
     let ends = deed.until_ms.is_some();
     match &deed.act {
-        Act::Start if has_relays => Steps::once(format!("docker compose up -d {name} {}", relay_name(name))),
+        Act::Start if has_relay => Steps::once(format!("docker compose up -d {name} {}", relay_name(name))),
         Act::Start => Steps::once(format!("docker compose up -d {name}")),
         Act::Kill => Steps::both(kill, back),
         Act::Pause => {

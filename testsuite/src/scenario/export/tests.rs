@@ -1,6 +1,6 @@
 //! Blueprints of scenarios, and what their files say.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use super::*;
 use crate::{
