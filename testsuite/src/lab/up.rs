@@ -19,6 +19,7 @@ use crate::{
     output::{note, print, print_line},
     progress::Progress,
     relay::{REGION_SOURCE, Region, region_table},
+    scenario,
     signals::interrupted,
     target::{self, Target},
 };
@@ -28,6 +29,20 @@ const DEFAULT_NAME: &str = "devnet";
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a detached devnet is asked whether it is ready.
 const READY_POLL: Duration = Duration::from_millis(100);
+/// The options that a scenario decides.
+const OF_A_DEVNET: [&str; 11] = [
+    "validators",
+    "fullnodes",
+    "accounts",
+    "no_predeploys",
+    "no_unprotected_transactions",
+    "seed",
+    "latency",
+    "sync_mode",
+    "snapshot_interval",
+    "state_history",
+    "log",
+];
 /// Lines of the keeper's that an error repeats.
 const LAST_WORDS_LINES: usize = 20;
 
@@ -61,6 +76,9 @@ pub struct Up {
     /// Write files for other machines into --dir, and start nothing.
     #[arg(long, value_enum, requires = "dir", conflicts_with = "detach")]
     target: Option<Target>,
+    /// With --target: the nodes, loads and faults of this scenario, a file or the name of one that ships, in place of those of the options.
+    #[arg(long, requires = "target", conflicts_with_all = OF_A_DEVNET, value_name = "FILE")]
+    scenario: Option<String>,
     /// Where files go; kept at the end. Without it: a temporary directory, removed at the end; with --detach one that `clean` removes.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -93,6 +111,9 @@ impl Up {
     /// # Errors
     /// If the devnet does not start, a node stops badly, or files cannot be written.
     pub async fn run(self) -> Result<()> {
+        if let (Some(target), Some(name), Some(dir)) = (self.target, &self.scenario, &self.dir) {
+            return write_scenario(target, name, dir, self.base_port);
+        }
         let json = self.json;
         let plan = Plan {
             regions: self.latency,
@@ -130,6 +151,13 @@ impl Up {
             None => stay(&plan, json, progress).await,
         }
     }
+}
+
+/// Writes a scenario's files; what they do not do is noted.
+fn write_scenario(target: Target, name: &str, dir: &Path, base_port: Option<u16>) -> Result<()> {
+    let written = scenario::write_files(target, &scenario::find(name)?, dir, base_port)?;
+    written.notes.iter().for_each(|line| note(line));
+    print(&written.usage)
 }
 
 /// Keeps the devnet until ctrl-c.
@@ -259,4 +287,34 @@ fn described(manifest: &Manifest, how_to_stop: &str) -> Result<String> {
     let path = dir.join(crate::manifest::FILE);
     writeln!(text, "\nready: slipnet load --manifest {}   {how_to_stop}", path.display())?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Up, clap::Error> {
+        let command = Up::augment_args(Command::new("up").no_binary_name(true));
+        Up::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
+    }
+
+    /// Goal: a scenario decides what its files are of, so that options which say so too are refused.
+    #[test]
+    fn a_scenario_takes_the_place_of_a_devnets_options() {
+        let up = parse("--target compose --scenario a.yaml --dir d --base-port 9000").unwrap();
+        assert_eq!((up.scenario.as_deref(), up.base_port), (Some("a.yaml"), Some(9_000)));
+        assert!(
+            parse("--scenario a.yaml --dir d").is_err(),
+            "nothing runs a scenario here but `slipnet run`"
+        );
+        assert!(parse("--target compose --scenario a.yaml").is_err(), "the files need a directory");
+        for option in ["-v 3", "-f 1", "--seed s", "--latency eu", "--log debug", "--no-predeploys"] {
+            assert!(
+                parse(&format!("--target compose --scenario a.yaml --dir d {option}")).is_err(),
+                "{option}"
+            );
+        }
+    }
 }

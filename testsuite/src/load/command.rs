@@ -3,7 +3,7 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -17,8 +17,11 @@ use crate::{
     output,
     progress::Progress,
     rpc::Rpc,
-    time::duration,
+    time::{StartClock, duration},
 };
+
+/// A load that begins later than this after its time says so: what happens to the nodes meanwhile may be over.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Sends transactions and reads at the times of a schedule, and tells how long they took.
 #[derive(Args, Debug)]
@@ -47,6 +50,15 @@ pub struct LoadCommand {
     /// How long: 30s, 5m, or a number of seconds.
     #[arg(long, default_value = "10s", value_parser = duration)]
     duration: Duration,
+    /// With --saturate: the search ends after so long at the latest.
+    #[arg(long, requires = "saturate", value_parser = duration)]
+    search_for: Option<Duration>,
+    /// From when --at counts, in seconds since 1970, so that several loads and relays agree; without it, from now.
+    #[arg(long)]
+    start: Option<u64>,
+    /// When the load begins, with its preparation, after --start.
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    at: Duration,
     /// Reads per second at each node, half over HTTP and half over WebSocket.
     #[arg(long, default_value_t = 0)]
     reads: u32,
@@ -59,9 +71,15 @@ pub struct LoadCommand {
     /// API of a node; the first gets the commits read, the last, if there are several, is the follower.
     #[arg(long)]
     api: Vec<String>,
+    /// API of the follower, which takes no transactions, in place of the last --api.
+    #[arg(long, requires = "api")]
+    follower: Option<String>,
     /// Sending accounts.
     #[arg(long, default_value_t = 200)]
     accounts: u32,
+    /// Accounts before them, which this load leaves to others.
+    #[arg(long, default_value_t = 0, conflicts_with = "manifest")]
+    skip_accounts: u32,
     /// Where accounts come from when there is no manifest.
     #[arg(long, default_value = DEFAULT_SEED)]
     seed: String,
@@ -98,9 +116,11 @@ impl LoadCommand {
     pub async fn run(self, progress: Progress) -> Result<()> {
         let options = self.options()?;
         let json = self.json.as_deref();
+        self.wait_for_start().await;
         if self.saturate {
             let rule = Rule { p99_ms_max: self.p99_max_ms, ..Rule::default() };
-            let search = SaturationOptions { rule, start: self.tps, step: self.duration, until: None };
+            let until = self.search_for.and_then(|longest| Instant::now().checked_add(longest));
+            let search = SaturationOptions { rule, start: self.tps, step: self.duration, until };
             let result = super::saturate(&options, search, progress).await?;
             show(&result, json)?;
             ensure!(
@@ -119,6 +139,16 @@ impl LoadCommand {
         Ok(())
     }
 
+    /// Waits until the load is to begin; one that is late begins at once, and says so.
+    async fn wait_for_start(&self) {
+        let clock = StartClock::new(self.start);
+        let late = clock.passed().and_then(|passed| passed.checked_sub(self.at));
+        if let Some(late) = late.filter(|late| *late >= LATE) {
+            output::note(&format!("the load was to begin {} s ago: it begins now", late.as_secs()));
+        }
+        clock.wait_until(self.at).await;
+    }
+
     fn rate(&self) -> Rate {
         match (self.ramp_to, self.burst) {
             (Some(to), _) => Rate::Ramp { from: self.tps, to },
@@ -135,9 +165,17 @@ impl LoadCommand {
             None => {
                 ensure!(!self.api.is_empty(), "name the chain with --manifest FILE or --api URL");
                 let apis = self.api.iter().map(|url| Rpc::new(url)).collect::<Result<Vec<_>>>()?;
-                let accounts = Account::derive_many(&self.seed, self.accounts);
-                let follower = apis.last().filter(|_| apis.len() > 1);
-                let followers = follower.map(|rpc| (rpc.url().to_owned(), rpc.clone())).into_iter().collect();
+                let last = self
+                    .skip_accounts
+                    .checked_add(self.accounts)
+                    .context("--skip-accounts and --accounts are too many together")?;
+                let mut accounts = Account::derive_many(&self.seed, last);
+                let accounts = accounts.split_off(self.skip_accounts as usize);
+                let follower = match &self.follower {
+                    Some(url) => Some(Rpc::new(url)?),
+                    None => apis.last().filter(|_| apis.len() > 1).cloned(),
+                };
+                let followers = follower.map(|rpc| (rpc.url().to_owned(), rpc)).into_iter().collect();
                 LoadOptions { accounts, submit: apis, followers, ..LoadOptions::default() }
             }
         };
@@ -199,6 +237,23 @@ mod tests {
         assert_eq!((options.workload, options.rate), (Workload::Erc20.into(), Rate::constant(100)));
         assert_eq!((options.accounts.len(), options.submit.len(), options.connections), (3, 2, 2));
         assert_eq!(options.followers[0].0, "http://b:2");
+    }
+
+    /// Goal: loads that run side by side have accounts of their own, and a follower that is named takes no transactions.
+    #[test]
+    fn a_load_leaves_accounts_and_the_follower_to_others() {
+        let text =
+            "--api a:1 --api b:2 --follower c:3 --accounts 2 --skip-accounts 3 --seed s --at 65s --start 7";
+        let command = parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
+        let options = command.options().unwrap();
+        let all = Account::derive_many("s", 5);
+        let addresses = |accounts: &[Account]| accounts.iter().map(|it| it.address).collect::<Vec<_>>();
+        assert_eq!(addresses(&options.accounts), addresses(&all[3..]));
+        assert_eq!((options.submit.len(), options.followers.len()), (2, 1));
+        assert_eq!(options.followers[0].0, "http://c:3");
+        assert_eq!((command.at, command.start), (Duration::from_secs(65), Some(7)));
+        assert!(parse(&["--follower", "c:3"]).is_err());
+        assert!(parse(&["--search-for", "10s"]).is_err());
     }
 
     #[test]

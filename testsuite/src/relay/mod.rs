@@ -15,6 +15,7 @@ mod lane;
 mod links;
 mod meter;
 mod region;
+mod schedule;
 mod session;
 mod sidecar;
 
@@ -35,6 +36,8 @@ use tokio::{net::UdpSocket, task::JoinHandle};
 pub use links::{Links, Terrain};
 pub use meter::RelayStats;
 pub use region::{Region, SOURCE as REGION_SOURCE, table as region_table};
+pub use schedule::Change;
+pub(crate) use sidecar::CHANGES_MAX;
 pub use sidecar::{Link, RelayOptions};
 
 use self::{meter::Meter, session::Session};

@@ -123,6 +123,19 @@ fn unknown(name: &str) -> String {
     format!("no scenario `{name}` ships, and there is no such file; there are {}", names.join(", "))
 }
 
+/// The scenario of a file, or the one of this name that ships.
+///
+/// # Errors
+/// If there is neither, or the file is no scenario.
+pub(crate) fn find(name: &str) -> Result<Scenario> {
+    let path = Path::new(name);
+    match shipped::named(name) {
+        _ if path.is_file() => Ok(Scenario::load(path)?),
+        Some(shipped) => Ok(shipped.scenario()?),
+        None => bail!(unknown(name)),
+    }
+}
+
 /// A scenario, and its twin if that is wanted.
 struct Wanted {
     scenario: Scenario,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  FILE.yaml ─▶ parse ─▶ rules ─▶ Scenario ─▶ plan ─▶ engine (a Devnet) ─▶ RunReport ─▶ judge ─▶ exit code
-//!                                    ▲
+//!                                    ▲  └─▶ export ─▶ files for other machines (target)
 //!  FILE.defect.yaml ─▶ Twin ─────────┘ must fail, by the criteria that it names
 //! ```
 //!
@@ -28,6 +28,7 @@ mod cli;
 pub mod criteria;
 mod engine;
 mod error;
+mod export;
 pub mod fault;
 pub mod model;
 mod names;
@@ -39,9 +40,11 @@ pub mod shipped;
 mod span;
 mod twin;
 
+pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
 pub use engine::{RunOptions, run};
 pub use error::{Place, ScenarioError};
+pub use export::write_files;
 pub use model::Scenario;
 pub use parse::SCENARIO_BYTES_MAX;
 pub use rules::{NODES_MAX, VALIDATORS_MAX};

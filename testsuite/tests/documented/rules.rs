@@ -54,6 +54,7 @@ pub(crate) const RULES: &[(&str, Stage, How)] = &[
     ("slipnet sim validators --seeds 19 ", Stage::Files, How::Ends),
     ("slipnet campaign siege --list", Stage::Files, How::Ends),
     ("slipnet up -v 4 -f 2 --latency ", Stage::Files, How::Alone),
+    ("slipnet up --target ", Stage::Files, How::Alone),
     ("slipnet up -d far ", Stage::Devnet, How::Ends),
     ("slipstream init ", Stage::Node, How::Alone),
     ("slipstream init --dir node --genesis ", Stage::Node, How::Ends),

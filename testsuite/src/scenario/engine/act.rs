@@ -276,7 +276,7 @@ pub(super) async fn command(arguments: &[&str]) -> Result<()> {
 }
 
 /// An event as a report marks it.
-fn described(action: &Action) -> String {
+pub(in crate::scenario) fn described(action: &Action) -> String {
     match action {
         Action::Join(_) => "join".to_owned(),
         Action::Node { harm: Harm::Kill, .. } => "kill".to_owned(),

@@ -11,7 +11,7 @@
 //! Invariants: an unharmed node that ends is a finding, whatever the criteria say. Everything that the engine started ends with it.
 //! Times in the report count from the clock's start, when the first nodes are ready.
 
-mod act;
+pub(super) mod act;
 mod assault;
 mod audit;
 mod catch;
@@ -20,9 +20,9 @@ mod flip;
 mod lies;
 mod nodes;
 mod over;
-mod phase;
+pub(super) mod phase;
 mod preload;
-mod setup;
+pub(super) mod setup;
 mod watch;
 
 use std::{

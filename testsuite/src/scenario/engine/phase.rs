@@ -83,7 +83,7 @@ impl Stage<'_> {
 }
 
 /// Where nodes prune, receipts are audited while they are there.
-fn audit_behind(topology: &Topology) -> u64 {
+pub(in crate::scenario) fn audit_behind(topology: &Topology) -> u64 {
     let settings = topology.settings.iter().map(|settings| &settings.config);
     let mut keys = settings.chain([&topology.config]).flat_map(|config| config.keys());
     match keys.any(|key| key.starts_with("storage.prune")) {

@@ -22,11 +22,11 @@ use crate::{
 };
 
 /// The program that nodes run when nobody says otherwise.
-const CURRENT: &str = "current";
+pub(in crate::scenario) const CURRENT: &str = "current";
 /// The release before. Whoever has none tries the upgrade from this program to itself, and the report says so.
 const BEFORE: &str = "before";
 /// In values of node.yaml: the devnet's directory.
-const DIR: &str = "{dir}";
+pub(in crate::scenario) const DIR: &str = "{dir}";
 
 /// Whether datagrams go through relays.
 pub(super) fn needs_links(scenario: &Scenario) -> bool {
@@ -112,7 +112,7 @@ fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) 
 }
 
 /// What is said of a node, the last word last.
-pub(super) fn settings_of<'a>(
+pub(in crate::scenario) fn settings_of<'a>(
     scenario: &'a Scenario,
     names: &'a Names,
     place: Place,
@@ -150,7 +150,7 @@ pub(super) fn is_from_itself(scenario: &Scenario, options: &RunOptions) -> bool 
 }
 
 /// What lies between two nodes while no fault changes it: what `links` say of their regions, else what is known of the world's.
-pub(super) fn shape(scenario: &Scenario, names: &Names, one: Place, other: Place) -> Shape {
+pub(in crate::scenario) fn shape(scenario: &Scenario, names: &Names, one: Place, other: Place) -> Shape {
     let region = |place| settings_of(scenario, names, place).filter_map(|it| it.region.as_deref()).last();
     let (Some(one), Some(other)) = (region(one), region(other)) else { return Shape::default() };
     let is_it = |between: &[String; 2]| {
@@ -165,7 +165,7 @@ pub(super) fn shape(scenario: &Scenario, names: &Names, one: Place, other: Place
 }
 
 /// As the relay takes it.
-pub(super) fn relayed(shape: &LinkShape) -> Shape {
+pub(in crate::scenario) fn relayed(shape: &LinkShape) -> Shape {
     Shape {
         delay: shape.delay.duration(),
         jitter: shape.jitter.duration(),

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod scenarios;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -168,9 +170,7 @@ fn systemd_takes_the_unit() {
 #[test]
 fn the_chart_makes_what_kubernetes_and_the_node_take() {
     let schemas = tools().join("kubernetes");
-    if !is_installed("Helm with Kubernetes' schemas", || {
-        tools().join("helm").exists() && schemas.join("kubernetes_validate").exists()
-    }) {
+    if !has_helm() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -249,24 +249,42 @@ fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
     }
 }
 
-/// Goal: Compose and the nodes take the output of `slipnet up --target compose`; with regions each node dials its sidecar.
-#[test]
-fn compose_and_the_node_take_what_slipnet_writes() {
+/// Compose's own schema; none if it is not there and is not required.
+fn compose_schema() -> Option<jsonschema::Validator> {
     let schema = tools().join("compose-spec.json");
     if !is_installed("Compose's schema", || schema.exists()) {
-        return;
+        return None;
     }
     let mut schema: Value = serde_json::from_str(&fs::read_to_string(schema).unwrap()).unwrap();
     // It names its draft by an address that is not the draft's own, https for http.
     schema.as_object_mut().unwrap().remove("$schema");
-    let validator = jsonschema::draft7::new(&schema).unwrap();
+    Some(jsonschema::draft7::new(&schema).unwrap())
+}
+
+/// The Compose file of a directory, which the schema takes.
+fn compose_file(validator: &jsonschema::Validator, dir: &Path) -> Value {
+    let text = fs::read_to_string(dir.join("compose.yaml")).unwrap();
+    let file: Value = serde_saphyr::from_str(&text).unwrap();
+    let problems: Vec<_> = validator.iter_errors(&file).map(|error| error.to_string()).collect();
+    assert!(problems.is_empty(), "{problems:?}: {text}");
+    file
+}
+
+/// Whether Helm and Kubernetes' schemas are there.
+fn has_helm() -> bool {
+    is_installed("Helm with Kubernetes' schemas", || {
+        tools().join("helm").exists() && tools().join("kubernetes").join("kubernetes_validate").exists()
+    })
+}
+
+/// Goal: Compose and the nodes take the output of `slipnet up --target compose`; with regions each node dials its sidecar.
+#[test]
+fn compose_and_the_node_take_what_slipnet_writes() {
+    let Some(validator) = compose_schema() else { return };
     for regions in [&[][..], &[Region::Eu, Region::Us]] {
         let dir = tempfile::tempdir().unwrap();
         target::write(Target::Compose, &plan(dir.path(), regions)).unwrap();
-        let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
-        let file: Value = serde_saphyr::from_str(&text).unwrap();
-        let problems: Vec<_> = validator.iter_errors(&file).map(|error| error.to_string()).collect();
-        assert!(problems.is_empty(), "{problems:?}: {text}");
+        let file = compose_file(&validator, dir.path());
 
         let nodes = ["validator-0", "validator-1", "fullnode-0"];
         for name in nodes {
@@ -301,9 +319,7 @@ fn compose_and_the_node_take_what_slipnet_writes() {
 #[test]
 fn the_chart_takes_what_slipnet_writes() {
     let schemas = tools().join("kubernetes");
-    if !is_installed("Helm with Kubernetes' schemas", || {
-        tools().join("helm").exists() && schemas.join("kubernetes_validate").exists()
-    }) {
+    if !has_helm() {
         return;
     }
     for regions in [&[][..], &[Region::Eu, Region::Us]] {
