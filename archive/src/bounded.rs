@@ -55,16 +55,16 @@ impl HttpService for BoundedClient {
     }
 }
 
-/// What becomes of an answer that is too long.
+/// How to treat an answer that is too long.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// It is an error: half of it would be something else.
     Answer,
-    /// The rest is left out. A text for people: what is not printable is blanked, so that it forges no line of a log.
+    /// Cut the rest. The text is for people: unprintable characters are blanked, so it forges no line of a log.
     Failure,
 }
 
-/// An answer of which so many bytes may still come.
+/// An answer that may still bring so many bytes.
 struct Bounded {
     body: HttpResponseBody,
     kind: Kind,

@@ -10,55 +10,55 @@ use crate::location::{BadLocation, Location};
 /// Why something was not done with an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// Not the URL of an archive.
+    /// The text is no URL of an archive.
     #[error(transparent)]
     Location(#[from] BadLocation),
-    /// The archive's store did not do what was asked. It was asked several times where that can help.
+    /// The object store failed. Where retries can help, it was asked several times.
     #[error("cannot {action} {name} of {location}: {source}")]
     Store {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The object, or what its name begins with.
         name: String,
-        /// The archive.
+        /// Location of the archive.
         location: Location,
-        /// Why not.
+        /// The object store's error.
         #[source]
         source: Box<object_store::Error>,
     },
     /// The archive cannot be opened at all.
     #[error("cannot open the archive {location}: {source}")]
     Open {
-        /// The archive.
+        /// Location of the archive.
         location: Location,
-        /// Why not.
+        /// The object store's error.
         #[source]
         source: object_store::Error,
     },
     /// An object that is not what it should be.
     #[error("{name} of {location} is not accepted: {reason}; take another snapshot or another archive")]
     Damaged {
-        /// The object.
+        /// Name of the object.
         name: String,
-        /// The archive.
+        /// Location of the archive.
         location: Location,
-        /// What is wrong with it.
+        /// The rule that the object breaks.
         reason: String,
     },
     /// A snapshot of another ledger, or none that can be told from one.
     #[error("{name} of {location} is not of the trusted ledger: {mistrust}")]
     Untrusted {
-        /// The manifest.
+        /// Name of the manifest.
         name: String,
-        /// The archive.
+        /// Location of the archive.
         location: Location,
-        /// What does not fit.
+        /// The contradiction to the trusted ledger.
         mistrust: Mistrust,
     },
-    /// No such snapshot.
+    /// The archive lists no such snapshot.
     #[error("{location} has no snapshot{}: `slipstream snapshot list {location}` shows those there are", of_batch(*number))]
     NoSnapshot {
-        /// The archive.
+        /// Location of the archive.
         location: Location,
         /// The batch, if one was asked for.
         number: Option<BatchNumber>,
@@ -66,13 +66,13 @@ pub enum ArchiveError {
     /// The store has no such snapshot.
     #[error("there is no snapshot of batch {number}: `slipstream snapshot list` shows those there are")]
     NotInStore {
-        /// The batch.
+        /// Number of the snapshot's batch.
         number: BatchNumber,
     },
     /// Two ledgers in one archive would take each other's snapshots for old ones.
     #[error("{location} holds snapshots of another ledger ({name}): export to another prefix")]
     OtherLedger {
-        /// The archive.
+        /// Location of the archive.
         location: Location,
         /// The genesis object that is there.
         name: String,
@@ -80,20 +80,20 @@ pub enum ArchiveError {
     /// An archive that is read by HTTP.
     #[error("{location} can only be read: write to the bucket behind it, by its s3:// URL")]
     ReadOnly {
-        /// The archive.
+        /// Location of the archive.
         location: Location,
     },
     /// So much is there that a listing is not one of this program's archive.
     #[error("{location} has more than {max} objects under {name}: that is no archive of this program")]
     TooMany {
-        /// The archive.
+        /// Location of the archive.
         location: Location,
-        /// What their names begin with.
+        /// The common prefix of their names.
         name: &'static str,
-        /// The limit.
+        /// Most objects that may have that prefix.
         max: usize,
     },
-    /// What the export relied on may be gone by now.
+    /// The export took so long that objects which it relied on may be gone.
     #[error(
         "the export took {} hours, and none may take more than {} hours: run it again, it goes on with what is uploaded",
         hours(*took),
@@ -108,13 +108,13 @@ pub enum ArchiveError {
     /// An import begins with an empty store.
     #[error("the store is already at batch {head}: import into an empty data directory")]
     NotFresh {
-        /// The store's head.
+        /// Number of the store's head.
         head: BatchNumber,
     },
     /// The state that was to be exported.
     #[error("the pieces of the snapshot do not make its state: {0}; `slipstream db check` looks at the rows")]
     Pieces(#[from] PieceError),
-    /// The store.
+    /// The store refuses the request.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The system gave no random number.

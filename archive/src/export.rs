@@ -1,4 +1,5 @@
-//! [`Archive::export`]: a snapshot of a store becomes one of the archive. What is there already is not sent again.
+//! [`Archive::export`]: copies a snapshot of a store into the archive. Objects that the archive has already are not sent
+//! again.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -32,7 +33,7 @@ use crate::{
 const RECENT: Duration = Duration::from_secs(GRACE.as_secs() / 2);
 /// How long an export may take: less than that, as its last write is under way for a while.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(GRACE.as_secs() / 2 - 4 * 3_600);
-/// Manifests that are looked at for what is there already.
+/// Manifests that are read to find objects that are there already.
 const MANIFESTS_READ: usize = 4;
 /// Objects that a listing may have.
 pub(crate) const OBJECTS_MAX: usize = 1 << 23;
@@ -41,14 +42,14 @@ const LEDGERS_MAX: usize = 16;
 /// Threads that read the state: the network is slower.
 const THREADS_MAX: usize = 4;
 
-/// What an export did.
+/// Counts what an export did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exported {
-    /// What the snapshot holds.
+    /// The contents of the snapshot.
     pub summary: ArchiveSummary,
     /// Objects of pieces and codes that were sent; the others were there.
     pub uploaded: usize,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub uploaded_bytes: u64,
 }
 
@@ -62,7 +63,7 @@ struct Upload {
     blob: Blob,
 }
 
-/// What the threads that read the state share.
+/// The part that the threads which read the state share.
 struct Scan {
     snapshot: Arc<Snapshot>,
     known: Known,
@@ -73,7 +74,7 @@ struct Scan {
     found: Mutex<Found>,
 }
 
-/// What was found so far.
+/// The objects found so far.
 #[derive(Default)]
 struct Found {
     pieces: Vec<PieceEntry>,
@@ -82,17 +83,25 @@ struct Found {
 }
 
 impl Archive {
-    /// Adds a snapshot of a store. An export that was interrupted is gone on with: what it sent is there.
+    /// Adds the snapshot of a batch as [`Archive::export_snapshot`] does.
     ///
     /// # Errors
-    /// [`ArchiveError::NotInStore`], [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or what the store or the archive says; there
-    /// is no new snapshot then.
+    /// [`ArchiveError::NotInStore`], and those of [`Archive::export_snapshot`].
     pub async fn export(&self, store: &Store, number: BatchNumber) -> Result<Exported, ArchiveError> {
         self.check_writable()?;
         let snapshot = store.snapshot(number)?.ok_or(ArchiveError::NotInStore { number })?;
+        self.export_snapshot(snapshot).await
+    }
+
+    /// Adds a snapshot. An export that was interrupted is gone on with: what it sent is there.
+    ///
+    /// # Errors
+    /// [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or what the snapshot or the archive says; there is no new snapshot then.
+    pub async fn export_snapshot(&self, snapshot: Arc<Snapshot>) -> Result<Exported, ArchiveError> {
+        self.check_writable()?;
         let now_ms = self.now_ms().await?;
-        let lineage = Lineage::of(store, snapshot.info())?;
-        let (genesis, genesis_proof) = Lineage::genesis_of(store, snapshot.info())?;
+        let lineage = Lineage::of(&snapshot)?;
+        let (genesis, genesis_proof) = Lineage::genesis_of(&snapshot)?;
         let genesis = self.put_genesis(&genesis).await?;
         let name = SnapshotName::of(lineage.info());
         let known = self.known(now_ms).await?;
@@ -150,8 +159,8 @@ impl Archive {
         Ok(digest)
     }
 
-    /// What may be named without being sent: what a snapshot names that is here now, and what was written lately. See
-    /// [`Archive::prune`] for why that stays.
+    /// The objects that a manifest may name without sending them: those of the listed snapshots, and those written lately.
+    /// [`Archive::prune`] explains why the latter stay.
     async fn known(&self, now_ms: u64) -> Result<Known, ArchiveError> {
         let mut named = HashMap::new();
         for entry in self.manifests(SNAPSHOTS).await?.iter().take(MANIFESTS_READ) {
@@ -185,7 +194,7 @@ impl Archive {
         Ok(known)
     }
 
-    /// Reads the state on a few threads, and sends what is not there. Returns how many objects and bytes were sent.
+    /// Reads the state on a few threads, and sends the missing objects. Returns how many objects and bytes were sent.
     async fn upload(&self, scan: &Arc<Scan>) -> Result<(usize, u64), ArchiveError> {
         let (sender, mut receiver) = mpsc::channel(PARALLEL);
         let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
@@ -256,7 +265,7 @@ impl Scan {
         })?)
     }
 
-    /// The object with that hash: the one that is there, or one that is sent. None if nobody sends any more.
+    /// Returns the object with that hash: the stored one, or the one that is now sent. Returns `None` if sending has ended.
     fn object(
         &self,
         hash: &Digest,

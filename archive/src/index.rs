@@ -1,5 +1,5 @@
-//! [`Index`]: the snapshots of an archive for who cannot list it. It is advice: what it leaves out is not found, and what is not there any
-//! more is an object that cannot be read.
+//! [`Index`]: the snapshots of an archive, for clients that cannot list it. It is advice: clients miss snapshots that it omits, and fail
+//! to read those that are gone.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
 use crate::{error::ArchiveError, names::SnapshotName, store::ArchiveEntry};
 
 const VERSION: u32 = 1;
-/// Snapshots in the index, of the newest on: whoever wants an older one lists the bucket.
+/// Snapshots in the index, the newest ones; readers of older ones list the bucket.
 const ENTRIES_MAX: usize = 256;
 /// Bytes of an index.
 pub(crate) const INDEX_BYTES_MAX: usize = 64 << 10;
@@ -23,7 +23,7 @@ struct Index {
 #[derive(Serialize, Deserialize)]
 struct IndexEntry {
     number: BatchNumber,
-    /// Of its waypoint.
+    /// Hash of the snapshot's waypoint.
     hash: Digest,
     /// Bytes of its manifest.
     len: u64,
@@ -40,7 +40,7 @@ pub(crate) fn encode(entries: &[ArchiveEntry]) -> Result<Vec<u8>, ArchiveError> 
     Ok(codec::encode("index", &Index { version: VERSION, snapshots })?)
 }
 
-/// What an index says, newest first whatever its order.
+/// Decodes the entries of an index, and sorts them newest first.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<ArchiveEntry>, String> {
     let index: Index = codec::decode("index", bytes, INDEX_BYTES_MAX).map_err(|error| error.to_string())?;
     if index.version != VERSION {

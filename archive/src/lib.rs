@@ -7,18 +7,20 @@
 //! ```
 //!
 //! * [`Location`]: where an archive is; never with credentials.
-//! * [`Archive`]: [`Archive::snapshots`] lists it, [`Archive::export`] adds a snapshot of a store, [`Archive::prune`] takes old ones out.
+//! * [`Archive`]: [`Archive::snapshots`] lists it, [`Archive::export`] adds a snapshot of a store,
+//!   [`Archive::export_snapshot`] one that is at hand, [`Archive::prune`] takes old ones out.
 //! * [`ArchivedSnapshot`]: one whose manifest is of the trusted ledger; [`ArchivedSnapshot::verify`] reads all of it,
 //!   [`ArchivedSnapshot::import`] makes it the state of an empty store; a running node asks it for parts, as it asks peers.
 //!
-//! Nothing in an archive is trusted. A piece of state is named by the hash of its subtree, the list of all pieces gives the state root, and
-//! the root is certified by validators that the genesis, or a waypoint, leads to. Every object is bounded before it is read.
+//! A reader trusts nothing in an archive. The hash of its subtree names a piece of state, and the list of all pieces gives the state root.
+//! Validators certify the root, and the genesis or a waypoint leads to them. Every object is bounded before it is read.
 //!
 //! Invariants:
-//! * A manifest is written when all that it names is there: who dies in an export leaves no snapshot, but pieces that the next one uses.
+//! * A manifest is written after all objects that it names. An export that dies leaves no snapshot, only pieces that the next export
+//!   uses.
 //! * No name of a piece is ever used again: it ends with a number that the export draws which writes it. So what is deleted stays deleted,
 //!   and no delete that comes late hits a newer object.
-//! * Nothing is deleted that a snapshot names, or names within [`GRACE`]: see [`Archive::prune`], which has the argument.
+//! * Nothing is deleted that a snapshot names, may name, or named within [`GRACE`]: see [`Archive::prune`], which has the argument.
 //!
 //! ```
 //! use slipstream_archive::Location;
@@ -44,7 +46,7 @@ pub use error::ArchiveError;
 pub use export::Exported;
 pub use location::{BadLocation, Location};
 pub use manifest::ArchiveSummary;
-pub use prune::{GRACE, PrunedArchive};
+pub use prune::{DamagedManifest, GRACE, OnDamage, PrunedArchive};
 pub use snapshot::ArchivedSnapshot;
 pub use store::{Archive, ArchiveEntry, Patience, Settings};
 pub use supply::Unsupplied;

@@ -14,11 +14,11 @@ pub struct Location {
     scheme: Scheme,
 }
 
-/// What stores the objects.
+/// The kind of object store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scheme {
     S3,
-    /// No listing, and no writing.
+    /// An HTTP server, which can neither list nor write.
     Http,
     File,
 }
@@ -54,7 +54,7 @@ impl Location {
         &self.url
     }
 
-    /// The bucket.
+    /// Name of the bucket.
     pub(crate) fn bucket(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
@@ -128,7 +128,7 @@ impl fmt::Display for Location {
 mod tests {
     use super::*;
 
-    /// Goal: whatever could be a secret is refused, and not repeated.
+    /// Goal: anything that could be a secret is refused, and not repeated.
     #[test]
     fn locations_have_no_credentials() {
         for good in [

@@ -1,4 +1,4 @@
-//! [`Manifest`]: what a snapshot in an archive consists of.
+//! [`Manifest`]: the contents of a snapshot in an archive.
 
 use serde::{Deserialize, Serialize};
 use slipstream_storage::{CodePackInfo, Lineage, PieceInfo};
@@ -12,11 +12,11 @@ use crate::names::{self, RunId, SnapshotName};
 pub(crate) const VERSION: u32 = 1;
 /// Pieces of a state: at least half a TiB of rows. Bounds what a manifest makes who reads it allocate and compute.
 const PIECES_MAX: usize = 1 << 20;
-/// Packs of codes.
+/// Most packs of codes in one manifest.
 const PACKS_MAX: usize = 1 << 16;
 /// Bytes of a manifest: that many pieces and packs, and the ends of many epochs.
 pub(crate) const MANIFEST_BYTES_MAX: usize = 256 << 20;
-/// Bytes of a blob of a piece or pack: what LZ4 cannot compress grows by a 255th.
+/// Bytes of a piece's or pack's blob: incompressible content grows by a 255th in LZ4.
 pub(crate) const BLOB_BYTES_MAX: usize = (1 << 20) + (1 << 13);
 
 /// A snapshot. Its object is called after the waypoint of its batch.
@@ -28,9 +28,9 @@ pub(crate) struct Manifest {
     pub(crate) genesis: Digest,
     /// That the genesis is the ledger's first batch.
     pub(crate) genesis_proof: AccumulatorRangeProof,
-    /// By their places. Their hashes give the state root.
+    /// Pieces by their places. Their hashes give the state root.
     pub(crate) pieces: BoundedVec<PieceEntry, PIECES_MAX>,
-    /// By their places: the codes of all accounts.
+    /// Packs by their places: the codes of all accounts.
     pub(crate) packs: BoundedVec<PackEntry, PACKS_MAX>,
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct PackEntry {
     pub(crate) object: Object,
 }
 
-/// Which of the objects with one hash is meant.
+/// Names one of the objects with the same hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Object {
-    /// Who wrote it.
+    /// The export that wrote it.
     pub(crate) run: RunId,
-    /// Its bytes.
+    /// Length of the object in bytes.
     pub(crate) len: u32,
 }
 
@@ -70,12 +70,12 @@ impl PackEntry {
 }
 
 impl Manifest {
-    /// Decodes a manifest.
+    /// Decodes a manifest and checks its rules.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The rule that the manifest breaks.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, String> {
-        // Looked at first: what follows may have another form in another version.
+        // Read first: the rest may have another form in another version.
         match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
             Some(VERSION) => {
                 codec::decode("manifest", bytes, MANIFEST_BYTES_MAX).map_err(|error| error.to_string())
@@ -109,10 +109,10 @@ impl Manifest {
     }
 }
 
-/// What a snapshot in an archive holds.
+/// Counts the contents of an archived snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArchiveSummary {
-    /// The batch.
+    /// Number of the snapshot's batch.
     pub number: BatchNumber,
     /// The waypoint that it satisfies.
     pub waypoint: Waypoint,
@@ -122,7 +122,7 @@ pub struct ArchiveSummary {
     pub rows: u64,
     /// Pieces that they are in.
     pub pieces: usize,
-    /// Contract codes.
+    /// How many contract codes there are.
     pub codes: u64,
     /// Bytes of the objects of pieces and codes.
     pub bytes: u64,
@@ -132,7 +132,7 @@ pub struct ArchiveSummary {
 mod tests {
     use slipstream_storage::Place;
     use slipstream_types::{
-        Certificate, Epoch, LedgerInfo, Path, SecretKey,
+        LedgerInfo, Path,
         tree::{Leaf, SiblingNode},
     };
 
@@ -141,14 +141,12 @@ mod tests {
 
     fn manifest() -> Manifest {
         let info = LedgerInfo {
-            epoch: Epoch(3),
-            number: BatchNumber::new(77),
             accumulator_root: Digest([1; 32]),
             state_root: Digest([2; 32]),
             timestamp_ms: 9,
-            next_validators: None,
+            ..slipstream_testkit::info(3, 77)
         };
-        let certificate = Certificate::signed(info, 0, [(0, &SecretKey::from_seed([7; 32]))]).unwrap();
+        let certificate = slipstream_testkit::sign(info, &[slipstream_testkit::key(7)]);
         let lineage = Lineage {
             certificate,
             epoch_ends: Default::default(),
@@ -174,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Goal: what this release wrote is read by later ones, and every other form is refused.
+    /// Goal: later releases read this release's manifests, and refuse every other form.
     #[test]
     fn the_formats_are_pinned() {
         let manifest = manifest();

@@ -55,7 +55,7 @@ pub(crate) fn draw_run() -> Result<RunId, ArchiveError> {
     Ok(RunId::from_le_bytes(bytes))
 }
 
-/// What a manifest is called after: the waypoint of its batch.
+/// Names a manifest: the waypoint of its batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SnapshotName {
     pub(crate) number: BatchNumber,

@@ -2,94 +2,206 @@
 
 use std::{collections::HashSet, num::NonZeroUsize, time::Duration};
 
+use slipstream_types::Digest;
+
 use crate::{
     error::ArchiveError,
     export::OBJECTS_MAX,
-    names::{self, CODES, PIECES, SNAPSHOTS},
-    store::{Archive, modified_ms},
+    names::{self, CODES, PIECES, RunId, SNAPSHOTS},
+    store::{Archive, ArchiveEntry, modified_ms},
 };
 
-/// How long an object stays that no snapshot needs any more: an export, or an import, that goes by what it saw before may take half of it.
+/// How long an object stays after its last snapshot went. An export or import may rely for half of that time on what it saw.
 pub const GRACE: Duration = Duration::from_secs(48 * 3_600);
+/// A manifest is written after all that it names. How much later than it an object may seem to be written all the same: the clock of a
+/// machine with a directory can be set back.
+const CLOCK_SLACK: Duration = Duration::from_secs(3_600);
 /// Objects that are deleted with one request.
 const DELETED_AT_ONCE: usize = 1_000;
 
-/// What a prune did.
+/// What a prune does about manifests that it cannot read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnDamage {
+    /// Leaves them, and everything that they may name.
+    #[default]
+    Hold,
+    /// Deletes them. What they named is then as if no snapshot had ever named it.
+    Drop,
+}
+
+/// What a prune did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PrunedArchive {
-    /// Snapshots that are listed now.
+    /// Snapshots that are listed now and can be read.
     pub kept: usize,
     /// Snapshots that were taken out of the list.
     pub retired: usize,
     /// Objects that were deleted.
     pub deleted: usize,
-    /// Their bytes.
+    /// Bytes of the deleted objects.
     pub deleted_bytes: u64,
+    /// Objects that stay because a damaged manifest may name them.
+    pub held: usize,
+    /// The manifests that cannot be read.
+    pub damaged: Vec<DamagedManifest>,
+    /// Whether those were deleted.
+    pub on_damage: OnDamage,
+}
+
+/// A manifest that cannot be read: damaged, or of a later release.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DamagedManifest {
+    /// The object.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What manifests name, as far as they can be read.
+#[derive(Default)]
+struct Needed {
+    named: HashSet<(Digest, RunId)>,
+    damaged: Vec<DamagedManifest>,
+    /// When the last of the damaged ones was written.
+    damaged_ms: Option<u64>,
 }
 
 impl Archive {
-    /// Keeps the newest `keep` snapshots. The others are taken out of the list at once; what only they name is deleted by a prune that
-    /// comes [`GRACE`] later, so that who reads one of them can end.
+    /// Keeps the newest `keep` snapshots whose manifests can be read. The others before them are taken out of the list at once; what only they
+    /// name is deleted by a prune that comes [`GRACE`] later, so that who reads one of them can end.
     ///
-    /// An object is deleted if it was written more than [`GRACE`] ago, and neither a listed snapshot names it nor one that was taken out less
-    /// than [`GRACE`] ago. All times are the archive's. No export that ends can lose an object by that: let it begin at `b` and write its
-    /// manifest at `w`, at most half of [`GRACE`] later, and let a prune look at the time and then list the manifests, at `p`.
+    /// An object is deleted if it was written more than [`GRACE`] ago and no protecting snapshot names it. Protecting are listed
+    /// snapshots, and those unlisted less than [`GRACE`] ago. All times are the archive's. An export that ends loses no object by that.
+    /// Let it begin at `b` and write its manifest at `w`, at most half of [`GRACE`] later. Let a prune read the time and then list the
+    /// manifests, at `p`.
     /// * If `w` is before `p`, the prune sees the manifest.
-    /// * Else `b` is later than `p` less half of [`GRACE`]. What the export sent was written after `b`, and what it found unnamed less than half of
-    ///   [`GRACE`] before `b`: both too late for this prune. What a manifest named that was listed at `b` is protected by that manifest, if it
-    ///   is still listed at `p`, or was taken out since `b`; if it was written after `p`, the same holds for its own export.
-    /// * A delete that reaches the archive late hits no newer object, as no name is used twice.
+    /// * Else `b` is later than `p` less half of [`GRACE`]. The export wrote its own objects after `b`; the unnamed ones that it found are
+    ///   older than `b` by less than half of [`GRACE`]. Both are too young for this prune. Other objects were named by a manifest listed at
+    ///   `b`. That manifest protects them if it is still listed at `p`, or was unlisted since `b`. If it was written after `p`, this proof
+    ///   holds for its own export.
+    /// * A late delete hits no newer object, because names are unique.
+    ///
+    /// A manifest that cannot be read counts for none of those to keep, and may name whatever was written before it: with [`OnDamage::Hold`]
+    /// none of that is deleted. The result tells which they are.
     ///
     /// # Errors
-    /// What the archive says, or a manifest that cannot be read: nothing is deleted then, as nobody knows what it names.
-    pub async fn prune(&self, keep: NonZeroUsize) -> Result<PrunedArchive, ArchiveError> {
+    /// What the archive says.
+    pub async fn prune(
+        &self,
+        keep: NonZeroUsize,
+        on_damage: OnDamage,
+    ) -> Result<PrunedArchive, ArchiveError> {
         self.check_writable()?;
         let now_ms = self.now_ms().await?;
-        let grace_ms = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
+        let grace_ms = millis(GRACE);
         let is_old = |written_ms: u64| now_ms.saturating_sub(written_ms) > grace_ms;
-        let mut listed = self.manifests(SNAPSHOTS).await?;
-        let surplus = listed.split_off(listed.len().min(keep.get()));
-        for entry in &surplus {
-            match self.retire(&entry.name).await {
-                // Another prune did.
-                Err(error) if error.is_gone() => {}
-                retired => retired?,
+        let mut needed = Needed::default();
+        let (mut kept, mut retired) = (0, 0);
+        for entry in self.manifests(SNAPSHOTS).await? {
+            match kept < keep.get() {
+                true => kept += usize::from(self.look(&entry, SNAPSHOTS, &mut needed).await?),
+                false => retired += usize::from(self.take_out(&entry, &mut needed).await?),
             }
+        }
+        let taken_out = self.retired().await?;
+        let (expired, protecting): (Vec<_>, Vec<_>) =
+            taken_out.into_iter().partition(|(entry, _)| is_old(entry.modified_ms));
+        for (entry, folder) in &protecting {
+            self.look(entry, folder, &mut needed).await?;
+        }
+        if on_damage == OnDamage::Drop {
+            self.delete(needed.damaged.iter().map(|manifest| manifest.name.clone()).collect()).await?;
+            needed.damaged_ms = None;
         }
         self.write_index().await?;
 
-        let retired = self.retired().await?;
-        let (expired, protecting): (Vec<_>, Vec<_>) =
-            retired.into_iter().partition(|(entry, _)| is_old(entry.modified_ms));
-        let mut named = HashSet::new();
-        let listed_in = listed.iter().map(|entry| (entry, SNAPSHOTS));
-        for (entry, folder) in listed_in.chain(protecting.iter().map(|(entry, folder)| (entry, &**folder))) {
-            let manifest = self.manifest(&entry.name, folder).await?;
-            named.extend(manifest.objects().map(|(hash, object)| (hash, object.run)));
-        }
-        let mut pruned =
-            PrunedArchive { kept: listed.len(), retired: surplus.len(), ..PrunedArchive::default() };
+        let mut pruned = PrunedArchive { kept, retired, on_damage, ..PrunedArchive::default() };
         for folder in [PIECES, CODES] {
-            let mut surplus = Vec::new();
-            self.list(folder, OBJECTS_MAX, |object| {
-                let Some((hash, run)) = names::hash_and_run(object.location.as_ref()) else { return };
-                if is_old(modified_ms(&object)) && !named.contains(&(hash, run)) {
-                    pruned.deleted += 1;
-                    pruned.deleted_bytes += object.size;
-                    surplus.push(if folder == PIECES {
-                        names::piece(&hash, run)
-                    } else {
-                        names::pack(&hash, run)
-                    });
-                }
-            })
-            .await?;
-            for names in surplus.chunks(DELETED_AT_ONCE) {
-                self.delete(names.to_vec()).await?;
-            }
+            self.delete_surplus(folder, &needed, is_old, &mut pruned).await?;
         }
         // Last: a prune that dies before leaves them to protect nothing, and to be deleted by the next.
         self.delete(expired.iter().map(|(entry, folder)| entry.name.within(folder)).collect()).await?;
+        pruned.damaged = needed.damaged;
         Ok(pruned)
     }
+
+    /// Takes note of what a manifest names; whether it can be read.
+    async fn look(
+        &self,
+        entry: &ArchiveEntry,
+        folder: &str,
+        needed: &mut Needed,
+    ) -> Result<bool, ArchiveError> {
+        match self.manifest(&entry.name, folder).await {
+            Ok(manifest) => {
+                needed.named.extend(manifest.objects().map(|(hash, object)| (hash, object.run)));
+                Ok(true)
+            }
+            Err(error) => needed.note(error, entry).map(|()| false),
+        }
+    }
+
+    /// Takes a snapshot out of the list, readable or not: it then protects what it names for a while. Whether this prune did.
+    async fn take_out(&self, entry: &ArchiveEntry, needed: &mut Needed) -> Result<bool, ArchiveError> {
+        match self.retire(&entry.name).await {
+            Ok(()) => Ok(true),
+            // Another prune did.
+            Err(error) if error.is_gone() => Ok(false),
+            // It is too long to be a manifest.
+            Err(error) => needed.note(error, entry).map(|()| false),
+        }
+    }
+
+    /// Deletes the old objects in a folder that nothing needs.
+    async fn delete_surplus(
+        &self,
+        folder: &'static str,
+        needed: &Needed,
+        is_old: impl Fn(u64) -> bool,
+        pruned: &mut PrunedArchive,
+    ) -> Result<(), ArchiveError> {
+        let mut surplus = Vec::new();
+        self.list(folder, OBJECTS_MAX, |object| {
+            let Some((hash, run)) = names::hash_and_run(object.location.as_ref()) else { return };
+            let written_ms = modified_ms(&object);
+            if !is_old(written_ms) || needed.named.contains(&(hash, run)) {
+                return;
+            }
+            if needed.may_name(written_ms) {
+                pruned.held += 1;
+                return;
+            }
+            pruned.deleted += 1;
+            pruned.deleted_bytes += object.size;
+            surplus.push(if folder == PIECES { names::piece(&hash, run) } else { names::pack(&hash, run) });
+        })
+        .await?;
+        for names in surplus.chunks(DELETED_AT_ONCE) {
+            self.delete(names.to_vec()).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Needed {
+    /// Takes note of a manifest that is damaged; any other error is one of the prune.
+    fn note(&mut self, error: ArchiveError, entry: &ArchiveEntry) -> Result<(), ArchiveError> {
+        match error {
+            ArchiveError::Damaged { name, reason, .. } => {
+                self.damaged.push(DamagedManifest { name, reason });
+                self.damaged_ms = self.damaged_ms.max(Some(entry.modified_ms));
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Whether a damaged manifest may name an object that was written then.
+    fn may_name(&self, written_ms: u64) -> bool {
+        self.damaged_ms.is_some_and(|damaged_ms| written_ms <= damaged_ms.saturating_add(millis(CLOCK_SLACK)))
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

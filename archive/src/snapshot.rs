@@ -51,7 +51,7 @@ impl Archive {
         trust: &Trust,
     ) -> Result<ArchivedSnapshot, ArchiveError> {
         let entries = self.snapshots().await?;
-        // Who wants one batch may have its waypoint: of two that bear its number, the other one is a lie.
+        // A caller that wants one batch may have its waypoint: another snapshot with the same number is a lie.
         let is_meant = |entry: &&ArchiveEntry| {
             number.is_none_or(|number| entry.number() == number)
                 && trust
@@ -102,7 +102,7 @@ impl ArchivedSnapshot {
         Ok(ArchivedSnapshot { archive, manifest, genesis, map })
     }
 
-    /// What it holds.
+    /// The contents of the snapshot.
     pub fn summary(&self) -> ArchiveSummary {
         self.manifest.summary()
     }
@@ -138,7 +138,7 @@ impl ArchivedSnapshot {
     /// Makes it the state of a store that is empty or holds nothing but the same genesis. One that was interrupted goes on where it was.
     ///
     /// # Errors
-    /// [`ArchiveError::NotFresh`], or the first object that is not accepted; the head has not moved then.
+    /// [`ArchiveError::NotFresh`], or the first object that is refused. The head has not moved then.
     pub async fn import(self: &Arc<Self>, store: &Store) -> Result<ArchiveSummary, ArchiveError> {
         let (this, own) = (Arc::clone(self), store.clone());
         let restore = spawn_blocking(move || {

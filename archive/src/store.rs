@@ -54,11 +54,11 @@ pub struct Settings {
 /// How long an archive may take to answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// A server that does not even accept a connection is not waited for longer.
+    /// How long to wait for a server to accept a connection.
     pub connect: Duration,
-    /// A server that sends nothing is not waited for longer.
+    /// How long to wait for a server that sends nothing.
     pub read: Duration,
-    /// An object is not waited for longer, however steadily it trickles: a piece has up to 1 MiB, a manifest some 70 bytes for every piece.
+    /// How long one object may take, even if it trickles steadily. A piece has up to 1 MiB, a manifest some 70 bytes for every piece.
     pub request: Duration,
     /// How long a request is tried again and again.
     pub retry: Duration,
@@ -72,7 +72,7 @@ impl Default for Patience {
 }
 
 impl Settings {
-    /// Those of this process.
+    /// Reads the settings from the environment of this process.
     pub fn from_env() -> Settings {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
@@ -101,7 +101,7 @@ pub struct ArchiveEntry {
 }
 
 impl ArchiveEntry {
-    /// The batch.
+    /// Number of the snapshot's batch.
     pub fn number(&self) -> BatchNumber {
         self.name.number
     }
@@ -154,7 +154,7 @@ impl Archive {
         Self::open(location, settings)
     }
 
-    /// Where it is.
+    /// The archive's location.
     pub fn location(&self) -> &Location {
         &self.location
     }
@@ -215,7 +215,7 @@ impl Archive {
         let mut bytes = Vec::with_capacity((result.meta.size as usize).min(FIRST_BYTES));
         let mut stream = result.into_stream();
         while let Some(part) = stream.try_next().await.map_err(failed)? {
-            // Whatever it said of its length.
+            // Checks the real length, whatever the answer announced.
             if bytes.len() + part.len() > bytes_max {
                 return Err(too_long((bytes.len() + part.len()) as u64));
             }
@@ -280,7 +280,7 @@ impl Archive {
         Ok(())
     }
 
-    /// What time it is by the archive's clock, in milliseconds since 1970. Times of objects are compared with no other clock.
+    /// The time by the archive's clock, in milliseconds since 1970. Times of objects are compared with this clock alone.
     pub(crate) async fn now_ms(&self) -> Result<u64, ArchiveError> {
         self.write(CLOCK, Vec::new()).await?;
         let meta = self.store.head(&self.path(CLOCK)).await;
@@ -356,7 +356,7 @@ fn open_s3(location: &Location, settings: &Settings) -> Opened {
 
 fn open_http(location: &Location, settings: &Settings) -> Opened {
     use_ring();
-    // What follows is joined to it as a relative name is.
+    // Relative names are joined to this URL.
     let url = format!("{}/", location.url().as_str().trim_end_matches('/'));
     let is_plain = location.url().scheme() == "http";
     let mut builder = HttpBuilder::new().with_url(url).with_http_connector(BoundedConnector);

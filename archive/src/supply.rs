@@ -1,4 +1,4 @@
-//! What a node asks its peers for, out of an archive.
+//! Supplies from an archive what a node otherwise asks of its peers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,15 +22,15 @@ pub enum Unsupplied {
     Failed(ArchiveError),
     /// The archive gives something else under its name.
     Wrong {
-        /// What it gives.
+        /// Bytes of the supplied object.
         bytes: Vec<u8>,
-        /// What is wrong with it.
+        /// The object's fault.
         error: Box<ArchiveError>,
     },
 }
 
 impl ArchivedSnapshot {
-    /// What shows that it is of its ledger.
+    /// The proof that the snapshot belongs to its ledger.
     pub fn lineage(&self) -> &Lineage {
         &self.manifest.lineage
     }
@@ -45,8 +45,8 @@ impl ArchivedSnapshot {
         &self.manifest.genesis_proof
     }
 
-    /// The headers from one batch to another, with the proof of their place in the ledger that ends with the snapshot; none if one of them is
-    /// not here.
+    /// The headers from one batch to another, with the proof of their place in the ledger that ends with the snapshot. Returns `None` if
+    /// the archive lacks one of them.
     pub fn headers(
         &self,
         first: BatchNumber,

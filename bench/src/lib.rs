@@ -1,7 +1,7 @@
 //! Benchmarks that print each figure beside its floor or its peer: `slipnet bench NAME [--quick] [--json FILE]`.
 //!
-//! A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples.
-//! Absolute figures depend on the machine, so ratios of one run are what is quoted.
+//! A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples. Absolute
+//! figures depend on the machine, so ratios of one run are quoted.
 
 pub(crate) mod broadcast;
 mod consensus;
@@ -17,6 +17,7 @@ mod parallel;
 mod predictors;
 mod repair;
 mod replay;
+mod runs;
 mod serve;
 mod size;
 mod snapshot;
@@ -30,6 +31,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
+pub use runs::{AllOptions, CompareOptions, DocumentOptions};
 pub use slipnet::report::{Aim, Figure, Report};
 use slipnet::{output::print_line, progress::Progress};
 
@@ -116,7 +118,7 @@ impl BenchChild {
     /// Runs it in this process.
     ///
     /// # Errors
-    /// What stopped it.
+    /// The error that stopped it.
     pub async fn run(self) -> Result<()> {
         match self {
             BenchChild::V1(options) => sync::run_v1(options).await,
@@ -137,7 +139,7 @@ fn print_json(result: &impl Serialize) -> Result<()> {
 /// Runs one benchmark, prints its table, and writes its JSON.
 ///
 /// # Errors
-/// If the directory cannot be written, or what is measured fails.
+/// If the directory cannot be written, or a measurement fails.
 pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
     let progress = Progress::detect();
     let report = match bench {

@@ -28,7 +28,7 @@ pub(super) struct Block {
     pub(super) env: BatchEnv,
     pub(super) transactions: Vec<Transaction>,
     pub(super) state: MemoryState,
-    /// What the chain says it used.
+    /// The used gas, by the chain's word.
     pub(super) gas_used: u64,
     /// Of the transactions' bytes.
     pub(super) payload_bytes: usize,
@@ -42,7 +42,7 @@ struct PreAccount {
     storage: BTreeMap<U256, U256>,
 }
 
-/// Where the data is: what was asked for, `$SLIPSTREAM_DATA`, or shared/data in a directory above this one.
+/// Where the data is: the directory that was named, `$SLIPSTREAM_DATA`, or shared/data in a directory above this one.
 pub(super) fn data_dir(asked: Option<&Path>) -> Result<PathBuf> {
     let named = asked.map(Path::to_owned).or_else(|| std::env::var_os("SLIPSTREAM_DATA").map(PathBuf::from));
     let dir = match named {

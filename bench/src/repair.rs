@@ -1,8 +1,8 @@
-//! What it takes to repair a state of which one row of a thousand is wrong, beside fetching all of it anew.
+//! The cost of repairing a state with one wrong row in a thousand, beside fetching all of it anew.
 //!
-//! A peer serves the state over the in-memory network. The other store is a copy of its files in which rows were changed, removed and
-//! added behind its back. What a repair moves are all bytes of its questions and answers; a snapshot are the chunks of 1 MiB that a
-//! restore asks for, as they are sent. The floor is the wrong rows alone, for who knew beforehand which they are.
+//! A peer serves the state over the in-memory network. The other store is a copy of its files in which rows were changed, removed
+//! and added behind its back. A repair moves all bytes of its questions and answers. A snapshot moves the chunks of 1 MiB that a
+//! restore asks for, as they are sent. The floor is the wrong rows alone, as if they were known beforehand.
 
 use std::{fs, ops::ControlFlow, path::Path, sync::Arc, time::Instant};
 

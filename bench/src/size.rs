@@ -28,7 +28,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    /// Goal: what the names of figures say can be asked for.
+    /// Goal: sizes can be given as the names of figures write them.
     #[test]
     fn sizes_are_read_as_they_are_printed() {
         for number in [1_000, 250_000, 1_000_000, 100_000_000] {

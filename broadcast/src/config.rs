@@ -1,4 +1,4 @@
-//! What an operator decides of the mesh.
+//! The operator's settings of the mesh.
 
 use serde::{Deserialize, Serialize};
 use slipstream_coding::CodecKind;

@@ -29,12 +29,12 @@ const PEERS_POLL: Duration = Duration::from_millis(100);
 /// Batches that wait to be coded: more are decided only if this node cannot keep up at all.
 const FRESH_MAX: usize = 64;
 
-/// What the mesh has to know of the ledger, and whom it tells of batches.
+/// The mesh's view of the ledger, and the receiver of its batches.
 pub trait Ledger: Send + Sync + 'static {
     /// Changes with every commit.
     fn watch(&self) -> watch::Receiver<BatchNumber>;
 
-    /// Its end.
+    /// Returns the end of the ledger.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -59,15 +59,15 @@ pub type LedgerError = Box<dyn std::error::Error + Send + Sync>;
 /// A batch that this node decided with others.
 #[derive(Clone, Debug)]
 pub struct Fresh {
-    /// Whether this node spreads it, under a plan of its own. Who does not lends its body to whoever does.
+    /// Whether this node spreads the batch under a plan of its own. Other validators lend their bodies to the one that does.
     pub leads: bool,
-    /// Its header.
+    /// Header of the new batch.
     pub header: BatchHeader,
-    /// Its certificate.
+    /// Certificate of the new batch.
     pub certificate: Certificate,
-    /// Its transactions.
+    /// The batch's transactions, as a blob.
     pub body: Blob,
-    /// What executing it reads.
+    /// The keys that executing it reads, if the maker recorded them.
     pub hints: Option<Blob>,
 }
 
@@ -122,12 +122,12 @@ impl Broadcaster {
         self.poked.notify_one();
     }
 
-    /// What was moved.
+    /// Counts the traffic of the mesh.
     pub fn status(&self) -> MeshStatus {
         self.mesh.lock().status()
     }
 
-    /// Spreads a batch as a validator of its epoch; nothing happens if this node is none.
+    /// Spreads a batch as a validator of its epoch; other nodes do nothing.
     pub fn publish(&self, fresh: Fresh) {
         let mut waiting = self.fresh.lock();
         if waiting.len() == FRESH_MAX
@@ -160,7 +160,7 @@ impl Broadcaster {
 
     async fn drive(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Outcome>) -> Result<(), LedgerError> {
         let mut head = ledger.watch();
-        // What was committed since this was made.
+        // Catches up with batches committed since the mesh was made.
         self.mesh.lock().handle_head(ledger.head()?, Instant::now());
         let mut look_at = Instant::now();
         loop {
@@ -211,7 +211,7 @@ impl Broadcaster {
         self.mesh.lock().handle_message(peer, message, Instant::now());
     }
 
-    /// Begins with what was decided: who leads codes body and hints, each as soon as a thread is free.
+    /// Begins with a decided batch: the leader codes body and hints, each as soon as a thread is free.
     fn begin_fresh(&self, ledger: &dyn Ledger, jobs: &mut JoinSet<Outcome>) -> Result<(), LedgerError> {
         loop {
             let Some(fresh) = self.fresh.lock().pop_front() else { return Ok(()) };
@@ -251,7 +251,7 @@ impl Broadcaster {
         let Some(set) = self.mesh.lock().set_of(header.epoch) else { return };
         let Some(signer) = set.index_of(&self.key.public()) else { return };
         let signed = SignedPlan::sign(&header, (part, plan), certificate.view, (signer, &self.key));
-        // What was coded here is within its bounds.
+        // A plan coded here is within its bounds.
         let Ok(signed) = signed else { return };
         let Ok(id) = signed.id(&header.digest()) else { return };
         let Ok(plans) = BoundedVec::new(vec![signed]) else { return };

@@ -7,12 +7,12 @@
 //!  sync ◀── Delivery: header, certificate, body, hints
 //! ```
 //!
-//! Header and certificate go first, with the signed plans of the payloads; then chunks of the body and of the hints, apart from each other, to
-//! the peers that want them. How a payload is cut is `slipstream-coding`'s; which peer gets what and when is the [`Mesh`]'s. The
-//! message formats are in `docs/formats.md`, what operators see in `docs/network.md`.
+//! The mesh first sends header and certificate, with the signed plans of the payloads. Then chunks of the body and of the hints go,
+//! independently, to the peers that want them. `slipstream-coding` cuts payloads; the [`Mesh`] decides which peer gets what and when. The
+//! message formats are in `docs/formats.md`, the operator's view in `docs/network.md`.
 //!
-//! Trusted: nobody. A certificate is checked against the validators of its epoch and the ledger, a plan against its signer, a chunk
-//! against its plan, a whole body against the header.
+//! The mesh trusts nobody. It checks a certificate against the ledger and the validators of its epoch. It checks a plan against its
+//! signer, a chunk against its plan, and a whole body against the header.
 
 mod config;
 mod driver;

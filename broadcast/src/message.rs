@@ -1,7 +1,7 @@
-//! What nodes of the mesh say to each other.
+//! The messages of the mesh.
 //!
-//! Everything that is passed on is bound to something signed: a header to its certificate, a payload's [`Plan`] to the validator
-//! that signed it, a chunk to the plan. So whoever receives what fits nothing knows that the sender made it up.
+//! Everything passed on is bound to something signed: a header to its certificate, a payload's [`Plan`] to its signing
+//! validator, a chunk to the plan. So if content fits nothing signed, the receiver knows that its sender made it up.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl Part {
     /// All of them, in the order in which they are wanted.
     pub const ALL: [Part; 2] = [Part::Body, Part::Hints];
 
-    /// What the payload is a blob of.
+    /// The kind of blob that the payload holds.
     pub fn kind(self) -> BlobKind {
         match self {
             Part::Body => BlobKind::Body,
@@ -56,10 +56,10 @@ impl fmt::Display for Part {
     }
 }
 
-/// Which parts a node wants to be sent. Nobody sends it others.
+/// The parts that a node wants; its peers send it only these.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Wants {
-    /// It executes batches.
+    /// Bodies, because the node executes batches.
     pub body: bool,
     /// It executes them with hints.
     pub hints: bool,
@@ -75,14 +75,14 @@ impl Wants {
     }
 }
 
-/// Names a payload with its plan: equal for all validators that cut the same bytes in the same way, whoever signs.
+/// Names a payload with its plan: equal for all validators that cut the same bytes in the same way, whichever signs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PayloadId(pub Digest);
 
-/// What is promised of a payload of a certified batch.
+/// A validator's promise of a payload of a certified batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SignedPlan {
-    /// Which part it is.
+    /// The part of the batch that it is.
     pub part: Part,
     /// How it is cut.
     pub plan: Plan,
@@ -90,7 +90,7 @@ pub struct SignedPlan {
     pub view: u64,
     /// The validator's index in the set of the batch's epoch.
     pub signer: u16,
-    /// Of epoch, view and the payload's name.
+    /// The validator's signature on epoch, view and the payload's name.
     pub signature: Signature,
 }
 
@@ -109,8 +109,8 @@ impl SignedPlan {
         Ok(SignedPlan { part, plan, view, signer, signature: key.sign(statement.as_bytes()) })
     }
 
-    /// What is signed. Epoch and view are in it so that a signature says when it was made; the payload's name binds the header, and with
-    /// it the chain, the part, and all of the plan.
+    /// The signed statement. Its epoch and view show when the signature was made. The payload's name binds the header, with it the
+    /// chain, the part, and the whole plan.
     fn statement(epoch: Epoch, view: u64, id: &PayloadId) -> Digest {
         let bytes = [&epoch.0.to_le_bytes()[..], &view.to_le_bytes(), id.0.as_bytes()].concat();
         Digest::tagged("slipstream/signed-plan/1", &bytes)
@@ -124,7 +124,7 @@ impl SignedPlan {
         payload_id(header, self.part, &self.plan)
     }
 
-    /// The key of the validator that it is signed by; none if it is not.
+    /// The validator's key that signed it, or `None` if the signature is invalid.
     pub fn signed_by(&self, set: &ValidatorSet, id: &PayloadId) -> Option<PublicKey> {
         let key = set.validators.get(usize::from(self.signer))?.public_key;
         let statement = Self::statement(set.epoch, self.view, id);
@@ -140,57 +140,57 @@ fn payload_id(header: &Digest, part: Part, plan: &Plan) -> Result<PayloadId, Cod
 /// A batch that is certified, and how its payloads are cut.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Announced {
-    /// Its header.
+    /// Header of the batch.
     pub header: BatchHeader,
-    /// Its own certificate.
+    /// Certificate of that batch itself.
     pub certificate: Certificate,
-    /// At least those of the payloads whose chunks the sender sends.
+    /// At least the plans of the payloads whose chunks the sender sends.
     pub plans: BoundedVec<SignedPlan, PLANS_MAX>,
 }
 
-/// A message.
+/// A message between nodes of the mesh.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Message {
     /// There is a new batch.
     Batch(Box<Announced>),
     /// A chunk of a payload whose plan the receiver was told, or told.
     Chunk {
-        /// Of which payload.
+        /// Identifies the payload.
         id: PayloadId,
         /// As its codec writes it.
         chunk: BoundedBytes<CHUNK_BYTES_MAX>,
     },
     /// One more plan for a batch that the receiver knows.
     Plan {
-        /// Of which batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// The plan.
+        /// The new plan, with its signature.
         plan: Box<SignedPlan>,
     },
-    /// The sender has these payloads, or needs them no more: it wants no chunks of them, and who lacks one can ask it.
+    /// The sender has these payloads or needs them no more. It wants no chunks of them, and peers that lack one can ask it.
     Have(BoundedVec<PayloadId, NOTICE_MAX>),
     /// The sender asks for the chunks of a payload that it lacks.
     Lack {
-        /// Of which payload.
+        /// Identifies the payload.
         id: PayloadId,
-        /// What it has.
+        /// The part of the payload that it has.
         held: Held,
     },
-    /// What the sender wants from now on.
+    /// The sender's wants from now on.
     Wants {
-        /// Which parts.
+        /// The parts that it wants.
         wants: Wants,
-        /// The receiver is to say the same of itself: what it said before may have come too early.
+        /// The receiver is to tell its own wants: its earlier message may have come too early.
         asks: bool,
     },
 }
 
-/// What the first bytes of a message say, for refusing it before it is decoded.
+/// The first bytes of a message, read to refuse it before decoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peeked {
     Batch(BatchNumber),
     Chunk(PayloadId),
-    /// What a peer has or wants: said once, and short.
+    /// A short notice of what a peer has or wants, said once.
     Notice,
     Other,
 }
@@ -199,7 +199,7 @@ impl Message {
     /// The bytes that are sent.
     ///
     /// # Errors
-    /// None for messages within their bounds.
+    /// Never fails for messages within their bounds.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
         codec::encode("message of the mesh", self)
     }

@@ -1,4 +1,4 @@
-//! [`Work`]: what takes longer than a message may wait, and [`Workers`] who do it.
+//! [`Work`]: tasks too long for a message to wait, and [`Workers`] that do them.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::{
     message::Part,
 };
 
-/// Whoever does the work.
+/// A pool of threads that does the work.
 pub trait Workers: Send + Sync + 'static {
-    /// Does it elsewhere, and resolves to what comes of [`Work::run`].
+    /// Does it elsewhere, and resolves to the result of [`Work::run`].
     fn run(&self, work: Work) -> BoxFuture<'static, Outcome>;
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct Coding {
     pub(crate) certificate: Certificate,
 }
 
-/// What comes of work.
+/// The result of work.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Of a job of the mesh.
+    /// The result of a job of the mesh.
     Done(JobId, Done),
-    /// Of coding a payload of a batch.
+    /// The result of coding a payload of a batch.
     Coded(Result<Box<Coded>, (BatchNumber, EncodeError)>),
 }
 

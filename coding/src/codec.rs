@@ -10,11 +10,11 @@ use crate::{limits::SHARD_MAP_BYTES_MAX, plan::Plan};
 
 /// One payload on its way. Plain state: calls return at once, and what takes long is a [`Check`] that the caller runs elsewhere.
 ///
-/// The order of calls at a receiver: [`accept`](Codec::accept) for each chunk; whenever a worker is free, [`check`](Codec::check);
-/// what [`Check::run`] gave goes to [`checked`](Codec::checked). After either, [`next_chunk`](Codec::next_chunk) may have something
-/// for peers.
+/// The order of calls at a receiver: [`accept`](Codec::accept) for each chunk; [`check`](Codec::check) whenever a worker is free;
+/// [`checked`](Codec::checked) with the result of [`Check::run`]. After either, [`next_chunk`](Codec::next_chunk) may have
+/// something for peers.
 pub trait Codec: Send + fmt::Debug {
-    /// What is coded.
+    /// The plan of the coded payload.
     fn plan(&self) -> &Plan;
 
     /// Takes a chunk that `from` sent. Compares lengths, encodings and coefficients, and a path to the plan's root where there is one;
@@ -26,37 +26,36 @@ pub trait Codec: Send + fmt::Debug {
     /// [`encode`](crate::encode) it to serve chunks under a plan of somebody else's.
     fn supply(&mut self, from: Option<PublicKey>, payload: Arc<[u8]>) -> Accepted;
 
-    /// What is to be verified or decoded now, if anything. One at a time: `None` until [`checked`](Codec::checked) has got the one
-    /// before. `rng` seeds the weights of a batch, which must not be known when its chunks are sent: it has to be a secret of this
-    /// node's.
+    /// The next work: a verification or a decoding. `None` until [`checked`](Codec::checked) has got the result of the one before.
+    /// `rng` seeds the weights of a batch. Senders must not know the seed when they send chunks, so it must be this node's secret.
     ///
-    /// The first chunk comes at once, those that arrived meanwhile in one batch. As soon as enough are here to decode, they are decoded, and
-    /// the payload's digest judges them. After that comes one [`Work::Vouch`]: until it is done only what was verified before is
-    /// passed on. Who has nobody to serve any more need not call.
+    /// The first chunk comes at once, those that arrived meanwhile in one batch. As soon as enough are here to decode, they are decoded,
+    /// and the payload's digest judges them. After that comes one [`Work::Vouch`]: until it is done only what was verified before is passed
+    /// on. A caller with nobody left to serve need not call.
     fn check(&mut self, rng: &mut dyn RngCore) -> Option<Check>;
 
-    /// What [`check`](Codec::check) would give now: whoever has few workers lets a [`Work::Verify`] wait for more chunks, which cost little more
-    /// together than one.
+    /// The work that [`check`](Codec::check) would give now. A caller with few workers lets a [`Work::Verify`] wait for more chunks:
+    /// together they cost little more than one.
     fn work(&self) -> Option<Work>;
 
     /// Takes the result of a check and says whom it judged.
     fn checked(&mut self, checked: Checked) -> Vec<Verdict>;
 
-    /// A chunk that `to` can use, or `None` if there is none: it has what there is here, as far as this node knows (what it sent to it, got from
-    /// it, and was told by [`peer_holds`](Codec::peer_holds)). Counts as sent.
+    /// A chunk that `to` can use, or `None` if it has all chunks of this node. The codec knows what it sent to `to`, got from it, and heard
+    /// by [`peer_holds`](Codec::peer_holds). The chunk counts as sent.
     ///
     /// RLNC: a fresh combination of what is verified here. Reed-Solomon: of the verified shards that `to` does not have, one that went to the
     /// fewest. Gossip: the whole.
     fn next_chunk(&mut self, to: &PublicKey, rng: &mut dyn RngCore) -> Option<Vec<u8>>;
 
-    /// What is verified here, to be told to peers.
+    /// The verified holdings of this node, to tell peers.
     fn held(&self) -> Held;
 
-    /// Notes what a peer says that it holds. With `lost` (it asks for what it lacks) what was sent to it and is not there is not on its way any
-    /// more, and may be sent again.
+    /// Notes what a peer says that it holds. With `lost` the peer asks for what it lacks. Chunks sent to it that it does not hold then
+    /// count as lost, and may be sent again.
     fn peer_holds(&mut self, peer: &PublicKey, held: &Held, lost: bool);
 
-    /// Forgets what is known of a peer, and throws away what it sent and nobody has verified: it left, or was cut off.
+    /// Forgets a peer that left or was cut off, and drops its unverified chunks.
     fn forget(&mut self, peer: &PublicKey);
 
     /// Bytes of one chunk as sent.
@@ -81,7 +80,7 @@ pub trait Codec: Send + fmt::Debug {
     fn held_bytes_max(&self) -> usize;
 }
 
-/// What became of a chunk on arrival.
+/// The fate of a chunk on arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Accepted {
     /// Verified already, and new.
@@ -98,15 +97,15 @@ pub enum Accepted {
     Malformed(Malformed),
 }
 
-/// Why a chunk cannot belong to the plan. Its sender is to blame: whoever passes chunks on has checked them.
+/// Why a chunk cannot belong to the plan. Its sender is to blame: relays check chunks before they pass them on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Not of the length that the plan implies.
     #[error("the chunk has {found} bytes where the plan implies {expected}")]
     Length {
-        /// Bytes found.
+        /// Length of the chunk, in bytes.
         found: usize,
-        /// Bytes implied.
+        /// Length that the plan implies, in bytes.
         expected: usize,
     },
     /// A scalar is not below the group's order.
@@ -129,31 +128,31 @@ pub enum Malformed {
     /// The shard's path does not lead to the plan's root.
     #[error("the path of shard {index} does not lead to the signed root")]
     Path {
-        /// The shard.
+        /// Index of the shard.
         index: usize,
     },
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// A chunk of this peer fits the plan.
     Useful(PublicKey),
-    /// A chunk of this peer does not, and none that fits was changed on its way: the peer made it, or passed it on unchecked.
+    /// A chunk of this peer contradicts the plan. It was not altered in transit: the peer made it, or passed it on unchecked.
     Forged(PublicKey),
-    /// What this node supplied itself is not what the plan says: nobody to blame, the call was wrong.
+    /// Content that this node supplied itself contradicts the plan: the call was wrong, and no peer is to blame.
     NotThis,
-    /// The plan contradicts itself: its commitment and its digest are of different payloads. Who signed it lied. Nothing more can be had
-    /// of the commitment; a payload of that digest, if it is here, stays.
+    /// The plan contradicts itself: its commitment and its digest are of different payloads. Its signer lied. The commitment yields
+    /// nothing more; a payload of that digest stays, if it is here.
     WrongPlan,
 }
 
-/// What a check does, for metrics and for the costs that a simulation charges.
+/// The kind of work of a check, for metrics and for the costs that a simulation charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Verifies so many chunks as one.
     Verify {
-        /// How many.
+        /// How many chunks are verified together.
         chunks: usize,
     },
     /// Puts the payload together and compares its digest. If that fails, verifies so many chunks to find the forged ones.
@@ -176,7 +175,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// What it does.
+    /// The kind of work.
     pub fn work(&self) -> Work {
         self.work
     }
@@ -200,22 +199,22 @@ pub struct Checked {
     found: Found,
 }
 
-/// What a check found.
+/// The result of a check, before the codec takes it in.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// Whether a whole payload has the digest.
     Compared(bool),
-    /// Which chunks do not fit the commitment.
+    /// For each chunk, whether it contradicts the commitment.
     Forged(Vec<bool>),
     /// The payload, of the digest.
     Decoded(Arc<[u8]>),
     /// The payload is what was committed to; its chunks, where all receivers get the same.
     Vouched(Vec<Arc<[u8]>>),
-    /// What was committed to is not what the digest is of.
+    /// The committed payload has another digest than the plan's.
     Contradiction,
 }
 
-/// Which check is out.
+/// Identifies the check under way.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket(Option<Arc<()>>);
 
@@ -231,20 +230,20 @@ impl Ticket {
         Check { work, ticket, job: Box::new(job) }
     }
 
-    /// What the check that is out found.
+    /// Takes in the result of the check under way.
     pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
         self.0.take_if(|ticket| Arc::ptr_eq(ticket, &checked.ticket))?;
         Some(checked.found)
     }
 }
 
-/// What a peer holds of a payload, as peers tell each other. BCS; its length is bounded by type.
+/// The part of a payload that a peer holds, as peers tell each other. BCS; its length is bounded by type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Held {
     /// So many chunks; of RLNC as many dimensions, of gossip none or one.
     Chunks(u16),
     /// These shards: shard `i` is bit `i % 8` of byte `i / 8`.
     Shards(BoundedBytes<SHARD_MAP_BYTES_MAX>),
-    /// Everything.
+    /// The whole payload.
     Whole,
 }

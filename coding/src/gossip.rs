@@ -22,12 +22,12 @@ pub(crate) struct Gossip {
 }
 
 impl Gossip {
-    /// At the source.
+    /// Makes the codec of a payload's source.
     pub(crate) fn encode(plan: Plan, payload: Arc<[u8]>) -> Self {
         Self { whole: Whole::known(plan, payload), peers: Peers::new() }
     }
 
-    /// At a receiver.
+    /// Makes the codec of a receiver.
     pub(crate) fn open(plan: Plan) -> Self {
         Self { whole: Whole::expected(plan, CANDIDATES_MAX), peers: Peers::new() }
     }

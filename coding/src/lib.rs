@@ -11,20 +11,21 @@
 //!
 //! * [`CodecKind::Gossip`]: the payload is one chunk.
 //! * [`CodecKind::ReedSolomon`]: data and parity shards under a Merkle root; any `data` of them are enough. A relay passes on what it got.
-//! * [`CodecKind::Rlnc`]: the payload is `N` vectors of scalars with a Pedersen commitment each, on Ristretto; a chunk is a random linear
-//!   combination of them, with its coefficients. Any `N` independent ones are enough, and a relay makes fresh ones of what it has verified.
+//! * [`CodecKind::Rlnc`]: the payload is `N` vectors of scalars, each with a Pedersen commitment on Ristretto. A chunk is a random linear
+//!   combination of them, with its coefficients. Any `N` independent chunks suffice, and a relay makes fresh ones from those that it has
+//!   verified.
 //!
-//! It leaves to others: who signs a [`Plan`] and what it is bound to, which peers get chunks, when a peer has sent enough that is useless,
-//! and when to give up. There is no clock, no thread and no socket here; randomness comes from the caller.
+//! Callers decide who signs a [`Plan`], what binds it, and which peers get chunks. They also decide when a peer has sent too many useless
+//! ones, and when to give up. The crate has neither clock nor thread nor socket, and takes its randomness from the caller.
 //!
 //! Invariants:
-//! * [`Codec::next_chunk`] gives nothing that was not verified here against the plan, so that a relay never has a source's lies to answer for.
+//! * [`Codec::next_chunk`] returns only chunks verified here against the plan, so a relay never answers for a source's lies.
 //! * [`Codec::payload`] has the digest of the plan.
-//! * Who sent a chunk that does not fit the plan is named, and nobody else is. If all fits the plan and the plan contradicts itself, that is
+//! * The sender of a chunk that contradicts the plan is named, and it alone. If all fits the plan and the plan contradicts itself, that is
 //!   the fault of who signed it ([`Verdict::WrongPlan`]).
-//! * A codec never holds more than [`Codec::held_bytes_max`], and nothing is allocated before its length was compared with the plan's.
+//! * A codec holds at most [`Codec::held_bytes_max`], and compares each length with the plan's before it allocates.
 //!
-//! What is trusted: nothing but that who calls has checked the signature on the plan.
+//! Trust: the caller has checked the signature on the plan.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a codec remembers of each peer.
+//! Keeps what a codec knows of each peer.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ impl<T> Peers<T> {
         Self(BTreeMap::new())
     }
 
-    /// What is known of a peer, or `first` if nothing is; nothing for one peer too many.
+    /// Returns the entry of a peer, or inserts `first`. Returns `None` if the peer is one too many.
     pub(crate) fn of(&mut self, peer: &PublicKey, first: T) -> Option<&mut T> {
         if self.0.len() >= PEERS_MAX && !self.0.contains_key(peer) {
             return None;
@@ -23,7 +23,7 @@ impl<T> Peers<T> {
         Some(self.0.entry(*peer).or_insert(first))
     }
 
-    /// Forgets a peer.
+    /// Drops all knowledge of a peer.
     pub(crate) fn forget(&mut self, peer: &PublicKey) {
         self.0.remove(peer);
     }

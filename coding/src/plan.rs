@@ -1,4 +1,4 @@
-//! [`Plan`]: what a source signs of a payload, and the ways into a codec.
+//! [`Plan`]: the signed description of a payload, and the ways into a codec.
 
 use std::{fmt, str::FromStr};
 
@@ -24,7 +24,7 @@ pub enum CodecKind {
 }
 
 impl CodecKind {
-    /// All of them.
+    /// All kinds of codecs.
     pub const ALL: [CodecKind; 3] = [CodecKind::Gossip, CodecKind::ReedSolomon, CodecKind::Rlnc];
 
     /// Its name in configuration, metrics and reports.
@@ -65,7 +65,7 @@ impl FromStr for CodecKind {
 #[error("no codec is called {0:?}; there are gossip, reed_solomon and rlnc")]
 pub struct UnknownCodec(pub String);
 
-/// What a source signs of a payload beside its digest: enough to check each chunk alone.
+/// The part of a signed plan beside the digest: enough to check each chunk alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Commitment {
     /// Nothing: the payload is its own chunk.
@@ -76,10 +76,10 @@ pub enum Commitment {
         root: Digest,
         /// Shards that the payload is cut into; as many of any are enough.
         data: u16,
-        /// Shards beyond those.
+        /// Number of parity shards beyond the data shards.
         parity: u16,
     },
-    /// Vectors of scalars.
+    /// A Pedersen commitment for each vector of scalars.
     Rlnc {
         /// A compressed Ristretto point for each of the payload's pieces.
         commitments: BoundedVec<[u8; 32], PIECES_MAX>,
@@ -97,15 +97,15 @@ impl Commitment {
     }
 }
 
-/// What is coded. A pure function of the payload, the codec and its [`Parameters`]: all validators of one batch make the same. The mesh signs
-/// it together with chain, epoch, view, batch and kind of payload. BCS, at most 2.2 kB.
+/// Describes a coded payload. It is a pure function of the payload, the codec and its [`Parameters`], so all validators of one batch make
+/// the same. The mesh signs it together with chain, epoch, view, batch and kind of payload. BCS, at most 2.2 kB.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// [`payload_digest`] of the payload.
     pub digest: Digest,
     /// Bytes of the payload.
     pub bytes: u32,
-    /// What its chunks are held against.
+    /// The commitment that chunks are checked against.
     pub commitment: Commitment,
 }
 
@@ -121,14 +121,14 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// For a payload of so many bytes, as measured.
+    /// Parameters for a payload of so many bytes, as measured.
     ///
-    /// RLNC: pieces of 12 KiB, 6 to 20 of them. More pieces make a chunk cheaper to verify, and sooner to pass on; the coefficients
-    /// and decoding, which grow with their number, outweigh that at about 20, whether a payload has 120 kB or 1 MB. With 6 pieces the coefficients are
-    /// a thirteenth of 20 kB.
+    /// RLNC: pieces of 12 KiB, 6 to 20 of them. More pieces make a chunk cheaper to verify, and sooner to pass on. Coefficients and
+    /// decoding grow with their number; from about 20 on they outweigh that, for payloads of 120 kB as of 1 MB. With 6 pieces the
+    /// coefficients are a thirteenth of 20 kB.
     ///
-    /// Reed-Solomon: shards of 8 KiB, 4 to 64 of them, and as many again of parity. Neither the code nor the paths cost noticeably more for many
-    /// than for few; what takes long to send as one shard is late to be passed on.
+    /// Reed-Solomon: shards of 8 KiB, 4 to 64 of them, and as many again of parity. Many shards cost hardly more than few, in code and
+    /// paths. A large shard takes long to send, so it is passed on late.
     pub fn default_for(payload_bytes: usize) -> Self {
         let parts = |bytes, range: std::ops::RangeInclusive<usize>| {
             payload_bytes.div_ceil(bytes).clamp(*range.start(), *range.end()) as u16

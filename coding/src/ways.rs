@@ -19,7 +19,7 @@ pub enum EncodeError {
     /// More than the codec takes.
     #[error("{kind} takes payloads of at most {max} bytes, not of {len}: use another codec")]
     TooLong {
-        /// The codec.
+        /// The kind of codec that the constructors belong to.
         kind: CodecKind,
         /// Bytes of the payload.
         len: usize,
@@ -34,11 +34,11 @@ pub enum EncodeError {
         "{pieces} pieces of {bytes} bytes have {scalars} scalars each, above the limit of {PIECE_SCALARS_MAX}: take more pieces"
     )]
     PieceTooLong {
-        /// Pieces.
+        /// Number of pieces.
         pieces: usize,
         /// Bytes of the payload.
         bytes: usize,
-        /// Scalars of each.
+        /// Number of scalars in each piece.
         scalars: usize,
     },
     /// No number of shards.
@@ -46,39 +46,39 @@ pub enum EncodeError {
         "a payload has at least 1 data and 1 parity shard and at most {SHARDS_MAX} together, not {data} and {parity}"
     )]
     Shards {
-        /// Data shards.
+        /// Number of data shards.
         data: u16,
-        /// Parity shards.
+        /// Number of parity shards.
         parity: u16,
     },
 }
 
-/// What is wrong with a plan. Who signed it is to blame.
+/// The rule that a plan breaks. Its signer is to blame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// It asks for what no payload may be coded as.
     #[error("the plan of payload {digest}: {source}")]
     Shape {
-        /// Its payload.
+        /// Digest of the plan's payload.
         digest: Digest,
-        /// What is wrong.
+        /// The rule that the parameters break.
         #[source]
         source: EncodeError,
     },
     /// Some pieces would be all padding.
     #[error("the plan of payload {digest} cuts {bytes} bytes into {pieces} pieces")]
     Empty {
-        /// Its payload.
+        /// Digest of the plan's payload.
         digest: Digest,
-        /// Bytes of it.
+        /// Length of the payload, in bytes.
         bytes: u32,
-        /// Pieces.
+        /// Number of pieces that the plan names.
         pieces: usize,
     },
     /// Another codec's than the one that is asked.
     #[error("the plan of payload {digest} is one of {kind}")]
     Codec {
-        /// Its payload.
+        /// Digest of the plan's payload.
         digest: Digest,
         /// The codec that it is of.
         kind: CodecKind,
@@ -86,15 +86,15 @@ pub enum PlanError {
     /// A commitment is not the canonical encoding of a point.
     #[error("commitment {index} in the plan of payload {digest} is no point of the group")]
     Point {
-        /// Its payload.
+        /// Digest of the plan's payload.
         digest: Digest,
-        /// The commitment's place.
+        /// Index of the commitment.
         index: usize,
     },
 }
 
-/// Codes a payload at its source. RLNC commits to each piece, which takes milliseconds to a tenth of a second: for a worker thread. What is
-/// planned depends on the arguments alone.
+/// Codes a payload at its source. RLNC commits to each piece, which takes milliseconds to a tenth of a second: for a worker thread. The
+/// plan depends on the arguments alone.
 ///
 /// # Errors
 /// If the codec does not take so many bytes, or the parameters are out of bounds.
@@ -116,8 +116,8 @@ pub fn encode(
     Ok((codec.plan().clone(), codec))
 }
 
-/// Awaits the payload of a plan whose signature the caller has checked. Compares bounds, and decodes RLNC's points, which takes
-/// some 5 microseconds each; allocates nothing else. What it may come to hold is [`Codec::held_bytes_max`].
+/// Awaits the payload of a plan whose signature the caller has checked. Compares bounds and decodes RLNC's points, some 5
+/// microseconds each. It allocates only that; [`Codec::held_bytes_max`] bounds what the codec may come to hold.
 ///
 /// # Errors
 /// If no honest source makes such a plan.

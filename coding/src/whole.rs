@@ -1,4 +1,4 @@
-//! What all codecs share: the plan, the check that is out, and whole payloads that come as such.
+//! The common part of all codecs: the plan, the check under way, and whole payloads that arrive as such.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     plan::{Plan, payload_digest},
 };
 
-/// A whole payload that nobody has compared yet; of this node itself if of no peer.
+/// A whole payload that awaits comparison. Without a peer it is this node's own.
 #[derive(Debug)]
 struct Candidate {
     from: Option<PublicKey>,
@@ -123,7 +123,7 @@ impl Whole {
         self.ticket.issue(work, job)
     }
 
-    /// What the check that is out found, unless the result is of another.
+    /// Takes in the result of the check under way; ignores a result of any other.
     pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
         self.ticket.redeem(checked)
     }
@@ -164,8 +164,8 @@ impl Whole {
         (self.candidates() + usize::from(self.payload.is_some())) * self.bytes()
     }
 
-    /// The most that [`Whole::held_bytes`] can come to: a candidate of this node's own beside those of peers, or the payload, which ends all
-    /// others but one that is being compared.
+    /// The maximum of [`Whole::held_bytes`]. Either a candidate of this node's own stands beside those of peers, or the payload has
+    /// replaced all candidates but one under comparison.
     pub(crate) fn held_bytes_max(&self) -> usize {
         (self.candidates_max + 1).max(2) * self.bytes()
     }

@@ -1,4 +1,4 @@
-//! What all codecs owe the mesh: payloads arrive from whatever suffices, who lies is named and nobody else, and nothing is held beyond its bound.
+//! The duties of all codecs to the mesh: any sufficient chunks give the payload, only liars are named, and memory stays within its bound.
 
 mod common;
 
@@ -87,7 +87,7 @@ proptest! {
         prop_assert_eq!(codec.payload(), Some(payload));
     }
 
-    /// Whatever bytes come as chunks: no panic, no payload, no more held than the bound.
+    /// Junk chunks cause no panic, give no payload, and stay within the bound.
     #[test]
     fn junk_is_bounded(kind in kind(), parameters in parameters(), seed in any::<u64>(), right_length in any::<bool>()) {
         let mut rng = rng(seed);
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// What a node has pulled whole, or has itself, it can serve under the plan of another.
+/// A node that pulled a payload whole, or has it itself, can serve it under another's plan.
 #[test]
 fn a_supplied_payload_is_served() {
     for kind in CodecKind::ALL {
@@ -173,8 +173,8 @@ fn a_wrong_payload_is_its_suppliers_fault() {
     }
 }
 
-/// A source whose commitment is of another payload than its digest. Chunks that fit the commitment end in its own blame; and a node that got the payload of
-/// the digest does not pass on what nobody else could verify.
+/// A source whose commitment is of another payload than its digest. Chunks that fit the commitment end in the source's blame. A node that
+/// got the payload of the digest does not pass it on, because others could not verify it.
 #[test]
 fn a_plan_that_contradicts_itself_is_its_signers_fault() {
     for kind in [CodecKind::ReedSolomon, CodecKind::Rlnc] {

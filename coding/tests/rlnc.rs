@@ -1,4 +1,4 @@
-//! What is particular to RLNC: relays that combine before they have the whole, and senders that abuse it.
+//! Tests of RLNC alone: relays that combine before they have the whole, and senders that abuse it.
 
 mod common;
 
@@ -76,7 +76,7 @@ proptest! {
     }
 }
 
-/// What is dependent is known by its coefficients: there is nothing to check then, and so no work on the curve.
+/// Coefficients alone identify a dependent chunk, so it costs no work on the curve.
 #[test]
 fn dependent_chunks_cost_no_check() {
     let mut rng = rng(2);

@@ -55,8 +55,8 @@ fn decode(text: &str, path: &[&str]) -> Result<NodeConfig, Refused> {
     .map_err(|error| Refused { key, error: Box::new(error) })
 }
 
-/// Sections around a value, each with that one entry, so that it can be decoded as what it is without being put into a text, where it
-/// could end its own section.
+/// Sections around a value, each with that one entry. The value is decoded in place, because as part of a text it could end its own
+/// section.
 pub(crate) struct Nested<'a, D> {
     pub(crate) path: &'a [&'a str],
     pub(crate) inner: D,
@@ -129,7 +129,7 @@ fn message(error: &Error, line: u64, column: u64) -> String {
     message
 }
 
-/// The parser names the types of numbers, not the value that did not fit.
+/// Adds the value to the message: the parser only names the types of numbers.
 fn complete(message: String, token: &str) -> String {
     if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
         return format!("{message}, found `{token}`");
@@ -157,7 +157,7 @@ fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
     let masked = mask_text(quoted);
     let shown: String = masked.chars().take(SNIPPET_CHARS_MAX).collect();
     let before = (column.saturating_sub(1) as usize).min(SNIPPET_CHARS_MAX);
-    // A caret behind what is masked would point at something else.
+    // A caret behind a masked part would point at something else.
     let (before, width) = match masked.find(MASK) {
         Some(at) if masked != quoted && before > at => (masked[..at].chars().count(), MASK.len()),
         _ => (before, width.min(SNIPPET_CHARS_MAX - before).max(1)),

@@ -10,45 +10,45 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {}: {source}; `slipstream init --dir DIR` writes one", path.display())]
     Read {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The file cannot be a configuration.
     #[error("the configuration {} is longer than {max} bytes; is it the right file?", path.display())]
     TooLong {
-        /// The file.
+        /// The file that is too long.
         path: PathBuf,
-        /// The limit.
+        /// The most bytes that a configuration may have.
         max: u64,
     },
-    /// Not YAML, an unknown or repeated key, or a value that its key does not take.
+    /// Broken YAML, an unknown or repeated key, or a value of another kind than its key takes.
     #[error("{}:{place}: {message}\n{}", path.display(), place.snippet)]
     Yaml {
-        /// The file.
+        /// The file that holds the error.
         path: PathBuf,
         /// Where it is in the file.
         place: Place,
-        /// What is wrong, with the key's full name.
+        /// The fault, with the key's full name.
         message: String,
     },
-    /// A key that has no default is not there.
+    /// A key without a default is missing.
     #[error("{}: {key} is missing; {advice}", path.display())]
     Missing {
-        /// The file.
+        /// The file that lacks the key.
         path: PathBuf,
         /// The key's full name.
         key: String,
-        /// What to write.
+        /// The line that the operator should write.
         advice: &'static str,
     },
-    /// A variable or a flag that sets a key which nobody knows, or a value that its key does not take.
+    /// A variable or a flag sets an unknown key, or a value that its key refuses.
     #[error("{}: {problem}", in_words(origin))]
     Override {
-        /// Which one.
+        /// The variable or flag that sets it.
         origin: Origin,
-        /// What is wrong, and what to write.
+        /// The fault, and what to write instead.
         problem: String,
     },
     /// More variables, or more flags, than there are keys.
@@ -56,19 +56,19 @@ pub enum ConfigError {
         "more than {max} keys are set by environment variables, or by --set; write them into the configuration file"
     )]
     TooManyOverrides {
-        /// The limit.
+        /// The number of keys, which bounds the overrides.
         max: usize,
     },
     /// A number outside of its range, or a value that is right by itself, but not together with the others.
     #[error("{}{}: {key}: {problem}{}", path.display(), prefix(place), suffix(place))]
     Rule {
-        /// The file.
+        /// The file that breaks the rule.
         path: PathBuf,
         /// Where the key's value is in the file; none if the key has its default.
         place: Option<Place>,
         /// The key to look at.
         key: String,
-        /// What is wrong, and what to write.
+        /// The fault, and what to write instead.
         problem: String,
     },
 }
@@ -76,9 +76,9 @@ pub enum ConfigError {
 /// A place in the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: u64,
-    /// Counted from 1.
+    /// The column, counted from 1.
     pub column: u64,
     /// The line with a caret under the place.
     pub snippet: String,

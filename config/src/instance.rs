@@ -1,4 +1,4 @@
-//! Several nodes of one configuration on one machine: what each of them has for itself.
+//! Several nodes of one configuration on one machine: the settings that each of them has for itself.
 
 use std::{net::SocketAddr, num::NonZeroU8, path::Path};
 

@@ -1,4 +1,4 @@
-//! Which keys a text sets, and where, so that a value's origin and an error about it name the line.
+//! Finds the keys that a text sets, and their places, so that a value's origin and an error about it name the line.
 
 use std::{cell::RefCell, fmt};
 
@@ -16,7 +16,7 @@ use crate::{
 /// A key that a text sets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
-    /// Its full name.
+    /// The key's full name.
     pub(crate) name: String,
     /// Where its value begins, counted from 1.
     pub(crate) line: u64,
@@ -32,7 +32,7 @@ pub(crate) fn find(text: &str, path: &[&str]) -> Vec<Key> {
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
     };
     let search = Search { below: &KNOWN, name: String::new(), found: &found };
-    // What stands before an error was found; the text was decoded, so there is none.
+    // Keys before an error would count too; this text was already decoded, so there is no error.
     let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| match path {
         [] => search.deserialize(deserializer),
         path => search.deserialize(Nested { path, inner: deserializer }),
@@ -41,7 +41,7 @@ pub(crate) fn find(text: &str, path: &[&str]) -> Vec<Key> {
 }
 
 struct Search<'a> {
-    /// What is known below this place.
+    /// The known keys below this place.
     below: &'a Tree,
     /// The full name of this place.
     name: String,

@@ -1,8 +1,8 @@
-//! From a YAML file, and what stands above and below it, to a checked [`NodeConfig`], or to an error that says where the mistake is.
+//! From a YAML file, and the layers above and below it, to a checked [`NodeConfig`], or to an error that says where the mistake is.
 //!
-//! Every crate owns its own section and its defaults; this crate only puts the sections together, refuses what it does not
-//! know, and checks the numbers' ranges and the rules that concern several keys. It opens nothing but the configuration file itself: key and
-//! genesis files are read by `node`, which also decides what a missing one means.
+//! Every crate owns its own section and its defaults. This crate puts the sections together, refuses unknown keys, and checks
+//! ranges and the rules that concern several keys. It opens only the configuration file: `node` reads the key and genesis files,
+//! and decides what a missing one means.
 //!
 //! ```text
 //!  --set KEY=VALUE ──────────┐ above all
@@ -12,9 +12,9 @@
 //!  defaults ─────────────────┘ below all          └── Origins: which layer each value is from
 //! ```
 //!
-//! Invariants: an unknown or repeated key is an error, never a warning; a file is read up to [`CONFIG_BYTES_MAX`]; a
-//! loaded configuration has passed every rule, and each of its paths is absolute or relative to the working directory
-//! exactly as if the file's own directory had been written before it. What is shown of a configuration is masked by [`mask`].
+//! Invariants: an unknown or repeated key is an error, never a warning; a file is read up to [`CONFIG_BYTES_MAX`]. A loaded
+//! configuration has passed every rule. Each of its paths is absolute, or relative to the working directory as if the file's own
+//! directory stood before it. [`mask`] masks every configuration that is shown.
 //!
 //! ```
 //! use slipstream_config::{ConfigError, parse};

@@ -19,16 +19,16 @@ pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// A checked configuration, and where each of its values was written.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What the node is told.
+    /// The node's configuration, of all layers together.
     pub config: NodeConfig,
-    /// Which layer said it.
+    /// The layer that set each key.
     pub origins: Origins,
 }
 
 /// Reads a file, puts the overrides above it and its preset below, and checks the result. Relative paths start at the file's
 /// directory, whichever layer names them.
 ///
-/// With an instance N of the overrides, every port is N higher, `data` is `data-N` and `node.key` is `node-N.key`, so that several nodes
+/// With an instance N of the overrides, every port is N higher, `data` is `data-N` and `node.key` is `node-N.key`. So several nodes
 /// of one file run beside each other.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
     let read = |source| ConfigError::Read { path: path.to_owned(), source };
@@ -49,7 +49,7 @@ pub fn parse(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
 fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
     let file = Layer::of_file(text, path)?;
     let above: Vec<_> = overrides.assignments.iter().map(Layer::of_assignment).collect::<Result<_, _>>()?;
-    // Whoever names the preset last decides, also against one.
+    // The highest layer that names a preset decides; it may also decide against one.
     let preset = above.iter().rev().chain([&file]).find_map(Layer::preset).flatten();
     let below = preset.map(Layer::of_preset).transpose()?;
 
@@ -93,7 +93,7 @@ fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, Config
     Ok(Loaded { config, origins })
 }
 
-/// What one place sets.
+/// The keys that one place sets.
 struct Layer {
     /// The keys that it sets, and where.
     keys: Vec<(Key, Origin)>,
@@ -139,7 +139,7 @@ impl Layer {
         }
     }
 
-    /// The preset that it names, or that it says there is none; `None` if it says nothing of it.
+    /// The preset that it names, or its word that there is none; `None` if it leaves the key out.
     fn preset(&self) -> Option<Option<Preset>> {
         self.keys.iter().any(|(key, _)| key.name == "preset").then_some(self.preset)
     }

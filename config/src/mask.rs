@@ -1,12 +1,12 @@
-//! Keeping secrets out of what people read: `config show`, errors, logs, bundles for support. Whoever prints what an operator wrote
+//! Keeping secrets out of what people read: `config show`, errors, logs, bundles for support. Code that prints an operator's text
 //! prints it through this module.
 //!
-//! It rather hides too much than too little: whatever stands before the last `@` of a URL is taken for credentials, because a
-//! password may have a `/` or `@` that its owner did not encode.
+//! It rather hides too much than too little. It takes everything before the last `@` of a URL for credentials, because a password
+//! may have a `/` or `@` that its owner did not encode.
 
 use std::borrow::Cow;
 
-/// What stands in place of a secret.
+/// The text in place of a secret.
 pub const MASK: &str = "***";
 
 const SCHEME_END: &str = "://";
@@ -91,7 +91,7 @@ fn rebuilt(text: &str, part: Option<String>, start: usize, end: usize) -> Cow<'_
     }
 }
 
-/// What follows the scheme, masked; none if nothing in it is secret.
+/// The rest of a URL after its scheme, masked; `None` if it holds no secret.
 fn masked_url(rest: &str) -> Option<String> {
     let (credentials, open) = match rest.rsplit_once('@') {
         Some((_, open)) => (true, open),
@@ -105,7 +105,7 @@ fn masked_url(rest: &str) -> Option<String> {
     Some(format!("{prefix}{}", parameters.as_deref().unwrap_or(open)))
 }
 
-/// A URL without its credentials, with the values of its secret parameters masked; none if it has none.
+/// A URL without its credentials, with the values of its secret parameters masked; `None` if it has no such parameter.
 fn masked_parameters(url: &str) -> Option<String> {
     let (path, query) = url.split_once(['?', '#'])?;
     let separator = &url[path.len()..=path.len()];
@@ -180,7 +180,7 @@ mod tests {
     const CANARY: &str = "QZX";
 
     proptest! {
-        /// Goal: whatever a password looks like, and whatever follows it, nothing of it is shown.
+        /// Goal: a password is hidden to its last character, whatever it looks like, and whatever follows it.
         #[test]
         fn credentials_never_show(
             user in "[a-z0-9:@/?#%&=.-]{0,8}",

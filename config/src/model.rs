@@ -129,7 +129,7 @@ impl NodeConfig {
     }
 }
 
-/// One layer need not say it; [`crate::load`] refuses a configuration where none does.
+/// A layer may leave the role out; [`crate::load`] refuses a configuration where every layer does.
 fn unsaid_role() -> Role {
     Role::Fullnode
 }

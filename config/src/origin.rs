@@ -9,23 +9,23 @@ use crate::Preset;
 pub enum Origin {
     /// Nowhere: it is the default.
     Default,
-    /// In a preset.
+    /// The preset of this name set it.
     Preset(Preset),
     /// In the configuration file.
     File {
-        /// The file.
+        /// The file that sets the key.
         path: PathBuf,
         /// Where the value begins, counted from 1.
         line: u64,
     },
     /// In an environment variable.
     Variable {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
     /// In a `--set` of the command line.
     Flag {
-        /// What stands before the `=`.
+        /// The text before the `=`.
         key: String,
     },
     /// It is another layer's, moved out of the way of other instances.

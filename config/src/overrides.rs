@@ -1,4 +1,4 @@
-//! [`Overrides`]: what the environment and the command line set above the file.
+//! [`Overrides`]: the settings of the environment and the command line, above the file.
 
 use std::{ffi::OsString, num::NonZeroU8};
 
@@ -8,18 +8,18 @@ use crate::{
     tree::{KNOWN, Tree, joined},
 };
 
-/// What the names of all variables begin with that set a key: `SLIPSTREAM__SYNC__MODE` sets `sync.mode`.
+/// The beginning of every variable that sets a key: `SLIPSTREAM__SYNC__MODE` sets `sync.mode`.
 pub const VARIABLE_PREFIX: &str = "SLIPSTREAM__";
 /// Between the levels of a key in a variable's name.
 const LEVEL: &str = "__";
-/// More than there are keys: whoever sets more has mistaken what this is for.
+/// More than there are keys: somebody who sets more has mistaken the purpose of this.
 pub const OVERRIDES_MAX: usize = 256;
 /// The longest value of one: a list of some hundred peers.
 pub const OVERRIDE_BYTES_MAX: usize = 64 << 10;
 /// Of a name that is wrong, an error shows so many characters.
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// What stands above the configuration file: variables, above them flags; and how far an instance is moved.
+/// The layers above the configuration file: variables, and flags above them. It also says how far an instance is moved.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     pub(crate) assignments: Vec<Assignment>,
@@ -31,7 +31,7 @@ pub struct Overrides {
 pub(crate) struct Assignment {
     /// The full name, which is known.
     pub(crate) key: String,
-    /// YAML.
+    /// The value as YAML.
     pub(crate) value: String,
     pub(crate) origin: Origin,
 }
@@ -95,7 +95,7 @@ impl Assignment {
         Assignment { key: key.trim().to_owned(), value: value.to_owned(), origin }.checked(str::to_owned)
     }
 
-    /// Refuses what is too long and what nobody knows; `write` gives a key as its origin spells it.
+    /// Refuses overrides that are too long or unknown; `write` gives a key as its origin spells it.
     fn checked(self, write: impl Fn(&str) -> String) -> Result<Assignment, ConfigError> {
         if self.value.len() > OVERRIDE_BYTES_MAX {
             return Err(refused(
@@ -120,7 +120,7 @@ fn shown(name: &str) -> String {
     mask_text(&name.chars().take(SHOWN_CHARS_MAX).collect::<String>()).into_owned()
 }
 
-/// The known key or section that looks most like a name: all of it, or its last part, which is what people forget least.
+/// The known key or section that looks most like a name: all of it, or its last part, which people remember best.
 fn nearest(name: &str) -> String {
     let name = shown(name);
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
@@ -177,7 +177,7 @@ mod tests {
         );
     }
 
-    /// Goal: what is misspelt is never ignored, and the way to what was meant is short.
+    /// Goal: a misspelt key is never ignored, and the error names the right one.
     #[test]
     fn what_nobody_knows_is_refused_with_what_is_near() {
         for (name, text) in [
@@ -209,7 +209,7 @@ mod tests {
         );
     }
 
-    /// Goal: neither many nor long nor garbled overrides are taken.
+    /// Goal: overrides that are too many, too long or garbled are refused.
     #[test]
     fn overrides_are_bounded() {
         let many = vec!["sync.mode=auto"; OVERRIDES_MAX + 1];

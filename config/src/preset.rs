@@ -1,4 +1,4 @@
-//! [`Preset`]: what a kind of node sets, in a file of its own below the operator's.
+//! [`Preset`]: the settings of a kind of node, in a file of its own below the operator's.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// All presets.
+    /// All presets, in the order of the documentation.
     pub const ALL: [Preset; 4] = [Preset::Validator, Preset::Fullnode, Preset::Archive, Preset::Light];
 
     /// As it stands in the configuration.
@@ -30,7 +30,7 @@ impl Preset {
         }
     }
 
-    /// What it sets, as YAML, with the reasons as comments.
+    /// The preset's keys as YAML, with the reasons as comments.
     pub fn text(self) -> &'static str {
         match self {
             Preset::Validator => include_str!("../presets/validator.yaml"),

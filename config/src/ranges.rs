@@ -1,4 +1,4 @@
-//! The numbers that a node could not run with: what each key may be, in one table.
+//! The numbers that a node cannot run with: the range of each key, in one table.
 
 use std::ops::RangeInclusive;
 
@@ -42,7 +42,7 @@ pub(crate) fn all() -> Vec<(&'static str, RangeInclusive<u64>)> {
     numbers.map(|(key, _, range)| (key, range)).collect()
 }
 
-/// Key, value, and the values that it may have. Keys that work with any number are not listed, nor those of `network`, which
+/// Key, value, and the values that it may have. Keys that work with any number are left out, as are those of `network`, which
 /// checks its own.
 fn own_numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
     let NodeConfig { broadcast, storage, executor, sync, consensus, api, log, .. } = config;

@@ -11,7 +11,7 @@ use crate::{
 /// Archives that are looked at: each is asked every minute, and its lists are in memory.
 const ARCHIVES_MAX: usize = 16;
 
-/// What is wrong with a value that its key's type takes, and what to write.
+/// A value that fits its key's type and breaks a rule, with what to write instead.
 pub(crate) struct Problem {
     pub(crate) key: &'static str,
     pub(crate) text: String,
@@ -95,7 +95,7 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
     ranges::check(config)
 }
 
-/// Refuses what cannot be joined with other layers: a number that is none has no other form than that of the text.
+/// Refuses values that cannot be joined with other layers: infinite and undefined numbers have only the form of their text.
 pub(crate) fn check_layer(config: &NodeConfig) -> Result<(), Problem> {
     if config.sync.audit.is_finite() { Ok(()) } else { audit_problem(config.sync.audit).map_or(Ok(()), Err) }
 }
@@ -106,7 +106,7 @@ fn audit_problem(audit: f64) -> Option<Problem> {
     (!(0.0..=1.0).contains(&audit)).then(|| Problem::new("sync.audit", text()))
 }
 
-/// What in the sync section cannot be followed: the key, what is wrong, what to write.
+/// The first fault of the sync section: the key, what is wrong, what to write.
 fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str)> {
     if sync.forbid.contains(&Mode::Auto) {
         let problem = "`auto` is the choice among the modes, not one of them".to_owned();

@@ -1,4 +1,5 @@
-//! The JSON Schema of the configuration: what editors complete, check and explain, and what docs/configuration.md has its tables from.
+//! The JSON Schema of the configuration. Editors complete, check and explain keys by it, and the tables of docs/configuration.md
+//! come from it.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};

@@ -14,7 +14,7 @@ use crate::{
 const RESERVED: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
 
 impl Loaded {
-    /// The effective configuration as YAML. Where nothing is masked, what is read back is the same configuration.
+    /// The effective configuration as YAML. Where nothing is masked, reading the output gives the same configuration.
     pub fn to_yaml(&self, with_origins: bool) -> String {
         let mut text = String::new();
         let tree = Tree::of(&self.config);

@@ -35,7 +35,7 @@ fn validator_needs_no_peers() {
     parse("role: validator\ngenesis: g.json\n", Path::new("node.yaml")).unwrap();
 }
 
-/// Goal: what is missing is not looked for in the line of another key.
+/// Goal: a missing key is not looked for in the line of another key.
 #[test]
 fn a_missing_key_has_no_line() {
     for text in ["genesis: a\n", "# A node.\n\ndata_dir: data\nnetwork:\n  listen: 127.0.0.1:0\n"] {
@@ -46,7 +46,7 @@ fn a_missing_key_has_no_line() {
     }
 }
 
-/// Goal: what is printed on a misspelt key, character for character.
+/// Goal: the error about a misspelt key, character for character.
 #[test]
 fn unknown_key_at_the_top() {
     let text = refused("role: fullnode\ngenesys: g.json\n");
@@ -153,7 +153,7 @@ fn archives_are_urls_without_credentials() {
         assert!(text.contains("sync.archives[0]: ") && text.contains("AWS_ACCESS_KEY_ID"), "{text}");
         assert!(!text.contains("hidden"), "{text}");
     }
-    // A key that is misspelt, a list that does not end, and one that is none.
+    // A misspelt key, a list without an end, and a text in place of a list.
     for wrong in [
         "archive: [\"s3://key:hidden@b\"] }",
         "archives: [s3://key:hidden@b",
@@ -171,7 +171,7 @@ fn archives_are_urls_without_credentials() {
     assert!(text.contains("17 archives are more than 16"), "{text}");
 }
 
-/// Goal: a number that the node would fail by is refused with its key, its line and what it may be, in every section.
+/// Goal: a number that the node would fail by is refused with its key, its line and its range, in every section.
 #[test]
 fn numbers_are_within_their_ranges() {
     const MEMORY: &str = "0 to 16777216";
@@ -257,7 +257,7 @@ fn empty_batches_are_no_more_frequent_than_others() {
     }
 }
 
-/// Goal: a policy that sync could not follow, or would silently not follow, is refused with the way out.
+/// Goal: a policy that sync cannot follow is refused with the way out.
 #[test]
 fn sync_policies_are_checked() {
     let sync = |section: &str| fullnode(&format!("sync: {{ {section} }}\n"));
@@ -290,7 +290,7 @@ fn sync_policies_are_checked() {
     assert!(refused(&sync("forbid: [fast]")).contains("sync.forbid[0]: unknown variant `fast`"));
 }
 
-/// Goal: what a listening node calls its address is not taken for one that can be dialled: a node would dial itself.
+/// Goal: a node's own listening address is not taken for one that can be dialled: a node would dial itself.
 #[test]
 fn peers_without_an_address_are_refused() {
     let id = "11".repeat(32);
@@ -342,7 +342,7 @@ fn a_log_file_has_bounds() {
     }
 }
 
-/// Goal: what is serialised can be loaded again, so tools may write configurations from the type.
+/// Goal: a serialised configuration can be loaded again, so tools may write configurations from the type.
 #[test]
 fn round_trip() {
     let config =

@@ -11,7 +11,7 @@ use slipstream_types::{BatchNumber, Digest, Waypoint};
 
 use crate::{LogConfig, LogFileConfig, NodeConfig, preset::Preset};
 
-/// A section, or the value of a key. A list is one value: whoever sets it sets all of it.
+/// A section, or the value of a key. A list is one value: a layer that sets it sets all of it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Tree {
     Section(Vec<(String, Tree)>),
@@ -37,7 +37,7 @@ pub(crate) static KNOWN: LazyLock<Tree> = LazyLock::new(|| {
 impl Tree {
     pub(crate) fn of(config: &NodeConfig) -> Tree {
         let text = serde_json::to_string(config).expect("a configuration that was read can be written");
-        serde_json::from_str(&text).expect("what was just written is JSON")
+        serde_json::from_str(&text).expect("the text just written is JSON")
     }
 
     /// The section or value of a key such as `sync.mode`.

@@ -13,14 +13,14 @@ pub enum ConsensusError {
          of a validator that the genesis names"
     )]
     NotAValidator {
-        /// The node's key.
+        /// The node's public key.
         key: PublicKey,
         /// The epoch of the set.
         epoch: Epoch,
         /// Size of the set.
         validators: usize,
     },
-    /// The store failed.
+    /// The store refuses the request.
     #[error("the store failed: {0}")]
     Storage(#[from] StorageError),
     /// The vote record failed.
@@ -29,9 +29,9 @@ pub enum ConsensusError {
     /// The node's own batch could not be executed.
     #[error("batch {number} could not be made: {source}")]
     Execute {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Why.
+        /// The executor's error.
         source: ExecuteError,
     },
     /// The node's own batch or message is over a limit.
@@ -40,9 +40,9 @@ pub enum ConsensusError {
     /// A task of the validator panicked.
     #[error("the validator's task {task} ended unexpectedly: {reason}")]
     Task {
-        /// Which.
+        /// Name of the task.
         task: &'static str,
-        /// The panic.
+        /// The panic's message.
         reason: String,
     },
 }
@@ -63,7 +63,7 @@ impl ConsensusError {
 /// The record of a validator's last vote could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The store failed.
+    /// The store refuses the request.
     #[error("the vote record could not be read or written")]
     Storage(#[from] StorageError),
     /// The store holds something else under the record's name. Voting on would risk a second vote.
@@ -76,31 +76,31 @@ pub enum RecordError {
 /// Why a message, an ordered batch or a shown outcome was refused. The text of what concerns a message goes to whoever sent it.
 #[derive(Debug, thiserror::Error)]
 pub enum ProposalError {
-    /// Not a consensus message.
+    /// The bytes are no consensus message.
     #[error("{0}")]
     Malformed(CodecError),
     /// Only validators are listened to.
     #[error("peer {peer} is not a validator of epoch {epoch}")]
     NotAValidator {
-        /// Who sent it.
+        /// The peer that sent it.
         peer: PublicKey,
-        /// The epoch.
+        /// The epoch that this node is in.
         epoch: Epoch,
     },
     /// The sender is in another epoch.
     #[error("this validator is in epoch {epoch}, the message is of epoch {found}")]
     OtherEpoch {
-        /// The message's.
+        /// The epoch that the message names.
         found: Epoch,
-        /// The epoch here.
+        /// The epoch that this node is in.
         epoch: Epoch,
     },
     /// Validators sign nothing after the last batch of their epoch.
     #[error("batch {number} is refused: epoch {epoch} is over")]
     EpochOver {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// The epoch.
+        /// The epoch that this node is in.
         epoch: Epoch,
     },
     /// Time must not go back.
@@ -108,11 +108,11 @@ pub enum ProposalError {
         "batch {number} has the timestamp {timestamp_ms} ms, its parent {parent_ms} ms: time must not go back"
     )]
     BeforeParent {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Its timestamp.
+        /// Timestamp of the batch, in milliseconds since 1970.
         timestamp_ms: u64,
-        /// Its parent's.
+        /// Timestamp of its parent, in milliseconds since 1970.
         parent_ms: u64,
     },
     /// Time must not run ahead.
@@ -120,11 +120,11 @@ pub enum ProposalError {
         "batch {number} has the timestamp {timestamp_ms} ms, the clock here says {now_ms} ms: more than {max_ms} ahead"
     )]
     FromTheFuture {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Its timestamp.
+        /// Timestamp of the batch, in milliseconds since 1970.
         timestamp_ms: u64,
-        /// This validator's clock.
+        /// This validator's clock, in milliseconds since 1970.
         now_ms: u64,
         /// How far ahead a timestamp may be.
         max_ms: u64,
@@ -134,11 +134,11 @@ pub enum ProposalError {
         "batch {number} has the timestamp {timestamp_ms} ms, the clock here says {now_ms} ms: more than {max_ms} behind"
     )]
     FromThePast {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Its timestamp.
+        /// Timestamp of the batch, in milliseconds since 1970.
         timestamp_ms: u64,
-        /// This validator's clock.
+        /// This validator's clock, in milliseconds since 1970.
         now_ms: u64,
         /// How far behind a timestamp may be.
         max_ms: u64,
@@ -146,31 +146,31 @@ pub enum ProposalError {
     /// The body is not a body.
     #[error("the body of batch {number} is refused: {source}")]
     Body {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Why.
+        /// The decoder's error.
         source: CodecError,
     },
     /// A transaction in the body is invalid in itself.
     #[error("the body of batch {number} is refused: {source}")]
     Transactions {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Which, and why.
+        /// The refused transaction, and the reason.
         source: BodyError,
     },
     /// The body does not execute.
     #[error("batch {number} does not execute: {source}")]
     Execute {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Why.
+        /// The executor's error.
         source: ExecuteError,
     },
-    /// What was shown as the outcome of a batch is another one.
-    #[error("what was shown as the outcome of batch {number} is none: {field} does not fit")]
+    /// A peer showed another outcome than the batch's own.
+    #[error("the outcome shown for batch {number} is another one: {field} does not fit")]
     NotTheOutcome {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
         /// The header's field, or what else does not fit.
         field: &'static str,

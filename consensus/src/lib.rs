@@ -1,8 +1,7 @@
 //! Validators: the transaction pool, ordering, execution ahead, voting, certificates; and how transactions reach the primary.
 //!
-//! It drives `slipstream_eve`, which decides *which* batch comes next and proves it by a quorum's signatures. What a batch does is
-//! `executor`'s concern, how it is stored `storage`'s, and how nodes that do not vote get it `sync`'s; announcing decided batches is left
-//! to `node`.
+//! The crate drives `slipstream_eve`, which decides *which* batch comes next and proves it by a quorum's signatures. `executor` knows
+//! what a batch does, `storage` how it is stored, and `sync` how non-voting nodes get it; `node` announces decided batches.
 //!
 //! ```text
 //!  JSON-RPC ──▶ Forwarder ──▶ Pool ── candidates ──▶ primary: build ── Order ──▶ validators: execute, keep durably
@@ -16,8 +15,8 @@
 //! * [`Validator`]: a handle to the actor, its [`Driver`], that executes and votes, and orders while it is the primary.
 //! * [`Forwarder`]: every node's way to the primary; [`Journal`] keeps what users gave it.
 //!
-//! Invariants: a validator makes its votes and the outcomes that it tells durable before anybody learns of them. It tells only what it has
-//! executed itself. A batch is committed only with a certificate. What it trusts: its store, its clock (to 10 s), and any quorum of the set.
+//! Invariants: a validator makes its votes and told outcomes durable before anybody learns of them. It tells only outcomes that it executed
+//! itself. It commits a batch only with a certificate. It trusts its store, its clock (to 10 s), and any quorum of the set.
 //!
 //! ```
 //! use slipstream_consensus::{Pool, PoolConfig};

@@ -15,7 +15,7 @@ pub struct Defences {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "this program has all of its defences and cannot leave {0} out; build one that can: \
-     cargo build -p slipstream-testsuite --features planted"
+     cargo build -p slipstream-simulation --features planted"
 )]
 pub struct NotPlantable(pub Planted);
 
@@ -74,7 +74,7 @@ pub enum Planted {
     ForgetPrepare,
     /// Of the protocol: the view is not on record.
     ForgetView,
-    /// Of the protocol: decisions that are not committed are not on record.
+    /// Of the protocol: decisions go unrecorded while they are uncommitted.
     ForgetDecisions,
     /// Of the protocol: one prepare too few is enough.
     FewPrepares,
@@ -119,7 +119,7 @@ impl Planted {
         Planted::NeverTell,
     ];
 
-    /// What the protocol calls it.
+    /// The protocol's name for it.
     #[cfg(feature = "planted")]
     fn of_the_protocol(self) -> Option<slipstream_eve::Fault> {
         use slipstream_eve::Fault;

@@ -1,4 +1,5 @@
-//! [`Seams`]: where a simulator holds a validator: what its machine does, and which defence it lacks; and what it has to read of one.
+//! [`Seams`]: a simulator's hold on a validator: the conduct of its machine, its missing defence, and the records that the simulator
+//! reads.
 //!
 //! A node uses none of it: [`Seams::default`] is threads of the runtime, right execution and every defence.
 
@@ -31,7 +32,7 @@ pub struct Seams {
 }
 
 impl Seams {
-    /// On that machine, with these defences.
+    /// The seams of a validator on that machine, with these defences.
     pub fn new(machine: Arc<dyn Machine>, defences: Defences) -> Seams {
         Seams { machine: Some(machine), defences }
     }
@@ -42,7 +43,7 @@ impl Seams {
     }
 }
 
-/// What binds the votes of whoever validates on the store.
+/// The record that binds the votes of the validator on this store.
 ///
 /// # Errors
 /// If it cannot be read.

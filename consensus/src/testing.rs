@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a chain with funded accounts, signed transactions, validators over memory.
+//! The shared parts of this crate's tests: a chain with funded accounts, signed transactions, validators over memory.
 
 use std::{
     sync::{
@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use alloy_consensus::{SignableTransaction, TxEip1559};
-use alloy_primitives::{Address, Signature, TxKind, U256, keccak256};
+use alloy_consensus::TxEip1559;
+use alloy_primitives::{Address, TxKind, U256};
 use k256::ecdsa::SigningKey;
 use slipstream_executor::{Envelope, ExecutorConfig, Session, Transaction};
 use slipstream_network::{
@@ -33,7 +33,7 @@ pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
 /// The index of [`Account::contract`]; those below it are ordinary accounts.
 const CONTRACT: u8 = 8;
 
-/// What a transfer uses.
+/// Gas of a transfer.
 const TRANSFER_GAS: u64 = 21_000;
 
 /// A clock that begins at [`NOW_MS`], goes on with tokio's and can be set.
@@ -78,7 +78,7 @@ pub(crate) fn clock() -> Arc<ManualClock> {
 }
 
 pub(crate) fn validator_key(index: usize) -> SecretKey {
-    SecretKey::from_seed([index as u8 + 1; 32])
+    slipstream_testkit::key(index as u8 + 1)
 }
 
 /// An Ethereum account with money in the genesis.
@@ -90,8 +90,7 @@ pub(crate) struct Account {
 impl Account {
     pub(crate) fn new(index: u8) -> Account {
         let key = SigningKey::from_slice(&[index + 1; 32]).unwrap();
-        let point = key.verifying_key().to_encoded_point(false);
-        let address = Address::from_slice(&keccak256(&point.as_bytes()[1..])[12..]);
+        let address = Address::from_private_key(&key);
         Account { key, address }
     }
 
@@ -150,10 +149,8 @@ impl Account {
             input: data.to_vec().into(),
             ..TxEip1559::default()
         };
-        let (signature, recovery) =
-            self.key.sign_prehash_recoverable(transaction.signature_hash().as_slice()).unwrap();
-        let signature = Signature::from_bytes_and_parity(&signature.to_bytes(), recovery.is_y_odd());
-        Transaction::from_envelope(Envelope::Eip1559(transaction.into_signed(signature))).unwrap()
+        let signed = slipstream_testkit::signed(transaction, &self.key);
+        Transaction::from_envelope(Envelope::Eip1559(signed)).unwrap()
     }
 }
 
@@ -185,7 +182,7 @@ pub(crate) fn store(genesis: &Genesis) -> Store {
     store
 }
 
-/// What a node of this chain executes with.
+/// The session with which a node of this chain executes.
 pub(crate) fn session(executor: &ExecutorConfig, genesis: &Genesis) -> Arc<Session> {
     Arc::new(Session::new(executor, genesis.chain.clone()).unwrap())
 }
@@ -271,8 +268,7 @@ impl Node {
         let (sender, decided) = mpsc::channel(64);
         let (key, set) = (validator_key(index), genesis.validator_set());
         let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
-        let forwarder =
-            Forwarder::new(pool.clone(), chain.chain_id, transport.clone(), &members, None).unwrap();
+        let forwarder = Forwarder::new(pool.clone(), &chain, transport.clone(), &members, None).unwrap();
         let (validator, mut driver) = Validator::new(
             config(),
             session(&ExecutorConfig::default(), genesis),
@@ -300,7 +296,7 @@ impl Node {
         Node { store, pool, validator, forwarder, decided, shutdown, running }
     }
 
-    /// Stops it as a shutdown does, and hands out what is left on disk.
+    /// Stops it as a shutdown does, and returns the store that is left on disk.
     pub(crate) async fn stop(self) -> Store {
         self.shutdown.cancel();
         self.running.await.unwrap().unwrap();

@@ -85,7 +85,7 @@ impl Core {
 
     /// Somebody shows a decision.
     pub(crate) fn take_decided(&mut self, from: u16, certificate: Certificate) {
-        // What is further ahead sync brings.
+        // Sync brings batches further ahead.
         if certificate.info.number != self.decided.next() || self.pending.len() >= WINDOW as usize {
             return;
         }
@@ -133,7 +133,7 @@ impl Core {
         self.say(Message::Prepare(vote));
     }
 
-    /// What may be prepared.
+    /// The outcome that this validator may prepare.
     fn candidate(&mut self, number: BatchNumber) -> Option<Digest> {
         if let Some(adopted) = &self.adopted {
             return (adopted.info.number == number).then(|| adopted.info.digest());
@@ -194,7 +194,7 @@ impl Core {
         Some(Certificate { info: self.info(number, &token)?, view: self.view, signatures })
     }
 
-    /// What a token stands for.
+    /// The ledger info that a token names.
     fn info(&self, number: BatchNumber, token: &Digest) -> Option<LedgerInfo> {
         let said = self.slots.get(&number).and_then(|slot| slot.infos.get(token));
         let mut prepared = [&self.adopted, &self.prepared].into_iter().flatten().map(|it| &it.info);
@@ -268,7 +268,7 @@ impl Core {
                 // It is being executed, or will be.
                 None if self.orders.contains_key(&number) => return,
                 None => {
-                    // Who is so late that the next one is decided, too, catches up faster without executing.
+                    // If the next batch is decided too, this validator is late: it catches up faster without executing.
                     let is_late = self.overdue == Some(number) || self.pending.len() > 1;
                     if is_late && number == self.top().next() && self.fetching != Some(number) {
                         let certificate = Box::new(certificate.clone());

@@ -43,13 +43,13 @@ impl Core {
         self.complains = false;
         self.attempts = self.attempts.saturating_add(1);
         self.drop_view();
-        // What a quorum prepared may be adopted; anything above cannot be.
+        // A prepared outcome may be adopted by the next view; everything above goes.
         self.rollback(self.decided.next());
         self.reset_patience();
         self.say_change();
     }
 
-    /// What was said in a view counts in no other.
+    /// Votes and words of one view count in that view alone.
     fn drop_view(&mut self) {
         self.decided_in_view = 0;
         self.slots.clear();

@@ -1,4 +1,4 @@
-//! What of a [`Core`] decides what it does next, for whoever searches its states.
+//! Hashes the part of a [`Core`] that determines its next steps, for model checkers that search its states.
 
 use std::{
     collections::BTreeMap,
@@ -20,15 +20,15 @@ impl Core {
     ///
     /// * key, set, domain and settings, which do not change;
     /// * of a quorum's signatures, whose they are: any quorum on one statement does the same;
-    /// * what led to its prepare once it prepared, and to its commit once it committed: it does each once. That executors may make it forget
-    ///   what another token stood for only keeps it from committing;
-    /// * in a view that has begun, how it began; and what others said when they left for it, unless this one is to begin it: what a second
-    ///   word of theirs would teach is a decision, which comes by itself, too;
+    /// * the votes that led to its prepare once it prepared, and to its commit once it committed: it does each once. That executors may
+    ///   make it forget what another token stood for only keeps it from committing;
+    /// * in a view that has begun, how it began. Also the words with which others left for it, unless this validator is to begin it. A
+    ///   second word could only teach a decision, which arrives by itself;
     /// * links, certificates and doubts of batches that are committed;
     /// * `attempts`, which says how long a timer runs, and `careful_to`, which says how a batch is executed;
-    /// * `told`, `awaited`, `answered` and `costs`, which limit repetition between two ticks of [`Timer::Tell`](crate::Timer::Tell): whoever
-    ///   searches lets that timer tick twice at a time, and lets nobody send more than a core takes between them;
-    /// * `generation`, which tells results of rolled-back work apart: whoever searches ends work at once;
+    /// * `told`, `awaited`, `answered`, `greeted` and `costs`, which limit repetition between two ticks of [`Timer::Tell`](crate::Timer::Tell). Model
+    ///   checkers let that timer tick twice at a time, and let nobody send more than a core takes between the ticks;
+    /// * `generation`, which tells results of rolled-back work apart: model checkers end work at once;
     /// * `divergences`, `convicted`: for the operator;
     /// * `clean`, `decided_in_view`: for protection and rotation, which must be off (`protect_after` and `rotate_after` 0).
     pub fn hash_conduct(&self, hasher: &mut impl Hasher) {
@@ -80,7 +80,7 @@ impl Core {
         }
     }
 
-    /// What counts of a status once this validator takes part: whether it complains of this view or a later one.
+    /// The part of a status that counts once this validator takes part: whether it complains of this view or a later one.
     fn heeded(&self, status: &Status) -> Option<(u64, bool, BatchNumber)> {
         let decided = if self.observing { status.decided } else { BatchNumber::GENESIS };
         let counts =

@@ -21,49 +21,50 @@ pub struct Settings {
     pub view_timeout_ms: u64,
     /// Decisions of one view after which the next primary is wanted; 0 for no rotation.
     pub rotate_after: u64,
-    /// Decisions without a divergence after which all executors' tokens are waited for; 0 for never.
+    /// After this many decisions without a divergence, a validator awaits the tokens of all executors; 0 disables that. Set
+    /// by configuration.
     pub protect_after: u64,
-    /// For how long, in milliseconds.
+    /// How long to wait for all executors' tokens, in milliseconds; set by configuration.
     pub protect_wait_ms: u64,
 }
 
-/// What an order came to here. Its driver keeps it durably until its number is committed.
+/// The result of one order at this validator. Its driver keeps it durably until its number is committed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Outcome {
-    /// What was executed.
+    /// The order that was executed.
     pub order: SignedOrder,
-    /// What came of it.
+    /// The ledger info after its execution.
     pub info: LedgerInfo,
 }
 
-/// What a validator begins with.
+/// The state that a validator starts from.
 #[derive(Debug)]
 pub struct Setup {
     /// The validators of the epoch.
     pub set: ValidatorSet,
-    /// This one's.
+    /// The key that this validator signs with.
     pub key: SecretKey,
-    /// Its position.
+    /// This validator's index in the set.
     pub seat: u16,
     /// Names the chain, so that nothing signed for another is taken.
     pub domain: Digest,
-    /// See there.
+    /// How this validator runs the protocol; set by its configuration.
     pub settings: Settings,
     /// The last committed batch.
     pub head: LedgerInfo,
-    /// What was recorded last; none for a validator that never took part, or lost its data.
+    /// The last durable record, or `None` for a validator that never took part or lost its data.
     pub record: Option<Record>,
     /// The outcomes above the head that were kept and stand on each other, the first on the head, in this order.
     pub outcomes: Vec<Outcome>,
-    /// The orders of all outcomes above the head that were kept, also of those that stand on others: a primary told them and may tell no
-    /// other in their place.
+    /// The orders of all kept outcomes above the head, also of outcomes off that chain. A primary told them, and may tell no others in
+    /// their place.
     pub orders: Vec<SignedOrder>,
 }
 
 /// Batches above the head that may be ordered, executed and voted on.
 pub(crate) const WINDOW: u64 = 8;
-/// Batches above the last decision that a primary orders: one that is agreed on, and one that is executed meanwhile, so that its tokens are
-/// there when its turn comes. More would wait for their turn here and not in the pool, where later transactions still get into them.
+/// Batches above the last decision that a primary orders. While one is agreed on, the other is executed, so its tokens are ready when its
+/// turn comes. Any more would wait here instead of in the pool, where later transactions can still join them.
 pub(crate) const AHEAD: u64 = 2;
 /// Batches above the head that a primary orders: decisions may be faster than commits.
 pub(crate) const UNCOMMITTED_MAX: u64 = 4;
@@ -94,7 +95,7 @@ pub struct Core {
     /// The highest certificate of this epoch at hand. Sync may have committed more.
     pub(crate) proof: Option<Certificate>,
     pub(crate) recent: BTreeMap<BatchNumber, Certificate>,
-    /// Decided and not handed out for commit: the outcome is not there yet.
+    /// Decided batches that wait for their outcome before they are handed out for commit.
     pub(crate) pending: BTreeMap<BatchNumber, Certificate>,
     pub(crate) fetching: Option<BatchNumber>,
     /// A pending batch whose order is not waited for any longer, or whose outcome here is another one.
@@ -105,11 +106,11 @@ pub struct Core {
     pub(crate) prepare: Option<crate::Ballot>,
     /// Kept until `proof` shows its number decided: what is told at a change of views rests on it.
     pub(crate) prepared: Option<Prepared>,
-    /// What this view must decide first.
+    /// The outcome that this view must decide first.
     pub(crate) adopted: Option<Prepared>,
-    /// Above the last decision.
+    /// The words on each number above the last decision.
     pub(crate) slots: BTreeMap<BatchNumber, Slot>,
-    /// What is to be executed.
+    /// Orders to execute, by number.
     pub(crate) orders: BTreeMap<BatchNumber, SignedOrder>,
     /// Of the orders of this view, by which the next ones are linked.
     pub(crate) links: BTreeMap<BatchNumber, Digest>,
@@ -118,19 +119,22 @@ pub struct Core {
     pub(crate) working: Option<crate::Work>,
     /// An order of this view has no outcome that an honest primary would cause.
     pub(crate) refused: Option<BatchNumber>,
-    /// This view's orders were dropped: its primary does not know any more what it ordered, and orders nothing else.
+    /// This view's orders were dropped. Its primary has forgotten them, so it orders nothing else.
     pub(crate) spent: bool,
     pub(crate) generation: u64,
     /// Batches up to this one are executed sequentially.
     pub(crate) careful_to: BatchNumber,
-    /// Without a record it does not know what it signed.
+    /// The validator has lost its record, so it does not know what it signed.
     pub(crate) observing: bool,
-    /// What it may have signed: it votes only above, and orders only in views above.
+    /// The last number and view that it may have signed for, before it lost its data. It votes only above, and orders only in
+    /// views above.
     pub(crate) amnesia: Option<(BatchNumber, u64)>,
     /// It could not speak when it looked last.
     was_silent: bool,
     /// Those that were sent orders or a view since the last status was told.
     pub(crate) answered: BTreeSet<u16>,
+    /// Validators that heard this one's status as an answer to theirs, since the last tick of [`Timer::Tell`].
+    pub(crate) greeted: BTreeSet<u16>,
     pub(crate) heard: BTreeMap<u16, Status>,
     pub(crate) changes: BTreeMap<u16, ViewChange>,
     pub(crate) new_view: Option<NewView>,
@@ -145,7 +149,7 @@ pub struct Core {
     pub(crate) protecting: Option<(BatchNumber, bool)>,
     pub(crate) divergences: u64,
     pub(crate) convicted: BTreeSet<(u16, u64, BatchNumber)>,
-    /// What was decided when the last status was told.
+    /// The last decision when it told its status last.
     pub(crate) told: BatchNumber,
     costs: BTreeMap<u16, u8>,
     /// They said what does not verify since the last status was told.
@@ -159,7 +163,7 @@ impl Core {
     /// A validator that begins, or goes on with what it recorded.
     pub fn new(setup: Setup) -> Core {
         let Setup { set, key, seat, domain, settings, head, record, outcomes, orders } = setup;
-        // A record of an earlier epoch says that this validator forgot nothing, and binds it to nothing.
+        // A record of an earlier epoch proves that this validator forgot nothing, and leaves it free to vote.
         let observing = record.is_none() && set.quorum() > 1;
         let record = record.filter(|record| record.epoch == set.epoch);
         let own = record.clone();
@@ -196,6 +200,7 @@ impl Core {
             amnesia,
             was_silent: true,
             answered: BTreeSet::new(),
+            greeted: BTreeSet::new(),
             heard: BTreeMap::new(),
             changes: BTreeMap::new(),
             new_view: None,
@@ -239,7 +244,7 @@ impl Core {
         self.advance();
     }
 
-    /// What another validator said, on a channel that proves its seat.
+    /// Takes a message from another validator, on a channel that proves its seat.
     pub fn handle_message(&mut self, from: u16, message: Message) {
         if from == self.seat || usize::from(from) >= self.set.validators.len() || self.muted.contains(&from) {
             return;
@@ -272,6 +277,7 @@ impl Core {
                 self.costs.clear();
                 self.muted.clear();
                 self.answered.clear();
+                self.greeted.clear();
                 self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
                 if self.is_to_tell() {
                     self.tell(To::Others);
@@ -300,12 +306,13 @@ impl Core {
         }
     }
 
-    /// What is to be done at once.
+    /// Returns the next effect that the driver must carry out at once.
     pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// What is to be recorded and then told. Nothing of a later flush may overtake an earlier one.
+    /// Returns the next record to make durable, with the outputs to send after it. Nothing of a later flush may overtake an
+    /// earlier one.
     pub fn flush(&mut self) -> Option<Flush> {
         let record = self.record();
         let is_new = !self.observing && self.recorded.as_ref() != Some(&record);
@@ -444,8 +451,8 @@ impl Core {
         self.decided
     }
 
-    /// The last batch that it knows to be decided, or may have helped to decide by its vote; none while it does not know its votes. Survives
-    /// restarts, because a vote to commit rests on what was prepared.
+    /// The last batch that it knows to be decided, or may have helped to decide by its vote. `None` while it does not know its votes. The
+    /// number survives restarts, because the record keeps what was prepared before any vote to commit.
     pub fn voted(&self) -> Option<BatchNumber> {
         let prepared = self.prepared.as_ref().map_or(BatchNumber::GENESIS, |prepared| prepared.info.number);
         (!self.is_silent()).then_some(prepared.max(self.decided))
@@ -456,7 +463,7 @@ impl Core {
         self.complains
     }
 
-    /// Whether it has no record and has not heard yet how far a quorum is, so that it takes no part.
+    /// Whether it still abstains: it has no record, and waits for a quorum to tell how far it is.
     pub fn is_observing(&self) -> bool {
         self.observing
     }

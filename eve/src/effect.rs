@@ -1,4 +1,4 @@
-//! What the core wants of whoever drives it.
+//! Effects and outputs: the work that the core asks of its driver.
 
 use slipstream_types::{BatchNumber, Certificate, Digest};
 
@@ -7,25 +7,25 @@ use super::{
     record::Record,
 };
 
-/// To be done at once.
+/// A task that the driver carries out at once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     /// Make and execute the next batch as soon as one is due, keep its outcome durably, then call `handle_built`.
     Build {
-        /// What for.
+        /// Identifies the work, for the call that returns its result.
         work: Work,
         /// [`Order::parent`](super::Order::parent) of the batch.
         parent: Digest,
     },
     /// Execute an ordered batch on the outcome of the one before, keep its outcome durably, then call `handle_executed`.
     Execute {
-        /// What for.
+        /// Identifies the work, for the call that returns its result.
         work: Work,
-        /// What.
+        /// The order to execute.
         order: SignedOrder,
     },
-    /// Forget what was executed above that batch, and what is being executed or built. Orders and their bodies stay, and outcomes on disk too:
-    /// bodies go once their batch is committed or their view is over, outcomes on disk once their number is committed.
+    /// Forget everything executed above that batch, and stop executing or building. Keep orders and their bodies: a body goes once its
+    /// batch is committed or its view is over. Keep outcomes on disk: they go once their number is committed.
     Rollback {
         /// The last that stays.
         to: BatchNumber,
@@ -33,12 +33,12 @@ pub enum Effect {
     /// Others agreed on an outcome that this validator does not have: get it from them, then call `handle_fetched`. Sync may be
     /// faster.
     Fetch {
-        /// What was decided.
+        /// The certificate of the decided batch.
         certificate: Box<Certificate>,
     },
     /// Call `handle_timer` after so many milliseconds. Replaces an earlier one of that name.
     SetTimer(Timer, u64),
-    /// Not any more.
+    /// Cancel the timer of that name.
     CancelTimer(Timer),
 }
 
@@ -47,15 +47,15 @@ pub enum Effect {
 pub struct Work {
     /// Grows with every rollback.
     pub generation: u64,
-    /// The view.
+    /// The view that the work is for.
     pub view: u64,
-    /// The batch.
+    /// Number of the batch.
     pub number: BatchNumber,
-    /// One transaction after the other, whatever the configuration: what was executed in parallel has just diverged, or may have.
+    /// Execute one transaction after the other, whatever the configuration: parallel results have diverged, or may have.
     pub sequential: bool,
 }
 
-/// What the core waits for by time.
+/// Names a moment that the core waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// The primary had its time.
@@ -66,7 +66,7 @@ pub enum Timer {
     Protect,
 }
 
-/// What follows a record: none of it may happen before the record is durable.
+/// An output that rests on a record. The driver emits it only once that record is durable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
     /// Say it. The driver sends body and hints beside an [`Message::Order`].
@@ -77,21 +77,22 @@ pub enum Output {
     Convict(Evidence),
 }
 
-/// To whom.
+/// The receivers of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum To {
-    /// All other validators.
+    /// All other validators of the set.
     Others,
-    /// One seat.
+    /// The validator with this index.
     Seat(u16),
 }
 
-/// What leaves the core at one moment: first the record, then, once that is durable, the rest in its order.
+/// The record and outputs of one moment. The driver writes the record first; once it is durable, it emits the outputs in
+/// order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Flush {
-    /// To be made durable; none if nothing of it changed.
+    /// The record to make durable, or `None` if it is unchanged.
     pub record: Option<Record>,
-    /// What may be seen outside then.
+    /// The outputs to emit once the record is durable.
     pub outputs: Vec<Output>,
 }
 

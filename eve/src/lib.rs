@@ -1,4 +1,4 @@
-//! Eve: validators execute first, ahead and in parallel, and agree on what came of it afterwards.
+//! Eve: validators execute first, ahead and in parallel, and agree on the outcome afterwards.
 //!
 //! ```text
 //!  primary of the view             executors (every validator)              verifiers (every validator)
@@ -11,35 +11,35 @@
 //!  complaints of n - u ─▶ ViewChange{highest decision, highest prepared} ─▶ its primary: NewView{n - u of them} ─▶ go on
 //! ```
 //!
-//! The protocol is that of Kapritsos et al., "All about Eve: Execute-Verify Replication for Multi-Core Servers" (OSDI 2012), with its
-//! thresholds (`u` failures to stay live, `r` lies to stay safe, both in the [`ValidatorSet`]). What differs: a batch is agreed upon
-//! after the one before it, while later ones are already executed; a view ends only when a quorum complains of it; and all
-//! repetition is an answer to a [`Status`].
+//! The protocol is that of Kapritsos et al., "All about Eve: Execute-Verify Replication for Multi-Core Servers" (OSDI 2012). Its
+//! thresholds stand in the [`ValidatorSet`]: it stays live with up to `u` failures and safe with up to `r` lies. It differs in
+//! three points. Validators agree on one batch after the other, while they already execute later ones. A view ends only when a
+//! quorum complains of it. All repetition answers a [`Status`].
 //!
-//! [`Core`] is one validator. It has no store, clock, lock, task or thread: it is fed one input after another, and says what is to be
-//! done at once ([`Core::next_effect`]) and what may be seen outside only after a record is durable ([`Core::flush`]).
+//! [`Core`] is one validator, without store, clock, lock, task or thread. Its driver feeds it one input after another. The core
+//! returns what to do at once ([`Core::next_effect`]), and what to emit once a record is durable ([`Core::flush`]).
 //!
 //! # Why no two batches of one number are certified
 //!
-//! Let `T` be decided at number `k` in view `v`: a quorum (`n - u`) committed to it, the honest of them after they recorded that a
+//! Let `T` be decided at number `k` in view `v`: a quorum (`n - u`) committed to it. The honest of them first recorded that a
 //! quorum prepared it. Two quorums share `r + 1` validators, one of them honest.
 //!
-//! 1. *In one view* two outcomes of a number cannot both be prepared by a quorum: an honest validator of both would have signed two
-//!    prepares of one number and view. It records its prepare before it says it.
-//! 2. *In a later view* `w`: by induction over the views between, no quorum prepares anything but `T` at `k`. `w` begins with the word of a
-//!    quorum that left all views below `w`. An honest one of it committed to `T` in `v`, before it left `v`; so it names a
-//!    decision of `k` or above, or something prepared at `k` or above in a view from `v` on. If that is of `k`, it is `T` by the induction;
-//!    if it is above `k`, then `k` is decided, because honest validators prepare only on what is decided. Either way
-//!    [`NewView::prepared`] and [`NewView::decided`] leave nothing but `T` to be prepared at `k` by those who follow them.
-//! 3. A prepared batch has an outcome that somebody can show: `max(u, r) + 1` said its token, one of them honest, and who says it has
-//!    made the outcome durable before and keeps it until the number is decided and committed.
+//! 1. *In one view* a quorum cannot prepare two outcomes of one number. The quorums would share an honest validator, which would
+//!    have signed two prepares of one number and view. It records its prepare before it sends it.
+//! 2. *In a later view* `w`, by induction over the views between, a quorum prepares only `T` at `k`. View `w` begins with the words of a
+//!    quorum that left all views below `w`. An honest validator of it committed to `T` in `v`, before it left `v`. So its word names a
+//!    decision of `k` or above, or an outcome prepared at `k` or above in a view from `v` on. If that outcome is of `k`, it is `T` by the
+//!    induction. If it is above `k`, then `k` is decided, because honest validators prepare only on what is decided. Either way
+//!    [`NewView::prepared`] and [`NewView::decided`] leave only `T` for those who follow them to prepare at `k`.
+//! 3. A prepared batch has an outcome that some honest validator can show. `max(u, r) + 1` executors said its token, and one of them
+//!    is honest. It made the outcome durable before it spoke, and keeps it until the number is decided and committed.
 //!
 //! # Why the chain goes on
 //!
-//! While at most `u` fail: whoever expects a batch and gets none complains, `max(u, r) + 1` complaints make everybody complain, and a quorum
-//! of complaints ends the view. Patience doubles with every view without a decision, so that at some time the views are longer than messages
-//! take, and every `n`th has each honest primary. A view that nobody else wants to end goes on with the one that complains: it does not leave
-//! before a quorum complains.
+//! Assume that at most `u` validators fail. A validator that expects a batch and gets none complains. `max(u, r) + 1` complaints
+//! make everybody complain, and a quorum of complaints ends the view. Patience doubles with every view without a decision, so views
+//! eventually outlast message delays. Of `n` views in a row, each validator leads one. A lone complaint ends no view: its validator
+//! stays until a quorum complains.
 
 mod agreement;
 mod change;

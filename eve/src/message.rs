@@ -1,7 +1,7 @@
-//! What validators say to each other to agree, and what they sign.
+//! The messages that validators send each other to agree, and the statements that they sign.
 //!
-//! Votes of different kinds and views are different statements, so that no signature can be used for what it was not given for. Ed25519
-//! signatures are checked where a message enters the core; nothing that failed is kept.
+//! Each kind of vote and each view make a statement of their own, so a signature fits only the vote that it was given for. The core
+//! checks Ed25519 signatures where a message enters, and drops messages that fail.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
@@ -14,14 +14,14 @@ use crate::planted::{Fault, lacks};
 /// Validator index and signature, one for each validator at most.
 pub type Signatures = BoundedVec<(u16, Signature), { limits::VALIDATORS_MAX }>;
 
-/// A batch as its primary orders it: what is executed and when, not what comes of it.
+/// A batch as its primary orders it: its content and time, without its outcome.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// The epoch.
+    /// The epoch of the order.
     pub epoch: Epoch,
     /// The view, whose primary orders.
     pub view: u64,
-    /// The batch.
+    /// Number of the ordered batch.
     pub number: BatchNumber,
     /// [`Order::digest`] of the batch ordered before in this view; [`Digest::ZERO`] for the first of a view.
     pub parent: Digest,
@@ -32,7 +32,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// What its primary signs, in a domain that names chain and epoch.
+    /// The digest that the primary signs, in a domain that names chain and epoch.
     pub fn digest(&self, domain: &Digest) -> Digest {
         statement("slipstream/order/1", domain, self)
     }
@@ -41,14 +41,14 @@ impl Order {
 /// An order with its primary's signature, so that two of one number convict it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SignedOrder {
-    /// What is ordered.
+    /// The order that the primary signed.
     pub order: Order,
-    /// The primary's, on [`Order::digest`].
+    /// The primary's signature on [`Order::digest`].
     pub signature: Signature,
 }
 
 impl SignedOrder {
-    /// Signs the order.
+    /// Signs an order in a domain that names chain and epoch.
     pub fn new(order: Order, domain: &Digest, key: &SecretKey) -> SignedOrder {
         let signature = key.sign(order.digest(domain).as_bytes());
         SignedOrder { order, signature }
@@ -61,25 +61,25 @@ impl SignedOrder {
     }
 }
 
-/// What a vote is on. Its token is [`LedgerInfo::digest`], which through the accumulator binds every header up to the batch: Eve's
-/// token chain.
+/// The subject of a vote. Its token is [`LedgerInfo::digest`], which through the accumulator binds every header up to the batch:
+/// Eve's token chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
-    /// The view.
+    /// The view in which the vote counts.
     pub view: u64,
-    /// The batch.
+    /// Number of the batch.
     pub number: BatchNumber,
-    /// What came of it.
+    /// Digest of the ledger info after execution.
     pub token: Digest,
 }
 
 impl Ballot {
-    /// A validator's prepare.
+    /// Signs a validator's prepare of this ballot.
     pub fn sign_prepare(&self, domain: &Digest, key: &SecretKey) -> Signature {
         key.sign(statement("slipstream/prepare/1", domain, self).as_bytes())
     }
 
-    /// A validator's commit.
+    /// Signs a validator's commit of this ballot.
     pub fn sign_commit(&self, key: &SecretKey) -> Signature {
         CommitStatement::new(self.view, self.token).sign(key)
     }
@@ -96,36 +96,36 @@ impl Ballot {
 /// A ballot and its voter's signature.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Vote {
-    /// What it is on.
+    /// The ballot that the vote is on.
     pub ballot: Ballot,
-    /// The voter's, on a prepare or a commit.
+    /// The voter's signature on a prepare or a commit.
     pub signature: Signature,
 }
 
 /// An executor's outcome of an order. The order rides along, so that everybody learns of one that contradicts it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Verify {
-    /// What was executed.
+    /// The order that was executed.
     pub order: SignedOrder,
     /// The token of the batch before, on which it was executed.
     pub before: Digest,
-    /// What came of it.
+    /// The ledger info after its execution.
     pub info: LedgerInfo,
 }
 
 /// Proof that a quorum prepared a batch in one view: no other can have been decided in it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The view.
+    /// The view in which a quorum prepared it.
     pub view: u64,
-    /// What was prepared.
+    /// Ledger info of the prepared batch.
     pub info: LedgerInfo,
-    /// A quorum's, on the prepare.
+    /// The signatures of a quorum on the prepare.
     pub signatures: Signatures,
 }
 
 impl Prepared {
-    /// What was voted on.
+    /// The ballot that its prepares are on.
     pub fn ballot(&self) -> Ballot {
         Ballot { view: self.view, number: self.info.number, token: self.info.digest() }
     }
@@ -149,13 +149,13 @@ impl Prepared {
 pub struct ViewChange {
     /// The view that it goes to.
     pub view: u64,
-    /// Who it is.
+    /// Seat of the validator that left.
     pub seat: u16,
     /// The highest certificate of this epoch that it has.
     pub decided: Option<Certificate>,
-    /// What it saw prepared last, unless that is decided.
+    /// The last outcome that it saw prepared, unless that is decided.
     pub prepared: Option<Prepared>,
-    /// On all of this.
+    /// The validator's signature on all of this.
     pub signature: Signature,
 }
 
@@ -186,14 +186,14 @@ impl ViewChange {
     }
 }
 
-/// A primary begins its view: what a quorum that left the views below knows of them.
+/// A primary begins its view, with the words of a quorum that left the views below.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct NewView {
-    /// The view.
+    /// The view that begins.
     pub view: u64,
-    /// Of a quorum, by ascending seat.
+    /// The words of a quorum, by ascending seat.
     pub changes: BoundedVec<ViewChange, { limits::VALIDATORS_MAX }>,
-    /// The primary's, on all of this.
+    /// The primary's signature on all of this.
     pub signature: Signature,
 }
 
@@ -219,11 +219,11 @@ impl NewView {
             && self.changes.iter().all(|it| it.view == self.view && it.is_valid(set, domain))
     }
 
-    /// What was prepared last: the view begins with it, whatever the primary would like.
+    /// The last prepared outcome. The view must begin with it; its primary has no choice.
     ///
-    /// A batch that was decided in an earlier view was committed there by a quorum. That quorum and this one share more validators than may
-    /// lie, so that an honest one of both says here that it is prepared or decided. A prepared batch also proves that those below
-    /// it are decided: nobody honest prepares a batch before.
+    /// A quorum committed to each batch that an earlier view decided. That quorum and this one share more validators than may lie. An
+    /// honest one of both therefore says here that the batch is prepared or decided. A prepared batch also proves that those below it are
+    /// decided, because honest validators prepare no batch earlier.
     pub fn prepared(&self) -> Option<&Prepared> {
         let decided = self.decided().map(|certificate| certificate.info.number);
         let prepared = self.changes.iter().filter_map(|change| change.prepared.as_ref());
@@ -231,17 +231,17 @@ impl NewView {
         highest.filter(|it| decided.is_none_or(|number| it.info.number > number))
     }
 
-    /// The highest decision.
+    /// The highest decision that one of the changes shows.
     pub fn decided(&self) -> Option<&Certificate> {
         let decided = self.changes.iter().filter_map(|change| change.decided.as_ref());
         decided.max_by_key(|certificate| certificate.info.number)
     }
 }
 
-/// How far a validator is. Whoever hears it sends what it lacks: there is no other repetition.
+/// How far a validator is. Its hearers send it what it lacks; all repetition comes from that.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// Its view.
+    /// The view that the validator is in.
     pub view: u64,
     /// It has left the views below, and waits for this one to begin.
     pub changing: bool,
@@ -311,10 +311,10 @@ impl Evidence {
     }
 }
 
-/// What one core says to another. An order's body and hints travel beside it.
+/// A message from one core to another. An order's body and hints travel beside it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// Execute this next.
+    /// Execute this batch next.
     Order(SignedOrder),
     /// This came of it.
     Verify(Box<Verify>),
@@ -324,13 +324,13 @@ pub enum Message {
     Commit(Vote),
     /// A quorum committed to this.
     Decided(Box<Certificate>),
-    /// See [`ViewChange`].
+    /// A validator's word when it leaves for a view.
     ViewChange(Box<ViewChange>),
-    /// See [`NewView`].
+    /// The beginning of a view, by its primary.
     NewView(Box<NewView>),
-    /// See [`Status`].
+    /// How far the sender is.
     Status(Status),
-    /// See [`Evidence`].
+    /// A proof that a validator contradicted itself.
     Evidence(Evidence),
 }
 

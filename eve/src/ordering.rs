@@ -1,4 +1,4 @@
-//! What is executed next, and on what.
+//! Chooses the next batch to order or execute, and the outcome that it stands on.
 
 use slipstream_types::{BatchNumber, Digest, LedgerInfo};
 
@@ -9,7 +9,8 @@ use crate::{
 };
 
 impl Core {
-    /// Whether this validator lacks the order and would execute it. Whoever has its body keeps it first, then says the order.
+    /// Whether this validator lacks the order and would execute it. A caller with the body keeps the body first, then passes
+    /// the order.
     pub fn wants(&self, signed: &SignedOrder) -> bool {
         let order = &signed.order;
         let open = self.top().next()..=self.head.number.after(WINDOW);
@@ -54,7 +55,8 @@ impl Core {
         let number = work.number;
         let is_open = !self.changing && order.order.view == self.view && number > self.decided;
         if self.working != Some(work) {
-            // What it stands on was rolled back. But it is on disk: after a restart it would be told, and so no other may be told.
+            // The rollback removed the outcome below. But this outcome is on disk, and a restart would tell it; so no other may be
+            // told.
             if is_open && !self.orders.contains_key(&number) && !self.outcomes.contains_key(&number) {
                 self.keep(order.clone());
                 self.say(Message::Order(order));
@@ -167,7 +169,7 @@ impl Core {
         }
     }
 
-    /// Says what came of an order.
+    /// Sends the outcome of an order.
     fn verify(&mut self, number: BatchNumber) {
         if let Some(verify) = self.own_verify(number).filter(|_| number > self.decided && !self.changing) {
             let (before, info) = (verify.before, verify.info.clone());
@@ -176,7 +178,7 @@ impl Core {
         }
     }
 
-    /// What this validator got, if it is of this view.
+    /// The outcome of this validator's own execution, if it is of this view.
     pub(crate) fn own_verify(&self, number: BatchNumber) -> Option<Verify> {
         let (order, info) = self.outcomes.get(&number)?;
         let order = order.clone().filter(|order| order.order.view == self.view)?;
@@ -186,7 +188,7 @@ impl Core {
         Some(Verify { order, before, info: info.clone() })
     }
 
-    /// Says what it could not say while it did not know what it had signed.
+    /// Sends the votes that it withheld while it did not know what it had signed.
     pub(crate) fn speak(&mut self) {
         let numbers: Vec<_> = self.outcomes.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.verify(number));

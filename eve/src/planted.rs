@@ -7,7 +7,7 @@
     expect(unreachable_pub, reason = "seen outside with the feature alone")
 )]
 
-/// What is left out.
+/// The defence that a fault takes away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// Nothing is recorded.
@@ -16,7 +16,7 @@ pub enum Fault {
     ForgetPrepare,
     /// The view is not on record.
     ForgetView,
-    /// Decisions that are not committed are not on record.
+    /// Decisions go unrecorded while they are uncommitted.
     ForgetDecisions,
     /// Outcomes that were told are not kept over a restart.
     #[cfg(any(test, feature = "planted"))]
@@ -33,7 +33,7 @@ pub enum Fault {
     AnyView,
     /// A view begins without what was prepared before.
     IgnorePrepared,
-    /// What a validator says to be prepared is believed.
+    /// The core believes a validator's claim that an outcome is prepared.
     BelievePrepared,
     /// Nobody is convicted.
     ForgetEvidence,

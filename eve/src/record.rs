@@ -1,4 +1,4 @@
-//! [`Record`]: what a validator must find again after a crash.
+//! [`Record`]: the state that a validator must find again after a crash.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchNumber, Certificate, Epoch, bounded::BoundedVec};
@@ -8,16 +8,16 @@ use super::{
     message::{Ballot, Prepared},
 };
 
-/// Durable before anything is said that follows from it. Outcomes that were told are kept beside it, by the driver.
+/// Durable before the validator says anything that follows from it. The driver keeps told outcomes beside it.
 ///
-/// One `prepare` is enough: what it does not remember is of a lower view, in which nothing is signed any more, or of a lower number, which is
-/// decided. A commit needs no place of its own: it follows from `prepared`, of which a view has one for each number. A view's beginning is recorded
-/// with what it adopts, and so before the first prepare in it.
+/// One `prepare` suffices. An earlier one is of a lower view, in which this validator signs no more, or of a lower number, which is
+/// decided. A commit follows from `prepared`, of which a view has one for each number, so it needs no field. The beginning of a view is
+/// recorded together with what it adopts, and so before the view's first prepare.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Of what epoch all of it is.
     pub epoch: Epoch,
-    /// The view.
+    /// The view that the validator is in.
     pub view: u64,
     /// The views below are left, and this one has not begun.
     pub changing: bool,
@@ -25,10 +25,12 @@ pub struct Record {
     pub prepare: Option<Ballot>,
     /// The last batch that a quorum prepared, until it is decided.
     pub prepared: Option<Prepared>,
-    /// What the view must decide first. Recorded with the beginning of the view, and so before anything is prepared in it.
+    /// The outcome that the view must decide first. It is recorded with the beginning of the view, before any prepare of the
+    /// view.
     pub adopted: Option<Prepared>,
-    /// Without its data it does not know what it signed: it votes only above that batch, and orders only in views above that one.
+    /// The last number and view that it may have signed for, before it lost its data. It votes only above, and orders only in
+    /// views above.
     pub amnesia: Option<(BatchNumber, u64)>,
-    /// The last decision, and those before it that were not committed yet: nobody else may have them after a power cut everywhere.
+    /// The last decision and the uncommitted ones before it: after a power cut everywhere, nobody else may have them.
     pub decided: BoundedVec<Certificate, RECENT_MAX>,
 }

@@ -1,4 +1,4 @@
-//! [`Slot`]: what was said of one batch in the view that is on.
+//! [`Slot`]: the words on one batch in the present view.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// What each validator said; signatures are checked before they come here.
+/// The words of each validator on one number. The core checks signatures before they come here.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Slot {
     /// Outcomes by executor: the last that it said, because it executes again on another outcome of the batch before.
     pub(crate) verifies: BTreeMap<u16, Executed>,
-    /// What the tokens stand for.
+    /// The ledger infos that the tokens name.
     pub(crate) infos: BTreeMap<Digest, LedgerInfo>,
     pub(crate) prepares: BTreeMap<u16, Vote>,
     pub(crate) commits: BTreeMap<u16, Vote>,
@@ -28,7 +28,7 @@ pub(crate) struct Executed {
     pub(crate) token: Digest,
 }
 
-/// What the executors say whose batch before is the decided one. The others will execute again.
+/// Counts the executors that executed on the decided batch. The others will execute again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Tally {
     /// The token that most of them got, if any did.
@@ -44,7 +44,7 @@ impl Slot {
         let token = info.digest();
         self.verifies.insert(seat, Executed { before, token });
         self.infos.insert(token, info);
-        // What a quorum prepares must stay known; what nobody stands for is forgotten.
+        // Outcomes that a quorum prepared must stay known; those without supporters are forgotten.
         let (verifies, prepares) = (&self.verifies, &self.prepares);
         self.infos.retain(|it, _| {
             verifies.values().any(|executed| executed.token == *it)
@@ -52,7 +52,7 @@ impl Slot {
         });
     }
 
-    /// Of those that executed on that batch.
+    /// Counts the executors that executed on that batch.
     pub(crate) fn tally(&self, before: Digest) -> Tally {
         let on_it = self.verifies.values().filter(|executed| executed.before == before);
         let (best, alike) = most(on_it.clone().map(|executed| executed.token)).unzip();

@@ -1,4 +1,4 @@
-//! What validators tell each other of how far they are, and all repetition.
+//! Status messages tell how far a validator is; their answers are all repetition that there is.
 
 use slipstream_types::{BatchNumber, Epoch};
 
@@ -39,8 +39,13 @@ impl Core {
     pub(crate) fn is_to_tell(&self) -> bool {
         let alike = |status: &Status| (status.view, status.decided) == (self.view, self.decided);
         let settled = self.heard.len() + 1 == self.set.validators.len() && self.heard.values().all(alike);
-        let stands = self.decided == self.told;
-        stands && (self.expects() || self.is_silent() || !settled)
+        // An observer asks by its status, also while others decide.
+        self.observing || self.stands() && (self.expects() || self.is_silent() || !settled)
+    }
+
+    /// Whether nothing was decided since the last tick of [`Timer::Tell`](crate::Timer::Tell).
+    fn stands(&self) -> bool {
+        self.decided == self.told
     }
 
     pub(crate) fn take_status(&mut self, from: u16, status: Status) {
@@ -56,9 +61,9 @@ impl Core {
 
     /// A validator without a record begins once a quorum has told how far it is.
     ///
-    /// Where nothing of the epoch is decided it is new. Else it may have taken part and lost its data: it signs nothing of the batches that
-    /// may have been voted on then, and orders nothing in a view that may have been its own. What counts is what more than may fail
-    /// say, so that no liar silences it. Data that is lost before the epoch's first decision counts as a lie.
+    /// It is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It then signs only for batches
+    /// beyond those that may have been voted on, and orders only in views that cannot have been its own. Only claims of more validators
+    /// than may fail count, so no liar silences it. Losing data before the epoch's first decision counts as a lie.
     fn wake(&mut self) {
         if self.heard.len() + 1 < self.set.quorum() {
             return;
@@ -85,6 +90,10 @@ impl Core {
     /// Sends what the other lacks.
     fn answer(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
+        // While the chain goes on nobody tells by itself, and an observer would wait for that for ever.
+        if !self.stands() && self.greeted.insert(from) {
+            self.tell(To::Seat(from));
+        }
         if status.decided < self.decided {
             let missed = status.decided.after(1).through(status.decided.after(ANSWERS_MAX));
             let recent: Vec<_> = missed.filter_map(|number| self.recent.get(&number).cloned()).collect();
@@ -106,7 +115,7 @@ impl Core {
         }
     }
 
-    /// What was said in this view.
+    /// Repeats the words of this view that the other one lacks.
     fn repeat(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
         let lacks_some = self.orders.keys().any(|number| *number > status.ordered);

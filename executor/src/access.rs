@@ -1,8 +1,10 @@
-//! [`AccessSet`]: what a transaction read and wrote, or may be expected to; [`conflicts`]: who waits for whom because of it.
+//! [`AccessSet`]: the keys that a transaction read and wrote, or probably will. [`conflicts`]: which transactions therefore
+//! wait for which.
 //!
-//! Only what does not commute counts. A balance that is added to and never looked at makes nobody wait, nor do fees, nor the
-//! sender's nonce, unless its account exists by that alone. And only reads of what an earlier transaction writes count: a parallel
-//! execution keeps the versions of a key apart, so that two writes, or a write after a read, disturb nobody.
+//! Only accesses that do not commute count. A balance that is only added to makes no transaction wait. Fees and the sender's
+//! nonce disturb nobody either, as long as the account exists by more than that. Reads count only if an earlier transaction
+//! writes the key. Parallel execution keeps the versions of a key apart, so two writes, or a write after a read, disturb
+//! nobody.
 
 use alloy_primitives::{
     Address,
@@ -12,8 +14,8 @@ use slipstream_types::{Conflicts, StateKey};
 
 use crate::transaction::Transaction;
 
-/// What one transaction reads and writes. An account stands for its code, its nonce and whether it exists; its balance is apart, because
-/// few ask for it. The order of the keys means nothing: sets are equal whatever it is.
+/// The keys that one transaction reads and writes. An account's key stands for its code, its nonce and its existence. Its balance has a
+/// key of its own, because few transactions ask for it. Sets compare equal whatever the order of their keys.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSet {
     /// Keys whose value it depends on.
@@ -45,13 +47,13 @@ impl PartialEq for AccessSet {
 
 impl Eq for AccessSet {}
 
-/// Predecessors of one transaction that are named. A balance that a hundred transactions add to before one asks for it has a
-/// hundred; when the latest of them have run, the rest nearly always has too.
+/// Most predecessors that a transaction names. If a hundred transactions add to a balance before one asks for it, that one
+/// has a hundred. When the latest of them have run, the rest nearly always have too.
 const PREDECESSORS_MAX: usize = 16;
 
 impl AccessSet {
-    /// What the transaction itself tells: the slots of its access list, and that it may disturb others from the same sender
-    /// and others that call the same contract. Mostly too much, and blind for what contracts call.
+    /// Announces the accesses that the transaction itself reveals. They are the slots of its access list, its sender, and the
+    /// contract that it calls. That mostly names too many conflicts, and misses those of inner calls.
     pub fn announced(transaction: &Transaction) -> AccessSet {
         use alloy_consensus::Transaction as _;
         let listed = transaction.envelope.access_list().map(|list| list.0.as_slice()).unwrap_or_default();
@@ -79,8 +81,8 @@ pub fn announced_conflicts(transactions: &[Transaction]) -> Conflicts {
 
 /// The graph of a batch with these sets, exact or predicted. `gas` is about what each transaction uses.
 ///
-/// A transaction waits for the last one before it that writes what it reads: for a balance, for all that add to it. What
-/// a predecessor waits for by itself is left out one step deep, which takes most of what a full reduction would.
+/// A transaction waits for the last earlier one that writes what it reads; for a balance, it waits for all that add to it.
+/// Predecessors of predecessors are left out one step deep, which is most of a full transitive reduction.
 pub fn conflicts(sets: &[AccessSet], gas: Vec<u64>) -> Conflicts {
     // Nearly all balances are paid into or out of, and nobody asks.
     let asked: AddressSet = sets.iter().flat_map(|set| &set.balances_read).copied().collect();

@@ -17,20 +17,20 @@ use crate::{
     reader::StateReader,
 };
 
-/// What a call touches, and what it costs when its access list says so.
+/// The access list of a call, and the gas that the call takes with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessListOutcome {
     /// Sorted by address, and by slot.
     pub access_list: AccessList,
     /// Gas used with that list.
     pub gas_used: u64,
-    /// Why the call did not return, if it did not.
+    /// Why the call failed, or `None` if it returned.
     pub error: Option<String>,
 }
 
-/// The access list of a call, for which the call itself is made again and again: with each list it may take another way, and once it touches
-/// nothing that the list does not name, that is the list. The sender, who is called or created, precompiles, and who authorizes are in a
-/// transaction's price already: they are listed only with slots.
+/// Finds the access list of a call by running it repeatedly. With each list it may take another path; the list is complete once the call
+/// touches only keys that it names. The transaction's price covers the sender, the called or created account, precompiles and authorizers:
+/// the list names them only with slots.
 ///
 /// # Errors
 /// If the call cannot be tried, or was interrupted.
@@ -50,7 +50,7 @@ pub fn create_access_list(
     let mut machine = Listing::new(Machine::for_call(&state, &env, &request, interrupt));
     loop {
         let (executed, touched) = machine.call(&request, gas_limit).map_err(error)?;
-        // What an earlier run touched stays, too, so that the list only grows and there is a last run.
+        // Keys touched in earlier runs stay, so the list only grows and the runs end.
         let both = request.access_list.0.iter().cloned().chain(touched.0);
         let touched = needed(AccessList(both.collect()), is_paid);
         if touched == request.access_list {

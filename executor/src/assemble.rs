@@ -14,22 +14,22 @@ use crate::{
 /// BCS writes the number of transactions in at most this many bytes, and so each one's length.
 const LENGTH_BYTES_MAX: usize = 5;
 
-/// What a batch may hold. The chain's own limits hold besides.
+/// Limits of one batch, set by the proposer's configuration. The chain's own limits hold besides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BuildLimits {
     /// Gas of all transactions.
     pub gas: u64,
     /// Bytes of the body, uncompressed.
     pub body_bytes: usize,
-    /// Transactions.
+    /// Most transactions in the batch.
     pub transactions: usize,
 }
 
-/// What a batch has left.
+/// The room that a batch has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Gas: the chain's limit without what the batch's transactions used, not without what they might have used; less where
-    /// receipts or changes are what the batch is full of.
+    /// Gas left: the chain's limit minus the gas that the batch's transactions used, whatever they might have used. Full
+    /// receipts or changes lower it.
     pub gas: u64,
     /// Bytes of one more envelope.
     pub bytes: usize,
@@ -48,7 +48,7 @@ pub trait Candidates {
     /// [`Candidates::leave_out`] was called.
     fn draw(&mut self, room: Room) -> Option<Transaction>;
 
-    /// The transaction drawn last is not in the batch, so that its sender's later ones cannot be.
+    /// Reports that the last drawn transaction stays out of the batch, and so must its sender's later ones.
     fn leave_out(&mut self);
 }
 
@@ -65,10 +65,10 @@ impl<I: Iterator<Item = Transaction>> Candidates for I {
 pub struct Built {
     /// The batch's transactions, in order.
     pub included: Vec<Transaction>,
-    /// Candidates that are invalid on this state and may be forgotten, and why. A candidate that is in neither list may
-    /// come again: there was no room, or one before it is missing.
+    /// Candidates that are invalid on this state, with the reason; the pool may forget them. Any other candidate outside the
+    /// batch may come again: it lacked room or a predecessor.
     pub rejected: Vec<(alloy_primitives::B256, String)>,
-    /// What the batch does.
+    /// The results of the batch.
     pub outcome: Outcome,
 }
 
@@ -77,7 +77,7 @@ pub struct Built {
 /// A candidate is executed only if there is room for all that its gas can do, so that nobody makes a proposer work unpaid.
 ///
 /// # Errors
-/// Only if the state cannot be read or the outcome does not fit its formats: no candidate can make it fail.
+/// If the state is unreadable, or the outcome exceeds its formats. Candidates never cause errors.
 pub fn build(
     state: &dyn StateReader,
     env: &BatchEnv,
@@ -98,7 +98,8 @@ pub fn build(
         }
         let Some(transaction) = candidates.draw(room) else { break };
         let (gas_limit, bytes) = (transaction.gas_limit(), transaction.raw.len());
-        // What no batch can hold is tried, to be rejected. All else is executed only if it is then part of the batch, and so paid for.
+        // A transaction too large for any batch is tried, so that it is rejected. Any other is executed only if it will be part of the
+        // batch, and so paid for.
         if !room.fits(gas_limit, bytes) && gas_limit <= gas_max {
             candidates.leave_out();
             continue;

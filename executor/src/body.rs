@@ -5,7 +5,7 @@ use slipstream_types::Body;
 
 use crate::{
     senders::Senders,
-    transaction::{Transaction, TransactionError},
+    transaction::{Admission, Transaction, TransactionError},
 };
 
 /// A body with an envelope that the chain does not admit.
@@ -14,7 +14,7 @@ use crate::{
 pub struct BodyError {
     /// The first such envelope.
     pub index: usize,
-    /// What is wrong with it.
+    /// The rule that the transaction breaks.
     #[source]
     pub source: TransactionError,
 }
@@ -23,17 +23,18 @@ pub struct BodyError {
 ///
 /// # Errors
 /// Names the first envelope that is not admitted, whatever the threads met first.
-pub fn decode_body(body: &Body, chain_id: u64) -> Result<Vec<Transaction>, BodyError> {
-    decode_with(body, |raw| Transaction::decode(raw, chain_id))
+pub fn decode_body(body: &Body, admission: impl Into<Admission>) -> Result<Vec<Transaction>, BodyError> {
+    let admission = admission.into();
+    decode_with(body, |raw| Transaction::decode(raw, admission))
 }
 
 /// The same without the recovery of senders that are known.
 pub(crate) fn decode_body_with(
     body: &Body,
-    chain_id: u64,
+    admission: Admission,
     senders: &Senders,
 ) -> Result<Vec<Transaction>, BodyError> {
-    decode_with(body, |raw| senders.decode(raw, chain_id))
+    decode_with(body, |raw| senders.decode(raw, admission))
 }
 
 fn decode_with(

@@ -22,9 +22,9 @@ pub(crate) const TRANSFER_GAS: u64 = 21_000;
 /// A call as JSON-RPC describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CallRequest {
-    /// Who calls; needs no signature.
+    /// The caller's account, which needs no signature.
     pub from: Address,
-    /// Who is called; none creates a contract.
+    /// The called account, or `None` to create a contract.
     pub to: Option<Address>,
     /// Gas limit; none for as much as is allowed.
     pub gas: Option<u64>,
@@ -38,22 +38,22 @@ pub struct CallRequest {
     pub data: Bytes,
     /// The caller's nonce; not checked.
     pub nonce: Option<u64>,
-    /// EIP-2930 access list.
+    /// The call's access list (EIP-2930).
     pub access_list: AccessList,
     /// EIP-7702 authorizations; a list that is there may not be empty.
     pub authorizations: Option<Vec<RecoveredAuthorization>>,
-    /// What it finds changed.
+    /// State and batch values that the call sees changed.
     pub overrides: Overrides,
 }
 
-/// What a call did.
+/// The result of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallOutcome {
-    /// Whether it returned.
+    /// Whether the call returned; false if it reverted or failed.
     pub success: bool,
-    /// What it returned, or the data that it reverted with.
+    /// The returned data, or the data that it reverted with.
     pub output: Bytes,
-    /// Gas used.
+    /// Gas used, after refunds.
     pub gas_used: u64,
     /// The text in the data of a revert, if it is Solidity's `Error(string)` or `Panic(uint256)`.
     pub revert_reason: Option<String>,
@@ -83,9 +83,9 @@ pub enum EstimateError {
         "insufficient funds for transfer: the sender has {balance} wei, {value} wei and the fee are needed"
     )]
     Funds {
-        /// What the sender has.
+        /// Balance of the sender, in wei.
         balance: U256,
-        /// What is sent.
+        /// Value that the call sends, in wei.
         value: U256,
     },
     /// It stops for another reason with as much gas as is allowed.
@@ -133,8 +133,8 @@ impl CallOutcome {
 
 /// A gas limit with which the call succeeds, at most 1.5 % above the lowest one.
 ///
-/// The gas that a call uses may not suffice as its limit: refunds come at the end, a call passes on only 63/64 of what is left,
-/// and contracts may ask for more than they use. So the limit is searched for by bisection.
+/// The gas that a call uses may not suffice as its limit. Refunds come at the end, an inner call gets 63/64 of the remaining
+/// gas, and contracts may ask for more than they use. So bisection searches for the limit.
 ///
 /// # Errors
 /// If no limit suffices, or the search was interrupted.

@@ -9,9 +9,9 @@ use slipstream_types::BatchHeader;
 pub struct Difference {
     /// The header's field, as in docs/formats.md.
     pub field: &'static str,
-    /// What it should be.
+    /// The value in the expected header.
     pub expected: String,
-    /// What it is.
+    /// The value in the header found.
     pub found: String,
 }
 
@@ -22,8 +22,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares two headers field by field, what execution gives first: of a wrong transaction everything differs behind its receipt, and the
-/// first field says most about it.
+/// Compares two headers field by field, results of execution first. A wrong transaction changes everything behind its receipt, so the
+/// first differing field says most about it.
 pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Difference> {
     // A field that a later release adds has to be named here.
     let BatchHeader {
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Goal: no field can differ without being named, and what is expected is not taken for what was found.
+    /// Goal: the comparison names every field that differs, and keeps expected and found values apart.
     #[test]
     fn every_field_is_compared_and_named() {
         let expected = header();

@@ -1,4 +1,4 @@
-//! [`BatchEnv`]: what the EVM sees of the batch that it runs in.
+//! [`BatchEnv`]: the batch's values as the EVM sees them.
 
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, U256};
@@ -8,13 +8,13 @@ use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Epoch, RulesId, ch
 /// The block as the EVM sees it. Everything that execution depends on besides the state and the transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BatchEnv {
-    /// EIP-155 chain id.
+    /// EIP-155 chain id, which the genesis fixes.
     pub chain_id: u64,
-    /// Which rules these are; of the genesis for what is no batch of a chain.
+    /// Identifies the rules. Executions outside of a chain's batches have those of the genesis.
     pub rules: RulesId,
-    /// EVM rules.
+    /// EVM rules, as the schedule has them for this batch.
     pub spec: SpecId,
-    /// NUMBER.
+    /// NUMBER: the batch's number.
     pub number: u64,
     /// TIMESTAMP, in whole seconds.
     pub timestamp_s: u64,
@@ -24,7 +24,7 @@ pub struct BatchEnv {
     pub gas_limit: u64,
     /// Most gas that one transaction may ask for; the limit of all together holds besides.
     pub transaction_gas_max: u64,
-    /// BASEFEE, burnt.
+    /// BASEFEE in wei per gas, which the chain's rules fix; it is burnt.
     pub base_fee_wei: u64,
     /// DIFFICULTY before the Merge, else zero.
     pub difficulty: U256,
@@ -41,15 +41,15 @@ pub struct BatchEnv {
 impl BatchEnv {
     /// The environment of the batch after `parent`.
     ///
-    /// The chain has no beacon and no blobs: PREVRANDAO and the parent beacon root are the parent's digest, which the
-    /// proposer of the parent could grind, so contracts must not draw lots with it; BLOBBASEFEE is at its minimum.
+    /// The chain has neither beacon nor blobs. PREVRANDAO and the parent beacon root are the parent's digest, which its
+    /// proposer could grind: contracts must draw no lots with it. BLOBBASEFEE is at its minimum.
     pub fn new(chain: &ChainConfig, parent: &BatchHeader, timestamp_ms: u64, proposer: Address) -> BatchEnv {
         let parent_hash = B256::from(parent.digest());
         BatchEnv::behind(parent_hash, chain, parent.number.next(), timestamp_ms, proposer)
     }
 
-    /// As [`BatchEnv::new`], with the digest of the parent's header. Zero may stand for one that is not known yet where the environment
-    /// only serves to foretell: the digest decides no keys.
+    /// As [`BatchEnv::new`], with the digest of the parent's header. Where the environment only serves predictions, zero may stand for
+    /// an unknown digest: the digest decides no keys.
     pub fn behind(
         parent_hash: B256,
         chain: &ChainConfig,
@@ -105,16 +105,16 @@ impl BatchEnv {
     }
 }
 
-/// What is settled about a batch before it executes.
+/// The parts of a batch that are settled before it executes.
 #[derive(Clone, Copy, Debug)]
 pub struct Basis<'a> {
     /// The header before it.
     pub parent: &'a BatchHeader,
     /// Whose validators certify it.
     pub epoch: Epoch,
-    /// Milliseconds since 1970.
+    /// Timestamp in milliseconds since 1970, which the proposer sets.
     pub timestamp_ms: u64,
-    /// Has the fees.
+    /// The account that receives the fees.
     pub proposer: Address,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Basis<'a> {
         Basis { parent, epoch, timestamp_ms, proposer }
     }
 
-    /// What the EVM sees of it.
+    /// The environment that the EVM sees.
     pub fn env(&self, chain: &ChainConfig) -> BatchEnv {
         BatchEnv::new(chain, self.parent, self.timestamp_ms, self.proposer)
     }
@@ -173,8 +173,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a batch runs under the rules of its own number and time, also when it is asked about later, and a call at the head of a chain
-    /// that is about to fork sees the old rules while the batch behind it sees the new ones.
+    /// Goal: a batch keeps the rules of its own number and time, also when asked about later. At a chain's head before a fork, a call sees
+    /// the old rules, and the next batch the new ones.
     #[test]
     fn a_batch_has_its_own_rules_for_good() {
         let forks = vec![

@@ -1,4 +1,4 @@
-//! Why a batch was not executed, and why a transaction may not be in one.
+//! Why executing a batch failed, and why a batch may not contain a transaction.
 
 use alloy_primitives::{Address, B256, U256};
 use slipstream_storage::StorageError;
@@ -7,12 +7,12 @@ use slipstream_types::{CodecError, Digest};
 /// Why a batch (or a call) has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
-    /// The batch holds a transaction that no batch may hold here: whoever made the batch broke the rules.
+    /// The batch holds a transaction that is invalid in every batch here: its maker broke the rules.
     #[error("transaction {index} ({hash}) is invalid: {reason}")]
     InvalidTransaction {
         /// Position in the batch.
         index: usize,
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
         /// The rule that it breaks.
         reason: Rejection,
@@ -24,11 +24,11 @@ pub enum ExecuteError {
     GasLimit {
         /// Position in the batch.
         index: usize,
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
-        /// What it may use at most.
+        /// The gas limit that the transaction names.
         gas_limit: u64,
-        /// What the batch has left.
+        /// The gas that the batch has left.
         left: u64,
     },
     /// The receipts pass a limit on a transaction's or a batch's.
@@ -36,7 +36,7 @@ pub enum ExecuteError {
     ReceiptsTooLong {
         /// Position in the batch.
         index: usize,
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
         /// The limit, and by how much it is passed.
         reason: CodecError,
@@ -61,7 +61,7 @@ pub enum ExecuteError {
         "contract {address} from before the batch was destroyed, and a delta cannot name all of its slots"
     )]
     StorageWiped {
-        /// The contract.
+        /// Address of the contract.
         address: Address,
     },
     /// The outcome passes a limit of the formats.
@@ -90,7 +90,7 @@ pub enum Rejection {
     NonceTooLow {
         /// The sender's next nonce.
         expected: u64,
-        /// The transaction's.
+        /// The transaction's nonce.
         found: u64,
     },
     /// Transactions of the same sender are missing before it.
@@ -98,7 +98,7 @@ pub enum Rejection {
     NonceTooHigh {
         /// The sender's next nonce.
         expected: u64,
-        /// The transaction's.
+        /// The transaction's nonce.
         found: u64,
     },
     /// The sender cannot pay value and fee.
@@ -106,7 +106,7 @@ pub enum Rejection {
     InsufficientFunds {
         /// Value plus the highest fee.
         needed: U256,
-        /// What the sender has.
+        /// Balance of the sender, in wei.
         balance: U256,
     },
     /// The offered fee is below the chain's base fee.
@@ -117,15 +117,15 @@ pub enum Rejection {
     IntrinsicGas {
         /// Gas before the first instruction.
         needed: u64,
-        /// The transaction's limit.
+        /// The gas limit that the transaction names.
         gas_limit: u64,
     },
     /// The gas limit is above what a batch or a transaction may use.
     #[error("transaction gas limit too high (cap: {max}, tx: {gas_limit})")]
     GasLimitTooHigh {
-        /// The transaction's limit.
+        /// The gas limit that the transaction names.
         gas_limit: u64,
-        /// The chain's.
+        /// The most that the chain allows.
         max: u64,
     },
     /// The sender is a contract (EIP-3607).

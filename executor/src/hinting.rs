@@ -1,4 +1,4 @@
-//! Hints of a batch as a blob: what [`seal`](mod@crate::seal) makes and who follows opens.
+//! Hints of a batch as a blob, which [`seal`](mod@crate::seal) makes and followers open.
 
 use slipstream_types::{
     Address, Blob, BlobKind, CodecError,
@@ -9,7 +9,7 @@ use alloy_consensus::Transaction as _;
 
 use crate::{outcome::Outcome, transaction::Transaction};
 
-/// The hints of a batch; none if there is nothing to tell or it passes the limits, for they are advice.
+/// Seals the hints of a batch. Returns `None` if they are empty or pass the limits: hints are only advice.
 pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Transaction]) -> Option<Blob> {
     if !is_sealed(outcome) {
         return None;

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 /// Is asked again and again while a call runs. Once it says yes, the call ends with
 /// [`ExecuteError::Interrupted`](crate::ExecuteError::Interrupted).
 ///
-/// It is asked at every read of the state, at every call of another contract and at jumps: after 64 of them or 50,000 gas,
-/// whichever comes first. Between two jumps only as much code can run as one contract has.
+/// The EVM asks it at every read of the state, at every call of another contract, and after 64 jumps or 50,000 gas. Between
+/// two jumps, at most one contract's code can run.
 #[derive(Clone, Default)]
 pub struct Interrupt(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 

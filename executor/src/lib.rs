@@ -1,9 +1,9 @@
 //! Executes batches: Ethereum transactions through `revm`, over a view of the state that somebody else owns.
 //!
-//! It decodes and checks transactions, runs them in order, and hands back what a batch did: receipts, the *net* state
-//! delta, the working set as hints, and gas. It does no I/O but reads through [`StateReader`]; committing, roots and certificates are
-//! left to others. What a node keeps from batch to batch, and the threads that it has for them, are a [`Session`]'s; everything
-//! else keeps no state between calls.
+//! The crate decodes and checks transactions and runs them in order. It returns a batch's results: receipts, the *net* state delta,
+//! the working set as hints, and gas. Its only I/O is to read through [`StateReader`]; commits, roots and certificates belong to
+//! other crates. A [`Session`] owns what a node keeps from batch to batch, and its threads. Everything else keeps no state between
+//! calls.
 //!
 //! ```text
 //!  Body ─ decode_body ─▶ [Transaction] ─┐                                   ┌─▶ Receipts
@@ -13,21 +13,22 @@
 //!         StateReader: storage::View │ Warm (read ahead by hints, over a View) │ State (batches ahead, over a View) │ MemoryState
 //! ```
 //!
-//! * [`transaction`] and [`body`]: what the chain admits; senders are recovered in parallel.
-//! * [`mod@env`]: what the EVM sees of a batch. [`outcome`]: following a batch. [`assemble`]: proposing one.
-//!   [`seal`](mod@seal): its header. [`hinting`]: its hints. [`validators`]: who validates after it.
+//! * [`transaction`] and [`body`]: decoding by the chain's rules; senders are recovered in parallel.
+//! * [`mod@env`]: the batch's values in the EVM. [`outcome`]: following a batch. [`assemble`]: proposing one.
+//!   [`seal`](mod@seal): its header. [`hinting`]: its hints. [`validators`]: the validators after it.
 //! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]; [`access_list`] and [`simulate`] are further such
 //!   calls. [`prefetch`]: reading ahead by hints.
-//! * [`predict`]: what a transaction will read, foretold from its contracts' bytecode, for batches without hints.
-//! * [`access`]: what each transaction read and wrote, and who waits for whom. [`parallel`]: the same outcome on several threads.
-//! * [`hot`]: what the last batches touched, kept for the next. [`overlay`]: batches that are executed and not committed.
+//! * [`predict`]: foretells the reads of a transaction from its contracts' bytecode, for batches without hints.
+//! * [`access`]: the reads and writes of each transaction, and the conflicts between them. [`parallel`]: the same outcome on
+//!   several threads.
+//! * [`hot`]: rows of the last batches, kept for the next. [`overlay`]: batches that are executed and not committed.
 //! * [`session`]: all of these put together, for following, voting and proposing alike. [`difference`](mod@difference): where two headers part.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
-//! Invariants: the outcome is a function of state, environment and transactions alone; hints, warm data, conflicts and thread counts
-//! change how long it takes, never what it is (of values that hints tell that holds once [`Warm::confirm`] finds none wrong).
+//! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and thread counts
+//! change how long it takes, never what it is. With values from hints, that holds once [`Warm::confirm`] finds all of them right.
 //! [`execute`] accepts every batch that [`build`] made: a proposer's limits are the same or stricter. The crate trusts its
-//! [`StateReader`] and nothing else.
+//! [`StateReader`] alone.
 //!
 //! ```
 //! use slipstream_executor::{BatchEnv, MemoryState, execute};
@@ -95,5 +96,5 @@ pub use seal::{Sealed, seal};
 pub use senders::Senders;
 pub use session::{Ahead, AheadUse, Executed, OrderedBatch, Session, SessionError, StallStats, Trust, Way};
 pub use simulate::{SimulateError, SimulatedBatch, SimulatedCall, Simulation, SimulationRules};
-pub use transaction::{Envelope, Transaction, TransactionError};
+pub use transaction::{Admission, Envelope, Transaction, TransactionError};
 pub use validators::{ValidatorsStorage, next_validators};

@@ -1,4 +1,4 @@
-//! [`execute`]: what a given batch does.
+//! [`execute`]: the results of a given batch.
 
 use alloy_primitives::Address;
 use slipstream_types::{
@@ -18,7 +18,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// What a batch did.
+/// The results of a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// The rules that it was executed under.
@@ -30,18 +30,18 @@ pub struct Outcome {
     /// The working set, in first-use order. A proposer's also names what it read for the candidates that it left out: their
     /// keys may be shared, and surplus hints cost little.
     pub hints: Hints,
-    /// What says in a few bytes which slots these are, in the order in which it was hashed.
+    /// Hashed inputs that explain these slots in a few bytes, in the order of hashing.
     pub preimages: Vec<Preimage>,
     /// The same working set with its values before the batch, for a [`crate::HotCache`].
     pub touched: Touched,
-    /// What each transaction read and wrote, in the order of the batch.
+    /// The reads and writes of each transaction, in the order of the batch.
     pub accesses: Vec<AccessSet>,
     /// Gas used by all transactions.
     pub gas_used: u64,
 }
 
 impl Outcome {
-    /// Which transactions wait for which when the batch is executed on several threads.
+    /// Returns the conflicts, by which several threads can execute the batch.
     pub fn conflicts(&self) -> Conflicts {
         let gas = self.receipts.receipts.iter().map(|receipt| receipt.gas_used);
         access::conflicts(&self.accesses, gas.collect())
@@ -51,7 +51,7 @@ impl Outcome {
 /// Executes a batch that somebody else made.
 ///
 /// # Errors
-/// On the first transaction that may not stand where it stands, or if the state cannot be read.
+/// On the first transaction that is invalid at its place, or if the state is unreadable.
 pub fn execute(
     state: &dyn StateReader,
     env: &BatchEnv,
@@ -60,7 +60,7 @@ pub fn execute(
     execute_on(Machine::new(state, env)?, env, transactions)
 }
 
-/// As [`execute`], without noting what hints and conflicts are made of: what execution costs whoever makes none. For benchmarks.
+/// As [`execute`], without recording anything for hints and conflicts. For benchmarks of execution alone.
 ///
 /// # Errors
 /// As [`execute`].
@@ -92,11 +92,11 @@ pub(crate) struct Batch<'a> {
     tally: Tally,
 }
 
-/// What a batch has come to: what its limits are about, and what is kept of each transaction beside its changes.
+/// The running totals of a batch, which its limits are about, with the records of each transaction beside its changes.
 pub(crate) struct Tally {
     rules: RulesId,
     gas_limit: u64,
-    /// Of one transaction.
+    /// Most gas that one transaction may ask for.
     transaction_gas_max: u64,
     gas_used: u64,
     receipts: Vec<Receipt>,
@@ -106,7 +106,7 @@ pub(crate) struct Tally {
     delta_bytes: usize,
 }
 
-/// What a batch keeps of a transaction beside its changes.
+/// The record of one transaction beside its changes.
 pub(crate) struct Entry {
     receipt: Receipt,
     pub(crate) access: AccessSet,
@@ -114,7 +114,7 @@ pub(crate) struct Entry {
     delta_bytes_max: usize,
 }
 
-/// What a transaction did.
+/// The result of one transaction.
 pub(crate) struct Done {
     pub(crate) executed: Executed,
     pub(crate) entry: Entry,
@@ -147,10 +147,10 @@ pub(crate) enum Refusal {
     Rejected(Rejection),
     /// It may use more gas than is left.
     Gas {
-        /// What is left.
+        /// Gas that the batch has left.
         left: u64,
     },
-    /// Its receipt does not fit its format, or not beside those before it.
+    /// Its receipt exceeds the format, alone or beside those before it.
     Receipts(CodecError),
     /// Execution cannot go on, whatever the transaction.
     Failed(ExecuteError),
@@ -165,8 +165,8 @@ impl<'a> Batch<'a> {
         self.tally.gas_left()
     }
 
-    /// Most gas that the next transaction may ask for so that its receipt and its changes fit, whatever they are: who executes and finds
-    /// that they do not has worked for nothing.
+    /// Most gas that the next transaction may ask for so that its receipt and its changes fit, whatever they are. Executing one that
+    /// does not fit would be wasted.
     pub(crate) fn gas_with_room(&self) -> u64 {
         let receipts = limits::RECEIPTS_BYTES_MAX.saturating_sub(self.tally.receipts_bytes + RECEIPT_BYTES);
         let delta = limits::DELTA_BYTES_MAX.saturating_sub(self.tally.delta_bytes + FREE_DELTA_BYTES);
@@ -292,12 +292,12 @@ const LENGTH_BYTES_MAX: usize = 5;
 const SYSTEM_DELTA_BYTES: usize = 1024;
 /// Bytes of a receipt without logs.
 const RECEIPT_BYTES: usize = 1 + 1 + 8 + LENGTH_BYTES_MAX;
-/// A byte of a log's data costs so much. What else a log takes, 26 bytes and 32 for a topic, is paid with 375 gas each.
+/// Gas for a byte of a log's data. The rest of a log, 26 bytes and 32 for each topic, is paid with 375 gas each.
 const GAS_PER_RECEIPT_BYTE: u64 = 8;
-/// The cheapest change for its bytes is an account that is called for nothing: 100 bytes, for 2,400 gas in the access list and 100 for
-/// the call. A slot's 90 bytes cost 4,800 gas, and code 200 gas a byte.
+/// The cheapest change for its bytes is an account called without effect. Its 100 bytes cost 2,400 gas in the access list and 100
+/// for the call. A slot's 90 bytes cost 4,800 gas, and code 200 gas a byte.
 pub(crate) const GAS_PER_DELTA_BYTE: u64 = 25;
-/// More than what may be called without having been paid for: the precompiles, the sender, the fee recipient, who is called.
+/// More delta bytes than transactions can change unpaid: by precompiles, the sender, the fee recipient, the called account.
 pub(crate) const FREE_DELTA_BYTES: usize = 4096;
 
 /// A transaction's receipt, if it fits its format.

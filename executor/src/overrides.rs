@@ -1,4 +1,4 @@
-//! [`Overrides`]: what a call is to find instead of what the state and its batch hold.
+//! [`Overrides`]: values that a call sees in place of the state's and the batch's.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +13,29 @@ use crate::{
     reader::StateReader,
 };
 
-/// What one call finds changed. Whoever takes it from outside bounds accounts, slots and code.
+/// State that one call sees changed. A caller that takes it from outside bounds accounts, slots and code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
-    /// Of the state.
+    /// Changed accounts of the state.
     pub accounts: BTreeMap<Address, AccountOverride>,
-    /// Of the batch that the call runs in.
+    /// Changed values of the batch that the call runs in.
     pub block: BlockOverrides,
 }
 
-/// What a call finds changed in one account; none stands for what the state holds.
+/// An account as a call sees it changed; `None` stands for the state's value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccountOverride {
-    /// Wei.
+    /// Balance in wei.
     pub balance: Option<U256>,
     /// Transactions sent, or contracts created.
     pub nonce: Option<u64>,
     /// Code; empty for an account without.
     pub code: Option<Bytes>,
-    /// Slots.
+    /// Storage slots.
     pub storage: StorageOverride,
 }
 
-/// Which slots of an account a call finds changed.
+/// The slots of an account that a call sees changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StorageOverride {
     /// These; the others are the state's.
@@ -50,24 +50,24 @@ impl Default for StorageOverride {
     }
 }
 
-/// What a call finds changed in its batch; none stands for the batch's own.
+/// Values of its batch that a call sees changed; `None` stands for the batch's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BlockOverrides {
-    /// NUMBER.
+    /// NUMBER: the batch's number.
     pub number: Option<u64>,
     /// TIMESTAMP, in whole seconds.
     pub timestamp_s: Option<u64>,
     /// GASLIMIT, and the most that an estimate tries.
     pub gas_limit: Option<u64>,
-    /// COINBASE.
+    /// COINBASE: the fee recipient.
     pub beneficiary: Option<Address>,
-    /// PREVRANDAO.
+    /// PREVRANDAO: the random value.
     pub prev_randao: Option<B256>,
     /// BASEFEE. It stays as it is for a call that offers no fee, too.
     pub base_fee_wei: Option<u64>,
     /// DIFFICULTY, which no fork of this chain shows any more.
     pub difficulty: Option<U256>,
-    /// BLOBBASEFEE.
+    /// BLOBBASEFEE in wei per blob gas.
     pub blob_base_fee_wei: Option<u128>,
     /// BLOCKHASH of some batches.
     pub hashes: BTreeMap<u64, B256>,

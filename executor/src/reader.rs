@@ -10,21 +10,21 @@ use crate::{evm::AnalysedCode, predict::JumpWatch};
 
 /// Reads one fixed state. Two reads of a key through one reader give the same answer.
 pub trait StateReader: Send + Sync {
-    /// An account's row; none if it has none.
+    /// An account's row, or `None` if the state has none.
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError>;
     /// A slot's value; zero if it has no row.
     fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError>;
-    /// Code by its Keccak-256; none if the state has no such code.
+    /// Code by its Keccak-256, or `None` if the state does not have it.
     fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError>;
-    /// Code that is ready to run, if somebody has it at hand; whoever gets none asks for the code.
+    /// Code ready to run, if it is at hand; otherwise callers ask for the code.
     fn analysed(&self, _hash: &Digest) -> Option<AnalysedCode> {
         None
     }
-    /// What execution on this state is to look at, for who learns from it.
+    /// The jumps that execution on this state is to watch, for predictors that learn.
     fn watch(&self) -> Option<&Arc<JumpWatch>> {
         None
     }
-    /// The digest of an earlier batch's header; none if it is not known here.
+    /// The digest of an earlier batch's header, or `None` if it is unknown here.
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError>;
 
     /// The row of a key.

@@ -20,19 +20,19 @@ use crate::{
 pub struct Sealed {
     /// Commits to everything below but the hints.
     pub header: BatchHeader,
-    /// The transactions.
+    /// The batch's transactions, encoded as a body.
     pub body: Blob,
-    /// What they did.
+    /// Receipts of the batch's transactions.
     pub receipts: Blob,
-    /// What changed.
+    /// The net changes of the state.
     pub delta: Blob,
-    /// What was read; none if there is nothing to tell or it passes the limits.
+    /// The keys that were read, or `None` if the hints are empty or pass the limits.
     pub hints: Option<Blob>,
 }
 
 impl Sealed {
-    /// Signs the hints as those of a validator, by its index in the batch's epoch; where there are none, or they would pass their limit, it
-    /// changes nothing. It packs them anew, some 20 us for 16 KiB.
+    /// Signs the hints as those of a validator, by its index in the batch's epoch. It changes nothing if hints are missing, or would
+    /// pass their limit. It packs them anew, some 20 us for 16 KiB.
     pub fn vouch(&mut self, validator: u16, key: &SecretKey) {
         let content = self.hints.as_ref().and_then(|hints| hints.content(BlobKind::Hints).ok());
         let Some(mut content) = content else { return };
@@ -68,8 +68,8 @@ impl Sealed {
     }
 }
 
-/// Seals a batch. Every node that executed the same transactions on the same state gets the same header. What a node
-/// wants of others' hints, by its `mode`, it ships itself: [`HintsMode::Values`] adds the values before the batch.
+/// Seals a batch. Every node that executed the same transactions on the same state gets the same header. `mode` chooses which
+/// hints the node ships, as it would use them from others: [`HintsMode::Values`] adds the values before the batch.
 ///
 /// # Errors
 /// If a part passes its limit; hints that do are left out, or only their values.
@@ -116,10 +116,10 @@ pub fn seal(
     Ok(Sealed { header, body: body.blob, receipts: receipts.blob, delta: delta.blob, hints })
 }
 
-/// What a header says of a blob, and the blob.
+/// A blob, and the header's fields about it.
 struct Part {
     blob: Blob,
-    /// Of the content.
+    /// Length of the content in bytes.
     bytes: u32,
     digest: Digest,
 }
@@ -132,7 +132,7 @@ impl Part {
     }
 }
 
-/// What a [`slipstream_types::Body`] of these transactions encodes to, without the copies that making one takes.
+/// The encoding of a [`slipstream_types::Body`] of these transactions, without the copies that making one takes.
 fn body_content(transactions: &[Transaction]) -> Result<Vec<u8>, CodecError> {
     let raws = transactions.iter().map(|transaction| &transaction.raw).collect();
     let raws: BoundedVec<_, { limits::BATCH_TRANSACTIONS_MAX }> = BoundedVec::new(raws)?;

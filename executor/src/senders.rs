@@ -1,13 +1,13 @@
-//! [`Senders`]: who signed the transactions that this node met last.
+//! [`Senders`]: the signers of the transactions that this node met last.
 //!
-//! Recovering a sender takes about 30 us, more than everything else that decoding needs, and most transactions are met several times: when a
-//! wallet or a peer sends them, when the batch is executed, and when clients ask for it. A transaction's hash covers its signature, so
-//! that it names one sender for ever.
+//! Recovering a sender takes about 30 us, more than the rest of decoding together. Most transactions are met several times: when a wallet
+//! or a peer sends them, when a batch executes them, and when clients ask for them. A transaction's hash covers its signature, so it names
+//! one sender for ever.
 
 use alloy_primitives::{Address, B256, keccak256};
 use quick_cache::sync::Cache;
 
-use crate::transaction::{Transaction, TransactionError};
+use crate::transaction::{Admission, Transaction, TransactionError};
 
 /// Transactions whose senders are kept: about 11 MiB, thirteen full batches or one full pool.
 const SENDERS_MAX: usize = 131_072;
@@ -27,11 +27,16 @@ impl Senders {
     ///
     /// # Errors
     /// As [`Transaction::decode`].
-    pub fn decode(&self, raw: &[u8], chain_id: u64) -> Result<Transaction, TransactionError> {
+    pub fn decode(
+        &self,
+        raw: &[u8],
+        admission: impl Into<Admission>,
+    ) -> Result<Transaction, TransactionError> {
+        let admission = admission.into();
         if let Some(sender) = self.get(&keccak256(raw)) {
-            return Transaction::decode_known(raw, chain_id, sender);
+            return Transaction::decode_known(raw, admission, sender);
         }
-        let transaction = Transaction::decode(raw, chain_id)?;
+        let transaction = Transaction::decode(raw, admission)?;
         self.keep(&transaction);
         Ok(transaction)
     }

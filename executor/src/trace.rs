@@ -20,40 +20,40 @@ use crate::{
     transaction::Transaction,
 };
 
-/// What parity's replays are to show.
+/// The traces that a replay in parity's format is to show.
 pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
 
 /// A transaction that is executed once more.
 #[derive(Clone, Copy, Debug)]
 pub struct Past<'a> {
-    /// The transaction.
+    /// The transaction to execute again.
     pub transaction: &'a Transaction,
-    /// What it did the first time.
+    /// The receipt of its first execution.
     pub receipt: &'a Receipt,
-    /// Where it stands.
+    /// Its batch, and its place there.
     pub info: TransactionInfo,
 }
 
 /// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The transaction does not do again what it did: whatever was traced, it was not what happened.
+    /// The transaction differs from its first execution, so the trace shows something that never happened.
     #[error(
         "transaction {hash} did not do again what its receipt says ({found} in place of {expected}), so its trace would be wrong: the state or the \
          batch in this store is damaged; `slipstream db check` looks for it"
     )]
     Differs {
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
-        /// What its receipt says.
+        /// The value in its receipt.
         expected: String,
-        /// What it did now.
+        /// The value now.
         found: String,
     },
     /// The trace is longer than one request may make it.
     #[error("the trace takes more than {} MiB", max >> 20)]
     TooLong {
-        /// Bytes.
+        /// Most bytes that all traces may have together.
         max: usize,
     },
     /// A tracer of the caller's own.
@@ -82,11 +82,11 @@ impl From<CodecError> for TraceError {
     }
 }
 
-/// A batch in execution once more. All that its traces keep together has a limit. Whoever fails is over.
+/// A batch in execution once more. All that its traces keep together has a limit. After an error it is finished.
 pub struct Rerun<'a>(Tracing<'a>);
 
 impl<'a> Rerun<'a> {
-    /// On the state behind the batch before it; makes the system calls.
+    /// Begins on the state behind the batch before it, and makes the system calls.
     ///
     /// # Errors
     /// If the state cannot be read.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use alloy_consensus::{
-    EthereumTxEnvelope, Transaction as _, TxEip4844, Typed2718, transaction::SignerRecoverable,
+    EthereumTxEnvelope, Transaction as _, TxEip4844, Typed2718, crypto::RecoveryError,
+    transaction::SignerRecoverable,
 };
 use alloy_eips::eip2718::{Decodable2718, Eip2718Error, Encodable2718};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use slipstream_types::limits::TRANSACTION_BYTES_MAX;
+use slipstream_types::{ChainConfig, limits::TRANSACTION_BYTES_MAX};
 
 /// Ethereum's envelope, blob transactions without their blobs.
 pub type Envelope = EthereumTxEnvelope<TxEip4844>;
@@ -19,10 +20,42 @@ pub struct Transaction {
     pub raw: Bytes,
     /// Its Keccak-256, the transaction's name.
     pub hash: B256,
-    /// Who signed it.
+    /// The account that signed the transaction.
     pub sender: Address,
-    /// The decoded envelope.
+    /// The decoded envelope, shared by its users.
     pub envelope: Arc<Envelope>,
+}
+
+/// Which transactions a chain admits by the chain id that they name, or do not name. A rule of the chain: nodes that differ in it come to
+/// different outcomes, so all of one chain make it of the same [`ChainConfig`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Admission {
+    chain_id: u64,
+    unprotected: bool,
+}
+
+impl Admission {
+    /// Only those that name this chain.
+    pub const fn protected(chain_id: u64) -> Admission {
+        Admission { chain_id, unprotected: false }
+    }
+
+    /// Whether an envelope with this chain id is admitted.
+    fn check(self, named: Option<u64>) -> Result<(), TransactionError> {
+        let Admission { chain_id: expected, unprotected } = self;
+        match named {
+            None if unprotected => Ok(()),
+            None => Err(TransactionError::NoChainId { expected }),
+            Some(found) if found != expected => Err(TransactionError::WrongChainId { expected, found }),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+impl From<&ChainConfig> for Admission {
+    fn from(chain: &ChainConfig) -> Admission {
+        Admission { chain_id: chain.chain_id, unprotected: chain.unprotected_transactions }
+    }
 }
 
 /// Why an envelope is not a transaction of this chain.
@@ -31,31 +64,31 @@ pub enum TransactionError {
     /// Longer than any transaction may be.
     #[error("the transaction has {len} bytes, at most {max} are allowed")]
     TooLong {
-        /// Its bytes.
+        /// Length of the envelope in bytes.
         len: usize,
-        /// The limit.
+        /// Most bytes of an envelope.
         max: usize,
     },
-    /// Not an EIP-2718 envelope of a known type, or not its one canonical encoding.
+    /// The bytes are no EIP-2718 envelope of a known type, or another encoding than its canonical one.
     #[error("malformed transaction: {0}")]
     Malformed(String),
-    /// EIP-4844.
+    /// The transaction carries blobs (EIP-4844).
     #[error("blob transactions (EIP-4844) are not supported on this chain: send the data as calldata")]
     BlobTransaction,
-    /// A legacy transaction from before EIP-155: it would be valid on every chain.
+    /// A legacy transaction from before EIP-155, on a chain that does not admit them: it would be valid on every chain.
     #[error(
         "the transaction names no chain id and could be replayed from another chain: sign it for chain {expected}"
     )]
     NoChainId {
-        /// This chain's id.
+        /// Chain id of this chain.
         expected: u64,
     },
     /// Signed for another chain.
     #[error("the transaction is signed for chain {found}, this is chain {expected}")]
     WrongChainId {
-        /// This chain's id.
+        /// Chain id of this chain.
         expected: u64,
-        /// The transaction's.
+        /// Chain id that the transaction names.
         found: u64,
     },
     /// The signature names no sender, or is the high twin of a valid one (EIP-2).
@@ -70,53 +103,57 @@ impl From<Eip2718Error> for TransactionError {
 }
 
 impl Transaction {
-    /// What the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, this chain's id, a canonical
-    /// encoding and a low-s signature. Recovers the sender, which is most of the time that it takes.
-    pub fn decode(raw: &[u8], chain_id: u64) -> Result<Transaction, TransactionError> {
-        let envelope = admitted(raw, chain_id)?;
-        Self::checked(Bytes::copy_from_slice(raw), Arc::new(envelope))
+    /// What the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, this chain's id or, where the chain allows it, none,
+    /// a canonical encoding and a low-s signature. Recovers the sender, which is most of the time that it takes.
+    pub fn decode(raw: &[u8], admission: impl Into<Admission>) -> Result<Transaction, TransactionError> {
+        let envelope = admitted(raw, admission.into())?;
+        Self::checked(Bytes::copy_from_slice(raw), Arc::new(envelope), Envelope::recover_signer)
     }
 
     /// One that [`Transaction::decode`] took before and gave this sender, which is believed: without recovering it again.
     ///
     /// # Errors
     /// As `decode`, but for the signature.
-    pub fn decode_known(raw: &[u8], chain_id: u64, sender: Address) -> Result<Transaction, TransactionError> {
-        let envelope = admitted(raw, chain_id)?;
+    pub fn decode_known(
+        raw: &[u8],
+        admission: impl Into<Admission>,
+        sender: Address,
+    ) -> Result<Transaction, TransactionError> {
+        let envelope = admitted(raw, admission.into())?;
         let raw = Bytes::copy_from_slice(raw);
         Ok(Transaction { hash: keccak256(&raw), raw, sender, envelope: Arc::new(envelope) })
     }
 
-    /// The same with the sender that its signature names, whoever was believed to be it: for those that look at one before they pay
-    /// for the recovery.
+    /// The same with the sender recovered from its signature, replacing the assumed one. For callers that first look at the
+    /// transaction, then pay for the recovery.
     ///
     /// # Errors
     /// If the encoding is not canonical, or the signature is invalid.
     pub fn recovered(self) -> Result<Transaction, TransactionError> {
-        Self::checked(self.raw, self.envelope)
+        Self::checked(self.raw, self.envelope, Envelope::recover_signer)
     }
 
     /// Any transaction that Ethereum's mainnet ever had, on any chain and of any type: for tools that run foreign blocks.
     pub fn decode_any(raw: &[u8]) -> Result<Transaction, TransactionError> {
-        Self::checked(Bytes::copy_from_slice(raw), Arc::new(Envelope::decode_2718_exact(raw)?))
+        let envelope = Envelope::decode_2718_exact(raw)?;
+        Self::checked(Bytes::copy_from_slice(raw), Arc::new(envelope), as_mainnet)
     }
 
     /// An envelope that was decoded elsewhere, with the checks of [`Transaction::decode_any`].
     pub fn from_envelope(envelope: Envelope) -> Result<Transaction, TransactionError> {
-        Self::checked(envelope.encoded_2718().into(), Arc::new(envelope))
+        Self::checked(envelope.encoded_2718().into(), Arc::new(envelope), as_mainnet)
     }
 
-    fn checked(raw: Bytes, envelope: Arc<Envelope>) -> Result<Transaction, TransactionError> {
+    fn checked<E>(
+        raw: Bytes,
+        envelope: Arc<Envelope>,
+        recover: impl FnOnce(&Envelope) -> Result<Address, E>,
+    ) -> Result<Transaction, TransactionError> {
         let hash = keccak256(&raw);
         if hash != *envelope.tx_hash() {
             return Err(TransactionError::Malformed("the encoding is not canonical".into()));
         }
-        // Frontier accepted high-s signatures, so mainnet's oldest blocks hold some.
-        let recovered = match envelope.chain_id() {
-            None => envelope.recover_signer_unchecked(),
-            Some(_) => envelope.recover_signer(),
-        };
-        let sender = recovered.map_err(|_| TransactionError::InvalidSignature)?;
+        let sender = recover(&envelope).map_err(|_| TransactionError::InvalidSignature)?;
         Ok(Transaction { raw, hash, sender, envelope })
     }
 
@@ -135,7 +172,7 @@ impl Transaction {
         self.envelope.max_fee_per_gas()
     }
 
-    /// Wei per gas that the proposer gets at this base fee; none if it does not pay the base fee.
+    /// Wei per gas that the proposer gets at this base fee, or `None` if the transaction does not pay the base fee.
     pub fn tip_wei(&self, base_fee_wei: u64) -> Option<u128> {
         self.envelope.effective_tip_per_gas(base_fee_wei)
     }
@@ -146,7 +183,7 @@ impl Transaction {
         fee.saturating_add(self.value())
     }
 
-    /// Wei sent.
+    /// The value that it sends, in wei.
     pub fn value(&self) -> U256 {
         self.envelope.value()
     }
@@ -167,7 +204,7 @@ impl Transaction {
     }
 
     /// The accounts that it would delegate on this chain, as their signatures name them, each with the nonce that it must have for
-    /// that. Invalid ones name nobody, and those for other chains do nothing here: they are left out.
+    /// that. It leaves out invalid authorizations, and those for other chains.
     pub fn authorities(&self, chain_id: u64) -> impl Iterator<Item = (Address, u64)> + '_ {
         let list = self.envelope.authorization_list().unwrap_or_default();
         let here = list.iter().filter(move |authorization| {
@@ -182,8 +219,17 @@ impl Transaction {
     }
 }
 
-/// The envelope, if its length, type and chain id are this chain's.
-fn admitted(raw: &[u8], chain_id: u64) -> Result<Envelope, TransactionError> {
+/// Who signed it, by the laxest rule of mainnet. Frontier accepted high-s signatures, so mainnet's oldest blocks hold some. A chain of today
+/// that admits unprotected transactions refuses these (EIP-2): each would have a second hash.
+fn as_mainnet(envelope: &Envelope) -> Result<Address, RecoveryError> {
+    match envelope.chain_id() {
+        None => envelope.recover_signer_unchecked(),
+        Some(_) => envelope.recover_signer(),
+    }
+}
+
+/// The envelope, if its length, type and chain id are what the chain admits.
+fn admitted(raw: &[u8], admission: Admission) -> Result<Envelope, TransactionError> {
     // By its first byte and before its length, so that the pooled form with blobs, which is long, gets the same answer.
     if raw.first() == Some(&alloy_eips::eip2718::EIP4844_TX_TYPE_ID) {
         return Err(TransactionError::BlobTransaction);
@@ -192,9 +238,6 @@ fn admitted(raw: &[u8], chain_id: u64) -> Result<Envelope, TransactionError> {
         return Err(TransactionError::TooLong { len: raw.len(), max: TRANSACTION_BYTES_MAX });
     }
     let envelope = Envelope::decode_2718_exact(raw)?;
-    match envelope.chain_id() {
-        None => Err(TransactionError::NoChainId { expected: chain_id }),
-        Some(found) if found != chain_id => Err(TransactionError::WrongChainId { expected: chain_id, found }),
-        Some(_) => Ok(envelope),
-    }
+    admission.check(envelope.chain_id())?;
+    Ok(envelope)
 }

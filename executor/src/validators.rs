@@ -32,14 +32,14 @@ pub fn next_validators(
     match storage.succession(header, before)? {
         Some(Err(reason)) => {
             let (number, epoch) = (header.number, header.epoch);
-            tracing::warn!(%number, %epoch, %reason, "the epoch goes on: what the validators contract wants is no set of validators");
+            tracing::warn!(%number, %epoch, %reason, "the epoch goes on: the validators contract wants an invalid set");
             Ok(None)
         }
         next => Ok(next.and_then(Result::ok)),
     }
 }
 
-/// What uncommitted batches changed of the validators contract's storage.
+/// The storage of the validators contract as uncommitted batches changed it.
 #[derive(Clone, Debug)]
 pub struct ValidatorsStorage {
     contract: Option<Address>,
@@ -47,7 +47,7 @@ pub struct ValidatorsStorage {
 }
 
 impl ValidatorsStorage {
-    /// Of the contract that the genesis names, if it names one, and without changes.
+    /// The storage of the contract that the genesis names, if it names one, without changes.
     pub fn new(contract: Option<Address>) -> ValidatorsStorage {
         ValidatorsStorage { contract, changed: BTreeMap::new() }
     }
@@ -63,8 +63,8 @@ impl ValidatorsStorage {
         }));
     }
 
-    /// The validators of the next epoch if the batch whose changes came last ends its own; `base` is the state before the first of
-    /// the batches. Where the contract wants what is no set of validators, the epoch goes on.
+    /// The validators of the next epoch, if the last applied batch ends its own. `base` is the state before the first of the
+    /// batches. If the contract's list is no valid set, the epoch goes on.
     ///
     /// # Errors
     /// If the state cannot be read.
@@ -76,7 +76,7 @@ impl ValidatorsStorage {
         Ok(self.succession(header, base)?.and_then(Result::ok))
     }
 
-    /// As [`ValidatorsStorage::next_validators`], with the reason if the batch would end its epoch and what is wanted is no set.
+    /// As [`ValidatorsStorage::next_validators`], with the reason if the batch would end its epoch with an invalid set.
     fn succession(
         &self,
         header: &BatchHeader,
@@ -87,8 +87,8 @@ impl ValidatorsStorage {
         validators_contract::next_validators(header.number, header.epoch, read)
     }
 
-    /// What the contract wants as the set of an epoch, and from the end of which batch on; without a number it never changed. None where
-    /// there is no contract, or what it wants is no set of validators.
+    /// The set that the contract wants for an epoch, and the last batch before it. If that number is missing, the set never changed.
+    /// Returns `None` if the contract is missing or its list is no valid set.
     ///
     /// # Errors
     /// If the state cannot be read.

@@ -43,7 +43,7 @@ fn info(ends: bool) -> LedgerInfo {
     }
 }
 
-/// `a` says who signs, `b` the view, what may fail and whether the epoch ends.
+/// `a` chooses the signers, `b` the view, the failures to bear and whether the epoch ends.
 fn honest(a: u8, b: u8) -> Claim {
     let signers = (0..u16::from(VALIDATORS)).zip(KEYS.iter()).filter(|(index, _)| a & 1 << index != 0);
     let certificate = Certificate::signed(info(b & 1 != 0), u64::from(b >> 4), signers);

@@ -1,5 +1,5 @@
-//! Plans and chunks of peers, for each codec: taking and checking them never panics nor holds more than was said, and what is decoded is what the
-//! plan's digest is of.
+//! Plans and chunks of peers, for each codec. Taking and checking them never panics and holds no more than announced. A decoded
+//! payload has the digest that its plan names.
 
 #![no_main]
 
@@ -11,11 +11,11 @@ use slipstream_coding::{Accepted, CodecKind, Parameters, Plan, encode, open, pay
 use slipstream_types::{PublicKey, codec};
 
 const PLAN_BYTES_MAX: usize = 4 << 10;
-/// Of what a plan may promise, so that a single case stays fast.
+/// The most bytes that a plan may promise, so that a single case stays fast.
 const PAYLOAD_BYTES_MAX: u32 = 64 << 10;
 
-// The plan of an honest payload with bytes altered, or one that is nothing but the fuzzer's; then chunks, each honest but for altered bytes, or
-// nothing but the fuzzer's.
+// A plan comes from an honest payload with bytes altered, or wholly from the fuzzer. Then come chunks, each honest with bytes
+// altered, or wholly from the fuzzer.
 fuzz_target!(|bytes: &[u8]| {
     let [kind, pieces, len, plan_edits, rest @ ..] = bytes else { return };
     let mut rng = StdRng::seed_from_u64(1);

@@ -1,5 +1,5 @@
-//! Messages of validators, as bytes: decoding and taking them never panics, and nothing that a stranger's bytes say makes a core sign,
-//! decide or convict.
+//! Messages of validators, as bytes. Decoding and taking them never panics. A stranger's bytes never make a core sign, decide or
+//! convict.
 
 #![no_main]
 

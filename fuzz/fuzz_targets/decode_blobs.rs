@@ -1,4 +1,4 @@
-//! Blobs of peers: decoding never panics nor passes its limit, and whatever decodes is the one encoding of its value.
+//! Blobs of peers. Decoding never panics and stays below its limit. A blob that decodes is the one encoding of its value.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ const KINDS: [BlobKind; 9] = [
     BlobKind::CodePack,
 ];
 
-/// What the content encodes to again, if it decodes.
+/// Encodes the decoded content again; `None` if it does not decode.
 fn again(kind: BlobKind, content: &[u8]) -> Option<Vec<u8>> {
     match kind {
         BlobKind::Body => bcs::to_bytes(&bcs::from_bytes::<Body>(content).ok()?).ok(),

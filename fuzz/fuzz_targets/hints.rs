@@ -1,5 +1,5 @@
-//! Hints of peers: decoding never panics nor passes its bound, and what it gives, values included, is
-//! encoded and decoded to the same again.
+//! Hints of peers. Decoding never panics and stays below its bound. Its results, values included, survive encoding and decoding
+//! unchanged.
 
 #![no_main]
 
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(decoded.values.len() <= KEYS_MAX);
     let (conflicts, values) = (decoded.conflicts.as_ref(), &decoded.values);
     let again = encode_with_values(&decoded.hints, &[], conflicts, values, &context);
-    let again = decode(&again, &context, KEYS_MAX).expect("what was decoded is within the bound");
+    let again = decode(&again, &context, KEYS_MAX).expect("decoded hints are within the bound");
     assert_eq!(again.hints.keys().collect::<BTreeSet<_>>(), keys);
     assert_eq!(again.conflicts.is_some(), decoded.conflicts.is_some());
     // A key that is named twice can have two values: the last one stays.

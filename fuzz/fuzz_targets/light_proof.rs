@@ -23,7 +23,7 @@ struct Proof {
     answer: AccountProof,
 }
 
-/// An answer, and what was asked is taken from it: nothing but the signatures stands against a claim.
+/// An answer, and the request is taken from it: only the signatures stand against a claim.
 #[derive(Serialize, Deserialize)]
 struct Claim {
     proof: AccountProof,

@@ -1,5 +1,5 @@
-//! Messages of the mesh, as bytes: decoding and taking them never panics, nothing of it is passed on or delivered, and a message that
-//! decodes encodes to the same bytes.
+//! Messages of the mesh, as bytes. Decoding and taking them never panics, and the mesh passes on and delivers none of it. A message
+//! that decodes encodes to the same bytes.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
-//! What the targets share: claims that are honest but for the bytes that the fuzzer alters.
+//! The common part of the targets: claims that are honest but for the bytes that the fuzzer alters.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Reads a claim from the fuzzer's bytes: wholly from them if the first is even; otherwise it is the encoding of `honest`
-/// with single bytes altered, as (position u16, xor u8), so that the fuzzer begins at what verifies.
+/// Reads a claim from the fuzzer's bytes: wholly from them if the first is even. Otherwise it is the encoding of `honest` with
+/// single bytes altered, as (position u16, xor u8). So the fuzzer begins at claims that verify.
 pub fn claim<T: Serialize + DeserializeOwned>(bytes: &[u8], honest: impl FnOnce(u8, u8) -> T) -> Option<T> {
     let (mode, rest) = bytes.split_first()?;
     if mode % 2 == 0 {

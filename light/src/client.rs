@@ -20,18 +20,18 @@ pub struct LightClient {
     named_by: Waypoint,
 }
 
-/// What was asked.
+/// The question that an answer must fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Question<'a> {
-    /// The account.
+    /// Address of the account.
     pub address: Address,
     /// Its slots, at most [`crate::SLOTS_MAX`].
     pub slots: &'a [B256],
-    /// At which batch.
+    /// The state that the caller asks for.
     pub at: At,
 }
 
-/// Which state was asked for.
+/// Selects the state that a question is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
     /// The newest: its batch is at most so old.
@@ -46,7 +46,7 @@ pub enum At {
     Batch(BatchNumber),
 }
 
-/// What a proof proves.
+/// The account that a verified answer proves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerifiedAccount {
     /// The batch whose state this is.
@@ -57,7 +57,7 @@ pub struct VerifiedAccount {
     pub timestamp_ms: u64,
     /// The batch of the certificate: this one or a later one.
     pub certified: BatchNumber,
-    /// The account; none if the state has no row of it, which is an account without balance, nonce and code.
+    /// The account's row. `None` proves that the state has no row of it: balance and nonce are 0 and there is no code.
     pub account: Option<AccountValue>,
     /// The values of the slots that were asked for, in their order.
     pub slots: Vec<U256>,
@@ -123,7 +123,7 @@ impl LightClient {
     /// Follows the validators through epoch ends, the first of which ends the known epoch. Returns how many there were.
     ///
     /// # Errors
-    /// What is wrong with the first that is refused; those before it are taken over.
+    /// The fault of the first certificate that is refused; the client has learnt those before it.
     pub fn learn(&mut self, ends: &[Certificate]) -> Result<usize, LightError> {
         for end in ends {
             self.verify_certificate(end)?;

@@ -7,7 +7,8 @@ use slipstream_types::{
 
 use crate::wire::ANSWER_BYTES_MAX;
 
-/// Why an answer was not accepted. But for [`LightError::UnknownEpoch`] and [`LightError::TooOld`], whoever answered is wrong or lies: ask another node.
+/// Why an answer was not accepted. Except for [`LightError::UnknownEpoch`] and [`LightError::TooOld`], the node is wrong or lies: ask
+/// another one.
 #[derive(Debug, thiserror::Error)]
 pub enum LightError {
     /// Longer than any answer; not parsed.
@@ -16,7 +17,7 @@ pub enum LightError {
         /// Its length, in bytes.
         len: usize,
     },
-    /// Not of the form in docs/formats.md.
+    /// The answer has another form than docs/formats.md draws.
     #[error("the answer is malformed: {0}")]
     Malformed(#[from] serde_json::Error),
     /// A genesis that breaks a rule.
@@ -25,9 +26,9 @@ pub enum LightError {
     /// The proof is of another account.
     #[error("account {asked} was asked for, the proof is of {found}")]
     OtherAddress {
-        /// What was asked for.
+        /// The account that the caller asked for.
         asked: Address,
-        /// What the proof is of.
+        /// The account that the proof is of.
         found: Address,
     },
     /// The proof is of other slots, or has them in another order.
@@ -39,9 +40,9 @@ pub enum LightError {
     /// The proof is of another batch.
     #[error("the state of batch {asked} was asked for, the proof is of batch {found}")]
     OtherBatch {
-        /// What was asked for.
+        /// The batch that the caller asked for.
         asked: BatchNumber,
-        /// What the proof is of.
+        /// The batch that the proof is of.
         found: BatchNumber,
     },
     /// The state that the proof is of is older than the caller allows. The node may be behind, the chain may stand still, or newer batches are withheld.
@@ -50,11 +51,11 @@ pub enum LightError {
          batches are withheld; ask another node"
     )]
     TooOld {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
         /// Its age, in milliseconds.
         age_ms: u64,
-        /// What the caller allows, in milliseconds.
+        /// The age that the caller allows, in milliseconds.
         age_ms_max: u64,
     },
     /// The validators of the certificate's epoch are not known yet: learn the epoch changes from the known epoch on, and ask again.
@@ -62,7 +63,7 @@ pub enum LightError {
         "the certificate is of epoch {epoch}, the validators are known up to epoch {known}: learn the epoch changes from there on"
     )]
     UnknownEpoch {
-        /// The certificate's.
+        /// The epoch that the certificate names.
         epoch: Epoch,
         /// The newest one that is known.
         known: Epoch,
@@ -70,7 +71,7 @@ pub enum LightError {
     /// Signed for an epoch that is over, by validators whose keys nobody need guard any more.
     #[error("the certificate is of epoch {epoch}, which is over: epoch {known} is known")]
     PastEpoch {
-        /// The certificate's.
+        /// The epoch that the certificate names.
         epoch: Epoch,
         /// The newest one that is known.
         known: Epoch,
@@ -78,9 +79,9 @@ pub enum LightError {
     /// The batch lies before its epoch.
     #[error("the certificate says batch {number} for epoch {epoch}, which begins after batch {after}")]
     OutsideEpoch {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// Its epoch.
+        /// The epoch that the certificate names.
         epoch: Epoch,
         /// The last batch of the epoch before.
         after: BatchNumber,
@@ -91,11 +92,11 @@ pub enum LightError {
     /// A certificate that does not end its epoch as it has to.
     #[error("the certificate of batch {number} does not end epoch {epoch}: {fault}")]
     EpochEnd {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// Its epoch.
+        /// The epoch that the certificate should end.
         epoch: Epoch,
-        /// What is wrong with it.
+        /// The certificate's fault.
         fault: EpochEndFault,
     },
     /// A ledger info that is not the one that the waypoint names.
@@ -103,9 +104,9 @@ pub enum LightError {
         "the ledger info has the waypoint {found}, the trusted one is {waypoint}: the node follows another chain, or the waypoint is mistyped"
     )]
     OtherWaypoint {
-        /// What is trusted.
+        /// The trusted waypoint.
         waypoint: Waypoint,
-        /// What the answer has.
+        /// The waypoint that the answer gives.
         found: Waypoint,
     },
     /// A waypoint inside an epoch proves the ledger up to its batch, and no validators.
@@ -114,17 +115,17 @@ pub enum LightError {
          batch of an epoch, which a light client tells (LightClient::waypoint, `slipstream verify-account`)"
     )]
     WaypointInsideEpoch {
-        /// The waypoint.
+        /// The trusted waypoint.
         waypoint: Waypoint,
     },
     /// The ledger does not begin with the genesis.
     #[error("batch {number} is not of the chain with genesis {genesis}: {source}")]
     OtherChain {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
         /// The genesis that it should begin with.
         genesis: Digest,
-        /// What the proof says.
+        /// The fault of the accumulator's proof.
         source: AccumulatorError,
     },
     /// The header is not in the certified ledger.
@@ -132,46 +133,46 @@ pub enum LightError {
     Header {
         /// The batch that the header says.
         number: BatchNumber,
-        /// What the proof says.
+        /// The fault of the accumulator's proof.
         source: AccumulatorError,
     },
     /// The certificate and the header of one batch contradict each other.
     #[error("the certificate and the header of batch {number} name different states")]
     HeaderState {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
     },
     /// An account of zeros: no state has such a row.
     #[error("account {address} is shown as a row of zeros, which no state has")]
     EmptyAccount {
-        /// The account.
+        /// The account whose code does not match.
         address: Address,
     },
     /// The account, or its absence, is not what the state holds.
     #[error("account {address} is not as the state of batch {number} has it: {source}")]
     Account {
-        /// The account.
+        /// The account that the proof is of.
         address: Address,
-        /// The batch.
+        /// Number of the batch whose state it is.
         number: BatchNumber,
-        /// What the proof says.
+        /// The fault of the state proof.
         source: Box<StateRangeError>,
     },
     /// The slot, or its absence, is not what the state holds.
     #[error("slot {slot} of {address} is not as the state of batch {number} has it: {source}")]
     Slot {
-        /// The account.
+        /// The contract that the slot belongs to.
         address: Address,
-        /// The slot.
+        /// Key of the slot.
         slot: B256,
-        /// The batch.
+        /// Number of the batch whose state it is.
         number: BatchNumber,
-        /// What the proof says.
+        /// The fault of the state proof.
         source: Box<StateRangeError>,
     },
 }
 
-/// What is wrong with a certificate that should end an epoch.
+/// The fault of a certificate that should end an epoch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EpochEndFault {
     /// It certifies a batch inside the epoch.

@@ -12,13 +12,13 @@
 //! * [`LightClient`]: the trust, and what moves it on.
 //! * [`AccountProof`], [`WaypointProof`], [`EpochChanges`]: the answers of `slipstream_getProof`, `slipstream_getWaypoint` and
 //!   `slipstream_getEpochChanges`, in the JSON that nodes send. docs/formats.md draws them.
-//! * [`Question`]: what was asked. A proof of something else is refused, however true it is.
+//! * [`Question`]: the question that a proof must answer. A proof of something else is refused, however true it is.
 //!
-//! It has no I/O and no clock: who asks which node, and how old an answer may be, is the caller's to say. What is left to the caller, and what
-//! no proof can show, stands in docs/light-clients.md.
+//! The crate decides without I/O and clock. The caller chooses the nodes to ask and the age that it accepts; docs/light-clients.md lists
+//! these duties, and the limits of proofs.
 //!
-//! Invariants: nothing of an answer is believed before its proof is checked; an epoch ends by a certificate of its own validators alone; every
-//! decoder refuses more than its limit before it allocates.
+//! Invariants: the client checks every proof before it believes the answer. A certificate of an epoch's own validators alone ends that
+//! epoch. Every decoder refuses more than its limit before it allocates.
 //!
 //! ```
 //! use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question};

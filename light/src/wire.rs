@@ -23,7 +23,7 @@ pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A value that stands in an answer as its BCS in hexadecimal.
 pub trait Part: Serialize + DeserializeOwned {
-    /// For messages.
+    /// Name of the type in error messages.
     const NAME: &'static str;
     /// Most bytes of its BCS: longer text is refused before it is decoded.
     const BYTES_MAX: usize;
@@ -109,15 +109,15 @@ impl<'de, T: Part> Deserialize<'de> for Encoded<T> {
 pub struct AccountProof {
     /// A quorum's signatures on a ledger that holds the header.
     pub certificate: Encoded<Certificate>,
-    /// That the ledger begins with the genesis.
+    /// Proves that the ledger begins with the genesis.
     pub genesis_proof: Encoded<AccumulatorRangeProof>,
     /// Of the batch whose state this is: the certified one, or an earlier one.
     pub header: Encoded<BatchHeader>,
-    /// That the ledger holds the header.
+    /// Proves that the ledger holds the header.
     pub header_proof: Encoded<AccumulatorRangeProof>,
-    /// The account.
+    /// Address of the proved account.
     pub address: Address,
-    /// What the state has of it; none if it has no row.
+    /// The account's row in the state, or `None` if it has no row.
     pub account: Option<Account>,
     /// That it has exactly that.
     pub account_proof: Encoded<StateRangeProof>,
@@ -132,10 +132,10 @@ pub struct Account {
     /// Transactions sent, or contracts created by a contract.
     #[serde(with = "quantity")]
     pub nonce: u64,
-    /// Wei.
+    /// Balance in wei.
     #[serde(with = "quantity")]
     pub balance: U256,
-    /// Keccak-256 of the code; none for an account without code.
+    /// Keccak-256 of the code, or `None` for an account without code.
     pub code_hash: Option<Digest>,
 }
 
@@ -151,11 +151,11 @@ impl From<Account> for AccountValue {
     }
 }
 
-/// One slot.
+/// One storage slot of the account, with its proof.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlotProof {
-    /// The slot.
+    /// Key of the slot, 32 bytes.
     pub key: B256,
     /// Its value; zero if the state has no row of it.
     #[serde(with = "quantity")]
@@ -164,7 +164,7 @@ pub struct SlotProof {
     pub proof: Encoded<StateRangeProof>,
 }
 
-/// The answer of `slipstream_getWaypoint`: what a waypoint is the hash of, and the chain's genesis in it.
+/// The answer of `slipstream_getWaypoint`: the ledger info that a waypoint hashes, and the chain's genesis in it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WaypointProof {
@@ -172,7 +172,7 @@ pub struct WaypointProof {
     pub ledger_info: Encoded<LedgerInfo>,
     /// Digest of the header of batch 0.
     pub genesis: Digest,
-    /// That the ledger begins with the genesis.
+    /// Proves that the ledger begins with the genesis.
     pub genesis_proof: Encoded<AccumulatorRangeProof>,
 }
 
@@ -207,7 +207,7 @@ macro_rules! from_json {
 
 from_json!(AccountProof WaypointProof EpochChanges);
 
-/// What is written as a quantity.
+/// A number that JSON writes as a quantity (`0x…`).
 trait Number: Copy {
     const BITS: usize;
     fn to_word(self) -> U256;

@@ -1,17 +1,17 @@
-//! [`Bounds`]: what may happen in one search.
+//! [`Bounds`]: the events that one search allows.
 
 use std::{fmt, time::Duration};
 
-/// What may happen.
+/// The events that a search may choose from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// The seat that lies, if one does. Seat `v` is the primary of view `v`.
     pub liar: Option<u16>,
-    /// The seat that says nothing, if one does not.
+    /// The silent seat, or `None` if all seats speak.
     pub silent: Option<u16>,
-    /// Batches, from 1.
+    /// Number of the last batch, from 1.
     pub batches: u64,
-    /// Views, from 0.
+    /// Number of the last view, from 0.
     pub last_view: u64,
     /// Crashes of honest validators.
     pub crashes: u8,
@@ -57,14 +57,14 @@ impl fmt::Display for Bounds {
     }
 }
 
-/// Which searches to make.
+/// The searches to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Batches in each search; none for what each can bear.
     pub batches: Option<u64>,
     /// Views in each search; none for what each can bear.
     pub views: Option<u64>,
-    /// For all searches together. A search that does not end in its share is not exhaustive, and says so.
+    /// Time limit for all searches together. A search that exceeds its share reports that it is not exhaustive.
     pub limit: Duration,
     /// Threads of each search.
     pub threads: usize,

@@ -1,11 +1,10 @@
-//! [`Ground`]: what does not change while a model is searched.
+//! [`Ground`]: the constants of a model during a search.
 
 use std::collections::BTreeMap;
 
 use slipstream_eve::{Order, Settings, SignedOrder};
-use slipstream_types::{
-    BatchNumber, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet, bounded::BoundedVec,
-};
+use slipstream_testkit::{info, keys, set};
+use slipstream_types::{Address, BatchNumber, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet};
 
 use crate::Bounds;
 
@@ -15,7 +14,7 @@ pub(crate) const SEATS: u16 = 4;
 /// Names of the liar's batches; those of the honest are 0, 1, ...
 const NAMES: [u8; 2] = [100, 101];
 
-/// Neither rotation nor protection, of whose counters [`slipstream_eve::Core::hash_conduct`] says nothing.
+/// Rotation and protection are off: [`slipstream_eve::Core::hash_conduct`] leaves out their counters.
 pub(crate) const SETTINGS: Settings =
     Settings { view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 0 };
 
@@ -26,11 +25,11 @@ pub(crate) struct Ground {
     pub(crate) domain: Digest,
     pub(crate) genesis: LedgerInfo,
     pub(crate) bounds: Bounds,
-    /// Those with a core.
+    /// Seats that run a core.
     pub(crate) honest: Vec<u16>,
     /// The one that signs whatever it likes.
     pub(crate) liar: Option<u16>,
-    /// What it may order, beside whether the batch is one of the first of its number.
+    /// The orders that the liar may give, each with whether its batch is one of the first of its number.
     pub(crate) lying_orders: Vec<(bool, SignedOrder)>,
     #[cfg(test)]
     pub(crate) fault: Option<slipstream_eve::Fault>,
@@ -38,22 +37,13 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new(bounds: Bounds) -> Ground {
-        let keys: Vec<_> = (0..SEATS).map(|seat| SecretKey::from_seed([seat as u8 + 1; 32])).collect();
-        let validator =
-            |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
-        let validators = BoundedVec::new(keys.iter().map(validator).collect()).expect("four are few");
-        let genesis = LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::GENESIS,
-            accumulator_root: Digest::tagged("genesis", b""),
-            state_root: Digest::ZERO,
-            timestamp_ms: 0,
-            next_validators: None,
-        };
+        let keys = keys(1..=SEATS as u8);
+        let accumulator_root = Digest::tagged("genesis", b"");
+        let genesis = LedgerInfo { accumulator_root, ..info(0, BatchNumber::GENESIS.get()) };
         let away = [bounds.liar, bounds.silent];
         let mut ground = Ground {
             lying_orders: Vec::new(),
-            set: ValidatorSet::new(Epoch(0), validators),
+            set: set(0, &keys, Address::ZERO),
             keys,
             domain: Digest::tagged("model", b""),
             genesis,
@@ -104,18 +94,16 @@ impl Ground {
         &self.keys[usize::from(seat)]
     }
 
-    /// What comes of an order on what is before it; a wrong execution gets something else.
+    /// Executes an order on the outcome before it; a wrong execution gets another outcome.
     pub(crate) fn execute(&self, before: &LedgerInfo, order: &Order, is_wrong: bool) -> LedgerInfo {
         let content =
             [before.digest().as_bytes(), order.digest(&self.domain).as_bytes(), &[u8::from(is_wrong)][..]]
                 .concat();
         LedgerInfo {
-            epoch: Epoch(0),
-            number: order.number,
             accumulator_root: Digest::tagged("accumulator", &content),
             state_root: Digest::tagged("state", &content),
             timestamp_ms: order.timestamp_ms,
-            next_validators: None,
+            ..info(0, order.number.get())
         }
     }
 

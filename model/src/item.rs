@@ -13,7 +13,7 @@ use slipstream_types::{BatchNumber, Certificate, Digest, ValidatorSet};
 /// View, number and token of something prepared or decided.
 pub(crate) type Shown = (u64, BatchNumber, Digest);
 
-/// What a message says, up to who signed a quorum, and of a status only what counts: its view and whether it complains.
+/// The content of a message, whoever signed its quorum. Of a status it keeps only view and complaint.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Fact {
     Order { view: u64, number: BatchNumber, digest: Digest },
@@ -35,7 +35,7 @@ pub(crate) enum Topic {
 }
 
 impl Fact {
-    /// Of a message; none of evidence, which changes nothing but who is convicted.
+    /// The fact that a message states. Evidence has none: it only convicts.
     pub(crate) fn of(message: &Message, domain: &Digest) -> Option<Fact> {
         let shown = |it: &Prepared| (it.view, it.info.number, it.info.digest());
         let certified = |it: &Certificate| (it.view, it.info.number, it.info.digest());
@@ -91,7 +91,7 @@ impl Fact {
     }
 }
 
-/// A view begins with what its changes leave: who made them does not count.
+/// A view begins with the outcome that its changes leave; their makers do not count.
 fn begun(new: &NewView) -> Fact {
     Fact::NewView {
         view: new.view,
@@ -105,7 +105,7 @@ fn begun(new: &NewView) -> Fact {
 pub(crate) struct Item {
     /// Hash of author and fact.
     pub(crate) key: u64,
-    /// Who said it. What a quorum signed counts as said by whoever said it first.
+    /// The seat that said it. Facts that a quorum signed count as the word of the seat that said them first.
     pub(crate) from: u16,
     pub(crate) fact: Fact,
     pub(crate) message: Message,
@@ -121,7 +121,7 @@ impl Item {
         hash(&(Item::author(from, fact, set), fact))
     }
 
-    /// What a quorum's signatures prove is the same from everybody.
+    /// A quorum's proof is the same from every seat.
     fn author(from: u16, fact: &Fact, set: &ValidatorSet) -> u16 {
         match fact {
             Fact::Decided(_) => u16::MAX,

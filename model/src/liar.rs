@@ -1,9 +1,10 @@
-//! What the liar may say: anything of a menu that its own key signs, at any time, to anybody, as often as it likes.
+//! The liar may send anything from a menu that its own key signs, at any time, to anybody, as often as it likes.
 //!
-//! It holds no state and keeps no promise: all that it could ever have signed is there from the beginning, and what rests on signatures of
-//! others as soon as these were given. The menu:
+//! The liar is stateless and bound by no promise. Everything that it could ever sign is available from the beginning. Messages that
+//! include signatures of others are available as soon as those were given. The menu:
 //!
-//! * as the primary of a view: two orders for the first number of each history, one that continues each of them, and one that continues none;
+//! * as the primary of a view: two orders for the first number of each history, one that continues each of them, and one that
+//!   continues none;
 //! * as an executor: for each order the right outcome and a wrong one, on every outcome that somebody honest said of the batch before;
 //! * as a verifier: a prepare and a commit for every outcome that somebody honest said or that can be shown to be prepared;
 //! * complaints of every view, which it makes once and for all (see [`crate::node`]);
@@ -55,7 +56,7 @@ pub(crate) fn menu(
     items
 }
 
-/// What tokens stand for that somebody honest said, and those that the liar says: the right outcome and a wrong one of each order.
+/// The outcomes behind the tokens that honest validators said, and the liar's own: the right and a wrong outcome of each order.
 pub(crate) fn outcomes(
     ground: &Ground,
     said: &Said,

@@ -1,8 +1,8 @@
 //! The validators' protocol, searched state by state.
 //!
-//! What is searched is [`slipstream_eve::Core`] itself, the code that validators run: three honest cores, each with a driver that does at once what
-//! its core wants, and a disk. `stateright` walks through all that may happen to them within [`Bounds`], and looks for a state in which
-//! the protocol is unsafe, or from which the chain does not go on.
+//! The search runs [`slipstream_eve::Core`] itself, the code that validators run. There are three honest cores, each with a disk and a
+//! driver that carries out effects at once. `stateright` explores everything that may happen to them within [`Bounds`]. It looks for a
+//! state in which the protocol is unsafe, or from which the chain stops.
 //!
 //! ```text
 //!  Said: all that the honest said ──▶ liar: all that it can sign then
@@ -14,29 +14,30 @@
 //! # What is bounded
 //!
 //! * Four validators, `u = r = 1`. Each is executor and verifier, so that the one that lies does so as both.
-//! * Batches and views: nobody makes a batch above the last one, and nobody goes on to a view above the last one.
+//! * Batches and views: nobody makes a batch above the last one or enters a view above the last one.
 //! * Crashes: as many as are said, between two steps, or in the middle of one before or after its record is durable.
-//! * Silence: a core takes at most three messages without a word before one that makes it speak, all four of them on one outcome, on orders,
-//!   or on views.
+//! * Silence: a core takes at most three silent messages before one that makes it speak. All four are about one outcome, or orders, or
+//!   views.
 //! * Work ends at once: an execution that takes long is an order that comes late. Honest executors do not err.
 //! * With [`Bounds::is_prompt`] orders of honest primaries come at once, and what is decided is fetched at once.
 //!
-//! What the liar says and how often, what is lost, delayed, repeated or reordered, and who loses patience when, is not bounded.
+//! Unbounded are the liar's words and their number; losses, delays, repetitions and order of messages; and who loses patience
+//! when.
 //!
 //! # What is looked for
 //!
-//! In every state: no two batches of one number can be certified from the votes that were given and all that the liar could add, or are committed; no
-//! honest validator signs two statements of one kind for one number and view, or votes in a view that it left; nobody honest is
-//! convicted; what may be decided in a view cannot be replaced in a later one; what a quorum prepared somebody honest keeps. From one state in so
-//! many: once messages arrive and the liar is silent, all honest validators commit a batch that none of them had. That is one fair
-//! schedule, see `live`, not all of them.
+//! In every state: from the given votes and all that the liar could add, no number gets two certificates or two commits. An honest
+//! validator signs at most one statement of a kind for a number and view, and votes in no view that it left. Nobody honest is convicted. A
+//! later view cannot replace what an earlier one may have decided. Somebody honest keeps what a quorum prepared. From one state in so many,
+//! liveness must hold too: once messages arrive and the liar is silent, all honest validators commit a new batch. That tries one fair
+//! schedule of many, see `live`.
 //!
 //! # What makes it small
 //!
-//! What a core makes of an input is computed once ([`slipstream_eve::Core`] and all signatures are real) and looked up wherever it is in the same
-//! state; see [`slipstream_eve::Core::hash_conduct`] for what is the same. What was said is a set that grows, so that a network needs
-//! no state. A core takes messages when they make it speak: see `react`. Everybody complains of every view from its beginning, and is heard
-//! or not: see `node`.
+//! The search computes a core's response to an input once, with the real [`slipstream_eve::Core`] and real signatures. It looks the
+//! response up wherever the core is in the same state; [`slipstream_eve::Core::hash_conduct`] defines sameness. Said messages form a
+//! growing set, so the network has no state. A core takes messages when they make it speak: see `react`. Everybody complains of every view
+//! from its beginning, and is heard or not: see `node`.
 
 mod bounds;
 mod ground;

@@ -1,4 +1,4 @@
-//! Whether the chain goes on: what a state comes to once messages arrive and nothing fails any more.
+//! Whether the chain goes on from a state, once messages arrive and faults end.
 //!
 //! All that was under way is lost. The liar is silent. From then on every message arrives at once and in order, and timers end when they
 //! should. That is one schedule, a fair one; it is run from many states.
@@ -26,8 +26,8 @@ struct Life<'a> {
     queue: VecDeque<(usize, u16, Message)>,
 }
 
-/// Runs until every node has committed a batch that none had, and returns the milliseconds of virtual time that this takes; none if they
-/// do not get there.
+/// Runs until every node has committed a batch that none had. Returns the milliseconds of virtual time that this took, or `None` if it
+/// fails.
 pub(crate) fn go_on(ground: &Ground, nodes: Vec<Node>) -> Option<u64> {
     ground.plant();
     let goal = nodes.iter().map(Node::head).max()? + 1;

@@ -13,7 +13,7 @@ use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
 use crate::ground::{Ground, SETTINGS};
 
-/// What survives a crash.
+/// The part of a node that survives a crash.
 #[derive(Clone, Default, Debug)]
 struct Disk {
     record: Option<Record>,
@@ -54,23 +54,23 @@ pub(crate) struct Node {
     pub(crate) timers: BTreeMap<Timer, u64>,
     /// A batch that is made after a restart is another one.
     restarts: u8,
-    /// Of the batches that it makes.
+    /// Number of the last batch that it makes.
     last_batch: u64,
     /// The clock is the search's.
     is_searched: bool,
 }
 
-/// What came out of a step.
+/// The words and commits that one step produced.
 #[derive(Default, Debug)]
 pub(crate) struct Told {
     pub(crate) said: Vec<(To, Message)>,
     pub(crate) convicted: Vec<Evidence>,
-    /// What no honest validator may do.
+    /// The violation, if an honest validator did what it must not.
     pub(crate) wrong: Option<String>,
 }
 
 impl Node {
-    /// One that has heard that nothing is decided, and has nothing on its disk but its first record.
+    /// Makes a node whose disk holds only its first record, and which has heard that the epoch has no decision.
     pub(crate) fn new(ground: &Ground, seat: u16) -> (Node, Told) {
         let mut node = Node {
             seat,
@@ -107,7 +107,7 @@ impl Node {
         self.settle(ground, cut)
     }
 
-    /// The clock says so; nothing if the timer does not run.
+    /// Fires a timer; does nothing if that timer is off.
     pub(crate) fn tick(&mut self, ground: &Ground, timer: Timer, cut: Option<Cut>) -> Told {
         if self.timers.remove(&timer).is_none() {
             return Told::default();
@@ -125,7 +125,7 @@ impl Node {
         self.settle(ground, None)
     }
 
-    /// What it would answer to somebody who knows nothing. What it says to all rides along again.
+    /// The node's answers to a peer that knows nothing. They repeat what it says to all.
     pub(crate) fn asked(&self, ground: &Ground) -> Vec<Message> {
         let asker =
             (0..ground.set.validators.len() as u16).find(|it| *it != self.seat && Some(*it) != ground.liar);
@@ -155,8 +155,8 @@ impl Node {
         &self.disk.chain
     }
 
-    /// Of what decides how it goes on; and of what of that is on its disk: if nobody crashes,
-    /// chain, view and decision are all that counts of it.
+    /// Fingerprints of the state that determines its future, and of the part on its disk. Without crashes, only chain, view
+    /// and decision count of the disk.
     pub(crate) fn fingerprints(&self, ground: &Ground) -> (u64, u64) {
         let mut hasher = DefaultHasher::new();
         (&self.disk.chain, self.core.view(), self.core.is_changing(), self.core.decided()).hash(&mut hasher);
@@ -332,8 +332,8 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
     core
 }
 
-/// The liar complains of every view from the beginning. That takes nothing from it: whoever would not have been moved by it yet hears the
-/// others later.
+/// The liar complains of every view from the beginning. The search loses no behaviour by that: if a complaint should not move a node
+/// yet, the node hears the others later.
 fn complains_for_ever() -> Status {
     let (decided, ordered) = (BatchNumber::GENESIS, BatchNumber::GENESIS);
     Status { view: u64::MAX, changing: false, complains: true, decided, ordered }

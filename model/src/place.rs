@@ -1,6 +1,7 @@
 //! [`Place`]: a node in one of its states, and what every input makes of it.
 //!
-//! A search meets a node's state in many states of the whole. What an input makes of it is computed once, by the core, and looked up then.
+//! A search meets one node's state in many states of the whole. The core computes the response to an input once; later the search looks it
+//! up.
 
 use std::{
     collections::HashMap,
@@ -20,7 +21,7 @@ use crate::{
     wrong::{Kind, Wrong},
 };
 
-/// What may happen to a node.
+/// An event that may happen to a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     Take(Arc<Item>),
@@ -63,13 +64,14 @@ impl fmt::Display for Input {
     }
 }
 
-/// What came of an input.
+/// The result of one input.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) place: Arc<Place>,
     pub(crate) said: Vec<Arc<Item>>,
     pub(crate) wrong: Option<Wrong>,
-    /// Whom of the honest it convicts, by two statements. It may know of one that was not said here: see [`Step::blames`].
+    /// The honest validators that it convicts, each by two statements. It may know of one that was not said here: see
+    /// [`Step::blames`].
     blamed: Vec<(u16, [u64; 2])>,
     /// It left something on the disk.
     pub(crate) is_kept: bool,
@@ -84,8 +86,8 @@ impl Step {
             || self.said.iter().any(|item| !said.contains(item.key))
     }
 
-    /// The honest validator that is convicted by what was said. Places do not tell apart who prepared what a node has committed to, so that one
-    /// may remember a prepare of another state: that is no evidence in this one.
+    /// Returns the honest validator that these words convict. A place does not tell apart who prepared what its node committed to. So it
+    /// may remember a prepare from another state, which is no evidence in this one.
     pub(crate) fn blames(&self, said: &Said) -> Option<Wrong> {
         let is_said = |keys: &[u64; 2]| keys.iter().all(|key| said.contains(*key));
         let (author, _) = self.blamed.iter().find(|(_, keys)| is_said(keys))?;
@@ -131,7 +133,7 @@ impl Atlas {
         self.step(node, told, 0)
     }
 
-    /// What an input makes of a node, cut off by a crash or not; none if it makes nothing of it.
+    /// Applies an input to a node, perhaps cut off by a crash. Returns `None` if nothing changes.
     pub(crate) fn apply(&self, place: &Place, input: &Input, cut: Option<Cut>) -> Option<Arc<Step>> {
         let key = input.key().wrapping_add(cut.map_or(0, |cut| hash(&cut)));
         if let Some(known) = locked(&place.steps).get(&key) {
@@ -147,7 +149,7 @@ impl Atlas {
         let mut node = place.node.clone();
         let told = match input {
             Input::Take(item) => {
-                // What a quorum's signatures prove comes from anybody.
+                // A quorum's proof may come from any seat.
                 let other = ground.honest.iter().find(|it| **it != node.seat);
                 let from = if item.from == node.seat { *other? } else { item.from };
                 node.take(ground, from, item.message.clone(), cut)

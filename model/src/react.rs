@@ -1,15 +1,15 @@
-//! [`Reaction`]: what makes a node speak.
+//! [`Reaction`]: messages that make a node speak.
 //!
 //! Most messages only wait in a core until others come: a vote until there is a quorum. Taken one by one they would multiply the states
 //! by every set of votes that anybody may have. Three rules leave most of that out, and nothing that could be seen:
 //!
-//! 1. *Silence waits.* A message that a core takes without saying, recording or executing anything changes that core alone. What was
-//!    said stays available, so that it may as well be taken right before the next message that makes this core speak. A step of the
-//!    search is therefore some messages in silence and one that breaks it; what nobody waits for is never taken.
-//! 2. *What does not matter now comes later.* If the core says the same without one of the silent messages, and is where it would be when it
-//!    takes that one afterwards, then the step without it is enough. This is tried on the core for each step, not assumed.
-//! 3. *Topics.* Silent messages and the one that breaks the silence are all about one batch, or all about views, or all orders, and no
-//!    more than [`SILENT_MAX`] are silent.
+//! 1. *Silence waits.* A message that a core takes without saying, recording or executing anything changes that core alone. Said
+//!    messages stay available, so the core may as well take it right before the next message that makes it speak. A step of the
+//!    search is therefore some silent messages and one that breaks the silence. Messages that lead to no word stay untaken.
+//! 2. *What does not matter now comes later.* Suppose the core says the same without one of the silent messages, and reaches the same state
+//!    by taking it afterwards. Then the step without it suffices. The search tries this on the core for each step.
+//! 3. *Topics.* Silent messages and the one that breaks the silence are all about one batch, or all about views, or all orders. At
+//!    most [`SILENT_MAX`] are silent.
 //!
 //! The third is a bound, not a theorem. A quorum of votes, and what they are on, are within it; a test compares the search with one that takes
 //! every message by itself.
@@ -69,7 +69,8 @@ pub(crate) fn reactions(atlas: &Atlas, place: &Arc<Place>, said: &Said) -> Arc<V
     locked(&place.reactions).entry(key).or_insert(found).clone()
 }
 
-/// Leaves out complaints of other views, of which there are some of this one, too, and those of the last view, which nobody leaves.
+/// Leaves out complaints of other views, because this view has some of its own. Also leaves out those of the last view, which
+/// nobody leaves.
 fn is_due(atlas: &Atlas, place: &Place, input: &Input) -> bool {
     let (view, last_view) = (place.node.core.view(), atlas.ground.bounds.last_view);
     match input {

@@ -1,4 +1,4 @@
-//! [`check`]: makes the searches and says what came of them.
+//! [`check`]: makes the searches and reports their results.
 
 use std::{
     fmt,
@@ -13,22 +13,22 @@ use crate::{Bounds, Options, search::Consensus};
 /// A way to a state that must not be.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What is violated.
+    /// Name of the violated property.
     pub property: &'static str,
-    /// What about.
+    /// The contradiction that violates it, in words.
     pub wrong: String,
-    /// Who took what and said what, from the beginning.
+    /// The path to the violation: each message with its taker and its sender, from the beginning.
     pub steps: Vec<String>,
 }
 
-/// What came of one search.
+/// The result of one search.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What might happen.
+    /// The bounds of the search.
     pub bounds: Bounds,
     /// States that were reached, the same ones counted again.
     pub states: usize,
-    /// States.
+    /// How many different states the search reached.
     pub unique: usize,
     /// States of single validators.
     pub places: usize,
@@ -42,24 +42,24 @@ pub struct Row {
     pub lives: u64,
     /// The longest of these, in milliseconds of virtual time.
     pub longest_ms: u64,
-    /// What must not be.
+    /// The violations that it found.
     pub found: Vec<Found>,
 }
 
-/// What came of all searches.
+/// The results of all searches.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// One of each.
+    /// One row for each search, in order.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// Whether nothing was found. Says nothing of what a search did not reach.
+    /// Whether the searches found no violation. States that a search did not reach stay unknown.
     pub fn is_clean(&self) -> bool {
         self.rows.iter().all(|row| row.found.is_empty())
     }
 
-    /// What came of all of them, in a line.
+    /// Summarizes all searches in one line.
     pub fn summary(&self) -> String {
         let complete = self.rows.iter().filter(|row| row.is_exhaustive).count();
         let clean = if self.is_clean() { "nothing found" } else { "VIOLATED" };
@@ -73,7 +73,7 @@ pub fn check(options: &Options, mut each: impl FnMut(&Row)) -> Report {
     let mut share = 0;
     let mut rows = Vec::new();
     for (bounds, percent) in options.searches() {
-        // What others left of their shares is there for the next.
+        // The next search inherits the time that others left.
         share += percent;
         let limit = (options.limit * share / 100).saturating_sub(begun.elapsed());
         let row = search(Consensus::new(bounds), limit, options.threads, Order::Depth);

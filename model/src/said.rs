@@ -1,7 +1,7 @@
 //! [`Said`]: all that honest validators have said, and what that lets the liar say.
 //!
-//! It only grows: what was said may arrive at any time, any number of times, in any order, or never. That is what loss, delay, repetition
-//! and reordering come to.
+//! The set only grows. A said message may arrive at any time, any number of times, in any order, or never. That covers loss, delay,
+//! repetition and reordering.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -26,7 +26,7 @@ pub(crate) struct Said {
     keys: BTreeSet<u64>,
     key: u64,
     menu: Vec<Arc<Item>>,
-    /// What a quorum may have prepared, and what may be certified, if the liar adds its votes.
+    /// Outcomes that a quorum may have prepared, and that may be certified, if the liar adds its votes.
     pub(crate) prepared: BTreeMap<Shown, Prepared>,
     pub(crate) decided: BTreeMap<Shown, Certificate>,
     pub(crate) wrong: Option<Wrong>,
@@ -39,7 +39,7 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// What was said, and more of one seat.
+    /// Returns the set with further words of one seat.
     pub(crate) fn with(
         &self,
         ground: &Ground,
@@ -61,7 +61,7 @@ impl Archive {
 }
 
 impl Said {
-    /// What is there before anybody honest said anything.
+    /// The set before any honest word.
     pub(crate) fn nothing(ground: &Ground, catalog: &Catalog) -> Said {
         let said = Said::empty();
         let infos = said.infos(ground);
@@ -99,12 +99,12 @@ impl Said {
         said
     }
 
-    /// By what they say, then by who says it.
+    /// The items by content, then by sender.
     pub(crate) fn items(&self) -> impl Iterator<Item = &Arc<Item>> {
         self.items.values()
     }
 
-    /// What the liar may say now, in the same order.
+    /// The messages that the liar may send now, in the same order.
     pub(crate) fn menu(&self) -> impl Iterator<Item = &Arc<Item>> {
         self.menu.iter()
     }
@@ -114,14 +114,14 @@ impl Said {
         self.keys.contains(&key)
     }
 
-    /// What tells whether a seat says something new.
+    /// A key that changes when a seat says something new.
     pub(crate) fn of(&self, seat: u16) -> u64 {
         let own = self.items().filter(|item| item.from == seat || item.is_anybodys());
         own.fold(0, |key, item| key.wrapping_add(item.key))
     }
 
-    /// What of it counts once nobody honest is in a view below: a statement of a view that all have left is looked at by nobody, but for
-    /// what it lets a quorum show.
+    /// Hashes the words that still count once all honest validators are in this view or above. Statements of left views only count for
+    /// what they let a quorum show.
     pub(crate) fn fingerprint(&self, lowest_view: u64) -> u64 {
         let open = self.items().filter(|item| item.fact.view() >= lowest_view || item.is_anybodys());
         let open = open.fold(0_u64, |key, item| key.wrapping_add(item.key));
@@ -131,7 +131,7 @@ impl Said {
         hash(&(open, prepared, decided, &self.wrong))
     }
 
-    /// What tokens stand for that somebody honest said.
+    /// The ledger infos behind the tokens that honest validators said.
     fn infos(&self, ground: &Ground) -> BTreeMap<BatchNumber, Infos> {
         let mut infos = BTreeMap::<BatchNumber, Infos>::new();
         let genesis = ground.genesis.clone();
@@ -222,7 +222,8 @@ impl Said {
         })
     }
 
-    /// What a quorum prepared and nobody honest executed. Who says an outcome has it on disk, until its number is committed.
+    /// The outcome that a quorum prepared and nobody honest executed. A validator has an outcome on disk before it says it,
+    /// until its number is committed.
     fn lost(&self) -> Option<Wrong> {
         let is_said = |token: &Digest| {
             self.items().any(|item| matches!(&item.fact, Fact::Verify { token: said, .. } if said == token))

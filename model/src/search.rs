@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) said: Arc<Said>,
     crashes: u8,
     pub(crate) wrong: Option<Wrong>,
-    /// Of all of this.
+    /// Hash of all of this.
     fingerprint: u64,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Consensus {
 pub(crate) struct Lives {
     pub(crate) tried: AtomicU64,
     pub(crate) longest_ms: AtomicU64,
-    /// One is enough.
+    /// Set by the first state from which the chain stops: one is enough.
     has_failed: AtomicBool,
 }
 

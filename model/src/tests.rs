@@ -64,7 +64,7 @@ fn a_missing_defence_is_found() {
     assert_eq!(missed, [], "nothing shows that these are missing");
 }
 
-/// What the honest may say, commit, and show, over all states.
+/// The words, commits and proofs of the honest validators, over all states.
 fn reached(bounds: Bounds) -> BTreeSet<String> {
     let reached = std::sync::Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let seen = reached.clone();

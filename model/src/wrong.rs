@@ -1,8 +1,8 @@
-//! [`Wrong`]: what must not be.
+//! [`Wrong`]: a violation of a property.
 
 use std::fmt;
 
-/// What is violated.
+/// The property that is violated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Kind {
     /// Two batches of one number can be certified, or are committed.

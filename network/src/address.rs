@@ -1,4 +1,4 @@
-//! [`PeerAddress`]: who a peer is and where it listens.
+//! [`PeerAddress`]: a peer's key and the address that it listens at.
 
 use std::{fmt, net::SocketAddr, str::FromStr};
 
@@ -11,7 +11,7 @@ use crate::PeerId;
 pub struct PeerAddress {
     /// The key that the peer must prove.
     pub id: PeerId,
-    /// Where it listens.
+    /// The address that the peer listens at.
     pub address: SocketAddr,
 }
 
@@ -22,9 +22,9 @@ pub struct PeerAddress {
      as `slipstream status` of that peer prints it"
 )]
 pub struct ParsePeerAddressError {
-    /// What stood there, at most 120 characters of it.
+    /// The refused text, cut to 120 characters.
     pub found: String,
-    /// Which part is wrong.
+    /// The part that is wrong, and how.
     pub reason: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! [`Bans`]: who is not let in, until when, and why. Decisions only, no I/O and no clock of its own.
+//! [`Bans`]: which peers are barred, until when, and why. It decides alone; the caller brings clock and I/O.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt, time::Duration};
 
@@ -51,13 +51,13 @@ impl fmt::Display for BannedBy {
 /// A ban that stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ban {
-    /// Who is not let in.
+    /// The barred peer.
     pub peer: PeerId,
-    /// Who said so.
+    /// Whether the operator or the node banned it.
     pub by: BannedBy,
     /// Why: at most 256 bytes, without control characters.
     pub reason: String,
-    /// When it ends.
+    /// The moment at which the ban ends.
     pub until: Instant,
 }
 
@@ -164,7 +164,7 @@ mod tests {
         assert!(bans.until(peer(1), now).is_none(), "the ban that would have ended first went");
     }
 
-    /// Goal: a ban never gets shorter, and what the operator said is not taken for the node's own, which goes first.
+    /// Goal: a ban never gets shorter. The operator's bans stay apart from the node's own, which go first.
     #[test]
     fn the_longer_ban_stands_until_it_ends_or_is_lifted() {
         let (mut bans, now) = (Bans::default(), Instant::now());

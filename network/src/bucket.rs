@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-/// What is left of an allowance. It starts full.
+/// The rest of an allowance; it starts full.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     per_second: f64,

@@ -1,5 +1,5 @@
-//! [`Budget`]: how many bytes a node holds for its peers, so that neither a peer, nor a host with many keys, nor all peers together
-//! can fill its memory.
+//! [`Budget`]: bounds the bytes that a node holds for its peers. So a peer, a host with many keys, or all peers together cannot
+//! fill its memory.
 //!
 //! ```text
 //!   Budget: total ──┬── strangers' part ── network ──┬── host ──┬── Share of a peer ── Held
@@ -8,10 +8,10 @@
 //!                   └── Share of a configured peer
 //! ```
 //!
-//! What strangers leave is for configured peers, who may have all of it: where everybody is configured, nothing lies idle.
+//! Configured peers may use all that strangers leave. If every peer is configured, no part lies idle.
 //!
-//! Bytes count from before they exist until they are gone: an answer from before it is made until the peer has it, a request as its
-//! bytes come until its handler has returned.
+//! Bytes count from before they exist until they are gone. An answer counts from before it is made until the peer has it. A request
+//! counts as its bytes arrive, until its handler has returned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,17 +30,17 @@ const PEERS_PER_HOST: usize = 2;
 const PEERS_PER_NET: usize = 3;
 /// The part of the total that strangers leave to configured peers, if there are any: one in so many.
 const CONFIGURED_PART: usize = 4;
-/// The part of the total that one configured peer has at most, if that is a whole message: half of what is left to all of them, so
-/// that there is room beside it.
+/// The part of the total that one configured peer may take, if that is a whole message. It is half of the configured peers' own
+/// part, so another peer has room beside it.
 const CONFIGURED_PEER_PART: usize = 2 * CONFIGURED_PART;
 
-/// How long a party is barred after it has not taken what was held for it; doubles each time, until it has taken everything for
-/// [`BAR_FORGOTTEN`]. Else it could hold as much again at once, under another key.
+/// How long a party is barred after it did not take what was held for it. The bar doubles each time, until the party has taken
+/// everything for [`BAR_FORGOTTEN`]. Without it, the party could hold as much again at once, under another key.
 const BAR_FIRST: Duration = Duration::from_secs(10);
 const BAR_DOUBLINGS_MAX: u32 = 5;
 const BAR_FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// What a node holds for all its peers in one direction.
+/// Bounds the bytes that a node holds for all its peers in one direction.
 pub(crate) struct Budget {
     peer_bytes_max: usize,
     configured_peer_bytes_max: usize,
@@ -54,15 +54,15 @@ pub(crate) struct Budget {
 /// A time in which nothing of length is held for a party.
 #[derive(Clone, Copy, Default)]
 struct Bar {
-    /// From when, and for how long.
+    /// When the bar began, and how long it lasts.
     last: Option<(Instant, Duration)>,
 }
 
-/// What may be held for one peer.
+/// Bounds the bytes that are held for one peer.
 pub(crate) struct Share {
-    /// From the peer's own to the total: who waits for the total already has its place in its own share.
+    /// From the peer's own to the total: a waiter for the total already has its place in its own share.
     levels: Vec<Arc<Semaphore>>,
-    /// What the first of them began with.
+    /// Permits of the first level when it was new.
     most: u32,
     bar: Arc<Mutex<Bar>>,
 }
@@ -130,7 +130,7 @@ impl Bar {
         self.last.is_some_and(|(from, time)| now < from + time + BAR_FORGOTTEN)
     }
 
-    /// Bars, unless it does already: what was held at the same time is one offence.
+    /// Raises the bar, unless it is up: bytes held at the same time are one offence.
     fn raise(&mut self, now: Instant) {
         if self.left(now).is_zero() {
             let longer = self.last.filter(|_| self.is_remembered(now)).map(|(_, time)| 2 * time);
@@ -141,8 +141,7 @@ impl Bar {
 }
 
 impl Share {
-    /// How long nothing of length is to be held for the peer, as whoever has its address did not take what was held; zero if it
-    /// did.
+    /// How long to refuse long messages for the peer, because its address left earlier ones untaken; zero if it took them.
     pub(crate) fn barred(&self, now: Instant) -> Duration {
         self.bar.lock().left(now)
     }
@@ -244,7 +243,7 @@ mod tests {
         assert!(budget.share(host(2), false).barred(Instant::now()) > Duration::ZERO, "of one party");
     }
 
-    /// Goal: configured peers use all that there is, each no more than leaves room for another, and strangers always leave them some.
+    /// Goal: configured peers may use the whole budget, and each leaves room for another. Strangers always leave them some.
     #[test]
     fn configured_peers_have_what_strangers_leave() {
         let budget = Budget::new(96 * MIB, 512 * MIB, true);
@@ -286,7 +285,8 @@ mod tests {
         assert!(share.resize(&mut nothing, 5 * MIB) && share.try_hold(6 * MIB).is_none());
     }
 
-    /// Goal: a host that does not take what it asked for comes back under no other key, for longer each time; others are not barred.
+    /// Goal: a host that leaves its answers unread cannot come back under another key, and is barred longer each time. Others are
+    /// not barred.
     #[test]
     fn a_host_that_takes_nothing_is_barred() {
         let (budget, start) = (budget(), Instant::now());

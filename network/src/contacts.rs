@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::{BannedBy, PeerId, PeerTarget, SharedKey};
 
-/// A peer that ends connections at once is told of after so many in a row: two nodes that dial each other at the same moment
-/// end one of their connections too.
+/// How many connections in a row a peer may end at once before the log tells. Two nodes that dial each other at the same
+/// moment end one of their connections too.
 const ENDED_TOLD_AT: u32 = 3;
 
-/// What operators ask of a network that does not connect.
+/// The state of each configured peer, for operators of a network that does not connect.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Contacts {
     /// Each peer of `network.peers`, in that order, without the node itself; then those that the operator added since the start.
@@ -23,7 +23,7 @@ pub struct Contacts {
 /// A peer of `network.peers`, or one that the operator added.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConfiguredPeer {
-    /// Who it should be, and where it is dialled.
+    /// The expected peer, and the address to dial.
     pub peer: PeerTarget,
     /// How this node stands with it.
     pub state: ContactState,
@@ -34,7 +34,7 @@ pub struct ConfiguredPeer {
 /// How a node stands with a configured peer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ContactState {
-    /// There is a connection, whoever dialled.
+    /// There is a connection, whichever side dialled.
     Connected {
         /// When it was made.
         since: Instant,
@@ -56,9 +56,9 @@ pub enum ContactState {
     Banned {
         /// When the ban ends.
         until: Instant,
-        /// Who banned it.
+        /// Whether the operator or the node banned it.
         by: BannedBy,
-        /// Why.
+        /// The reason, in words.
         reason: String,
     },
 }
@@ -66,9 +66,9 @@ pub enum ContactState {
 /// Why an attempt to connect to a configured peer came to nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ContactFailure {
-    /// Nobody answered, the handshake failed, or the name has no address. The text says how.
+    /// The peer is silent, the handshake failed, or the name has no address. The text gives the error.
     Unreachable(String),
-    /// Whoever answers there presents this key, not the configured one.
+    /// The peer at that address has this key in place of the configured one.
     WrongKey(PeerId),
     /// The connection was made and ended soon. The text says how, and may be the peer's own.
     Ended(String),
@@ -94,7 +94,7 @@ pub enum ContactKind {
 }
 
 impl ContactKind {
-    /// All of them.
+    /// All kinds of states.
     pub const ALL: [ContactKind; 6] = [
         ContactKind::Connected,
         ContactKind::Connecting,
@@ -118,7 +118,7 @@ impl ContactKind {
 }
 
 impl ContactState {
-    /// Without its data.
+    /// The state's kind, without its data.
     pub fn kind(&self) -> ContactKind {
         match self {
             ContactState::Connected { .. } => ContactKind::Connected,
@@ -134,7 +134,7 @@ impl ContactState {
 }
 
 impl ConfiguredPeer {
-    /// Why there is no connection, and what to do about it; none if there is one, or nothing is known yet.
+    /// Why the peer is not connected, and what to do. `None` if it is connected, or the first attempt is still under way.
     pub fn trouble(&self) -> Option<String> {
         match &self.state {
             ContactState::Connected { .. } | ContactState::Connecting => None,
@@ -157,7 +157,7 @@ impl ContactFailure {
     }
 }
 
-/// What came of dialling each configured peer since its last connection that lasted.
+/// For each configured peer, the results of dialling since its last connection that lasted.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(BTreeMap<PeerId, Failing>);
 
@@ -167,7 +167,7 @@ struct Failing {
     since: Instant,
     attempts: u32,
     next_attempt: Instant,
-    /// What the log has said of it.
+    /// The failure that the log told last.
     told: Option<ContactFailure>,
 }
 

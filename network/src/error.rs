@@ -4,28 +4,28 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use crate::{PeerId, Refusal};
 
-/// Why a request was not answered, or the network did not start.
+/// Why a request failed, or the network did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {
     /// There is no connection to the peer.
     #[error("no connection to peer {peer}; ask another one, or this one when it is connected again")]
     UnknownPeer {
-        /// Whom it was asked of.
+        /// The peer that was asked.
         peer: PeerId,
     },
     /// The answer did not come in time.
     #[error("peer {peer} did not answer within {deadline:?}")]
     Deadline {
-        /// Whom it was asked of.
+        /// The peer that was asked.
         peer: PeerId,
-        /// The asker's deadline.
+        /// The deadline that the asker set.
         deadline: Duration,
     },
     /// A payload is longer than allowed; for an answer, nothing of it was read.
     #[error("a payload of {bytes} bytes to or from peer {peer} exceeds the limit of {bytes_max}")]
     TooLong {
-        /// The other side.
+        /// The peer that was asked.
         peer: PeerId,
         /// The length as announced.
         bytes: usize,
@@ -35,29 +35,29 @@ pub enum NetworkError {
     /// The peer refused the request and says why.
     #[error("peer {peer} refused: {refusal}")]
     Refused {
-        /// Who refused.
+        /// The peer that refused.
         peer: PeerId,
-        /// Of which kind, and in which words.
+        /// The kind of the refusal, and its text.
         refusal: Refusal,
     },
     /// The connection ended while the request was in flight.
     #[error("the connection to peer {peer} ended before its answer was complete")]
     Closed {
-        /// The other side.
+        /// The peer that was asked.
         peer: PeerId,
     },
     /// The peer is banned by this node.
     #[error("peer {peer} is banned by this node")]
     Banned {
-        /// Who is banned.
+        /// The banned peer.
         peer: PeerId,
     },
     /// The answer breaks the wire format.
     #[error("the answer of peer {peer} breaks the protocol: {what}")]
     Malformed {
-        /// Who sent it.
+        /// The peer that sent it.
         peer: PeerId,
-        /// What is wrong with it.
+        /// The rule that the message breaks.
         what: &'static str,
     },
     /// Another process uses the UDP port.
@@ -74,7 +74,7 @@ pub enum NetworkError {
     Bind {
         /// The address from the configuration.
         address: SocketAddr,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The configuration cannot work.
@@ -82,7 +82,7 @@ pub enum NetworkError {
     Config {
         /// The key, with its section.
         key: &'static str,
-        /// The rule.
+        /// The rule that the setting breaks.
         reason: String,
     },
     /// The operating system has no randomness to give.
@@ -91,7 +91,7 @@ pub enum NetworkError {
     /// The node's key could not be used for TLS.
     #[error("the node's key cannot be used for TLS")]
     Tls {
-        /// What rustls says.
+        /// The error of rustls.
         source: rustls::Error,
     },
 }

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::PeerId;
 
-/// What a [`FairQueue`] holds.
+/// Limits of a [`FairQueue`], set by its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FairLimits {
     /// Messages of one peer; beyond it the peer's oldest goes.
@@ -42,7 +42,7 @@ struct Queue {
 }
 
 impl FairQueue {
-    /// An empty one.
+    /// Makes an empty queue.
     pub fn new(limits: FairLimits) -> FairQueue {
         let state = State { limits, queues: BTreeMap::new(), turns: VecDeque::new(), bytes: 0 };
         FairQueue { state: Mutex::new(state), arrived: Notify::new() }
@@ -55,7 +55,7 @@ impl FairQueue {
         dropped
     }
 
-    /// The next one, in its peer's turn. Waits while there is none; dropping the future loses nothing.
+    /// Returns the next message, taking turns between peers; waits for one. Dropping the future loses nothing.
     pub async fn pop(&self) -> (PeerId, Vec<u8>) {
         loop {
             if let Some(next) = self.try_pop() {
@@ -142,7 +142,7 @@ mod tests {
         std::iter::from_fn(|| state.pop()).map(|(peer, payload)| (peer.0[0], payload[0])).collect()
     }
 
-    /// Goal: a flood of one peer costs no other peer an announcement, and no other peer its turn.
+    /// Goal: a flood of one peer displaces only its own announcements, and delays no other peer's turn.
     #[test]
     fn a_flood_displaces_its_own() {
         let broadcasts = FairQueue::new(LIMITS);

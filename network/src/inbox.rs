@@ -19,7 +19,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 /// Broadcasts that the handler works on at once. A peer waits for its turn with one message, so that the turns go round.
 const TURNS: usize = 16;
 
-/// What one inbox may hold, and all of them.
+/// Limits of one inbox, and of all together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboxLimits {
     pub(crate) items_max: usize,
@@ -47,7 +47,7 @@ struct Queue {
     bytes: usize,
 }
 
-/// The inbox of one connection; what is in it goes with it.
+/// The inbox of one connection; its messages go with it.
 pub(crate) struct Inbox {
     inboxes: Arc<Inboxes>,
     number: u64,
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(inboxes.state.lock().bytes, 0);
     }
 
-    /// Goal: whoever has a hundred messages waiting has one turn while the others have one.
+    /// Goal: a peer with a hundred waiting messages has one turn while the others have one.
     #[tokio::test]
     async fn turns_go_round() {
         let inboxes = Inboxes::new(InboxLimits { items_max: 200, bytes_max: 1_000, total_bytes_max: 1_000 });
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(order.lock()[..6], [0, 1, 2, 0, 1, 2]);
     }
 
-    /// Goal: who has no message waits for one, and for no turn that others could have.
+    /// Goal: waiting for a message takes no turn from other peers.
     #[tokio::test]
     async fn an_empty_inbox_takes_no_turn() {
         let inboxes = Inboxes::new(LIMITS);

@@ -1,5 +1,5 @@
-//! [`Journal`]: which connections are worth a line of the log, so that neither a peer that comes and goes nor strangers with ever
-//! new keys can fill it.
+//! [`Journal`]: decides which connections deserve a line of the log. So a peer that comes and goes, or strangers with ever new
+//! keys, cannot fill it.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Authenticated peers, requests and messages: how nodes talk, and nothing about what they say.
+//! Authenticated peers, requests and messages: how nodes talk, whatever they say.
 //!
 //! ```text
 //!   sync  consensus  node                         sync  consensus  node
@@ -9,17 +9,17 @@
 //!     └─────── MemoryTransport ── MemoryHub: the in-process twin for tests
 //! ```
 //!
-//! This crate moves opaque bytes. What a payload means, whether it is true and how a peer scores for it is left to the
-//! crates above; they come back here to [`Transport::ban`] a peer that lied.
+//! This crate moves opaque bytes. The crates above judge a payload's meaning and truth, and score its peer. They call
+//! [`Transport::ban`] for a peer that lied.
 //!
-//! * A **peer** is an ed25519 public key ([`PeerId`]); TLS 1.3 with raw public keys (RFC 7250) proves it on both sides, so
-//!   there are no certificates to issue or to expire. [`PeerAddress`] says where a peer listens, [`PeerTarget`] where a configured
-//!   one is dialled: its address, or a name that a [`Resolver`] is asked for at each attempt.
+//! * A **peer** is an ed25519 public key ([`PeerId`]). TLS 1.3 with raw public keys (RFC 7250) proves it on both sides, so there
+//!   are no certificates to issue or to expire. [`PeerAddress`] says where a peer listens. [`PeerTarget`] says where a configured
+//!   one is dialled: its address, or a name that a [`Resolver`] looks up at each attempt.
 //! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the asker.
-//! * [`Network::begin_exchange`] begins **peer exchange**: peers tell each other of peers, in records that these have signed, and a node keeps
-//!   some connections of its own choice beside those that its configuration names.
-//! * A **message** goes to one peer and has no answer, best effort: what is more urgent goes first, and a peer that cannot keep up misses
-//!   the oldest of what is least urgent.
+//! * [`Network::begin_exchange`] begins **peer exchange**: peers tell each other of peers, in records that those have signed. The node
+//!   keeps some connections of its own choice beside the configured ones.
+//! * A **message** goes to one peer and has no answer, best effort. More urgent messages go first; a slow peer misses the oldest of the
+//!   least urgent.
 //!
 //! Wire format, ALPN `slipstream/2`; lengths are 32-bit little-endian and checked before anything is allocated:
 //!
@@ -32,12 +32,12 @@
 //! The payload of a refusal is its text; that of "busy" begins with the milliseconds (4) after which to ask again.
 //!
 //! Invariants:
-//! * There is at most one connection per peer, whoever dialled; see [`Network`] for how both sides agree which.
-//! * Everything that a peer can fill has a limit: handshakes, connections, streams, bytes of requests and of answers until the
-//!   asker has them, handlers that run, queues, bans, the text of a refusal. One peer spends only its own share, one host that of
-//!   two peers, and strangers leave the share of configured peers alone.
-//! * Whom a node dials by itself is drawn by a secret of its own: what strangers tell fills their part of the address book, no more.
-//! * What does not move is given up: a limit in time alone would let a peer hold its share for nothing.
+//! * There is at most one connection per peer, whichever side dialled; see [`Network`] for how both sides agree which.
+//! * Everything that a peer can fill has a limit: handshakes, connections, streams, running handlers, queues, bans, texts of
+//!   refusals, and bytes of requests and answers. Answers count until the asker has them. One peer spends only its own share, one
+//!   host that of two peers, and strangers leave the share of configured peers alone.
+//! * A secret of the node draws the peers that it dials by choice; the words of strangers only fill their part of the address book.
+//! * A stalled transfer is given up: with a limit in time alone, a peer could hold its share for nothing.
 //! * Every task belongs to the [`Network`] and ends at [`Network::shutdown`].
 //!
 //! Trusted: nothing that comes from a peer but its key.

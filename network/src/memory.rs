@@ -1,8 +1,8 @@
 //! [`MemoryHub`]: the network's twin for tests, without sockets, keys or real time.
 //!
-//! A request runs the other side's handler in a task of its own, so that it goes on when the asker gives up, as over QUIC;
-//! a broadcast goes through the same queue as there and is delivered by one task per connection and direction. Under
-//! tokio's paused clock and on one thread a run is deterministic.
+//! A request runs the other side's handler in a task of its own, so it goes on when the asker gives up, as over QUIC. A
+//! broadcast goes through the same queue as there, and one task per connection and direction delivers it. Under tokio's
+//! paused clock and on one thread a run is deterministic.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ struct Node {
     peers: Peers<Arc<End>>,
 }
 
-/// One end of a connection: what its owner sends through.
+/// One end of a connection, through which its owner sends.
 struct End {
     /// The handler on the other side.
     remote: Arc<dyn Handler>,

@@ -1,4 +1,4 @@
-//! [`Meter`]: how fast a peer may broadcast. What comes faster is dropped unread; what comes very much faster is a flood.
+//! [`Meter`]: bounds how fast a peer may broadcast. Excess messages are dropped unread; a large excess is a flood.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 
-/// Messages per second of one peer. The only provider of a node sends all chunks of each batch, up to 64 of its body and as many of its hints,
-/// some of them again, and a few notices: ten batches a second make some 1,500.
+/// Messages per second of one peer. A node's only provider sends all chunks of each batch, up to 64 of its body and as many of its hints.
+/// It repeats some, and adds a few notices. At ten batches a second that makes some 1,500.
 const MESSAGES_PER_SECOND: f64 = 2_048.0;
 /// Messages at once, as after a stop of the machine or of the link.
 const MESSAGES_BURST: f64 = 8_192.0;
@@ -18,12 +18,12 @@ const BYTES_PER_SECOND: f64 = (64 << 20) as f64;
 const BYTES_BURST: f64 = (256 << 20) as f64;
 /// Peers' worth of broadcasts that all peers of one party have together: it makes keys for free, and a new one has a full burst.
 const PEERS_PER_PARTY: f64 = 4.0;
-/// Dropped broadcasts within [`FLOOD_TIME`] that no honest peer can have sent: it would have had to send thirty
-/// thousand chunks more than the burst lets through.
+/// Dropped broadcasts within [`FLOOD_TIME`] that prove dishonesty: an honest peer would have had to send thirty thousand
+/// chunks beyond the burst.
 const FLOOD_DROPS: u32 = 16_384;
 const FLOOD_TIME: Duration = Duration::from_secs(10);
 
-/// What becomes of a broadcast.
+/// The fate of a broadcast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Take,
@@ -74,7 +74,7 @@ impl Rate {
 #[derive(Debug)]
 pub(crate) struct Meter {
     own: Rate,
-    /// What all peers of its party have together.
+    /// The shared rate of all peers of its party.
     together: Option<Arc<Rate>>,
     drops: u32,
     drops_since: Instant,
@@ -85,7 +85,7 @@ impl Meter {
         Meter { own: Rate::of(1.0, now), together, drops: 0, drops_since: now }
     }
 
-    /// Judges a broadcast by its announced length. What is too much of a party's other peers is no proof against this one.
+    /// Judges a broadcast by its announced length. An excess of the party's other peers proves nothing against this one.
     pub(crate) fn judge(&mut self, bytes: usize, now: Instant) -> Verdict {
         if self.own.take(bytes, now) {
             let is_taken = self.together.as_ref().is_none_or(|together| together.take(bytes, now));

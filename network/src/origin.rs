@@ -1,5 +1,5 @@
-//! [`Origin`]: where a connection comes from, in the steps in which addresses are handed out. What one party has many of at no
-//! cost counts as one.
+//! [`Origin`]: where a connection comes from, in the steps in which addresses are handed out. Whatever one party has in any
+//! number at no cost counts as one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub(crate) struct Origin {
     /// An IPv4 address, or an IPv6 network of 64 bits, which a host chooses its addresses from.
     pub(crate) host: IpAddr,
-    /// An IPv4 network of 24 bits or an IPv6 network of 48: the least that is routed by itself, so that a customer has it whole.
+    /// An IPv4 network of 24 bits or an IPv6 network of 48. Nothing smaller is routed by itself, so a customer has it whole.
     pub(crate) net: IpAddr,
 }
 
@@ -26,7 +26,7 @@ impl Origin {
         }
     }
 
-    /// What is surely of one party: of IPv4 a host, of IPv6 a network, whose hosts cost nothing.
+    /// The part that surely belongs to one party: of IPv4 a host, of IPv6 a network, whose hosts cost nothing.
     pub(crate) fn party(&self) -> IpAddr {
         if self.host.is_ipv4() { self.host } else { self.net }
     }

@@ -8,15 +8,15 @@ use std::{
 
 use tokio::time::sleep;
 
-/// How long a peer may be slower than [`FLOOR_BYTES_PER_SECOND`], as a part of the time for one message (one in so many), and how often
-/// on end: lost packets take seconds, and if this machine stood still, one window says nothing of the peer.
+/// How long a peer may be slower than [`FLOOR_BYTES_PER_SECOND`], as a part of the time for one message, and how many windows in a row.
+/// Lost packets take seconds, and if this machine stood still, one window says little of the peer.
 const WINDOW_PART: u32 = 12;
 const WINDOWS: u32 = 2;
 /// The slowest link that a node can use.
 const FLOOR_BYTES_PER_SECOND: u32 = 32 << 10;
 
-/// Counts the bytes that a connection moves in one direction. Streams of one connection go one after another, so that a single
-/// one may stand still for long: what has to move is the connection.
+/// Counts the bytes that a connection moves in one direction. Streams of one connection go one after another, so a single one
+/// may stand still for long: the connection as a whole has to move.
 #[derive(Debug)]
 pub(crate) struct Pace {
     window: Duration,
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: who moves enough may take its time, who moves next to nothing is noticed within three windows.
+    /// Goal: a peer that moves enough may take its time. One that moves next to nothing is noticed within three windows.
     #[tokio::test(start_paused = true)]
     async fn a_floor_in_rate_and_not_in_time() {
         let (pace, start) = (Pace::new(Duration::from_secs(30)), Instant::now());

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-/// The bytes of an answer, in as many pieces as whoever made it has them: what many peers ask for is held once, and each
-/// answer adds its own head to it. On the wire the pieces are one message.
+/// The bytes of an answer, in as many pieces as its maker has. Content that many peers ask for is held once, and each answer
+/// adds its own head to it. On the wire the pieces are one message.
 #[derive(Clone, Default, Debug)]
 pub struct Payload {
     pieces: Vec<Bytes>,

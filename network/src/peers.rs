@@ -1,4 +1,4 @@
-//! Who is connected, who is banned, and which of two connections stays: decisions only, no I/O and no clock of its own.
+//! Decides which peers are connected, which are banned, and which of two connections stays. The caller brings clock and I/O.
 //!
 //! ```text
 //!   configured, or chosen by this node ─────────────▶ a place of its own
@@ -23,20 +23,20 @@ use self::{
 };
 use crate::{BannedBy, PeerId, bans::Bans, origin::Origin};
 
-/// Connections of peers that are not configured from one host, so that it cannot take all places with keys that it makes for free.
+/// Connections of strangers from one host, so that it cannot take all places with free keys.
 pub(crate) const CONNECTIONS_PER_HOST_MAX: usize = 8;
 
-/// The part of the strangers' places that one network may take, one in so many, where that is more than a host may: a network has
+/// The part of the strangers' places that one network may take, one in so many, where that is more than a host may. A network has
 /// ever new hosts as a host has ever new keys.
 const NETWORK_PART: usize = 4;
 
-/// A peer without which nothing was missed for so long makes room for another one.
+/// A peer that was of no use for so long makes room for another one.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
 /// A peer that asked, answered or told something within this time is at work.
 const AT_WORK_MAX: Duration = Duration::from_secs(10);
 
-/// Which side opened a connection.
+/// The side that opened a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Dialled,
@@ -69,7 +69,7 @@ pub(crate) struct Admitted<L> {
     pub(crate) evicted: Option<L>,
 }
 
-/// What a connection is good for, as the table sees it.
+/// A connection's usefulness, as the table sees it.
 pub(crate) trait Useful {
     /// When its peer last asked, answered or told something.
     fn used(&self) -> Option<Instant>;
@@ -94,7 +94,7 @@ pub(crate) struct Peers<L> {
     local: PeerId,
     peers_max: usize,
     reserved: BTreeSet<PeerId>,
-    /// Whom this node dials by its own choice, and how many places are kept for them.
+    /// The peers that this node dials by its own choice, and how many places are kept for them.
     chosen: BTreeSet<PeerId>,
     chosen_max: usize,
     /// How long after a connection was made a second one can still be a simultaneous attempt.
@@ -138,7 +138,7 @@ impl<L: Useful> Peers<L> {
         self.chosen = chosen;
     }
 
-    /// Decides on a new connection, which comes from an address unless the transport has none.
+    /// Decides on a new connection. Its address is missing only if the transport has none.
     ///
     /// When there is one to the same peer already, both sides must come to the same answer without talking:
     /// * Opened by the same side: that side has lost the old one, so the new one stays.
@@ -185,7 +185,8 @@ impl<L: Useful> Peers<L> {
         }
     }
 
-    /// Configured and chosen peers always have a place; the others share what is left. Returns who has to leave for a new one.
+    /// Configured and chosen peers always have a place; the others share the rest. Returns the peer that must leave for a new
+    /// one.
     fn make_room(
         &self,
         peer: PeerId,
@@ -231,9 +232,9 @@ impl<L: Useful> Peers<L> {
         (now.saturating_duration_since(used) > IDLE_MAX).then_some(id)
     }
 
-    /// The newest stranger of the network that has the most, if a newcomer of another one makes the places more evenly spread: who
-    /// wants all of them needs as many networks, and those who have been here for long stay. As each time it gets more even, it
-    /// cannot go round in circles.
+    /// The newest stranger of the most crowded network, if a newcomer from another network makes the places more evenly spread. To
+    /// get all places, an attacker needs as many networks, and old strangers stay. Each such exchange evens the places, so
+    /// exchanges cannot go round in circles.
     fn youngest_of_a_crowd(&self, newcomer: Option<IpAddr>) -> Option<PeerId> {
         let mut counts = BTreeMap::new();
         for (_, entry) in self.strangers() {
@@ -247,9 +248,9 @@ impl<L: Useful> Peers<L> {
         crowd.max_by_key(|(_, entry)| entry.number).map(|(id, _)| *id)
     }
 
-    /// The stranger whose place is the turn of a newcomer from a network that has none: one that is not at work, of those the one whose home
-    /// had places for longest. Those that are [kept] stay, and take no turn from newcomers of their blocks. Who has many networks gets no
-    /// more turns by coming under ever new keys, and shuts out nobody who has had none of late.
+    /// The stranger that loses its place to a newcomer from a network without any. It is idle, and its home had places for longest.
+    /// Strangers that are [kept] stay, and take no turn from newcomers of their blocks. For an owner of many networks, new keys bring no
+    /// more turns. It cannot shut out those who had none of late.
     fn turn_over(&self, newcomer: IpAddr, now: Instant) -> Option<PeerId> {
         if self.count_of(Some(newcomer)) > 0 {
             return None;

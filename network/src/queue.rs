@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 use crate::Priority;
 
-/// A queue bounded in items and bytes. What is more urgent goes first. When full it drops the oldest of what is least urgent: the newest
-/// batch is the one that a peer that fell behind can use, and older ones it fetches by request anyway.
+/// A queue bounded in items and bytes. More urgent items go first. When full it drops the oldest of the least urgent. A peer that fell
+/// behind can use the newest batch, and fetches older ones by request anyway.
 pub(crate) struct Outbox<T> {
     state: Mutex<State<T>>,
     filled: Notify,

@@ -5,11 +5,11 @@ use std::{ops::RangeInclusive, time::Duration};
 /// Bytes of a refusal's text; keeps a peer from filling the log.
 pub const REFUSAL_BYTES_MAX: usize = 1_024;
 
-/// What a busy peer may ask for, in milliseconds: never so little that its asker spins, never so much that one word puts a
-/// peer out of use for long.
+/// The range of waits that a busy peer may ask for, in milliseconds. The minimum keeps an asker from spinning. The maximum
+/// keeps one word from putting a peer out of use for long.
 const RETRY_AFTER_MS: RangeInclusive<u32> = 20..=10_000;
 
-/// What a refusal means to whoever asked. Nothing else of a refusal is acted on.
+/// The meaning of a refusal for the asker, which acts on this alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RefusalKind {
     /// The peer could answer, but has no time or room for this asker now. Nothing is held against it.
@@ -18,7 +18,7 @@ pub enum RefusalKind {
         /// When to ask again, from 20 ms to 10 s: [`Refusal::busy`] clamps what a peer says.
         retry_after_ms: u32,
     },
-    /// The peer does not keep or serve what was asked for; others may.
+    /// The peer does not keep or serve the requested content; others may.
     #[error("not kept")]
     NotKept,
     /// The peer cannot make sense of the request, or finds it against the rules. Asking again is of no use.
@@ -45,7 +45,7 @@ impl Refusal {
         Refusal::new(RefusalKind::Busy { retry_after_ms }, text.as_ref())
     }
 
-    /// What was asked for is not kept or not served here.
+    /// The refusal of a request for content that is not kept or served here.
     pub fn not_kept(text: impl AsRef<str>) -> Refusal {
         Refusal::new(RefusalKind::NotKept, text.as_ref())
     }
@@ -72,12 +72,12 @@ impl Refusal {
         Refusal { kind, text: clipped(text) }
     }
 
-    /// What it means.
+    /// Its meaning for the asker.
     pub fn kind(&self) -> RefusalKind {
         self.kind
     }
 
-    /// What it says to people: bounded, and without control characters.
+    /// Its text for people: bounded, and without control characters.
     pub fn text(&self) -> &str {
         &self.text
     }

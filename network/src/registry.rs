@@ -1,4 +1,4 @@
-//! [`Registry`]: what connections of one origin have together, found by whoever comes from there.
+//! [`Registry`]: state that connections of one origin share.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 /// Origins without a connection of which something is remembered.
 const FORMER_MAX: usize = 4_096;
 
-/// Things by origin. They are there as long as a connection uses them, and then as long as they say something that is not so of a
-/// new one.
+/// Things by origin. A thing stays while a connection uses it, and then as long as it differs from a new one.
 pub(crate) struct Registry<T> {
     things: Mutex<BTreeMap<IpAddr, Arc<T>>>,
 }
@@ -20,8 +19,8 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T> Registry<T> {
-    /// The thing of an origin, made anew if there is none. What nobody uses is forgotten if it is not worth to be remembered, and
-    /// all of it if there is too much.
+    /// Returns the thing of an origin, or makes it. Drops unused things that are not worth remembering, and all unused ones if
+    /// there are too many.
     pub(crate) fn of(
         &self,
         origin: IpAddr,

@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 
 use crate::BoxFuture;
 
-/// Lookups at once. One that hangs holds a thread for as long as the system lets it, whoever still waits; more peers then wait, and
-/// time out, without taking more threads.
+/// Lookups at once. A hanging lookup holds a thread for as long as the system lets it, even if its asker gave up. Further peers
+/// then wait and time out, and take no more threads.
 const LOOKUPS_MAX: usize = 4;
 
 /// Finds the addresses of a host.
@@ -38,7 +38,7 @@ impl Resolver for SystemResolver {
             let place = self.lookups.clone().acquire_owned().await.map_err(io::Error::other)?;
             let host = host.to_owned();
             let lookup = move || {
-                // The place is given back when the system's call is over, not when nobody waits for it any more.
+                // The place is given back when the system's call ends, even if the asker gave up earlier.
                 let _place = place;
                 (host, port).to_socket_addrs().map(|addresses| addresses.collect())
             };

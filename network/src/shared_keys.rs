@@ -6,7 +6,7 @@
 //!  two that meet              the other side proves this node's own key
 //! ```
 //!
-//! Nobody can raise an alarm about a key that he does not have, but for a configured peer about this node's own.
+//! Only the owner of a key can raise an alarm about it; a configured peer can also raise one about this node's own.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::PeerId;
 
-/// What was seen counts for so long.
+/// How long an observation counts.
 const SEEN_FOR: Duration = Duration::from_secs(60);
 /// Returns of displaced addresses that show two users. A node that restarts, or whose address changes, displaces its own old
 /// connection; its old address does not come back again and again.
@@ -34,7 +34,7 @@ const TOLD_FOR: Duration = Duration::from_secs(600);
 /// A key that more than one node uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedKey {
-    /// The key.
+    /// The key that several nodes use.
     pub id: PeerId,
     /// Whether it is this node's own.
     pub own: bool,
@@ -62,12 +62,12 @@ impl fmt::Display for SharedKey {
     }
 }
 
-/// The detector: decisions only, no I/O and no clock of its own.
+/// The detector. It decides alone; the caller brings clock and I/O.
 #[derive(Debug)]
 pub(crate) struct SharedKeys {
     local: PeerId,
     keys: BTreeMap<PeerId, Watched>,
-    /// Of configured peers: when they ended this node's connection for another one.
+    /// When each configured peer ended this node's connection for another one.
     oustings: BTreeMap<PeerId, VecDeque<Instant>>,
 }
 
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(keys.list(start).len(), 1);
     }
 
-    /// Goal: whoever makes keys for free takes no memory by it.
+    /// Goal: an attacker who makes keys for free takes no memory by it.
     #[test]
     fn strangers_fill_nothing() {
         let now = Instant::now();

@@ -17,14 +17,14 @@ const LABEL_CHARS_MAX: usize = 63;
 pub struct PeerTarget {
     /// The key that the peer must prove. A name that is resolved wrongly, or by a liar, leads to nobody else.
     pub id: PeerId,
-    /// Where it listens.
+    /// The host and port that it listens at.
     pub at: PeerHost,
 }
 
 /// Where a peer is dialled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PeerHost {
-    /// At this address.
+    /// A fixed address.
     Address(SocketAddr),
     /// At the addresses that a DNS name has whenever it is dialled.
     Name {

@@ -1,4 +1,4 @@
-//! The seam: what the crates above see of the network, with QUIC or memory below.
+//! The seam: the network as the crates above see it, with QUIC or memory below.
 
 use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
 
@@ -14,18 +14,18 @@ pub type PeerId = PublicKey;
 /// A future behind a pointer, so that [`Handler`] and [`Transport`] can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Bytes of one request, response or message. A proposal is the longest honest one: a body of up to 16 MiB, hints of up
-/// to 8 MiB and a few KiB more, before compression. Keeps one message from taking a node's memory.
+/// Bytes of one request, response or message. The longest honest one is a proposal. It has a body of up to 16 MiB, hints of
+/// up to 8 MiB and a few KiB more, before compression. The limit keeps one message from taking a node's memory.
 pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
 
-/// What goes first of the messages to one peer.
+/// The order of messages to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Priority {
-    /// What others wait for to decide what to send: announcements with their certificates, notices.
+    /// Announcements with their certificates, and notices: others wait for them to decide what to send.
     First,
-    /// What is executed: bodies.
+    /// Bodies, which are executed.
     Second,
-    /// What makes it faster: hints.
+    /// Hints, which make execution faster.
     Third,
 }
 
@@ -34,7 +34,7 @@ impl Priority {
     pub const ALL: [Priority; 3] = [Priority::First, Priority::Second, Priority::Third];
 }
 
-/// Which part of the peer a request is for.
+/// The part of the peer that a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Protocol(pub u8);
 
@@ -45,7 +45,7 @@ impl Protocol {
     pub const CONSENSUS: Protocol = Protocol(2);
     /// Transactions on their way to the proposer.
     pub const TRANSACTIONS: Protocol = Protocol(3);
-    /// Whom a peer knows. The network answers it by itself.
+    /// Asks a peer for other peers. The network answers it by itself.
     pub const PEERS: Protocol = Protocol(4);
 }
 
@@ -61,22 +61,22 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What the asker grants a request.
+/// Limits that the asker sets for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestLimits {
-    /// From the call to the last byte of the answer.
+    /// Time from the call to the last byte of the answer.
     pub deadline: Duration,
-    /// Bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer is told: it keeps so much room for the answer and makes
-    /// others wait meanwhile, so that a tight limit is in the asker's interest. More is refused before anything of it is read.
+    /// Bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer learns it: it keeps so much room for the answer and
+    /// makes others wait meanwhile, so a tight limit serves the asker. More is refused before anything of it is read.
     pub response_bytes_max: usize,
 }
 
-/// What a node does with what its peers send. The payload is untrusted; the peer's key is proven.
+/// Handles what peers send to this node. The payload is untrusted; the peer's key is proven.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Requests of one peer run concurrently, up to `request_concurrency_max`.
     ///
-    /// The future runs to its end even when the asker has given up, but it is dropped when the connection ends or the
-    /// node shuts down: work that must not be torn apart at an await point belongs into a task of its own.
+    /// The future runs to its end even when the asker has given up. It is dropped when the connection ends or the node shuts
+    /// down. Work that must not be torn apart at an await point belongs into a task of its own.
     fn request<'a>(
         &'a self,
         peer: PeerId,
@@ -84,8 +84,8 @@ pub trait Handler: Send + Sync + 'static {
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>>;
 
-    /// Bytes of the longest request of the protocol that is taken from the peer; 0 if none is. Asked as soon as a request
-    /// announces its length, so that a peer cannot make this node read what it would not look at.
+    /// Bytes of the longest request of the protocol that is taken from the peer; 0 if none is. The network asks as soon as a
+    /// request announces its length, so a peer cannot make this node read bytes that it would ignore.
     fn request_bytes_max(&self, _peer: PeerId, _protocol: Protocol) -> usize {
         MESSAGE_BYTES_MAX
     }
@@ -96,16 +96,16 @@ pub trait Handler: Send + Sync + 'static {
         MESSAGE_BYTES_MAX
     }
 
-    /// Takes one message that has no answer. Those of one peer come one after another, in the peer's order; while the future runs, later
-    /// ones wait in a bounded queue that drops the oldest. Peers take turns, so that the future should not wait for long.
-    /// Dropped like the future of [`Handler::request`].
+    /// Takes one message that has no answer. Messages of one peer come one after another, in the peer's order. While the future runs,
+    /// later ones wait in a bounded queue that drops the oldest. Peers take turns, so the future should be quick. Dropped like the
+    /// future of [`Handler::request`].
     fn message<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()>;
 }
 
 /// One connected peer, as measured.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerStats {
-    /// Who.
+    /// Key of the peer.
     pub id: PeerId,
     /// From where; a memory transport has none.
     pub address: Option<SocketAddr>,
@@ -136,9 +136,9 @@ pub trait Transport: Send + Sync + 'static {
         limits: RequestLimits,
     ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>>;
 
-    /// Sends a message to one peer. Best effort and never waits: each peer has a bounded queue in which what is more urgent goes first, and
-    /// that drops the oldest of what is least urgent. A message above [`MESSAGE_BYTES_MAX`] is not sent, and logged as an error of
-    /// the caller; one to who is not connected is not sent either.
+    /// Sends a message to one peer. Best effort and never waits. Each peer has a bounded queue in which more urgent messages go first, and
+    /// which drops the oldest of the least urgent. A message above [`MESSAGE_BYTES_MAX`] is dropped, and logged as an error of the caller;
+    /// one to an unconnected peer is dropped too.
     fn send(&self, peer: PeerId, message: Bytes, priority: Priority);
 
     /// Ends the connection to a peer and refuses new ones for the duration. The reason is told to the peer and logged.
@@ -150,8 +150,8 @@ pub trait Transport: Send + Sync + 'static {
     /// One entry per connected peer, sorted by id.
     fn peer_stats(&self) -> Vec<PeerStats>;
 
-    /// How it stands with the configured peers, and which keys more than one node uses. A transport that dials nobody by itself
-    /// has nothing to tell.
+    /// The state of each configured peer, and the keys that several nodes use. A transport that dials nobody by itself returns
+    /// the default.
     fn contacts(&self) -> Contacts {
         Contacts::default()
     }
@@ -161,12 +161,12 @@ pub trait Transport: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// How it stands with peers that the configuration does not name; none where there is no peer exchange.
+    /// The state of peer exchange, or `None` without it.
     fn exchange(&self) -> Option<ExchangeStatus> {
         None
     }
 
-    /// What was turned away since the start, by reason; empty where nothing is counted.
+    /// Counts what was turned away since the start, by reason; empty if the transport does not count.
     fn turned_away(&self) -> Vec<(TurnedAway, u64)> {
         Vec::new()
     }

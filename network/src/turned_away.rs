@@ -1,4 +1,4 @@
-//! [`TurnedAway`]: what a node did not do for its peers, by reason.
+//! [`TurnedAway`]: the work that a node refused its peers, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,7 +34,7 @@ pub enum TurnedAway {
 }
 
 impl TurnedAway {
-    /// All reasons.
+    /// All reasons, as metrics list them.
     pub const ALL: [TurnedAway; 13] = [
         TurnedAway::HandshakeUnproven,
         TurnedAway::HandshakeCrowded,

@@ -1,4 +1,4 @@
-//! [`Usefulness`]: what a connection was good for, of late.
+//! [`Usefulness`]: how useful a connection was of late.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::{
     workers::{Rank, WorkError, Workers},
 };
 
-/// A fixed number of places for work that blocks. Whoever comes when there is none for it waits, without a thread.
+/// A fixed number of places for work that blocks. If all are taken, callers wait without a thread.
 #[derive(Clone)]
 pub(crate) struct Blocking {
     places: Places,
@@ -47,8 +47,8 @@ impl Blocking {
         self.begin(origin, CancellationToken::new(), |_| work()).await
     }
 
-    /// As [`Blocking::run`], for work that asks its leash now and then, and ends once that is cut: when the caller has gone, or has
-    /// waited as long as it may.
+    /// As [`Blocking::run`], for work that asks its leash now and then, and ends once that is cut. The leash is cut when the caller
+    /// has gone, or has waited as long as it may.
     pub(crate) async fn run_while_awaited<T: Send + 'static>(
         &self,
         origin: Origin,

@@ -18,13 +18,13 @@ use crate::{
 /// Why a node did not start, or had to stop. The text says what, where and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The configuration.
+    /// The configuration is missing or wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The key file.
+    /// The key file is missing or wrong.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The genesis file.
+    /// The genesis file is missing or wrong.
     #[error(transparent)]
     GenesisFile(#[from] GenesisFileError),
     /// The schedule of forks.
@@ -33,31 +33,31 @@ pub enum NodeError {
     /// The schedule does not fit the chain.
     #[error("the schedule {} does not fit the chain: {source}", path.display())]
     Schedule {
-        /// The file.
+        /// The file of the schedule.
         path: PathBuf,
-        /// What is wrong.
+        /// The rule that the schedule breaks.
         source: ScheduleError,
     },
     /// The data directory's lock.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// A log filter.
+    /// A log filter is wrong.
     #[error("{place}: {source}")]
     LogFilter {
         /// The configuration's key, or the environment's variable.
         place: &'static str,
-        /// What is wrong with it.
+        /// The fault of the filter.
         source: FilterError,
     },
     /// The log file cannot be opened.
     #[error("cannot write the log file {}: {source}; make its directory, or change log.file.path in the configuration", path.display())]
     LogFile {
-        /// The file.
+        /// The log file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The operator's token.
+    /// The operator's token cannot be read or made.
     #[error(transparent)]
     OperatorToken(#[from] TokenError),
     /// The node's key is not one of the genesis' validators.
@@ -67,9 +67,9 @@ pub enum NodeError {
         genesis.display()
     )]
     NotAValidator {
-        /// The public key.
+        /// The node's public key.
         peer: PeerId,
-        /// The genesis file.
+        /// The genesis file with the validator set.
         genesis: PathBuf,
     },
     /// The genesis file is of another ledger than the waypoint.
@@ -79,11 +79,11 @@ pub enum NodeError {
         genesis.display()
     )]
     GenesisNotOfWaypoint {
-        /// What the operator gave.
+        /// The operator's waypoint.
         waypoint: Waypoint,
         /// Digest of batch 0 by the waypoint.
         expected: Digest,
-        /// The file.
+        /// The genesis file of the other ledger.
         genesis: PathBuf,
     },
     /// Waypoint and genesis file contradict each other.
@@ -93,11 +93,11 @@ pub enum NodeError {
         genesis.display()
     )]
     WrongWaypoint {
-        /// What the configuration says.
+        /// The waypoint of the configuration.
         waypoint: Waypoint,
-        /// The genesis' own.
+        /// The waypoint of the genesis.
         found: Waypoint,
-        /// The genesis file.
+        /// The genesis file of the other chain.
         genesis: PathBuf,
     },
     /// The API's port is taken.
@@ -113,22 +113,22 @@ pub enum NodeError {
     ApiBind {
         /// The address from the configuration.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The network.
+    /// The network cannot start, or failed.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The store.
+    /// The store cannot be opened, or failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// What batches are executed with.
+    /// The execution of batches cannot be set up.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The sync daemon.
+    /// The sync daemon cannot start, or failed.
     #[error(transparent)]
     Sync(#[from] SyncError),
-    /// The validator.
+    /// The validator cannot start, or failed.
     #[error(transparent)]
     Consensus(#[from] ConsensusError),
     /// The journal of users' transactions.
@@ -146,9 +146,9 @@ pub enum NodeError {
     /// The operating system refused something that always works.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action, for the message.
         action: &'static str,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

@@ -1,4 +1,5 @@
-//! The last failure and the last panic of a node, in its data directory: after it has gone somebody wants to know, and the log may be gone too.
+//! The last failure and the last panic of a node, in its data directory. After the node has gone somebody wants to know, and the
+//! log may be gone too.
 
 use std::{
     fs,
@@ -17,7 +18,7 @@ pub(crate) const PANIC_FILE: &str = "last_panic.txt";
 /// Bytes of a note.
 const NOTE_BYTES_MAX: usize = 64 << 10;
 
-/// Writes a note, if there is a data directory. That it cannot be written is nobody's concern any more.
+/// Writes a note, if there is a data directory. A failure to write it is ignored.
 pub(crate) fn note(data_dir: &Path, file: &str, text: &str) {
     if !data_dir.is_dir() {
         return;

@@ -1,11 +1,13 @@
 //! [`Places`]: a fixed number of places, shared fairly by those who ask for them.
 //!
-//! A semaphore gives its places to whoever came first, so that one caller with many requests takes them all. Here an address
-//! holds no more than half of what it leaves free ([`Origin::may_take`]), and a place that becomes free goes to whoever holds the fewest.
+//! A semaphore gives its places to whoever came first, so that one caller with many requests takes them all. Here an address holds
+//! at most half of the places that it leaves free ([`Origin::may_take`]). A place that becomes free goes to the address that holds
+//! the fewest.
 //!
-//! Places for work ([`Places::metered`]) also know what each address asks for: of those who hold as many, whoever's work was short comes
-//! first, then whoever used less of late, and a quarter of the places is left to those who used little. Work that turns out to be long leaves its place to others while it
-//! goes on ([`Place::lengthen`]), as far as there are places for long work. So a short call does not wait for the long ones of many.
+//! Places for work ([`Places::metered`]) also know the load of each address. Among addresses that hold as many, the one with the
+//! shorter work comes first, then the one that used less of late. A quarter of the places is left to those that used little. Work
+//! that turns out to be long leaves its place to others while it goes on ([`Place::lengthen`]), as far as there are places for long
+//! work. So a short call does not wait for the long ones of many.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,12 +22,12 @@ use crate::origin::Origin;
 
 /// The time after which what was used counts half.
 const HALF_LIFE: Duration = Duration::from_secs(10);
-/// Who used more than this of late leaves a part of the places to others: one in so many.
+/// An address that used more than this of late leaves a part of the places to others: one in so many.
 const LITTLE: Duration = Duration::from_millis(500);
 const LEFT_PART: usize = 4;
-/// How long the work of an address is thought to be of which nothing is known: longer than what most ask for.
+/// The assumed time of the work of an unknown address: longer than most requests.
 const UNKNOWN: Duration = Duration::from_millis(5);
-/// How much of what is thought each further piece of work changes: one part in so many.
+/// How much each further piece of work changes the estimate: one part in so many.
 const NEWS_PART: f64 = 4.0;
 /// Addresses of which it is known how much they used. When there are more, those are forgotten that used least.
 const USERS_MAX: usize = 4_096;
@@ -49,7 +51,7 @@ struct State {
     waiting: BTreeMap<u64, (Origin, oneshot::Sender<()>)>,
 }
 
-/// What is known of an address.
+/// The known load of an address.
 #[derive(Clone, Copy)]
 struct Use {
     /// Seconds of late, as of a moment.
@@ -117,8 +119,8 @@ impl State {
         self.grant(now);
     }
 
-    /// Gives free places to those who wait: to the trusted first, then to whoever has the fewest, then to whoever's work is the shortest, in
-    /// units of what is unknown, then to whoever used least, in quarters of a second, then to whoever came first.
+    /// Gives free places to those who wait. The trusted come first, then the address that holds the fewest. Ties go to the shortest
+    /// work, in units of [`UNKNOWN`], then to the least used time, in quarters of a second, then to whoever came first.
     fn grant(&mut self, now: Instant) {
         loop {
             let waiting = self.waiting.iter().filter(|(_, (origin, _))| self.may_take(*origin, now));
@@ -131,20 +133,20 @@ impl State {
                 .map(|(ticket, _)| *ticket);
             let Some((origin, told)) = first.and_then(|ticket| self.waiting.remove(&ticket)) else { return };
             self.take(origin);
-            // Whoever has stopped to wait gives the place back when it goes.
+            // A caller that has stopped waiting gives the place back when it goes.
             let _ = told.send(());
         }
     }
 }
 
-/// What is left of seconds that were counted at a moment.
+/// The rest of seconds that were counted at an earlier moment.
 fn faded(used: &Use, now: Instant) -> f64 {
     let halves = now.saturating_duration_since(used.at).as_secs_f64() / HALF_LIFE.as_secs_f64();
     used.seconds * (-halves).exp2()
 }
 
 impl Places {
-    /// Places that are shared by their number alone: for what mostly waits.
+    /// Places that are shared by their number alone, for work that mostly waits.
     pub(crate) fn new(places: usize) -> Places {
         Self::of(places, 0, false)
     }
@@ -190,7 +192,7 @@ impl Places {
         self.0.lock().free
     }
 
-    /// Takes all places that are free, for as long as what it returns is held.
+    /// Takes all free places, for as long as the result is held.
     #[cfg(test)]
     pub(crate) fn occupy(&self) -> Vec<Place> {
         let mut state = self.0.lock();
@@ -222,7 +224,7 @@ impl Drop for Waiting {
             return;
         }
         let mut state = self.places.0.lock();
-        // Not in the queue any more: the place was given, and nobody takes it.
+        // Not in the queue any more: the place was granted, and the caller has gone.
         if state.waiting.remove(&self.ticket).is_none() {
             state.give_back(self.origin, false, Instant::now());
         }
@@ -234,7 +236,7 @@ pub(crate) struct Place {
     places: Places,
     origin: Origin,
     is_long: bool,
-    /// In all.
+    /// The time that the work used in all.
     used: Duration,
 }
 
@@ -243,7 +245,7 @@ impl Place {
         Place { places, origin, is_long: false, used: Duration::ZERO }
     }
 
-    /// Notes what the work has used beside what was noted before; what its address used of late, with that.
+    /// Notes the work's use beside the use noted before; the address's late use, with that.
     pub(crate) fn uses(&mut self, used: Duration) -> Duration {
         self.used += used;
         let (mut state, now) = (self.places.0.lock(), Instant::now());
@@ -300,7 +302,7 @@ mod tests {
         all
     }
 
-    /// Goal: one address that asks for ever leaves places to others, and what becomes free goes to whoever has least.
+    /// Goal: one address that asks for ever leaves places to others, and a freed place goes to the address with the fewest.
     #[test]
     fn one_address_cannot_take_all() {
         let places = Places::new(8);
@@ -325,7 +327,7 @@ mod tests {
         assert!(poll_now(more.as_mut()).is_ready());
     }
 
-    /// Goal: who goes away while it waits, or just as it gets its place, leaves nothing taken.
+    /// Goal: a caller that goes away while it waits, or just as it gets its place, leaves nothing taken.
     #[test]
     fn who_stops_to_wait_takes_nothing() {
         let places = Places::new(1);
@@ -341,7 +343,7 @@ mod tests {
         assert!(places.0.lock().taken.is_empty() && places.0.lock().waiting.is_empty());
     }
 
-    /// Goal: many addresses with long work leave places to whoever needs little, who also comes first in the queue.
+    /// Goal: many addresses with long work leave places to modest ones, which also come first in the queue.
     #[tokio::test(start_paused = true)]
     async fn whoever_used_little_comes_first() {
         let places = Places::metered(8, 0);
@@ -371,7 +373,8 @@ mod tests {
         assert!(poll_now(Box::pin(places.take(host(8))).as_mut()).is_ready(), "it is forgotten");
     }
 
-    /// Goal: long work leaves its place to short work, as far as there are places for long work, and counts for its address all the time.
+    /// Goal: long work leaves its place to short work, as far as there are places for long work. It counts for its address all the
+    /// time.
     #[tokio::test(start_paused = true)]
     async fn long_work_leaves_its_place_to_others() {
         let places = Places::metered(4, 2);
@@ -392,7 +395,7 @@ mod tests {
         assert_eq!((state.free, state.free_long, state.taken.len()), (4, 2, 0));
     }
 
-    /// Goal: somebody who asks for much that is short goes before many of whom nothing is known, and before those whose work is long.
+    /// Goal: an address with much short work goes before many unknown ones, and before those whose work is long.
     #[tokio::test(start_paused = true)]
     async fn whoevers_work_is_short_comes_first() {
         let places = Places::metered(1, 0);

@@ -14,44 +14,44 @@ const GENESIS_FILE_BYTES_MAX: u64 = 3 * limits::GENESIS_BYTES_MAX as u64;
 /// Why a genesis file was refused or not written.
 #[derive(Debug, thiserror::Error)]
 pub enum GenesisFileError {
-    /// There is no such file, or it cannot be opened.
+    /// The file is missing, or it cannot be opened.
     #[error("cannot read the genesis file {}: {source}; get it from whoever runs the chain, `genesis` in the configuration names it", path.display())]
     Read {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// It is too long to be one.
     #[error("the genesis file {} is longer than {max} bytes", path.display())]
     TooLong {
-        /// The file.
+        /// The file that is too long.
         path: PathBuf,
-        /// The limit.
+        /// The most bytes that a genesis file may have.
         max: u64,
     },
-    /// Not JSON, or not of a genesis' form.
+    /// The file has another form than a genesis in JSON.
     #[error("{}:{}:{}: not a genesis file: {source}", path.display(), source.line(), source.column())]
     Json {
-        /// The file.
+        /// The file with the error.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's error, with its place.
         source: serde_json::Error,
     },
     /// A genesis that breaks a rule.
     #[error("the genesis file {} is not valid: {source}", path.display())]
     Invalid {
-        /// The file.
+        /// The file that breaks a rule.
         path: PathBuf,
-        /// The rule.
+        /// The broken rule.
         source: CodecError,
     },
     /// It exists already, or cannot be written.
     #[error("cannot write the genesis file {}: {source}", path.display())]
     Write {
-        /// The file.
+        /// The file that cannot be written.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

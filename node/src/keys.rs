@@ -15,34 +15,34 @@ const KEY_BYTES_MAX: u64 = 256;
 /// Why a key could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// There is no such file, or it cannot be opened.
+    /// The file is missing, or it cannot be opened.
     #[error("cannot read the key file {}: {source}; `slipstream init --dir DIR` writes one, `key_file` in the configuration names it", path.display())]
     Read {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Others than its owner may read it.
     #[error("the key file {} may be read by others (mode {mode:03o}); run `chmod 600 {}`", path.display(), path.display())]
     TooOpen {
-        /// The file.
+        /// The file that others may read.
         path: PathBuf,
-        /// Its permission bits.
+        /// The file's permission bits.
         mode: u32,
     },
-    /// Not a seed.
+    /// The file holds something other than a seed.
     #[error("the key file {} must hold 64 hexadecimal digits and nothing else", path.display())]
     Malformed {
-        /// The file.
+        /// The file without a seed.
         path: PathBuf,
     },
     /// It exists already, or cannot be written.
     #[error("cannot write the key file {}: {source}", path.display())]
     Write {
-        /// The file.
+        /// The file that cannot be written.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The operating system has no randomness to give.

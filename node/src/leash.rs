@@ -1,4 +1,4 @@
-//! [`Leash`]: what work for a caller asks now and then while it goes on: whether anybody still waits for it, and whether it has to wait for
+//! [`Leash`]: the questions that a caller's work asks now and then: whether its caller still waits, and whether it must wait for
 //! others.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!
 //! Where the places for long work are all taken, it goes on as it is: those who wait for its place want it to end.
 //!
-//! What is metered is CPU time: on a node that is busy everything takes long, and nobody is to pay for what others use.
+//! The meter counts CPU time. On a busy node everything takes long, and a caller must not pay for others' use.
 
 use std::{
     sync::Arc,
@@ -29,7 +29,8 @@ use crate::{
 const SHORT_MAX: Duration = Duration::from_millis(5);
 /// CPU time of one turn.
 const SLICE: Duration = Duration::from_millis(20);
-/// The part of the time on a thread that counts at least, one in so many, of work that mostly waits, for a disk or a lock.
+/// The least part of a thread's time that counts as CPU time: one in so many. It concerns work that mostly waits, for a disk or a
+/// lock.
 const WAITS_PART: u32 = 16;
 
 /// See the module. Cheap to clone; belongs to the thread of the work, whose CPU time it counts.
@@ -45,7 +46,7 @@ struct Held {
 
 /// How far the work is.
 struct Pace {
-    /// None of work without a place.
+    /// The lane's place of the work; `None` for work outside the places.
     place: Option<Place>,
     /// CPU time of the thread when the work, or its turn, began; and when that was.
     counted: (Duration, Instant),
@@ -107,7 +108,7 @@ impl Pace {
         self.turn.is_none()
     }
 
-    /// Notes the CPU time since the last time; what the address used of late.
+    /// Notes the CPU time since the last time; returns the late use of the address.
     fn note(&mut self) -> Duration {
         let now = cpu_time();
         let used = now.saturating_sub(self.counted.0);

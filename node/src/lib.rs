@@ -1,7 +1,7 @@
 //! The `slipstream` program as a library: wiring, command line, JSON-RPC, status and metrics.
 //!
-//! Everything that decides lives in the crates below; this one puts them together, gives them the real clock, key and
-//! sockets, and shows them to operators and to Ethereum's tools.
+//! All decisions live in the crates below. This one puts them together, gives them the real clock, key and sockets, and shows them
+//! to operators and to Ethereum's tools.
 //!
 //! ```text
 //!  node.yaml, key, genesis ─▶ Node::start ─┬─▶ network ── Router ─┬─ SYNC ─▶ SyncServer ──┐
@@ -10,18 +10,19 @@
 //!  operators ─ /v1/status, /metrics ─▶ api ┘                      └─ broadcast ─▶ Follower ─┘
 //! ```
 //!
-//! * [`node`]: what runs, in which order it starts and stops. [`tasks`]: every task has a name, an owner and an end.
+//! * [`node`]: the running parts, and the order in which they start and stop. [`tasks`]: every task has a name, an owner and an
+//!   end.
 //! * [`cli`]: `slipstream init | run | status | snapshot … | peers … | log … | debug … | config check | config show`.
-//! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: what it writes to standard error and a file.
+//! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: its lines to standard error and to
+//!   a file.
 //! * [`health`]: whether a node is as it should be, and why not. [`status`]: everything that it is and does, for everybody who asks and for the log.
-//! * [`events`]: what changes at a node, for whoever listens.
+//! * [`events`]: the changes at a node, for listeners.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
-//! Invariants: nothing is written before configuration, key, genesis and ports have been checked; one process at a time uses
-//! a data directory; a panic or an error of one task stops the node and names the task.
+//! Invariants: configuration, key, genesis and ports are checked before anything is written. One process at a time uses a data
+//! directory. A panic or an error of one task stops the node and names the task.
 //!
-//! What it trusts: its files and its operator. Not its peers, and not its callers: every request is bounded in size, number
-//! and time.
+//! It trusts its files and its operator. It distrusts its peers and its callers: every request is bounded in size, number and time.
 
 mod addresses;
 pub mod api;

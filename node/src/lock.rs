@@ -1,7 +1,7 @@
 //! One process at a time in a data directory.
 //!
-//! The lock is the operating system's, on an open file, so it ends with its process however that dies; the file's text
-//! only says who holds it.
+//! The lock is the operating system's, on an open file, so it ends with its process however that dies. The file's text only says
+//! who holds it.
 
 use std::{
     fmt,
@@ -19,9 +19,9 @@ pub const LOCK_FILE: &str = "LOCK";
 
 /// Longest command that is written down; the rest of it is cut.
 const COMMAND_BYTES_MAX: usize = 512;
-/// What the holder may have written about itself; longer files are cut in messages.
+/// The most bytes of a holder's text about itself; messages cut longer files.
 const HOLDER_BYTES_MAX: u64 = 1_024;
-/// What the line begins with that says where the holder answers.
+/// The beginning of the line that says where the holder answers.
 const API: &str = "api ";
 
 /// Why a data directory cannot be used.
@@ -30,9 +30,9 @@ pub enum LockError {
     /// Another process has it.
     #[error("the data directory is in use by {holder} (lock file {}); stop that process, or set another `data_dir`", path.display())]
     Held {
-        /// The lock file.
+        /// The lock file's path.
         path: PathBuf,
-        /// Who has it.
+        /// The process that has the lock.
         holder: Holder,
     },
     /// It cannot be created or opened.
@@ -40,12 +40,12 @@ pub enum LockError {
     Io {
         /// The directory or the lock file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// Who has a data directory, in its own words.
+/// The holder of a data directory, in its own words.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Holder {
     /// Process id and command.
@@ -70,7 +70,7 @@ impl Holder {
         Holder { process: format!("pid {} ({command})", std::process::id()), api }
     }
 
-    /// What the lock file says. A holder that has not written its name yet is still a holder.
+    /// Parses the lock file's text. A holder that has not written its name yet is still a holder.
     fn parse(text: &str) -> Holder {
         let mut lines = text.lines();
         let process = lines.next().unwrap_or_default().trim().to_owned();

@@ -4,8 +4,8 @@
 //!   text ─▶ known secrets ─▶ JSON? ─▶ its strings, and what stands behind secret names
 //!                             └─no──▶ headers, names with values, URLs (slipstream_config::mask)
 //! ```
-//! No way alone is enough. What is known to be secret (the node's key, its operator's token, values of the environment) is found however it
-//! is written: as text, in hexadecimal or base64. What nobody knew is found by the name before it, or by the URL around it.
+//! Each way alone is too weak. Known secrets (the node's key, its operator's token, values of the environment) are found in every
+//! form: as text, in hexadecimal or base64. Unknown secrets are found by the name before them, or by the URL around them.
 
 use std::sync::LazyLock;
 
@@ -17,18 +17,17 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 use slipstream_config::mask::{MASK, SECRET_NAMES, is_secret, mask_text};
 
-/// Shorter values are none: masking every `1` would leave nothing to read.
+/// Shorter values stay visible: masking every `1` would leave nothing to read.
 const SECRET_BYTES_MIN: usize = 8;
-/// Names of what everybody may have, although the same names hide secrets elsewhere: a certificate's signatures.
+/// Names of public values, although the same names hide secrets elsewhere: a certificate's signatures.
 const PUBLIC_NAMES: [&str; 2] = ["signature", "signatures"];
 
 /// All that an `Authorization` header has, whatever its scheme.
 static HEADER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"(?i)(authorization\\*["']?\s*[=:]\s*\\*["']?)[^"'\\\r\n]+"#));
-/// What such a header has after its scheme, where it is quoted alone.
+/// The credentials of such a header after its scheme, where they are quoted alone.
 static BEARER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(bearer|basic)\s+[a-z0-9+/=._~-]{8,}"));
-/// A name that says that its value is secret, and the value, up to the end of its quotes if it has some: as in YAML, logs and the queries of
-/// URLs.
+/// The name of a secret, and its value up to the end of its quotes if any: as in YAML, logs and the queries of URLs.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let spelled = SECRET_NAMES.map(|name| name.split("").collect::<Vec<_>>().join("[_-]?"));
     let name = format!(r"[a-z0-9_.-]*(?:{})[a-z0-9_.-]*", spelled.join("|"));
@@ -40,7 +39,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is constant, and tested")
 }
 
-/// Knows some secrets, and masks these and what looks like one.
+/// Knows some secrets, and masks these and everything that looks like one.
 #[derive(Default)]
 pub(crate) struct Mask {
     /// Every way to write each known secret, the longest first.
@@ -57,7 +56,7 @@ impl Mask {
         self.known.extend([hex.to_uppercase(), hex]);
         for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
             let mut text = engine.encode(secret);
-            // The last character also holds bits of what follows.
+            // The last character also holds bits of the following text.
             if !secret.len().is_multiple_of(3) {
                 text.pop();
             }
@@ -95,7 +94,7 @@ impl Mask {
         text
     }
 
-    /// A document of JSON; none if the text is none.
+    /// Masks a document of JSON; `None` for any other text.
     fn json(&self, text: &str) -> Option<String> {
         let text = text.trim();
         if !text.starts_with(['{', '[']) {
@@ -107,7 +106,7 @@ impl Mask {
         if is_pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.ok()
     }
 
-    /// Masks the texts of a value, all of them if what it belongs to has a secret name.
+    /// Masks the texts of a value, all of them if the value's own name is that of a secret.
     fn value(&self, value: &mut Value, is_secret: bool) {
         match value {
             Value::String(text) if is_secret => *text = MASK.to_owned(),
@@ -136,7 +135,7 @@ fn looks_masked(text: &str) -> String {
             return found[0].to_owned();
         }
         let quote = &value[..value.find(['"', '\'']).map_or(0, |at| at + 1)];
-        // What is cut off at an escaped quote goes on with it.
+        // A value that ends at an escaped quote keeps the rest of its text.
         let end = if quote.starts_with('\\') { "" } else { quote };
         format!("{name}{between}{quote}{MASK}{end}")
     });

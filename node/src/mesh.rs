@@ -1,4 +1,4 @@
-//! What the mesh has to do with the rest of the node: it reads the ledger's end from the store, and hands batches to sync.
+//! The mesh's ties to the rest of the node: it reads the ledger's end from the store, and hands batches to sync.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn head(store: &Store) -> Result<Head, StorageError> {
 /// The mesh of a node that starts.
 ///
 /// # Errors
-/// If the store cannot be read, or the system gives no random bytes.
+/// If the store cannot be read, or the system refuses random bytes.
 pub(crate) fn broadcaster(
     config: &NodeConfig,
     store: &Store,
@@ -81,14 +81,14 @@ pub(crate) fn broadcaster(
     Ok(Broadcaster::new(broadcast, wants, head(store)?, transport, (key, seed), Arc::new(Threads)))
 }
 
-/// What of new batches a node wants to be sent. Who applies deltas executes none. Who validates has them from consensus, but not their hints, which it
-/// passes on to the fullnodes behind it.
+/// The parts of new batches that a node wants to be sent. A node that applies deltas executes no batches. A validator has them from
+/// consensus, but without the hints, which it passes on to the fullnodes behind it.
 pub(crate) fn wants(config: &NodeConfig, validates: bool) -> Wants {
     let executes = validates || config.sync.executes_head();
     Wants { body: executes && !validates, hints: executes && config.executor.hints != HintsMode::Off }
 }
 
-/// What consensus decided, as the mesh takes it.
+/// A batch that consensus decided, in the mesh's form.
 pub(crate) fn fresh(decided: Decided) -> Fresh {
     let Decided { leads, header, certificate, body, hints } = decided;
     Fresh { leads, header, certificate, body, hints }

@@ -1,7 +1,8 @@
-//! The operator's token: whoever can read it may change the running node over its API.
+//! The operator's token: everybody who can read it may change the running node over its API.
 //!
-//! The API is open to whoever reaches it, so that what changes a node needs more than a connection. The token lies in the data directory, readable by
-//! the node's user alone: the right is that of the file system, on this machine, and nobody has to set it up.
+//! The API is open to everybody who reaches it, so commands that change a node need more than a connection. The token lies in the
+//! data directory, readable by the node's user alone. The right to it is that of the file system on this machine, and needs no
+//! setup.
 
 use std::{
     fmt,
@@ -28,11 +29,11 @@ pub enum TokenError {
         path.display()
     )]
     Io {
-        /// What was tried.
+        /// The attempted action, for the message.
         action: &'static str,
-        /// The file.
+        /// The token's file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Others than its owner may read it.
@@ -41,15 +42,15 @@ pub enum TokenError {
         path.display()
     )]
     TooOpen {
-        /// The file.
+        /// The file that others may read.
         path: PathBuf,
-        /// Its permission bits.
+        /// The file's permission bits.
         mode: u32,
     },
-    /// Not a token.
+    /// The file holds something other than a token.
     #[error("{} holds no operator token, which is 64 hexadecimal digits", path.display())]
     Malformed {
-        /// The file.
+        /// The file without a token.
         path: PathBuf,
     },
     /// The operating system has no randomness to give.
@@ -57,7 +58,7 @@ pub enum TokenError {
     Randomness(getrandom::Error),
 }
 
-/// The secret. It shows itself to nobody by accident: neither in logs nor in errors.
+/// The secret. Its `Debug` form hides it, so that logs and errors stay free of it.
 #[derive(Clone)]
 pub struct OperatorToken([u8; 32]);
 
@@ -107,7 +108,7 @@ impl OperatorToken {
         secret.map(OperatorToken).ok_or_else(|| TokenError::Malformed { path: path.to_owned() })
     }
 
-    /// Whole or not at all, and never readable by others.
+    /// Writes the file as a whole, readable by its owner alone.
     fn write(&self, path: &Path) -> Result<(), TokenError> {
         let write = |source| TokenError::Io { action: "write", path: path.to_owned(), source };
         let fresh = path.with_extension("new");
@@ -158,7 +159,7 @@ mod tests {
             let text = OperatorToken::load(&path).unwrap_err().to_string();
             assert!(text.ends_with("which is 64 hexadecimal digits"), "{text}");
         }
-        // What a crash left behind is in nobody's way.
+        // A crash's leftover is in nobody's way.
         fs::write(path.with_extension("new"), "half").unwrap();
         assert!(!new.is(OperatorToken::establish(dir.path()).unwrap().reveal().as_bytes()));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -1,4 +1,4 @@
-//! [`Origin`]: who a caller counts as, where callers share what there is.
+//! [`Origin`]: the owner that a caller counts as, where callers share something.
 
 use std::{
     collections::HashSet,
@@ -6,17 +6,17 @@ use std::{
     sync::Arc,
 };
 
-/// Where this machine's own programs call from. Other loopback addresses are strangers: who calls from one has chosen to.
+/// Where this machine's own programs call from. Other loopback addresses are strangers: a caller from one has chosen to.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-/// Bits of an IPv6 address that name one caller: whoever has a /64 has every address in it.
+/// Bits of an IPv6 address that name one caller: the holder of a /64 has every address in it.
 const V6_PREFIX_BITS: u32 = 64;
 
-/// Who a caller counts as.
+/// The owner that a caller counts for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Origin {
-    /// This machine, or a host that the operator named: it may take what is free, and something is kept for it.
+    /// This machine, or a host that the operator named: it may take everything that is free, and something is kept for it.
     Trusted,
-    /// An IPv4 address.
+    /// A stranger's IPv4 address.
     V4(Ipv4Addr),
     /// An IPv6 address without its last 64 bits.
     V6(Ipv6Addr),
@@ -37,8 +37,8 @@ impl Origin {
         }
     }
 
-    /// Whether someone who has `taken` may take `more` of what `free` are left of: a stranger leaves twice as much as it then has. One
-    /// address gets at most a third, the next one a third of the rest; whoever has nothing gets what there is.
+    /// Whether someone who has `taken` may take `more` of the `free` rest: a stranger leaves twice as much as it then has. One
+    /// address gets at most a third, the next one a third of the rest; a newcomer gets the rest.
     pub(crate) fn may_take(self, taken: usize, more: usize, free: usize) -> bool {
         more <= free && (taken == 0 || !self.is_stranger() || 2 * (taken + more) <= free)
     }
@@ -53,7 +53,7 @@ impl Vouched {
         Vouched(Arc::new(addresses.iter().map(IpAddr::to_canonical).collect()))
     }
 
-    /// Who calls from an address.
+    /// The owner that an address counts for.
     pub(crate) fn origin(&self, address: IpAddr) -> Origin {
         match address.to_canonical() {
             address if LOOPBACK.contains(&address) || self.0.contains(&address) => Origin::Trusted,

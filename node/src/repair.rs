@@ -1,5 +1,5 @@
-//! A node whose state is wrong: what is found while it runs is noted, and the next start puts it right before anything else has the
-//! store. See [`slipstream_sync::repair`].
+//! The repair of a node whose state is wrong. The running node notes the fault, and the next start repairs it before anything else
+//! has the store. See [`slipstream_sync::repair`].
 
 use std::{error::Error, iter, path::Path};
 
@@ -14,8 +14,8 @@ use slipstream_types::BatchNumber;
 
 use crate::{api::starting::Starting, error::NodeError, node::open_database, tasks::TaskFailure};
 
-/// Opens the store, and repairs its state first if that is due or if its rows are not those of the head. With `sync.repair: off` only what an
-/// operator asked for is repaired, also if something else was noted before.
+/// Opens the store, and repairs its state first if that is due or if its rows are not those of the head. With `sync.repair: off`
+/// only a repair that an operator asked for is done, also if something else was noted before.
 ///
 /// # Errors
 /// As [`Store::open`]; [`SyncError::Unrepaired`].
@@ -77,7 +77,7 @@ pub(crate) async fn note(config: &NodeConfig, store: &Store, failure: &TaskFailu
     let noted = on_disk(move || {
         let mut record = RepairRecord::of(&store)?;
         if !record.note(number, what) {
-            tracing::error!(batch = %number, "the state was repaired for this batch before, so that it is not what is wrong");
+            tracing::error!(batch = %number, "the state was repaired for this batch before: the fault is elsewhere");
             return Ok(false);
         }
         store.put_record(REPAIR_RECORD, &record.encode()?)?;
@@ -127,7 +127,7 @@ mod tests {
         TaskFailure::Failed { task: "sync", source: source.into() }
     }
 
-    /// Goal: with `sync.repair: off` only what an operator asked for is repaired, also when something was noted under `auto`.
+    /// Goal: with `sync.repair: off` only a repair that an operator asked for is done, also when something was noted under `auto`.
     #[test]
     fn what_was_noted_waits_for_the_operator() {
         let due = |due| RepairRecord { due, ..RepairRecord::default() };
@@ -136,7 +136,7 @@ mod tests {
         assert!(is_wanted(&due(Some(Due::Operator)), false) && !is_wanted(&due(None), true));
     }
 
-    /// Goal: what a wrong state looks like is told from what a repair cannot mend.
+    /// Goal: the signs of a wrong state are told from faults that a repair cannot mend.
     #[test]
     fn a_wrong_state_is_an_incident() {
         let head = BatchNumber::new(9);

@@ -18,14 +18,14 @@ use crate::seat::Seat;
 /// When a peer that asks a starting node is to ask again.
 const STARTING_PAUSE: Duration = Duration::from_secs(1);
 
-/// Answers for the node's services. The network has to run before there are any (a node that starts from a waypoint fetches
-/// its genesis over it), so they are put in later; until then peers are told to come back.
+/// Answers for the node's services. The network has to run before them, because a node that starts from a waypoint fetches its
+/// genesis over it. So they are put in later; until then peers are told to come back.
 #[derive(Default)]
 pub(crate) struct Router {
     services: OnceLock<Services>,
 }
 
-/// Who answers what.
+/// The services that answer.
 pub(crate) struct Services {
     pub(crate) server: Arc<SyncServer>,
     pub(crate) broadcaster: Arc<Broadcaster>,
@@ -48,7 +48,7 @@ impl Handler for Router {
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
-            // Being up a moment before its services is no failure of a node, and its askers count none.
+            // A node that runs for a moment before its services is healthy, and askers must not count this as a failure.
             let starting = || Refusal::busy(STARTING_PAUSE, "this node is starting");
             let services = self.services.get().ok_or_else(starting)?;
             match protocol {
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: who asks a node that is still starting comes back, and holds nothing against it.
+    /// Goal: a peer that asks a node that is still starting comes back, and holds nothing against it.
     #[tokio::test]
     async fn a_node_that_is_starting_is_busy() {
         let router = Router::default();

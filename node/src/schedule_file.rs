@@ -15,28 +15,28 @@ const SCHEDULE_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Why a schedule file was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleFileError {
-    /// There is no such file, or it cannot be read.
+    /// The file is missing, or it cannot be read.
     #[error("cannot read the schedule {}: {source}; get it from whoever runs the chain, `schedule` in the configuration names it", path.display())]
     Read {
-        /// The file.
+        /// The file that cannot be read.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// It is too long to be one.
     #[error("the schedule {} is longer than {max} bytes", path.display())]
     TooLong {
-        /// The file.
+        /// The file that is too long.
         path: PathBuf,
-        /// The limit.
+        /// The most bytes that a schedule may have.
         max: u64,
     },
-    /// Not JSON, or not of a schedule's form.
+    /// The file has another form than a schedule in JSON.
     #[error("{}:{}:{}: not a schedule: {source}", path.display(), source.line(), source.column())]
     Json {
-        /// The file.
+        /// The file with the error.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's error, with its place.
         source: serde_json::Error,
     },
 }
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what docs/configuration.md shows is read, and what is misspelt is refused by place and name.
+    /// Goal: the schedule of docs/configuration.md is read, and a misspelt one is refused by place and name.
     #[test]
     fn read_and_refused() {
         let dir = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use crate::tasks::TaskError;
 
 /// Where the next step begins.
 const RECORD: &str = "scrub";
-/// What a start brings with it comes first.
+/// The work of the start goes first.
 const DELAY: Duration = Duration::from_secs(30);
 /// Rest after a step, in times that it took: 4 % of one core.
 const REST: u32 = 24;
@@ -72,11 +72,12 @@ pub(crate) async fn run(store: Store, shutdown: CancellationToken) -> Result<(),
 #[cfg(test)]
 mod tests {
     use slipstream_storage::StorageConfig;
-    use slipstream_types::{Address, Genesis, SecretKey, Validator, bounded::BoundedVec};
+    use slipstream_testkit::keys;
+    use slipstream_types::Genesis;
 
     use super::*;
 
-    /// Goal: a round ends wherever it begins, and what it leaves is where the next begins.
+    /// Goal: a round ends wherever it begins, and the next begins at its rest.
     #[tokio::test(start_paused = true)]
     async fn a_round_comes_round_from_anywhere() {
         for begin in [Path::MIN, Path([0x80; 32]), Path::MAX] {
@@ -87,13 +88,8 @@ mod tests {
                 address[..4].copy_from_slice(&i.to_be_bytes());
                 (address.into(), Default::default())
             });
-            let public_key = SecretKey::from_seed([1; 32]).public();
-            let validator = Validator { public_key, fee_recipient: Address::ZERO };
-            let genesis = Genesis {
-                validators: BoundedVec::new(vec![validator]).unwrap(),
-                accounts: accounts.collect(),
-                ..Genesis::default()
-            };
+            let genesis =
+                Genesis { accounts: accounts.collect(), ..slipstream_testkit::genesis(&keys([1]), 0) };
             let store = Store::open(&config, dir.path()).unwrap();
             store.initialize(&genesis).unwrap();
             store.put_record(RECORD, &begin.0).unwrap();

@@ -28,7 +28,7 @@ const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the epoch is over while the head does not move.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a validator is made of, in every epoch.
+/// The parts of a validator, in every epoch.
 pub(crate) struct Parts {
     pub(crate) config: NodeConfig,
     pub(crate) session: Arc<Session>,
@@ -50,11 +50,11 @@ pub(crate) struct Parts {
 struct Term {
     /// The validators of the batch after the head.
     set: Arc<ValidatorSet>,
-    /// None if they do not name this node, or it is behind.
+    /// `None` if the set lacks this node, or the node is behind.
     validator: Option<Validator>,
 }
 
-/// See the module.
+/// The node's seat among the validators, as the module describes.
 pub(crate) struct Seat {
     parts: Parts,
     id: PublicKey,
@@ -89,7 +89,7 @@ impl Seat {
         self.term.read().set.clone()
     }
 
-    /// Whether the node can do nothing alone: all but the validator of a chain that has no other.
+    /// Whether the node depends on others. Only the validator of a chain with one validator can work alone.
     pub(crate) fn needs_peers(&self) -> bool {
         let set = self.set();
         set.validators.len() > 1
@@ -100,7 +100,7 @@ impl Seat {
     /// Runs the validator of each epoch in turn until shutdown.
     ///
     /// # Errors
-    /// Those of the validator, if it must not go on; or if the store cannot be read.
+    /// The validator's error, if it must stop; or the store's, if it cannot be read.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
         let mut head = self.parts.store.watch_head();
         while !shutdown.is_cancelled() {
@@ -123,7 +123,7 @@ impl Seat {
                         }
                         over = over => over?,
                     }
-                    // Whoever validates next must find what this one was writing.
+                    // The next term must find everything that this one was writing.
                     epoch_token.cancel();
                     running.await?;
                 }
@@ -194,8 +194,8 @@ impl Seat {
         self.lead()
     }
 
-    /// Tells the forwarder of another primary. Who does not validate reads the view in the newest certificate: should its primary be
-    /// gone, transactions go to other validators until the next certificate, and these know better.
+    /// Tells the forwarder of another primary. A node without a vote reads the view in the newest certificate. If that primary is
+    /// gone, transactions go to other validators, who know better, until the next certificate.
     fn lead(&self) -> Result<(), StorageError> {
         let Term { set, validator } = self.term.read().clone();
         let view = match validator {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, future::Future, time::Duration};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// What a task ends with when it fails.
+/// The error of a task that fails.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a node that should run had to stop.
@@ -14,23 +14,23 @@ pub enum TaskFailure {
     /// The task returned an error.
     #[error("task `{task}` failed: {source}")]
     Failed {
-        /// Its name.
+        /// The task's name.
         task: &'static str,
-        /// What it returned.
+        /// The error that it returned.
         source: TaskError,
     },
     /// The task panicked, which is a bug.
     #[error("task `{task}` panicked: {message}; this is a bug in slipstream, please report it with the log")]
     Panicked {
-        /// Its name.
+        /// The task's name.
         task: &'static str,
-        /// The panic's message.
+        /// The message of the panic.
         message: String,
     },
     /// The task returned although nobody asked it to.
     #[error("task `{task}` ended by itself; this is a bug in slipstream, please report it with the log")]
     Ended {
-        /// Its name.
+        /// The task's name.
         task: &'static str,
     },
 }
@@ -156,7 +156,7 @@ mod tests {
         assert!(matches!(tasks.failure().await, TaskFailure::Ended { task: "ends" }));
     }
 
-    /// Goal: shutdown keeps the order, and a task that does not listen cannot hold it up.
+    /// Goal: shutdown keeps the order, even if a task ignores its signal.
     #[tokio::test]
     async fn ordered_stop() {
         let log = Arc::default();

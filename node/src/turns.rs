@@ -1,7 +1,7 @@
-//! [`Turns`]: long work of callers, a slice at a time, on fewer threads than there are cores, so that what is short finds one.
+//! [`Turns`]: long work of callers, a slice at a time, on fewer threads than there are cores, so that short work finds one.
 //!
-//! Who has a slice behind it goes to the queue again if anybody is there. First is whoever's address used least of late, so that the long
-//! call of somebody who asks for little does not stand behind those of somebody who asks for much.
+//! A thread that has finished a slice goes to the queue again if another one waits. The address that used least of late goes first.
+//! So the long call of a modest caller does not stand behind those of a greedy one.
 
 use std::{
     collections::BTreeMap,
@@ -22,12 +22,12 @@ pub(crate) struct Turns(Arc<Mutex<State>>);
 struct State {
     free: usize,
     next: u64,
-    /// What each one's address used, and when it came.
+    /// The time that each thread's address used, and when the thread came.
     waiting: BTreeMap<(Duration, u64), Thread>,
 }
 
 impl State {
-    /// Wakes those whose turn it is: who is not in the queue any more has one.
+    /// Wakes those whose turn it is: a thread that has left the queue has one.
     fn grant(&mut self) {
         while self.free > 0
             && let Some((_, first)) = self.waiting.pop_first()
@@ -44,7 +44,7 @@ impl Turns {
         Turns(Arc::new(Mutex::new(State { free, next: 0, waiting: BTreeMap::new() })))
     }
 
-    /// Blocks the thread until it has a turn; none if that has no use any more. The address of whoever asks has used so much.
+    /// Blocks the thread until it has a turn; `None` once `is_over` says so. The caller's address has used so much.
     pub(crate) fn take(&self, used: Duration, is_over: impl Fn() -> bool) -> Option<Turn> {
         let place = {
             let mut state = self.0.lock();
@@ -91,7 +91,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: no more than there are turns go on at a time, whoever used least is next, and who gives up leaves nothing taken.
+    /// Goal: at most so many turns go on at a time, the address that used least is next, and a thread that gives up frees its
+    /// place.
     #[test]
     fn whoever_used_least_is_next() {
         let turns = Turns::new(1);

@@ -1,8 +1,8 @@
-//! [`Workers`]: threads for what callers ask, apart from those of the node's own work, for which they can stand back.
+//! [`Workers`]: threads for callers' work, apart from those of the node's own work, for which they can stand back.
 //!
-//! What callers compute takes all cores if they ask for enough. The system gives such threads less of a core than those that commit,
+//! Callers' work takes all cores if they ask for enough. The system gives such threads less of a core than those that commit,
 //! execute and verify; while a core is free they are as fast as any. Work that turns out to be long steps back once more
-//! ([`step_back`]), behind what is short.
+//! ([`step_back`]), behind short work.
 
 use std::{
     cell::RefCell,
@@ -39,11 +39,11 @@ impl Rank {
 const LONG_NICENESS: i32 = 15;
 
 thread_local! {
-    /// Whose thread this is, if it is one of [`Rank::Behind`] that has not stepped back.
+    /// The crew of this thread, if it is of [`Rank::Behind`] and has not stepped back.
     static CREW: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
-/// Lets a thread of [`Rank::Behind`] stand back further, because what it does is long. The system lets no thread come forward again, so
+/// Lets a thread of [`Rank::Behind`] stand back further, because its work is long. The system lets no thread come forward again, so
 /// this one ends with its work, and another one may take its place at once.
 pub(crate) fn step_back() {
     if let Some(crew) = CREW.take() {
@@ -64,7 +64,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Why work has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkError {
-    /// It panicked.
+    /// The work panicked, with this message.
     #[error("the work panicked: {0}")]
     Panicked(String),
     /// The system gives no thread.
@@ -93,13 +93,13 @@ struct State {
 }
 
 impl Workers {
-    /// At most so many threads of a name. Whoever gives them work bounds how much of it waits.
+    /// At most so many threads of a name. The caller bounds the waiting work.
     pub(crate) fn new(name: &'static str, threads_max: usize, rank: Rank) -> Workers {
         let (state, changed) = (Mutex::default(), Condvar::new());
         Workers(Arc::new(Shared { name, threads_max: threads_max.max(1), rank, state, changed }))
     }
 
-    /// Runs something on one of the threads. What has begun runs to its end, also when nobody waits for it.
+    /// Runs something on one of the threads. Work that has begun runs to its end, even if its caller has gone.
     ///
     /// # Errors
     /// If it panics, or there is no thread for it.
@@ -110,7 +110,7 @@ impl Workers {
         let (tell, told) = oneshot::channel();
         let job = move || {
             let done = catch_unwind(AssertUnwindSafe(work));
-            // Whoever has stopped to wait does not want to know.
+            // A caller that has gone needs no result.
             let _ = tell.send(done.map_err(|panic| WorkError::Panicked(text_of(&*panic))));
         };
         self.push(Box::new(job))?;
@@ -154,7 +154,7 @@ impl Shared {
         let is_back = || self.rank == Rank::Behind && CREW.with_borrow(Option::is_none);
         let mut state = self.state.lock();
         loop {
-            // What waits is for the others, if there are any.
+            // Waiting work is for the other threads, if there are any.
             if is_back() && (state.threads > 0 || state.jobs.is_empty()) {
                 return;
             }
@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-/// What a panic said.
+/// The text of a panic.
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".into())
@@ -181,7 +181,7 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: threads are few, are used again, survive a panic of what they do, and stand back for others.
+    /// Goal: threads are few, are used again, survive a panic of their work, and stand back for others.
     #[tokio::test]
     async fn threads_are_few_and_stand_back() {
         let workers = Workers::new("test", 2, Rank::Behind);
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(workers.0.state.lock().threads, 1, "the second");
     }
 
-    /// Goal: the threads end with their owner, after what they were given.
+    /// Goal: the threads end with their owner, after their last work.
     #[tokio::test]
     async fn threads_end_with_their_owner() {
         let workers = Workers::new("test", 1, Rank::Own);

@@ -1,4 +1,4 @@
-//! What a compression costs alone, as one of a pair, and as one of many: `cargo bench -p slipstream-sha256`.
+//! Measures a compression alone, as one of a pair, and as one of many: `cargo bench -p slipstream-sha256`.
 
 use std::hint::black_box;
 

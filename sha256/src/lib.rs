@@ -1,10 +1,10 @@
 //! SHA-256's compression for several independent messages at once.
 //!
-//! A compression is one chain of instructions, each of which waits for the one before; the CPU's SHA unit idles for a third of
-//! that time. Two chains side by side keep it busy: see `benches/compress.rs`. Which CPU can do it is found at run time; the
-//! others, and other architectures, compress one message after the other with the `sha2` crate. The results are the same.
+//! One compression is a chain of dependent instructions: alone, it leaves the CPU's SHA unit idle for a third of the time. Two
+//! chains side by side keep the unit busy: see `benches/compress.rs`. The crate detects SHA extensions at run time. Other CPUs
+//! and architectures compress one message after the other with the `sha2` crate, with the same results.
 //!
-//! What the padding is, and what a state begins with, is the caller's concern.
+//! Callers pad their messages and choose the initial state.
 //!
 //! ```
 //! use slipstream_sha256::{INITIAL, compress_many};
@@ -23,13 +23,13 @@ mod x86;
 #[cfg(test)]
 mod tests;
 
-/// The eight words that a compression changes.
+/// The eight 32-bit words of a hash in progress; each compression updates them.
 pub type State = [u32; 8];
 
-/// What one compression reads.
+/// One 64-byte message block, the input of one compression.
 pub type Block = [u8; 64];
 
-/// What the state of a SHA-256 digest begins with (FIPS 180-4, section 5.3.3).
+/// The initial state of a SHA-256 digest (FIPS 180-4, section 5.3.3).
 pub const INITIAL: State =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
@@ -131,14 +131,14 @@ pub fn digest_halves<const N: usize>(initial: &State, messages: [[&[u8; 32]; 2];
     digests_one_by_one(initial, blocks.each_ref().map(std::slice::from_ref))
 }
 
-/// What compressions do where the CPU has no SHA extensions.
+/// Compresses in software, on CPUs without SHA extensions.
 fn one_by_one<const N: usize>(states: &mut [State; N], messages: [&[Block]; N]) {
     for (state, blocks) in states.iter_mut().zip(messages) {
         sha2::block_api::compress256(state, blocks);
     }
 }
 
-/// What [`digests`] does where the CPU has no SHA extensions.
+/// Computes [`digests`] in software, on CPUs without SHA extensions.
 fn digests_one_by_one<const N: usize>(initial: &State, messages: [&[Block]; N]) -> [[u8; 32]; N] {
     let mut states = [*initial; N];
     one_by_one(&mut states, messages);

@@ -266,7 +266,7 @@ fn plain_order(abef: __m128i, cdgh: __m128i) -> [__m128i; 2] {
     [_mm_blend_epi16::<0xf0>(feba, dchg), _mm_alignr_epi8::<8>(dchg, feba)]
 }
 
-/// Whatever its bytes are, it is a value.
+/// Every bit pattern is a value of the type.
 ///
 /// # Safety
 /// The type has no padding and no value that is forbidden.

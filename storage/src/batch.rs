@@ -5,17 +5,17 @@ use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, BlobKind, Certifica
 /// A batch with the parts of it that are to be stored. Parts that are left out are simply not there to be served.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitBatch<'a> {
-    /// Its header.
+    /// The header, which the batch's digest names.
     pub header: &'a BatchHeader,
     /// Its effect on the state.
     pub delta: &'a Delta,
     /// Its transactions; of batch 0 the genesis.
     pub body: Option<&'a Blob>,
-    /// Its receipts.
+    /// The receipts of its transactions, if they are at hand.
     pub receipts: Option<&'a Blob>,
     /// The delta as it is served.
     pub delta_blob: Option<&'a Blob>,
-    /// Its hints.
+    /// The hints of its maker, if there are any.
     pub hints: Option<&'a Blob>,
     /// Hashes of the body's transactions in order, for the index; empty if there is no body.
     pub transaction_hashes: &'a [B256],

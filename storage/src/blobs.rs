@@ -12,8 +12,8 @@ const PAGE_BYTES: usize = 2 << 20;
 /// Blobs that are read at once, which bounds the memory for small ones.
 const PAGE_BLOBS: usize = 256;
 
-/// The blobs of one kind from a batch on, in order; batches that have none are passed over. What is pruned meanwhile is
-/// missing.
+/// Iterates over the blobs of one kind from a batch on, in order, and passes over batches without one. Blobs that are pruned
+/// meanwhile are missing.
 pub struct Blobs<'a> {
     store: &'a Store,
     kind: BlobKind,
@@ -32,7 +32,7 @@ impl Store {
 }
 
 impl Blobs<'_> {
-    /// The blob of exactly this batch, none if it is not stored. Batches are asked for in ascending order.
+    /// Returns the blob of exactly this batch, or `None` if it is not stored. Callers ask for batches in ascending order.
     pub fn of(&mut self, number: BatchNumber) -> Result<Option<Blob>, StorageError> {
         loop {
             while self.page.front().is_some_and(|(found, _)| *found < number) {

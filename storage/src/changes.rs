@@ -46,7 +46,7 @@ impl Touched {
 }
 
 impl Changes {
-    /// Of deltas that follow each other: of each key the last value.
+    /// The changes of consecutive deltas: the last value of each key.
     pub(crate) fn of(deltas: &[&Delta]) -> (Changes, Vec<Update>) {
         let touched = match deltas {
             [_] => None,

@@ -1,6 +1,5 @@
-//! Checking a whole store: every byte is read, so that RocksDB verifies its checksums, and everything that commits to
-//! something else is compared with it. What is found is collected, not returned at the first: an operator wants to know
-//! how much is damaged.
+//! Checks a whole store. It reads every byte, so RocksDB verifies its checksums, and compares everything that commits to
+//! something else. It collects all damage, because an operator wants to know its extent.
 
 mod column;
 mod headers;
@@ -40,18 +39,18 @@ pub struct CheckProgress {
     pub rows_total: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckReport {
-    /// What is damaged: which part, where, and how. At most [`DAMAGE_MAX`] of them.
+    /// The damage: which part, where, and how. At most [`DAMAGE_MAX`] of them.
     pub damage: Vec<String>,
-    /// Findings beyond those.
+    /// How many further findings there are.
     pub more: u64,
-    /// What is damaged and not in use: rows of a restore that is under way or was given up.
+    /// Damage out of use: rows of a restore that is under way or was given up.
     pub unused: Vec<String>,
     /// Rows read, over all columns.
     pub rows: u64,
-    /// Their bytes.
+    /// Their bytes in the store.
     pub bytes: u64,
 }
 
@@ -113,7 +112,7 @@ struct Check<'a> {
     unused: Option<Column>,
     /// The store's head.
     head: BatchNumber,
-    /// Below it headers are pruned, and all that is compared with them: what is left of that is not looked at.
+    /// Headers below it are pruned. Leftovers that would be compared with them are skipped.
     headers_floor: BatchNumber,
     report: CheckReport,
 }
@@ -126,7 +125,7 @@ impl Check<'_> {
         }
     }
 
-    /// Head, accumulator, tree: what every start checks, the state's root among it.
+    /// Checks head, accumulator and tree as every start does, the state's root among them.
     fn head(&mut self, tree_memory_mib: u64) {
         if let Err(error) = Current::load(self.backend.snapshot(), tree_memory_mib, None) {
             self.damaged(format!("the head cannot be loaded: {}", reason(&error)));
@@ -274,7 +273,7 @@ fn check_stored_blob(
         BlobKind::Body => Some(header.transactions_root),
         BlobKind::Receipts => Some(header.receipts_root),
         BlobKind::Delta => Some(header.delta_digest),
-        // Nothing certifies the others: they must open, no more.
+        // The other records are uncertified: it suffices that they open.
         _ => None,
     };
     check_blob(kind, &decode_blob(value.to_vec())?, committed)

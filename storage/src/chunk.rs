@@ -1,5 +1,5 @@
-//! State chunks: runs of rows that prove themselves. [`StateChunk`] is the chunk as a value; making, checking and storing
-//! one works on its encoding, because the rows in it are byte for byte the rows of the state column.
+//! State chunks: runs of rows that prove themselves. [`StateChunk`] is the chunk as a value. Making, checking and storing a
+//! chunk works on its encoding, because its rows equal the state column's byte for byte.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::{
     state::Tree,
 };
 
-/// Most bytes of rows in one chunk: what is asked for by a peer must fit its blob's limit, with room for the proof.
+/// Most bytes of rows in one chunk: a chunk must fit its blob's limit, with room for the proof.
 pub(crate) const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
 /// The two paths that a chunk begins with.
 const ENDS_BYTES: usize = 64;
@@ -27,7 +27,7 @@ const COUNT_BYTES_MAX: usize = 5;
 /// A run of state rows with the proof that nothing between its ends is missing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StateChunk {
-    /// Where it starts.
+    /// The chunk's first path.
     pub first: Path,
     /// Where it ends, included; [`Path::MAX`] in the final chunk.
     pub last: Path,
@@ -47,15 +47,15 @@ impl StateChunk {
 /// A chunk as it is sent and kept in files: the encoding of a [`StateChunk`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncodedChunk {
-    /// Where it starts.
+    /// The chunk's first path.
     pub first: Path,
     /// Where it ends, included.
     pub last: Path,
-    /// Rows in it.
+    /// How many rows the chunk has.
     pub rows: usize,
     /// Bytes of the rows alone.
     pub row_bytes: usize,
-    /// The encoding.
+    /// The chunk's encoding.
     pub content: Vec<u8>,
 }
 
@@ -177,7 +177,7 @@ pub struct VerifiedChunk {
     last: Path,
     content: Vec<u8>,
     paths: Vec<Path>,
-    /// Of these rows alone: hashes, and hardly any nodes.
+    /// The tree of these rows alone: hashes, and hardly any nodes.
     tree: Tree,
     /// Where each row begins in the content, and where the last one ends.
     bounds: Vec<u32>,
@@ -193,7 +193,7 @@ impl VerifiedChunk {
     /// Checks an encoded [`StateChunk`] against a state root.
     ///
     /// # Errors
-    /// What is malformed, or does not give that root.
+    /// The first malformed part, or a root that differs.
     pub fn open(content: Vec<u8>, root: Digest) -> Result<VerifiedChunk, ChunkError> {
         let too_short = ChunkError::Malformed { reason: "it ends early" };
         let ends = content.first_chunk::<ENDS_BYTES>().ok_or(too_short.clone())?;
@@ -218,7 +218,7 @@ impl VerifiedChunk {
         self.root
     }
 
-    /// Where it starts.
+    /// The chunk's first path.
     pub fn first(&self) -> Path {
         self.first
     }
@@ -228,7 +228,7 @@ impl VerifiedChunk {
         self.last
     }
 
-    /// Number of rows.
+    /// How many rows the chunk has.
     pub fn rows(&self) -> usize {
         self.paths.len()
     }

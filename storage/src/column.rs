@@ -9,7 +9,7 @@ pub(crate) enum Column {
     Headers,
     /// Header digest to batch number.
     HeaderIndex,
-    /// Accumulator nodes.
+    /// The accumulator's nodes by position.
     Nodes,
     /// Batch number to certificate.
     Certificates,
@@ -33,7 +33,7 @@ pub(crate) enum Column {
     Records,
     /// State rows by path; the head record says whether this column or the other one is in use.
     StateA,
-    /// See [`Column::StateA`].
+    /// The state's rows, alternating with [`Column::StateA`].
     StateB,
     /// Path and batch number to the row before that batch, of batches that are sealed.
     History,

@@ -13,8 +13,8 @@ use crate::{
     writer::Writer,
 };
 
-/// What a delta would make of a state. Holds the rows that it computed the root of, so that a commit stores exactly those.
-/// Dropping it is all it takes to roll back.
+/// The state that a delta would give. It holds the rows behind its computed root, so a commit stores exactly those. Dropping
+/// it rolls back.
 pub struct Speculation {
     /// The state that it was made on, as [`Current::version`] counts.
     base: u64,
@@ -24,7 +24,7 @@ pub struct Speculation {
     next: Next,
 }
 
-/// Length of a [`Speculation::lineage`]: who executes further ahead reads from older rows until the head catches up.
+/// Length of a [`Speculation::lineage`]. Execution further ahead reads from older rows until the head catches up.
 const LINEAGE_MAX: usize = 8;
 
 impl Speculation {
@@ -39,7 +39,7 @@ impl Speculation {
     }
 }
 
-/// A state that is not committed: what [`Store::speculate_after`] goes on from. A clone shares everything.
+/// An uncommitted state, from which [`Store::speculate_after`] goes on. A clone shares everything.
 #[derive(Clone)]
 pub struct SpeculatedState {
     version: u64,
@@ -71,21 +71,21 @@ impl Store {
         let known = before.lineage.iter().copied().take(LINEAGE_MAX - 1);
         let lineage: Vec<u64> = [before.version].into_iter().chain(known).collect();
         let (mut tree, current) = (before.tree.clone(), self.current()?);
-        // What was committed meanwhile is in the head's rows.
+        // Rows committed meanwhile are in the head's rows.
         if let Some(ahead) = lineage.iter().position(|version| *version == current.version) {
             tree = tree.read_ahead_of(current.rows(), ahead as u32);
         }
         self.speculation(lineage, tree, delta)
     }
 
-    /// On the first state of a lineage.
+    /// Speculates on the first state of a lineage.
     fn speculation(&self, lineage: Vec<u64>, tree: Tree, delta: &Delta) -> Result<Speculation, StorageError> {
         let next = Next { updates: None, ..Next::of(tree, &[delta])? };
         Ok(Speculation { base: lineage[0], version: self.new_version(), lineage, next })
     }
 
-    /// The root that the head's state would have after a run of deltas: they are merged first, so that a node's hash is
-    /// computed once however often it changes. Writes nothing.
+    /// The root that the head's state would have after a run of deltas. The deltas are merged first, so each node is hashed
+    /// once however often it changes. Writes nothing.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`].

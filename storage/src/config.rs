@@ -15,7 +15,8 @@ pub struct StorageConfig {
     /// Memory for blocks read from disk: the working set of a devnet, on a machine with 2 GiB. Give a busy node more.
     pub block_cache_mib: u64,
     /// Memory for the state tree, about 125 bytes a key: 17 million keys. Above it, parts that were not used lately are dropped to
-    /// hashes, about 3 bytes a key, and read again when they are touched. 0 sets no limit.
+    /// hashes, about 3 bytes a key, and read again when they are touched. Trees that are remembered for proofs have what it leaves
+    /// free. 0 sets no limit.
     pub tree_memory_mib: u64,
     /// A snapshot that peers can restore from is made every so many batches; 0 makes none. Rarer is cheaper, more often brings
     /// joining nodes closer to the head.
@@ -28,13 +29,14 @@ pub struct StorageConfig {
     /// Whether transactions can be found by their hash (`eth_getTransactionReceipt`); 17 bytes a transaction.
     pub transaction_index: bool,
     /// States of the past that balances, code, slots and calls can be asked of (`eth_call` and others by number or hash): those
-    /// behind so many batches before the head, `all` from where it began to be kept, 0 for the head's alone. The newest 256 of them
-    /// are read as fast as the head, those before by a search first; after a restart all of them are searched for until what was
-    /// kept is sorted, in the background, some seconds for 256 batches of 10,000 changes. Of every changed row the one before is
-    /// written for it, once in the window and twice beyond 256 batches; and the disk keeps each row that was replaced in the last
-    /// 256 batches until they are over: about 100 bytes a change for each of the two. Memory is 3 KB a batch. Of batches that will
-    /// be before the window when the node is at the head, nothing is written. After a snapshot or a range delta it begins anew, and
-    /// a wider one grows from where it is.
+    /// behind so many batches before the head, `all` from where it began to be kept, 0 for the head's alone. The default is five
+    /// minutes at ten batches a second, which wallets and forks need. The newest 256 of them are read as fast as the head, those
+    /// before by a search first; after a restart all of them are searched for until what was kept is sorted, in the background, some
+    /// seconds for 256 batches of 10,000 changes. Of every changed row the one before is written for it, once in the window and
+    /// twice beyond 256 batches; and the disk keeps each row that was replaced in the last 256 batches until they are over: about
+    /// 100 bytes a change for each of the two. Memory is 3 KB a batch, of 256 at most. Of batches that will be before the window
+    /// when the node is at the head, nothing is written. After a snapshot or a range delta it begins anew, and a wider one grows
+    /// from where it is.
     pub state_history: StateHistory,
     /// How much of the ledger's blobs is kept.
     pub prune: PruneConfig,
@@ -101,7 +103,7 @@ impl Default for StorageConfig {
 /// How many states of the past are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateHistory {
-    /// Those behind so many batches before the head; 0 keeps the head's alone.
+    /// Keeps the states behind so many batches before the head; 0 keeps the head's alone.
     Batches(u64),
     /// All, from where it began to be kept.
     All,
@@ -109,7 +111,8 @@ pub enum StateHistory {
 
 impl Default for StateHistory {
     fn default() -> Self {
-        StateHistory::Batches(256)
+        // Five minutes at the shortest batch interval, 100 ms: wallets and forks pin a batch and ask for its state a while later.
+        StateHistory::Batches(3_000)
     }
 }
 

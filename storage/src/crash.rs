@@ -1,8 +1,8 @@
 //! [`CrashPoint`]: the moments at which a process may die, by name; [`Faults`]: makes one of them come true.
 //!
-//! Everything that a store leaves on disk is left by a [`Step`]; a crash point is the moment right before or right after
-//! one. Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it left. A store
-//! that is opened without faults has no wrapper and asks nobody.
+//! Everything that a store leaves on disk is left by a [`Step`]; a crash point is the moment right before or right after one.
+//! Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it left. A store opened
+//! without faults lacks this wrapper.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use std::{
 
 use crate::error::StorageError;
 
-/// What changes a store's directory. Each write is atomic, so that a crash falls before or after it.
+/// A change of a store's directory. Each write is atomic, so a crash falls before or after it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Step {
     /// The database is made or opened and read.
@@ -48,7 +48,7 @@ pub enum Step {
     MakeSnapshot,
     /// An old snapshot is freed.
     DropSnapshot,
-    /// What a write is about to touch is noted for the next start.
+    /// Notes the paths that a write is about to touch, for the next start.
     FrontierNote,
     /// The tree's upper part is written for the next start.
     FrontierSave,
@@ -169,7 +169,7 @@ impl FromStr for CrashPoint {
     }
 }
 
-/// What happens when a crash point is passed for the n-th time.
+/// The effect of passing a crash point for the n-th time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Effect {
     /// The process ends at once, as if killed: no destructor runs.
@@ -191,7 +191,7 @@ struct Plan {
 pub struct Faults(Option<Arc<Plan>>);
 
 impl Faults {
-    /// No fault: what a node runs with.
+    /// No faults, as in a real node.
     pub fn none() -> Faults {
         Faults(None)
     }
@@ -201,8 +201,8 @@ impl Faults {
         Self::plan(point, passing, Effect::Abort)
     }
 
-    /// Lets a step fail with an I/O error when a point is passed for the `passing`-th time, counted from 1: before it
-    /// nothing is written, after it everything is.
+    /// Makes a step fail with an I/O error when a point is passed for the `passing`-th time, counted from 1. Before the step,
+    /// nothing of it is written; after it, everything is.
     pub fn fail_at(point: CrashPoint, passing: u64) -> Faults {
         Self::plan(point, passing, Effect::Fail)
     }

@@ -1,5 +1,5 @@
-//! [`DiskGuard`]: stops writing while there is still room. A store whose disk runs full has to be restarted, because nobody
-//! knows how much of a failed write arrived; one that stops before goes on when there is room again.
+//! [`DiskGuard`]: stops writing while there is still room. After a write fails on a full disk, the store must restart,
+//! because nobody knows how much of it arrived. A store that stops earlier goes on once there is room again.
 
 use std::{
     fmt, io,
@@ -31,8 +31,8 @@ pub struct DiskRoom {
     pub min_bytes: u64,
 }
 
-/// Asks how much is free before every write. The question costs the kernel about a microsecond, a commit waits milliseconds for
-/// the disk; and others write to the same file system, so that nothing which this store counts could tell when to ask.
+/// Asks how much is free before every write. Asking takes about a microsecond, while a commit waits milliseconds for the disk.
+/// Others write to the same file system, so the store's own counts could not tell when to ask.
 pub(crate) struct DiskGuard {
     dir: PathBuf,
     min_bytes: u64,

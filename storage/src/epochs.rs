@@ -1,5 +1,5 @@
 //! The certificates that end epochs. Each names the next epoch's validators, so that all of them together lead from the
-//! genesis to the validators of today. They are few, and never pruned: whoever begins anew needs every one.
+//! genesis to the validators of today. They are few, and never pruned: a node that begins anew needs every one.
 
 use std::{cmp::Ordering, ops::ControlFlow, sync::atomic};
 
@@ -30,7 +30,7 @@ impl Store {
         let head = self.head()?.header;
         let before = Epoch(head.epoch.0.saturating_sub(1));
         let mut ends = self.epoch_ends(before, 2)?;
-        // The head's own epoch goes on until its last batch; what ended the one before says who has it.
+        // The head's own epoch goes on until its last batch; the end of the epoch before names its validators.
         ends.retain(|end| end.info.epoch < head.epoch || end.info.number == head.number);
         match ends.pop().and_then(|end| end.info.next_validators) {
             Some(next) => Ok(next),
@@ -43,20 +43,7 @@ impl Store {
 
     /// The certificates that end epochs, from that of `first` on without a gap: at most `max`.
     pub fn epoch_ends(&self, first: Epoch, max: usize) -> Result<Vec<Certificate>, StorageError> {
-        let mut ends: Vec<Certificate> = Vec::new();
-        if max == 0 {
-            return Ok(ends);
-        }
-        let key = schema::epoch_key(first);
-        self.0.backend.scan(Column::EpochEnds, &key, Direction::Up, &mut |key, value| {
-            let due = first.0.checked_add(ends.len() as u64).map(|epoch| schema::epoch_key(Epoch(epoch)));
-            if due.is_none_or(|due| due != key) {
-                return Ok(ControlFlow::Break(()));
-            }
-            ends.push(schema::decode("epoch end", value)?);
-            Ok(if ends.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        Ok(ends)
+        epoch_ends_of(&*self.0.backend, first, max)
     }
 
     /// The certificate that ends an epoch with this batch, if one does.
@@ -133,6 +120,28 @@ impl Writer<'_> {
     pub(crate) fn learn_epoch(&self, known: Epoch) {
         self.store.0.epoch.store(known.0, atomic::Ordering::Release);
     }
+}
+
+/// As [`Store::epoch_ends`], of any reader.
+pub(crate) fn epoch_ends_of(
+    reader: &dyn Reader,
+    first: Epoch,
+    max: usize,
+) -> Result<Vec<Certificate>, StorageError> {
+    let mut ends: Vec<Certificate> = Vec::new();
+    if max == 0 {
+        return Ok(ends);
+    }
+    let key = schema::epoch_key(first);
+    reader.scan(Column::EpochEnds, &key, Direction::Up, &mut |key, value| {
+        let due = first.0.checked_add(ends.len() as u64).map(|epoch| schema::epoch_key(Epoch(epoch)));
+        if due.is_none_or(|due| due != key) {
+            return Ok(ControlFlow::Break(()));
+        }
+        ends.push(schema::decode("epoch end", value)?);
+        Ok(if ends.len() == max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(ends)
 }
 
 /// The last epoch whose validators a database names.

@@ -13,7 +13,8 @@ use crate::{
     schema::{self, HeadRecord, KINDS, PRUNED_HEADERS_KEY, PRUNED_KEY, PrunedRecord},
 };
 
-/// Per kind of [`KINDS`], and of headers, the batch below which nothing is served; as on disk, or ahead of nothing.
+/// For each kind of [`KINDS`], and for headers, the batch below which the store serves nothing. The floor equals the one on
+/// disk or is ahead of it.
 #[derive(Debug, Default)]
 pub(crate) struct Floors {
     blobs: [AtomicU64; 4],
@@ -76,13 +77,13 @@ pub(crate) fn read_headers_floor(reader: &(impl Reader + ?Sized)) -> Result<Batc
 /// The batches whose blobs of one kind are all there, up to the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeptRange {
-    /// The kind.
+    /// The kind of blob.
     pub kind: BlobKind,
-    /// The lowest of them above 0; none if not even the head's is kept.
+    /// The lowest such batch above 0, or `None` if even the head's is gone.
     pub lowest: Option<BatchNumber>,
 }
 
-/// What is kept of each kind, by the records alone.
+/// Computes the kept range of each kind from the records alone.
 pub(crate) fn kept_ranges(head: &HeadRecord, pruned: &PrunedRecord) -> Vec<KeptRange> {
     let ranges = KINDS.into_iter().zip(head.lowest).zip(pruned.below);
     let ranges = ranges.map(|((kind, lowest), floor)| {

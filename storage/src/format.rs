@@ -1,8 +1,8 @@
 //! The file `FORMAT`: which formats a directory was written with. A text file, so that an operator can read it and no
 //! database of an unknown layout has to be opened for it.
 //!
-//! The version counts releases that changed a format. The fingerprint is computed from what the code does, so that a format
-//! that was changed without a new version is refused too, rather than read wrongly.
+//! The version counts releases that changed a format. The fingerprint is computed from what the code does. So the store
+//! refuses a format that changed without a new version, instead of misreading it.
 
 use std::{fs, io::Write as _, path::Path};
 
@@ -33,8 +33,8 @@ use crate::{
 
 /// The format that this release writes, and the newest that it reads.
 const FORMAT: u32 = 1;
-/// The fingerprints of stores that opening one makes a store of this release: without a history, and with one that had no log, which is then
-/// sealed up to the head; both with the larger index of transactions.
+/// Fingerprints of older stores that opening upgrades to this release. One lacks a history; the other's history had no log and is
+/// sealed up to the head. Both have the larger index of transactions.
 const BEFORE: [&str; 2] = ["dbb74315f5cde6d2", "38e654a4e24c0fa0"];
 const FILE: &str = "FORMAT";
 const VERSION_PREFIX: &str = "slipstream storage format ";
@@ -108,8 +108,8 @@ fn write(dir: &Path) -> std::io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
 
-/// A digest over one example of everything that gives the stored bytes their shape: paths, rows, hashes of leaves, inner
-/// nodes and blobs, records, keys, and the names of the columns.
+/// A digest over one example of everything that shapes the stored bytes. It covers paths, rows, records, keys, column names,
+/// and the hashes of leaves, inner nodes and blobs.
 fn fingerprint() -> String {
     let address = Address::repeat_byte(0x11);
     let account = AccountValue { nonce: 1, balance: U256::from(2), code_hash: Some(Digest([3; 32])) };
@@ -229,6 +229,7 @@ fn genesis() -> Genesis {
             transaction_gas_max,
             base_fee_wei: 59,
             schedule: Schedule::default(),
+            unprotected_transactions: false,
         },
         timestamp_ms: 60,
         validators: BoundedVec::default(),

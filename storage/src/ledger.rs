@@ -1,4 +1,4 @@
-//! What a [`Store`] tells about the ledger: headers, blobs, certificates, proofs, indexes; and the named records.
+//! Reads the ledger of a [`Store`]: headers, blobs, certificates, proofs, indexes, and named records.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +10,7 @@ use slipstream_types::{
 };
 
 use crate::{
-    backend::{Column, Direction, WriteBatch},
+    backend::{Column, Direction, Reader, WriteBatch},
     error::{RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, StorageError},
     nodes::{load_accumulator, read_node, with_nodes},
     schema::{self, GENESIS_KEY},
@@ -37,34 +37,13 @@ impl Store {
 
     /// A batch's header; none beyond the head, if it was pruned, and in the gap that a restore leaves.
     pub fn header(&self, number: BatchNumber) -> Result<Option<BatchHeader>, StorageError> {
-        if self.is_header_pruned(number) {
-            return Ok(None);
-        }
-        self.decoded("header", Column::Headers, &schema::number_key(number))
+        header_of(&*self.0.backend, self.headers_floor(), number)
     }
 
     /// Headers from `first` on without a gap: at most `count`, and at most [`limits::HEADERS_MAX`]. Stops at the first
     /// that is missing.
     pub fn headers(&self, first: BatchNumber, count: usize) -> Result<Vec<BatchHeader>, StorageError> {
-        let count = count.min(limits::HEADERS_MAX);
-        let mut headers: Vec<BatchHeader> = Vec::new();
-        if count == 0 {
-            return Ok(headers);
-        }
-        self.0.backend.scan(
-            Column::Headers,
-            &schema::number_key(first),
-            Direction::Up,
-            &mut |key, value| {
-                let number = schema::decode_number(key)?;
-                if number != first.after(headers.len() as u64) || self.is_header_pruned(number) {
-                    return Ok(ControlFlow::Break(()));
-                }
-                headers.push(schema::decode("header", value)?);
-                Ok(if headers.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            },
-        )?;
-        Ok(headers)
+        headers_of(&*self.0.backend, || self.headers_floor(), first, count)
     }
 
     /// A part of a batch, as it was made. The genesis is batch 0's body.
@@ -80,7 +59,8 @@ impl Store {
         bytes.map(decode_blob).transpose()
     }
 
-    /// The lowest batch above 0 from which on all blobs of a kind are stored, up to the head; none if the head's is not.
+    /// The lowest batch above 0 from which all blobs of a kind are stored up to the head. Returns `None` if the head's blob
+    /// is missing.
     pub fn lowest(&self, kind: BlobKind) -> Result<Option<BatchNumber>, StorageError> {
         let record = self.current()?.record;
         let lowest = schema::kind_index(kind).map(|index| record.lowest[index].max(self.0.floors.get(index)));
@@ -113,8 +93,9 @@ impl Store {
         Ok(found)
     }
 
-    /// What validators sign of a batch, whether or not a certificate of exactly this batch is kept; none if its header, or the
-    /// ledger before it, is not. The validators of the next epoch come from the certificate that ends the batch's own.
+    /// The ledger info that validators sign for a batch, whether or not the store has its certificate. Returns `None` if the
+    /// batch's header or the ledger before it is missing. The validators of the next epoch come from the certificate that ends
+    /// the batch's own.
     pub fn ledger_info(&self, number: BatchNumber) -> Result<Option<LedgerInfo>, StorageError> {
         if number == BatchNumber::GENESIS {
             return Ok(Some(self.genesis()?.ledger_info()?));
@@ -125,14 +106,8 @@ impl Store {
         let Some(header) = self.header(number)? else { return Ok(None) };
         let Some(accumulator) = load_accumulator(&*self.0.backend, number)? else { return Ok(None) };
         let end = self.epoch_ends(header.epoch, 1)?.pop().filter(|end| end.info.number == number);
-        Ok(Some(LedgerInfo {
-            epoch: header.epoch,
-            number,
-            accumulator_root: accumulator.root(),
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: end.and_then(|end| end.info.next_validators),
-        }))
+        let next_validators = end.and_then(|end| end.info.next_validators);
+        Ok(Some(LedgerInfo::of(&header, accumulator.root(), next_validators)))
     }
 
     /// Adds a certificate for a stored batch. The caller has verified its signatures.
@@ -166,7 +141,7 @@ impl Store {
     /// pruned, or the index is off. Only the start of the hash was compared: the caller compares the rest.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn transaction_places(&self, hash: &B256) -> Result<Vec<(BatchNumber, u32)>, StorageError> {
         let mut places = Vec::new();
         let from = transactions::prefix(hash);
@@ -201,7 +176,7 @@ impl Store {
         first: BatchNumber,
         count: usize,
     ) -> Result<AccumulatorRangeProof, StorageError> {
-        Ok(with_nodes(&*self.0.backend, |node| accumulator::prove(leaves, first.get(), count, &node))??)
+        range_proof_of(&*self.0.backend, leaves, first, count)
     }
 
     /// A small named record of another crate.
@@ -212,7 +187,7 @@ impl Store {
     /// The named records from the first to the last, both included, in the order of their names' bytes.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn records(&self, first: &str, last: &str) -> Result<Vec<(String, Vec<u8>)>, StorageError> {
         let mut found = Vec::new();
         self.0.backend.scan(Column::Records, first.as_bytes(), Direction::Up, &mut |key, value| {
@@ -235,8 +210,7 @@ impl Store {
         self.write(record_write(key, value)?, true)
     }
 
-    /// Sets a named record that can be made again from the ledger: a crash may lose the last of them, so that setting many costs
-    /// no sync of the disk each.
+    /// Sets a named record that the ledger can recreate. A crash may lose the last ones, so setting many costs no sync each.
     ///
     /// # Errors
     /// Those of [`Store::put_record`].
@@ -248,7 +222,7 @@ impl Store {
     /// the last of them back, so that they are derived, or of no use any more.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn remove_records(&self, first: &str, last: &str) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
         writes.clear_range(Column::Records, first.as_bytes(), last.as_bytes());
@@ -265,6 +239,53 @@ impl Store {
     }
 }
 
+/// As [`Store::header`], of any reader, with the floor of its headers.
+pub(crate) fn header_of(
+    reader: &dyn Reader,
+    floor: BatchNumber,
+    number: BatchNumber,
+) -> Result<Option<BatchHeader>, StorageError> {
+    if schema::is_header_pruned(number, floor.get()) {
+        return Ok(None);
+    }
+    let bytes = reader.get(Column::Headers, &schema::number_key(number))?;
+    bytes.map(|bytes| schema::decode("header", &bytes)).transpose()
+}
+
+/// As [`Store::headers`], of any reader. The floor of its headers is asked for each time: a store's moves on meanwhile.
+pub(crate) fn headers_of(
+    reader: &dyn Reader,
+    floor: impl Fn() -> BatchNumber,
+    first: BatchNumber,
+    count: usize,
+) -> Result<Vec<BatchHeader>, StorageError> {
+    let count = count.min(limits::HEADERS_MAX);
+    let mut headers: Vec<BatchHeader> = Vec::new();
+    if count == 0 {
+        return Ok(headers);
+    }
+    reader.scan(Column::Headers, &schema::number_key(first), Direction::Up, &mut |key, value| {
+        let number = schema::decode_number(key)?;
+        let is_next = number == first.after(headers.len() as u64);
+        if !is_next || schema::is_header_pruned(number, floor().get()) {
+            return Ok(ControlFlow::Break(()));
+        }
+        headers.push(schema::decode("header", value)?);
+        Ok(if headers.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(headers)
+}
+
+/// As [`Store::header_range_proof`], of any reader.
+pub(crate) fn range_proof_of(
+    reader: &dyn Reader,
+    leaves: u64,
+    first: BatchNumber,
+    count: usize,
+) -> Result<AccumulatorRangeProof, StorageError> {
+    Ok(with_nodes(reader, |node| accumulator::prove(leaves, first.get(), count, &node))??)
+}
+
 pub(crate) fn record_write(key: &str, value: &[u8]) -> Result<WriteBatch, StorageError> {
     for (len, max) in [(key.len(), RECORD_KEY_BYTES_MAX), (value.len(), RECORD_BYTES_MAX)] {
         if len > max {
@@ -277,7 +298,7 @@ pub(crate) fn record_write(key: &str, value: &[u8]) -> Result<WriteBatch, Storag
     Ok(writes)
 }
 
-/// A blob as it was stored. What is in it is for whoever opens it to check.
+/// Decodes a blob as it was stored. The caller that opens it checks its content.
 pub(crate) fn decode_blob(bytes: Vec<u8>) -> Result<Blob, StorageError> {
     Blob::from_bytes(bytes).map_err(|error| StorageError::corrupt(error.to_string()))
 }

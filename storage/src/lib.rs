@@ -1,5 +1,5 @@
-//! The ledger and the state on disk: one atomic write per commit, a Merkle root and proofs over the state, snapshots that
-//! peers restore from, and restores that survive a kill.
+//! Keeps the ledger and the state on disk. A commit is one atomic write; a Merkle root and proofs cover the state. Peers
+//! restore from snapshots, and restores survive a kill.
 //!
 //! ```text
 //!   commit ──▶ checks ──▶ one write batch ──▶ RocksDB: rows, ledger, head          (or the in-memory twin)
@@ -15,22 +15,23 @@
 //! * [`Maintenance`]: a store that no node runs on, for looking at it, checking it and pruning it.
 //! * [`Store::scrub`]: compares rows with the tree while the store is in use.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
-//! * [`RangeDelta`]: what changed between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
-//! * [`Takeover`]: what both receiving sides are.
+//! * [`RangeDelta`]: the changes between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
+//! * [`Takeover`]: the common interface of both receiving sides.
 //! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, for rows that are wrong.
 //! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
-//! * [`export_snapshot`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
+//! * [`export_snapshot`], [`write_export`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
+//! * [`Snapshot::open_beside`], [`ReadOnly`]: what another process has open, read beside it.
 //! * [`Piece`], [`PieceMap`], [`CodePack`], [`Lineage`]: a snapshot in parts that are named by their hashes, and what shows that it is of a
 //!   ledger; for who keeps snapshots elsewhere.
 //!
-//! Who signs a certificate, what a delta should contain, and whether a blob's content is what its header says is for the
-//! callers: the store checks that what it is given continues what it holds (number, parent, accumulator, state root).
+//! The store checks that a batch continues the ledger: number, parent, accumulator, state root. Callers check the rest:
+//! signatures of a certificate, the content of a delta, and blobs against their header's digests.
 //!
 //! Invariants:
-//! * Rows, ledger and head record change in one atomic write; a kill at any moment leaves a whole commit, of one batch or of
-//!   a group, or none of it.
+//! * Rows, ledger and head record change in one atomic write. A kill at any moment leaves all of a commit or nothing, whether
+//!   it has one batch or a group.
 //! * The tree in memory changes only after that write succeeded; after a failed one the store refuses further work.
-//! * What the store says that it keeps, it keeps: the lowest batch of a kind moves up, durably, before a blob is dropped.
+//! * The store keeps what it announces: it first raises the lowest batch of a kind durably, then drops blobs.
 //! * Of the two state columns one is in use; a restore fills the other, and its last write switches them together with
 //!   the head.
 //!
@@ -42,10 +43,11 @@
 //! ```
 
 // No two modules import each other, directly or around others. From below: columns, errors and keys; the backend; tree, chunks
-// and snapshots; what handles share (`shared`), the handle (`store`) and the right to write (`writer`); then each kind of
-// work, and on top how a store comes up (`open`) or is looked at (`maintenance`, `repair`).
+// and snapshots. Then the handles' shared part (`shared`), the handle (`store`) and the right to write (`writer`). Then each
+// kind of work. On top stand opening (`open`), inspection (`maintenance`) and `repair`.
 mod backend;
 mod batch;
+mod beside;
 mod blobs;
 mod changes;
 mod check;
@@ -101,6 +103,7 @@ mod writer;
 pub use backend::ReadCounts;
 pub use backend::rocks::{plain_database, plain_state_options};
 pub use batch::CommitBatch;
+pub use beside::snapshots_beside;
 pub use blobs::Blobs;
 pub use check::{CheckProgress, CheckReport, DAMAGE_MAX};
 pub use chunk::{EncodedChunk, StateChunk, VerifiedChunk};
@@ -112,7 +115,7 @@ pub use error::{
     ChunkError, Damage, PieceError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError, RepairError,
     RestoreError, RollbackError, StorageError,
 };
-pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export};
+pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export, write_export};
 pub use floors::KeptRange;
 pub use lineage::{Lineage, Mistrust, Trust};
 pub use maintenance::{ColumnStats, Maintenance, StoreStats};

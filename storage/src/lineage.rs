@@ -1,15 +1,21 @@
-//! [`Lineage`]: what shows that a snapshot is of a ledger, to who knows that ledger's genesis or a waypoint of it and nobody to ask.
+//! [`Lineage`]: the proof that a snapshot belongs to a ledger. It serves a reader that knows the ledger's genesis or a waypoint of
+//! it, and asks nobody.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Epoch, Genesis, LedgerInfo, ValidatorSet,
-    Waypoint, accumulator::AccumulatorRangeProof, bounded::BoundedVec,
+    BatchHeader, BatchNumber, Blob, Certificate, Digest, Epoch, Genesis, LedgerInfo, ValidatorSet, Waypoint,
+    accumulator::AccumulatorRangeProof, bounded::BoundedVec,
 };
 
 use crate::{
+    backend::{Column, Reader},
+    epochs::epoch_ends_of,
     error::StorageError,
+    floors::read_headers_floor,
+    ledger::{decode_blob, header_of, headers_of, range_proof_of},
     restore::{RESTORE_HEADERS_MAX, Restore, follow_each_other},
-    snapshot::SnapshotInfo,
+    schema::GENESIS_KEY,
+    snapshot::{Snapshot, SnapshotInfo},
     store::Store,
     takeover::{Ancestry, RestoreTarget, Takeover},
 };
@@ -17,19 +23,19 @@ use crate::{
 /// Epochs before the snapshot's own: their ends are a few KB each.
 const EPOCH_ENDS_MAX: usize = 65_536;
 
-/// What is trusted of a ledger: one of the two, or both.
+/// The trusted part of a ledger: a waypoint, a genesis, or both.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The snapshot's batch, or batch 0, as `number:hash`.
     pub waypoint: Option<Waypoint>,
-    /// The ledger's genesis.
+    /// The genesis that the ledger must begin with.
     pub genesis: Option<Genesis>,
 }
 
 /// Why a snapshot is not of the trusted ledger.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Mistrust {
-    /// Neither waypoint nor genesis.
+    /// The caller gave neither waypoint nor genesis.
     #[error(
         "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
     )]
@@ -37,13 +43,13 @@ pub enum Mistrust {
     /// The genesis is another one.
     #[error("{reason}")]
     Genesis {
-        /// What does not fit.
+        /// The contradiction to the trusted ledger.
         reason: String,
     },
     /// The snapshot's batch is another one than the waypoint's.
     #[error("{reason}")]
     Snapshot {
-        /// What does not fit.
+        /// The contradiction to the trusted ledger.
         reason: String,
     },
 }
@@ -84,7 +90,7 @@ impl Trust {
     }
 }
 
-/// The certificate of a snapshot's batch, who signed it, and the headers that lead to it.
+/// The certificate of a snapshot's batch, its signers, and the headers that lead to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lineage {
     /// Certifies exactly the snapshot's batch.
@@ -93,44 +99,47 @@ pub struct Lineage {
     pub epoch_ends: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
     /// The headers up to the snapshot's own, as far as BLOCKHASH looks back.
     pub headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
-    /// That they stand where they say in the certified ledger.
+    /// Proves that the headers stand where they say in the certified ledger.
     pub headers_proof: AccumulatorRangeProof,
 }
 
 impl Lineage {
-    /// That of a snapshot of the store.
+    /// That of a snapshot, by what lies in the snapshot itself: the store that it is of goes on, and prunes.
     ///
     /// # Errors
-    /// What the disk says.
-    pub fn of(store: &Store, snapshot: &SnapshotInfo) -> Result<Lineage, StorageError> {
-        let number = snapshot.number;
+    /// [`StorageError::DamagedSnapshot`], or what the disk says.
+    pub fn of(snapshot: &Snapshot) -> Result<Lineage, StorageError> {
+        snapshot.own(Self::read(snapshot.reader(), snapshot.info()))
+    }
+
+    fn read(reader: &dyn Reader, snapshot: &SnapshotInfo) -> Result<Lineage, StorageError> {
+        let (number, floor) = (snapshot.number, read_headers_floor(reader)?);
         // A store that was restored has fewer headers than BLOCKHASH could ask for.
         let mut first = number;
         while first > BatchNumber::GENESIS && number.since(first) + 1 < RESTORE_HEADERS_MAX as u64 {
-            if store.header(first.before(1))?.is_none() {
+            if header_of(reader, floor, first.before(1))?.is_none() {
                 break;
             }
             first = first.before(1);
         }
-        let headers = store.headers(first, (number.since(first) + 1) as usize)?;
-        let headers_proof = store.header_range_proof(number.leaves(), first, headers.len())?;
+        let headers = headers_of(reader, || floor, first, (number.since(first) + 1) as usize)?;
+        let headers_proof = range_proof_of(reader, number.leaves(), first, headers.len())?;
         let certificate = snapshot.certificate.clone();
         let epochs = usize::try_from(certificate.info.epoch.0).unwrap_or(usize::MAX).min(EPOCH_ENDS_MAX + 1);
-        let epoch_ends = BoundedVec::new(store.epoch_ends(Epoch(0), epochs)?)?;
+        let epoch_ends = BoundedVec::new(epoch_ends_of(reader, Epoch(0), epochs)?)?;
         Ok(Lineage { certificate, epoch_ends, headers: BoundedVec::new(headers)?, headers_proof })
     }
 
-    /// The genesis blob of a store, and the proof that it is the first batch of the ledger that ends with the snapshot.
+    /// The genesis blob of a snapshot's ledger, and the proof that it is the first batch of the ledger that ends with the snapshot.
     ///
     /// # Errors
-    /// What the disk says.
-    pub fn genesis_of(
-        store: &Store,
-        snapshot: &SnapshotInfo,
-    ) -> Result<(Blob, AccumulatorRangeProof), StorageError> {
-        let genesis =
-            store.blob(BlobKind::Genesis, BatchNumber::GENESIS)?.ok_or(StorageError::NotInitialized)?;
-        let proof = store.header_range_proof(snapshot.number.leaves(), BatchNumber::GENESIS, 1)?;
+    /// [`StorageError::DamagedSnapshot`], or what the disk says.
+    pub fn genesis_of(snapshot: &Snapshot) -> Result<(Blob, AccumulatorRangeProof), StorageError> {
+        let reader = snapshot.reader();
+        let genesis = snapshot.own(reader.get(Column::Meta, GENESIS_KEY))?;
+        let genesis = snapshot.own(decode_blob(genesis.ok_or(StorageError::NotInitialized)?))?;
+        let leaves = snapshot.info().number.leaves();
+        let proof = snapshot.own(range_proof_of(reader, leaves, BatchNumber::GENESIS, 1))?;
         Ok((genesis, proof))
     }
 
@@ -142,7 +151,7 @@ impl Lineage {
     /// Whether headers, genesis and certificate are of one ledger, and the validators of that ledger signed.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The first contradiction to genesis, waypoint or snapshot.
     pub fn check(&self, genesis: &Genesis, genesis_proof: &AccumulatorRangeProof) -> Result<(), String> {
         let Lineage { certificate, headers, headers_proof, .. } = self;
         let info = &certificate.info;
@@ -187,7 +196,7 @@ impl Lineage {
     /// caller has checked the lineage, and [`Store::head_behind_genesis`].
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     pub fn begin(&self, store: &Store, genesis: &Genesis) -> Result<Restore, StorageError> {
         store.initialize(genesis)?;
         self.epoch_ends.iter().try_for_each(|end| store.put_epoch_end(end))?;
@@ -219,7 +228,7 @@ impl Store {
     /// The head, if the store has begun to follow its ledger: it holds more than a genesis then, and nothing is imported into it.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn head_behind_genesis(&self) -> Result<Option<BatchNumber>, StorageError> {
         if !self.is_initialized() {
             return Ok(None);

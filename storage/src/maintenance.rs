@@ -1,5 +1,4 @@
-//! [`Maintenance`]: a store that no node runs on, opened without its tree, so that it opens at once and also when the state
-//! is damaged.
+//! [`Maintenance`]: a store that no node runs on. It opens without its tree: at once, and even if the state is damaged.
 
 use std::path::{Path, PathBuf};
 
@@ -24,10 +23,10 @@ pub struct Maintenance {
     pub(crate) dir: PathBuf,
 }
 
-/// What a store holds.
+/// Counts what a store holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreStats {
-    /// The last committed batch; none if there is no genesis.
+    /// The last committed batch, or `None` without a genesis.
     pub head: Option<BatchNumber>,
     /// The batch whose state is being restored.
     pub restoring: Option<BatchNumber>,
@@ -39,14 +38,14 @@ pub struct StoreStats {
     pub columns: Vec<ColumnStats>,
 }
 
-/// What a column takes.
+/// Counts the rows and bytes of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ColumnStats {
-    /// As in docs/formats.md.
+    /// The column's name, as docs/formats.md lists it.
     pub name: &'static str,
-    /// An estimate: what was overwritten or deleted may still count.
+    /// An estimate: overwritten or deleted rows may still count.
     pub keys: u64,
-    /// In files and in memory.
+    /// Bytes in files and in memory.
     pub bytes: u64,
 }
 
@@ -62,13 +61,13 @@ impl Maintenance {
         Ok(Maintenance { backend, tree_memory_mib: config.tree_memory_mib, dir: dir.to_owned() })
     }
 
-    /// What the store holds. Cheap: sizes are those that RocksDB keeps.
+    /// Counts what the store holds. Cheap: RocksDB keeps these sizes.
     pub fn stats(&self) -> Result<StoreStats, StorageError> {
         stats(&self.backend)
     }
 
-    /// Reads everything, whose checksums RocksDB verifies on the way, and checks that it belongs together: headers, their
-    /// accumulator and certificates; blobs against their headers; the state's rows and root; code, and that none is missing.
+    /// Reads everything, so RocksDB verifies its checksums, and compares what belongs together. It checks headers with their
+    /// accumulator and certificates, blobs against headers, rows against the state root, and that all code is there.
     ///
     /// # Errors
     /// If the check itself cannot go on; what is damaged stands in the report.
@@ -96,7 +95,7 @@ impl Maintenance {
     /// Sets such a record. It is in the disk's log when this returns.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn put_record(&self, key: &str, value: &[u8]) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
         writes.put(Column::Records, key, value);
@@ -116,11 +115,11 @@ impl Maintenance {
 }
 
 impl Store {
-    /// What the store holds, while a node runs on it. Takes RocksDB's lock for each column, for the time of a walk over the names
-    /// of its files: milliseconds on a large store, so it is not for every caller that comes.
+    /// Counts what the store holds while a node runs on it. It takes RocksDB's lock for each column while it walks the file
+    /// names: milliseconds on a large store. So callers should be rare.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn stats(&self) -> Result<StoreStats, StorageError> {
         stats(&*self.0.backend)
     }

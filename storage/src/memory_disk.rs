@@ -1,4 +1,4 @@
-//! [`MemoryDisk`]: what stays of a store in memory when its process dies, so that a simulator can let it die and come back.
+//! [`MemoryDisk`]: the part of a store in memory that outlives its process, so that a simulator can let it die and come back.
 
 use std::sync::Arc;
 
@@ -28,9 +28,8 @@ impl MemoryDisk {
         self.0.lock().unsynced()
     }
 
-    /// The process on this disk dies, with the power: of the writes that were not synced the first `kept` are there
-    /// afterwards (`usize::MAX` is a kill, which loses none). Handles of before have no effect on the disk any more, so
-    /// that they can be dropped later.
+    /// Kills the process on this disk, and cuts the power. Of the unsynced writes the first `kept` survive; `usize::MAX`
+    /// means a kill, which loses none. Older handles no longer affect the disk, and may be dropped later.
     pub fn crash(&self, kept: usize) {
         let mut backend = self.0.lock();
         *backend = backend.after_crash(kept);
@@ -38,7 +37,7 @@ impl MemoryDisk {
 }
 
 impl Store {
-    /// As [`Store::open_with`], on a disk in memory: finds what was left there.
+    /// As [`Store::open_with`], on a disk in memory: finds the data left there.
     ///
     /// # Errors
     /// Those of [`Store::open_with`] but for directories and locks.

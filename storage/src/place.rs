@@ -16,7 +16,7 @@ const PATH_BITS: u16 = 256;
 pub struct Place {
     /// Its later bits are 0.
     path: Path,
-    /// Up to 256.
+    /// How many first bits of the path count, up to 256.
     bits: u16,
 }
 

@@ -1,7 +1,7 @@
 //! [`ProvableState`]: a recent state with its tree, for who is asked for single rows and their proofs.
 //!
-//! The head has a tree, and no other state has. The tree of a batch shortly before the head is made of the head's: what changed since is in the
-//! deltas between, and what was there before in the rows of that state. So it costs what those batches changed, which is bounded.
+//! Only the head has a tree. The tree of a batch shortly before is derived from it. The deltas between name the changed paths, and that
+//! state's own rows give the earlier values. So the cost is bounded by what those batches changed.
 
 use std::fmt;
 
@@ -12,9 +12,10 @@ use slipstream_types::{
 
 use crate::{
     error::StorageError,
+    shared::Current,
     state::{Tree, Update},
     store::Store,
-    trees::PROVABLE_BATCHES,
+    trees::{PROVABLE_BATCHES, RecentTrees},
     view::View,
 };
 
@@ -57,6 +58,7 @@ impl Store {
         }
         let found = self.current_with_tree_in_time()?;
         let (current, tree) = found.ok_or(StorageError::TreeInUse { number })?;
+        let base = tree.shed();
         let tree = match number == current.record.number {
             true => tree,
             false => tree.apply(&self.back_to(&view, current.record.number, &refused)?)?,
@@ -67,12 +69,21 @@ impl Store {
             return Err(StorageError::corrupt(text));
         }
         let mut trees = self.0.trees.lock();
-        trees.put(number, current.record.active, tree.clone());
+        trees.put(number, current.record.active, tree.clone(), base);
         // The head may have moved on since, or jumped to another column.
         let current = self.current()?;
-        trees.release(current.record.number, current.record.active);
+        self.keep_within(&mut trees, &current);
         drop(trees);
         Ok(ProvableState { view, tree })
+    }
+
+    /// Lets go of remembered trees what is too old beside a head, or too much. Beside a head whose tree a commit has just now, the next one
+    /// counts.
+    pub(crate) fn keep_within(&self, trees: &mut RecentTrees, current: &Current) {
+        trees.release(current.record.number, current.record.active);
+        if let Some(tree) = &*current.tree.lock() {
+            trees.fit(tree, Tree::resident_max(self.0.config.tree_memory_mib));
+        }
     }
 
     /// What makes the state at a later head the view's again, sorted by path.
@@ -85,7 +96,7 @@ impl Store {
         let (mut keys, mut bytes) = (Vec::new(), 0);
         for number in view.head().number.next().through(head) {
             let blob = self.blob(BlobKind::Delta, number)?;
-            let blob = blob.ok_or_else(|| refused("what batches changed since is not kept"))?;
+            let blob = blob.ok_or_else(|| refused("the deltas of the batches since are not kept"))?;
             bytes += blob.content_len(BlobKind::Delta)? as u64;
             if bytes > DELTA_BYTES_MAX {
                 return Err(refused("too much changed since"));

@@ -1,12 +1,12 @@
-//! Pruning: the ledger's blobs and headers beyond a window per kind are dropped, by whole files, so that the disk has them back at once
-//! and nothing is rewritten.
+//! Pruning drops blobs and headers beyond a window per kind. It drops whole files, so the disk has the space at once and nothing is
+//! rewritten.
 //!
-//! Two steps, in this order: the floor of a kind moves up in a synced write, from which moment on nothing below it is served
-//! or announced; then the files that hold only batches below it go. A kill between the two leaves what nobody
-//! can see, and the next step drops it. What shares a file with kept batches goes later, with that file.
+//! Pruning takes two steps. First the floor of a kind moves up in a synced write; from then on the store serves and announces
+//! nothing below it. Then the files that hold only lower batches go. A kill between the steps leaves invisible files, which
+//! the next pruning drops. Batches that share a file with kept ones go later, with that file.
 //!
-//! With its header a batch loses its certificate, its entry in the index, and the nodes of the accumulator that no later header needs: the
-//! store is then as one that began from a snapshot at the floor.
+//! A batch whose header goes also loses its certificate, its index entry, and the accumulator nodes that no later header needs. The store
+//! is then like one that began from a snapshot at the floor.
 
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, accumulator::NodePosition};
 
@@ -27,10 +27,10 @@ const HEADERS_STEP: u64 = if cfg!(test) { 1 } else { 1_024 };
 /// Columns of what goes with headers, by batch number but for the index and the nodes.
 const OF_HEADERS: [Column; 4] = [Column::Headers, Column::Certificates, Column::HeaderIndex, Column::Nodes];
 
-/// What pruning did, or would do, to one kind.
+/// Reports what pruning did, or would do, to one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pruned {
-    /// The kind.
+    /// The kind of data.
     pub kind: PrunedKind,
     /// The lowest batch of which it is kept.
     pub lowest: BatchNumber,
@@ -40,17 +40,17 @@ pub struct Pruned {
     pub bytes_in_snapshots: u64,
 }
 
-/// What is pruned.
+/// Names a kind of data that pruning drops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PrunedKind {
-    /// Blobs.
+    /// The blobs of one kind.
     Blobs(BlobKind),
     /// Headers, with certificates and nodes of the accumulator.
     Headers,
 }
 
 impl PrunedKind {
-    /// For messages.
+    /// The kind's name in messages to people.
     pub fn name(self) -> &'static str {
         match self {
             PrunedKind::Blobs(kind) => kind.name(),
@@ -59,7 +59,7 @@ impl PrunedKind {
     }
 }
 
-/// The floors of blobs that the windows ask for at a head. A floor never moves down: what was dropped does not come back.
+/// The floors of blobs that the windows ask for at a head. A floor never moves down, because dropped data stays gone.
 pub(crate) fn target(
     backend: &dyn Backend,
     head: &HeadRecord,
@@ -182,7 +182,7 @@ impl Store {
     /// Returns what went, per kind that was ever pruned.
     ///
     /// # Errors
-    /// What the disk says; the store refuses further work then. Nothing that is still announced was dropped.
+    /// Errors of the disk; the store refuses further work then. Announced data is still there.
     pub fn prune(&self) -> Result<Vec<Pruned>, StorageError> {
         let (blobs, headers) = self.writer().raise_floors()?;
         let floors = &self.0.floors;
@@ -229,15 +229,15 @@ impl Writer<'_> {
             self.store.keep_passage(&current.head.header, &mut writes)?;
         }
         if !writes.0.is_empty() {
-            // Synced even without `fsync`: after a power cut too, what is gone must not be announced.
+            // Syncs even with `fsync` off: after a power cut, the store must not announce dropped batches.
             self.store.write_unguarded(writes, true)?;
             floors.set(&target, headers);
         }
         Ok((target, headers))
     }
 
-    /// The floor of headers that their window asks for, as far as nothing else needs them: blobs, states of the past and snapshots, with the
-    /// headers before them that BLOCKHASH can ask for, and the newest certificate.
+    /// The floor of headers that their window asks for, as far as the rest of the store allows. Blobs, past states, snapshots and the
+    /// newest certificate keep headers, and BLOCKHASH keeps those before them.
     fn headers_floor(&self, current: &Current, blobs: &PrunedRecord) -> Result<BatchNumber, StorageError> {
         let Store(shared) = self.store;
         let (backend, floor) = (&*shared.backend, shared.floors.headers());

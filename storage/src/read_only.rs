@@ -1,4 +1,4 @@
-//! [`ReadOnly`]: a store that is looked at, by a process that neither has it nor changes it. Also while a node runs on it.
+//! [`ReadOnly`]: a store that another process owns, or nobody. It can be read while a node runs on it.
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -39,7 +39,7 @@ fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, Sto
     let mut attempts = 1;
     loop {
         let before = tables(dir)?;
-        let opened = open_read_only(config, dir);
+        let opened = open_read_only(config, &dir.join("db"));
         let is_whole = tables(dir)? == before;
         match opened {
             Ok(reader) if is_whole => return Ok(reader),
@@ -53,7 +53,7 @@ fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, Sto
     }
 }
 
-/// Which tables there are: RocksDB appends every change of them to the manifest that the file CURRENT names.
+/// Lists the tables. RocksDB appends every change of them to the manifest that the file CURRENT names.
 fn tables(dir: &Path) -> Result<(String, u64), StorageError> {
     let (db, current) = (dir.join("db"), dir.join("db/CURRENT"));
     let name = fs::read_to_string(&current).map_err(|error| StorageError::io("read", &current, error))?;
@@ -71,8 +71,8 @@ impl ReadOnly {
     /// Opens the store in a directory, and reads its log into memory. Writes nothing.
     ///
     /// # Errors
-    /// [`StorageError::NotInitialized`] without a genesis, those of [`crate::Store::open`] about formats, or what the disk says; one that
-    /// comes from a running node which changes files meanwhile may be over when it is tried again.
+    /// [`StorageError::NotInitialized`] without a genesis, errors of [`crate::Store::open`] about formats, or of the disk. If a running
+    /// node changes files meanwhile, a second attempt may succeed.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<ReadOnly, StorageError> {
         format::check_existing(dir)?;
         let reader = open_whole(config, dir)?;
@@ -90,7 +90,7 @@ impl ReadOnly {
     /// A batch's header; none beyond the head, if it was pruned, and in the gap that a restore leaves.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn header(&self, number: BatchNumber) -> Result<Option<BatchHeader>, StorageError> {
         if self.is_header_pruned(number) {
             return Ok(None);
@@ -102,7 +102,7 @@ impl ReadOnly {
     /// A part of a batch, as it was made.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn blob(&self, kind: BlobKind, number: BatchNumber) -> Result<Option<Blob>, StorageError> {
         let Some(column) = schema::blob_column(kind) else { return Ok(None) };
         let is_pruned = kind_index(kind).is_some_and(|index| number < self.pruned.below[index]);
@@ -117,7 +117,7 @@ impl ReadOnly {
     /// The certificate of exactly this batch.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn certificate(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
         if self.is_header_pruned(number) {
             return Ok(None);
@@ -129,7 +129,7 @@ impl ReadOnly {
     /// Where the transaction with a hash can stand: batch, and index there. Only the start of the hash was compared.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn transaction_places(&self, hash: &B256) -> Result<Vec<(BatchNumber, u32)>, StorageError> {
         let mut places = Vec::new();
         let from = transactions::prefix(hash);
@@ -144,7 +144,7 @@ impl ReadOnly {
     /// Contract code by its Keccak-256.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
         Ok(self.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
     }
@@ -152,7 +152,7 @@ impl ReadOnly {
     /// The first batch behind which the state is known; all from there on are, up to the head.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn states_from(&self) -> Result<BatchNumber, StorageError> {
         Ok(recorded_from(&*self.reader)?.unwrap_or(self.head.number))
     }

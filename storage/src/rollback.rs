@@ -3,9 +3,9 @@
 //! ```text
 //!  history ─▶ rows behind the batch ─▶ root, compared with its header ─▶ snapshots and frontiers above go ─▶ one write
 //! ```
-//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what goes before it: a kill
-//! at any moment leaves the old head or the new one, and whoever calls again finishes. Snapshots go first, and for good: one that stayed
-//! would be served once another ledger has come as far.
+//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what goes before it. A kill
+//! at any moment leaves the old head or the new one, and a second call finishes. Snapshots go first, and for good: one that stayed would
+//! be served once another ledger has come as far.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -44,12 +44,12 @@ const ROWS_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
 /// Entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, twice.
 const ENTRIES_MAX: usize = 4 * ROWS_MAX;
 
-/// What a rollback drops, or would drop.
+/// Counts what a rollback drops, or would drop.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RolledBack {
-    /// The head before.
+    /// Number of the head before the rollback.
     pub from: BatchNumber,
-    /// The head after.
+    /// Number of the head after the rollback.
     pub to: BatchNumber,
     /// Root of the state after, which was computed and compared with the header.
     pub state_root: Digest,
@@ -70,8 +70,8 @@ impl Maintenance {
     /// included, go with it: those that were made of later batches.
     ///
     /// # Errors
-    /// [`StorageError::Rollback`] says why not; [`StorageError::Corrupt`] if what is kept does not give the state that the header of the batch
-    /// commits to. Nothing was changed then.
+    /// [`StorageError::Rollback`] gives the reason. [`StorageError::Corrupt`] if the kept data contradicts the state root in the batch's
+    /// header. The store is unchanged then.
     pub fn roll_back(
         &self,
         to: BatchNumber,
@@ -187,11 +187,11 @@ fn check(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Batc
     }
 }
 
-/// What was there before everything behind a batch.
+/// The rows as they were before all batches behind a given one.
 struct Before {
     /// The row of each path that changed since: empty if there was none.
     rows: BTreeMap<Path, (BatchNumber, Vec<u8>)>,
-    /// What the history has of those batches.
+    /// Keys of the history's entries for those batches.
     keys: Vec<Vec<u8>>,
     /// Up to this batch the history has everything, and nothing in the log counts.
     sealed: BatchNumber,
@@ -331,7 +331,8 @@ fn drop_ledger(
     for column in by_number {
         writes.clear_range(column, first, last);
     }
-    // A node is stored once it is full: those of which a leaf is above the batch are from the first on that was not full then.
+    // A node is stored once it is full. So the nodes with a leaf above the batch follow from the first one that was not full
+    // then.
     let (leaves, all) = (to.leaves(), head.number.leaves());
     for level in 0..64u8 {
         let node = |index| schema::node_key(NodePosition { level, index });
@@ -343,8 +344,8 @@ fn drop_ledger(
     Ok(())
 }
 
-/// Drops the entries of a body's transactions from their index, and tells how many. A body that cannot be read leaves them: whoever looks
-/// one up compares.
+/// Drops the entries of a body's transactions from their index, and tells how many. An unreadable body leaves them; lookups compare
+/// hashes anyway.
 fn drop_transactions(number: BatchNumber, body: &[u8], writes: &mut WriteBatch) -> usize {
     let body = Blob::from_bytes(body.to_vec()).and_then(|blob| blob.open::<Body>(BlobKind::Body));
     let transactions = body.iter().flat_map(|body| body.transactions.iter());
@@ -409,7 +410,7 @@ fn drop_history(
     Ok(())
 }
 
-/// What a value of the log has of batches up to one; none if it begins behind that.
+/// The part of a log value with batches up to one; `None` if the value begins behind it.
 fn cut_value(value: LogValue<'_>, to: BatchNumber) -> Result<Option<Vec<u8>>, StorageError> {
     if value.first > to {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! Under which rules the store's chain goes on, and what other nodes tell of forks that this node's schedule lacks.
 //!
-//! Every header says under which rules it was executed. One that says others than the schedule has here is not stored, whichever way it
-//! came: the node lacks a fork, or has one that the others lack. That is no peer's fault, and no repair helps but another schedule.
+//! Every header says under which rules it was executed. The store refuses a header whose rules differ from its schedule, whichever way
+//! it came. The node lacks a fork, or has one that the others lack. No peer is at fault, and only another schedule helps.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use slipstream_types::{
 
 use crate::{error::StorageError, store::Store};
 
-/// Forks of other nodes that are remembered. What is told beyond it is passed over: only a name in a warning is lost with it.
+/// Most forks of other nodes that are remembered. Further ones are ignored: a warning then lacks a name.
 pub const FORKS_HEARD_MAX: usize = 64;
 
 impl Store {

@@ -16,18 +16,18 @@ use crate::{
 };
 
 impl Store {
-    /// Makes batches the head that follow each other, `group_batches` at a time: a group's deltas are merged, its root is
-    /// computed once and compared with its last header's, and everything is written at once and durably, so that a crash
-    /// leaves all of a group or nothing of it. While one group is written, the root of the next is computed. A group ends
-    /// early at a batch whose snapshot is due. Two groups are in memory at a time, with all their parts.
+    /// Commits consecutive batches, `group_batches` at a time. It merges a group's deltas, computes its root once, and
+    /// compares it with the last header's. It then writes the group durably at once, so a crash leaves all of it or nothing.
+    /// While one group is written, the root of the next is computed. A group ends early at a batch whose snapshot is due. Two
+    /// groups are in memory at a time, with all their parts.
     ///
     /// Number, parent, code and certificate are checked of every batch; code counts as known to the whole group that
     /// brings it.
     ///
     /// # Errors
-    /// Those of [`Store::commit`], for the first batch that does not fit; those before it are committed. The batch of a
-    /// [`StorageError::StateRootMismatch`] is found by halving its group, so that it is the first if those after it do not
-    /// fit either, as with a state that was changed wrongly.
+    /// Those of [`Store::commit`], for the first batch that does not fit; those before it are committed. Halving the group
+    /// finds the batch of a [`StorageError::StateRootMismatch`]. After a wrong change of the state, later batches mismatch
+    /// too, and this finds the first.
     pub fn commit_run(
         &self,
         batches: &[CommitBatch<'_>],
@@ -43,7 +43,7 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Commits groups that follow each other, of which none is empty.
+    /// Commits consecutive groups, none of them empty.
     fn commit_groups(&self, groups: &[&[CommitBatch<'_>]]) -> Result<(), StorageError> {
         let [first, following @ ..] = groups else { return Ok(()) };
         let mut current = self.store.current()?;
@@ -101,8 +101,7 @@ impl Writer<'_> {
         self.commit_groups(&[&group[..fitting]]).err().unwrap_or(error)
     }
 
-    /// How many batches lead to a root that fits, of a group of which all together do not; and the mismatch of the one
-    /// after them.
+    /// Tells how many batches of a mismatching group lead to a root that fits, and the mismatch of the batch after them.
     fn first_mismatch(
         &self,
         current: &Current,

@@ -19,7 +19,7 @@ pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
 pub(crate) const PRUNED_HEADERS_KEY: &[u8] = b"pruned_headers";
 /// The first batch behind which the state is still known; missing if that is the head alone.
 pub(crate) const HISTORY_KEY: &[u8] = b"history";
-/// Up to this batch the history has entries by path; what it lacks behind is in its log. Written once there is something behind.
+/// Up to this batch the history has entries by path; those behind it are in its log. Written once there is something behind.
 pub(crate) const SEALED_KEY: &[u8] = b"sealed";
 /// The genesis stands here and not in batch 0's place among the bodies, because those are pruned by whole files.
 pub(crate) const GENESIS_KEY: &[u8] = b"genesis";
@@ -37,14 +37,14 @@ pub(crate) struct HeadRecord {
     pub(crate) lowest: [BatchNumber; 4],
 }
 
-/// How far the ledger's blobs were pruned: per kind of [`KINDS`], those of batches below this one are not served, whether
-/// they are still on disk or not. Written, and synced, before anything is dropped.
+/// For each kind of [`KINDS`], the batch below which blobs are no longer served, whether or not they are still on disk.
+/// Written, and synced, before anything is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PrunedRecord {
     pub(crate) below: [BatchNumber; 4],
 }
 
-/// Which of the two state columns is meant.
+/// Names one of the two state columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum StateColumn {
     A,
@@ -79,16 +79,16 @@ pub(crate) struct RestoreRecord {
     pub(crate) unchecked: Spans,
     /// Rows of this target.
     pub(crate) rows: u64,
-    /// Of these, from an older target.
+    /// The part of these that came from an older target.
     pub(crate) kept: Retargeted,
 }
 
-/// What a restore kept when it got another target.
+/// Counts what a restore kept when it got another target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Retargeted {
     /// Rows that were still right.
     pub rows: u64,
-    /// Their bytes, paths included: what did not have to be fetched again.
+    /// Their bytes, paths included, which need not be fetched again.
     pub bytes: u64,
 }
 
@@ -133,9 +133,9 @@ pub(crate) fn is_header_pruned(number: BatchNumber, floor: u64) -> bool {
     (1..floor).contains(&number.get())
 }
 
-/// Whether a node is needed where the headers below a batch are pruned, for proofs of the genesis and of all headers from that batch on, in
-/// accumulators that end with one of those or with the one before: the siblings on the way to the genesis, and from the
-/// sibling of that batch's own ancestor on, everything. A restore leaves the same.
+/// Whether pruned headers still leave a node needed. Proofs of the genesis need the siblings on the way to it. Proofs of headers from
+/// `floor` on, in accumulators that end there or one earlier, need everything from the sibling of that batch's own ancestor on. A restore
+/// leaves the same.
 pub(crate) fn is_node_needed(NodePosition { level, index }: NodePosition, floor: u64) -> bool {
     index <= 1 || index >= first_node_needed(level, floor)
 }

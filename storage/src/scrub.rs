@@ -1,7 +1,8 @@
 //! [`Store::scrub`]: the state's rows compared with the tree, a little at a time, while the store is in use.
 //!
-//! A store that was opened by its tree's upper part ([`crate::frontier`]) has read hardly any row. What a commit or a proof touches is compared
-//! on the way; all of it comes round here. A step is what a peer does with a chunk: all rows between two paths, and a proof that they are all.
+//! A store that was opened by its tree's upper part ([`crate::frontier`]) has read hardly any row. Commits and proofs compare the rows that
+//! they touch; the scrub reaches all others in turn. A step is what a peer does with a chunk: all rows between two paths, and a proof that
+//! they are all.
 
 use std::{
     ops::ControlFlow,
@@ -23,7 +24,7 @@ pub struct Scrubbed {
     pub next: Option<Path>,
     /// Rows that were compared.
     pub rows: u64,
-    /// What comparing them took, without waiting for a commit.
+    /// Time spent comparing them, without waits for commits.
     pub time: Duration,
 }
 
@@ -33,7 +34,7 @@ impl Store {
         self.0.unread.load(Ordering::Acquire)
     }
 
-    /// Compares some of the head's rows from a path on with the tree. It takes some ten milliseconds; who calls it decides how often.
+    /// Compares some of the head's rows from a path on with the tree. It takes some ten milliseconds; the caller decides how often.
     ///
     /// # Errors
     /// [`StorageError::Corrupt`] names rows that are not those of the state root; or what the disk says.

@@ -1,4 +1,4 @@
-//! [`Shared`]: what all handles of a store share; [`Current`]: what belongs to one head.
+//! [`Shared`]: the common part of a store's handles; [`Current`]: the part that belongs to one head.
 
 use std::{
     collections::BTreeMap,
@@ -44,9 +44,9 @@ pub struct Head {
     pub accumulator: Accumulator,
 }
 
-/// What all handles of a store share.
+/// The part that all handles of a store share.
 pub(crate) struct Shared {
-    /// None of a store in memory, and of one whose directory for them cannot be used. Ends before the backend gives its directory free.
+    /// `None` for a store in memory, and if the directory for trees is unusable. Ends before the backend gives its directory free.
     pub(crate) frontiers: Option<Frontiers>,
     /// Whether rows of the head's state were not compared with its tree since the store was opened: see [`crate::scrub`].
     pub(crate) unread: AtomicBool,
@@ -71,10 +71,10 @@ pub(crate) struct Shared {
     pub(crate) restore_generation: AtomicU64,
     /// Set once, by who knows the configuration.
     pub(crate) waypoint: OnceLock<Waypoint>,
-    /// The chain's rules, and what is told of them.
+    /// The chain's rules, and peers' words about them.
     pub(crate) rulebook: Rulebook,
     pub(crate) history: History,
-    /// Of recent states, for proofs of their rows.
+    /// Trees of recent states, for proofs of their rows.
     pub(crate) trees: Mutex<RecentTrees>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
 pub(crate) struct Current {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
-    /// Which state it is: a number of this process, so that a speculation knows what it stands on.
+    /// Identifies the state by a number of this process, so that a speculation knows its base.
     pub(crate) version: u64,
     /// Of this head, until a commit takes it to make the next head's of it.
     pub(crate) tree: Mutex<Option<Tree>>,
@@ -92,14 +92,14 @@ pub(crate) struct Current {
     pub(crate) headers_floor: Arc<AtomicU64>,
 }
 
-/// Under which rules the chain goes on, and what is told of them: see [`crate::rules`].
+/// The rules under which the chain goes on, and peers' words about them: see [`crate::rules`].
 #[derive(Debug, Default)]
 pub(crate) struct Rulebook {
     /// Given before there is a genesis.
     pub(crate) schedule: RwLock<Schedule>,
     /// None until it is asked for: the genesis is read for it.
     pub(crate) chain: RwLock<Option<Arc<ChainConfig>>>,
-    /// By the rules from each fork on.
+    /// Forks heard of, by the id of the rules from each on.
     pub(crate) heard: Mutex<BTreeMap<RulesId, ScheduledFork>>,
 }
 
@@ -107,9 +107,9 @@ pub(crate) struct Rulebook {
 pub(crate) struct History {
     /// Batches up to this one are not recorded.
     pub(crate) behind: AtomicU64,
-    /// The head when the store was opened. What the log has up to there is sealed at once.
+    /// The head when the store was opened. The store seals the log up to there at once.
     pub(crate) start: BatchNumber,
-    /// Up to the head's. Their trees are not kept.
+    /// Held states up to the head's. Their trees are not kept.
     pub(crate) held: Mutex<Held<Arc<Current>>>,
     pub(crate) facts: Arc<Facts>,
     /// Ends before what it works on.
@@ -181,7 +181,7 @@ impl Current {
         )))
     }
 
-    /// What its tree stands on.
+    /// The rows that its tree reads.
     pub(crate) fn rows(&self) -> Arc<ColumnRows> {
         ColumnRows::new(Arc::clone(&self.reader), self.record.active.column())
     }

@@ -29,20 +29,20 @@ use crate::{
     },
 };
 
-/// What is done with a row at a path; whether to go on.
+/// Receives a row with its path, and says whether to go on.
 type VisitRow<'a> = dyn FnMut(Path, &[u8]) -> Result<ControlFlow<()>, StorageError> + 'a;
 
-/// What a snapshot is of.
+/// Describes a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SnapshotInfo {
     /// The batch whose state it is.
     pub number: BatchNumber,
-    /// The state's root.
+    /// The root that its rows must give.
     pub state_root: Digest,
     /// Certifies exactly this batch.
     pub certificate: Certificate,
-    /// Rows of the state. Of a snapshot that an earlier process made, those of the head at start, which is about as many; 0 if not even
-    /// that is known.
+    /// Rows of the state. For a snapshot of an earlier process, it is the head's count at start, which is about equal; 0 if that is
+    /// unknown.
     pub rows: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Snapshot {
     tree: OnceLock<Tree>,
     /// Whether some of its rows were not compared with the tree.
     unread: AtomicBool,
-    /// Held by who loads the tree. Whoever has the tree takes no lock.
+    /// Held by who loads the tree. Callers that have the tree take no lock.
     loading: Mutex<()>,
 }
 
@@ -75,6 +75,11 @@ impl Snapshot {
         let tree = tree.map_or_else(OnceLock::new, OnceLock::from);
         let (unread, loading) = (AtomicBool::new(unread), Mutex::new(()));
         Snapshot { info, reader, column, tree_memory_mib, frontiers, tree, unread, loading }
+    }
+
+    /// The whole database as it was.
+    pub(crate) fn reader(&self) -> &dyn Reader {
+        &*self.reader
     }
 
     /// What it is of.
@@ -124,7 +129,8 @@ impl Snapshot {
     ) -> Result<(), StorageError> {
         let tree = self.tree()?;
         let is_unread = self.unread.load(Ordering::Acquire);
-        // Of a tree whose rows nobody compared with it yet: the chunk's, so that nothing is served that the receiver would refuse.
+        // Nobody compared this tree with its rows yet. So the chunk's rows are compared, or the receiver might refuse what is
+        // served.
         let mut leaves = Leaves::default();
         let finish = |chunk: ChunkBuilder, end: Path, leaves: &mut Leaves| {
             chunk.finish(end, |first, last| {
@@ -235,7 +241,7 @@ impl Snapshot {
         StorageError::DamagedSnapshot { number: self.info.number, what: what.into() }
     }
 
-    /// What was read from the snapshot: damage found there is no damage to the store.
+    /// Marks an error of reading the snapshot: its damage is no damage to the store.
     pub(crate) fn own<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
         read.map_err(|error| match error {
             StorageError::Corrupt { what } => self.damaged(what.to_string()),
@@ -243,7 +249,7 @@ impl Snapshot {
         })
     }
 
-    /// What a checkpoint of an earlier process holds, none if it is not a snapshot of that batch.
+    /// Describes a checkpoint of an earlier process, or returns `None` if it is no snapshot of that batch.
     pub(crate) fn of_checkpoint(
         number: BatchNumber,
         rows: u64,
@@ -273,7 +279,8 @@ mod tests {
         tests::{Fixture, Ledger, config},
     };
 
-    /// Goal: a load of minutes holds up nobody who has the tree, and can be told from one that is done without waiting.
+    /// Goal: a load of minutes delays only callers that need the tree. They can tell a running load from a finished one
+    /// without waiting.
     #[test]
     fn only_who_needs_the_load_waits_for_it() {
         let config = StorageConfig { snapshot_interval_batches: 10, ..config() };

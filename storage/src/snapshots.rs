@@ -30,7 +30,7 @@ impl Store {
     /// Makes a snapshot of the head now, whatever the interval says. Returns the one that is there if there is one.
     ///
     /// # Errors
-    /// [`StorageError::NoSnapshot`] if the head has no certificate, or none are kept.
+    /// [`StorageError::NoSnapshot`] if the head lacks a certificate or snapshots are off.
     pub fn create_snapshot(&self) -> Result<SnapshotInfo, StorageError> {
         let writer = self.writer();
         let current = self.current()?;

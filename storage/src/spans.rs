@@ -6,14 +6,14 @@ use slipstream_types::Path;
 /// The paths from one to another, both included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Span {
-    /// The first path.
+    /// The first path of the span, inclusive.
     pub first: Path,
-    /// The last path.
+    /// The last path of the span, inclusive.
     pub last: Path,
 }
 
 impl Span {
-    /// Every path.
+    /// The span of all paths.
     pub const ALL: Span = Span { first: Path::MIN, last: Path::MAX };
 
     /// The part that both have.
@@ -34,7 +34,7 @@ impl Span {
         (0..1u16 << bits).map(span).collect()
     }
 
-    /// What share of all paths it is.
+    /// Its share of all paths, from 0 to 1.
     pub fn share(self) -> f64 {
         let position = |path: Path| {
             let mut first = [0; 8];
@@ -94,7 +94,7 @@ impl Spans {
         self.within(span) == [span]
     }
 
-    /// What of a span is in these.
+    /// The parts of a span that lie in these spans.
     pub(crate) fn within(&self, span: Span) -> Vec<Span> {
         let from = self.0.partition_point(|other| other.last < span.first);
         self.0[from..].iter().map_while(|other| other.both(span)).collect()
@@ -139,7 +139,7 @@ impl Spans {
         spans
     }
 
-    /// What share of all paths these are.
+    /// Their share of all paths, from 0 to 1.
     pub(crate) fn share(&self) -> f64 {
         self.iter().map(Span::share).sum()
     }

@@ -1,4 +1,4 @@
-//! What a commit does before it writes: everything is checked that can be, and what was refused is taken back.
+//! Stages commits: checks everything before a write, and takes a refused batch back.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,12 +26,12 @@ pub(crate) struct Staged {
     pub(crate) updates: Option<Vec<Update>>,
     /// Hashes of the code that is written with them.
     pub(crate) codes: BTreeSet<Digest>,
-    /// What the batches change, for what is kept of before.
+    /// The rows that the batches change, for the history.
     pub(crate) touched: Vec<Touched>,
     pub(crate) writes: WriteBatch,
 }
 
-/// What batches are staged on.
+/// The ledger and tree that batches are staged on.
 #[derive(Clone, Copy)]
 pub(crate) struct Base<'a> {
     pub(crate) head: &'a Head,
@@ -45,7 +45,7 @@ pub(crate) struct Base<'a> {
 /// Why batches cannot be the next, and the tree as it was about to be.
 pub(crate) struct Refused {
     pub(crate) error: StorageError,
-    /// The first batch that does not fit; if the root does not, the last, though it may be one before.
+    /// The first batch that does not fit. If the root mismatches, it is the last one, though an earlier one may be wrong.
     pub(crate) index: usize,
     pub(crate) tree: Tree,
     pub(crate) updates: Option<Vec<Update>>,
@@ -95,8 +95,8 @@ impl Writer<'_> {
         refused.error
     }
 
-    /// Makes the current head's tree again of one that was changed for what was not written: because it was refused, or because
-    /// the disk is nearly full. The updates are those since the head, the last ones first; a copy has none and is not needed.
+    /// Restores the head's tree after changes that were not written, because they were refused or the disk is nearly full. The
+    /// updates are those since the head, last ones first. A copied tree has none, and needs no restoring.
     pub(crate) fn return_tree<const N: usize>(
         &self,
         current: &Current,
@@ -114,7 +114,7 @@ impl Writer<'_> {
         *current.tree.lock() = Some(tree.read_from(current.rows()));
     }
 
-    /// What the next batch is staged on.
+    /// The base for the next batch.
     pub(crate) fn base<'a>(&self, current: &'a Current) -> Base<'a> {
         static NONE: BTreeSet<Digest> = BTreeSet::new();
         Base { head: &current.head, record: &current.record, codes: &NONE, epoch: self.store.epoch() }
@@ -142,7 +142,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The ledger with these batches' headers, and the last known epoch. What both add to the store goes to the writes.
+    /// The ledger with these batches' headers, and the last known epoch. Its additions to the store go into the writes.
     fn next_head(
         &self,
         base: Option<Base<'_>>,
@@ -164,7 +164,7 @@ impl Writer<'_> {
         Ok((Head { header: batches[last].header.clone(), digest: digests[last], accumulator }, epoch))
     }
 
-    /// What a batch brings beside header and delta. Returns the epoch that is known after it.
+    /// Checks the parts of a batch beside header and delta. Returns the epoch that is known after it.
     fn check_parts(
         &self,
         epoch: Epoch,
@@ -203,7 +203,7 @@ impl Writer<'_> {
     }
 }
 
-/// What is wrong, and with which of the batches.
+/// An error, and the index of its batch.
 type AtBatch = (usize, StorageError);
 
 /// Whether the batches follow the head and each other. Returns the digests of their headers.

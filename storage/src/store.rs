@@ -52,7 +52,7 @@ impl Store {
     /// How much room the store's file system has; none for a store in memory.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn disk_room(&self) -> Result<Option<DiskRoom>, StorageError> {
         self.0.disk.as_ref().map(|disk| disk.room()).transpose()
     }
@@ -83,7 +83,7 @@ impl Store {
     /// Whether code with this Keccak-256 is stored.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn has_code(&self, hash: &Digest) -> Result<bool, StorageError> {
         Ok(self.0.backend.get(Column::Codes, &hash.0)?.is_some())
     }

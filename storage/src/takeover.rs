@@ -1,8 +1,8 @@
 //! [`Takeover`]: a later certified state on its way to become the head's, without the batches between.
 //!
 //! There are two. A [`crate::Restore`] takes all rows of a snapshot into the unused state column; it is recorded, and a kill costs
-//! little of it. A [`crate::RangeDeltaTakeover`] takes what changed since the head; it is in memory until its last write. What a
-//! chunk is differs, so each has an `add` of its own; everything else is asked of both alike.
+//! little of it. A [`crate::RangeDeltaTakeover`] takes what changed since the head; it is in memory until its last write. Their
+//! chunks differ, so each has its own `add`; callers treat both alike otherwise.
 
 use slipstream_types::{BatchHeader, Certificate, Digest, Path, accumulator::AccumulatorRangeProof};
 
@@ -11,7 +11,7 @@ use crate::{error::StorageError, spans::Span};
 /// The batch whose state is restored. The caller has verified the certificate's signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RestoreTarget {
-    /// Its header.
+    /// The header of the target batch.
     pub header: BatchHeader,
     /// Certifies exactly this batch.
     pub certificate: Certificate,
@@ -47,7 +47,7 @@ pub trait Takeover: Send + Sync {
     fn target(&self) -> &RestoreTarget;
 
     /// Up to `max` ranges of paths whose chunks are missing, from the first path on; none when all are in. They may be fetched and
-    /// added at the same time and in any order. What is under way is still among them: the caller knows.
+    /// added at the same time and in any order. Ranges under way are still among them; the caller knows which.
     fn missing(&self, max: usize) -> Vec<Span>;
 
     /// Where the first chunk that is missing starts; none when all are in.
@@ -64,7 +64,7 @@ pub trait Takeover: Send + Sync {
     /// Up to `max` hashes of code that accounts of the chunks so far have and the store does not.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError>;
 
     /// Adds code that is missing, by its Keccak-256.
@@ -77,8 +77,8 @@ pub trait Takeover: Send + Sync {
     /// Makes the target the head in one durable write, if nothing is missing and the headers lead to the certified ledger.
     ///
     /// # Errors
-    /// What is missing or does not fit, as [`crate::RestoreError`] and [`crate::RangeDeltaError`] name it;
-    /// [`StorageError::WrongCertificate`] if the certificate ends an epoch and the end of one before it is not stored. The head has
+    /// [`crate::RestoreError`] and [`crate::RangeDeltaError`] name the missing or unfitting part.
+    /// [`StorageError::WrongCertificate`] if the certificate ends an epoch while the end of an earlier one is missing. The head has
     /// not moved then.
     fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError>;
 }

@@ -3,9 +3,9 @@
 //! ```text
 //!  transactions   hash [..7] │ batch u40 │ index u24, big-endian ─▶ nothing
 //! ```
-//! The whole hash stands in the batch's body, as the digest of the transaction, so the index has only enough of it to find the
-//! place: among a billion transactions one lookup in 70 million finds a second place. Whoever looks compares. To make a lookup look at
-//! `k` bodies, somebody has to find transactions whose hashes share 56 bits: about 2^28 hashes for two, 2^42 for four.
+//! The batch's body has the whole hash, as the digest of the transaction. So the index has just enough of it to find the place: among
+//! a billion transactions, one lookup in 70 million finds a second place. The reader compares the hashes. An attacker who wants a
+//! lookup to read `k` bodies must find transactions whose hashes share 56 bits. That takes about 2^28 hashes for two, 2^42 for four.
 
 use slipstream_types::{B256, BatchNumber};
 
@@ -20,7 +20,7 @@ const INDEX_BITS: u32 = 24;
 /// A chain of a thousand batches a second is 34 years old before it has a higher one; none of those is indexed.
 const BATCH_MAX: u64 = (1 << (64 - INDEX_BITS)) - 1;
 
-/// What the keys of all places of a hash begin with.
+/// The common prefix of the keys of all places of a hash.
 pub(crate) fn prefix(hash: &B256) -> &[u8] {
     &hash.0[..PREFIX_BYTES]
 }
@@ -49,7 +49,7 @@ pub(crate) fn decode_place(key: &[u8]) -> Result<(BatchNumber, u32), StorageErro
 mod tests {
     use super::*;
 
-    /// Goal: a place is what its key says, and one that does not fit is left out, not cut.
+    /// Goal: a place equals what its key says; an oversized one is left out instead of cut.
     #[test]
     fn places_fit_or_are_left_out() {
         let hash = B256::repeat_byte(0xab);

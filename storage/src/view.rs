@@ -25,7 +25,7 @@ use crate::{
 #[derive(Clone)]
 pub struct View {
     current: Arc<Current>,
-    /// What it shows in place of the head.
+    /// The past state that it shows in place of the head.
     past: Option<Arc<Past>>,
 }
 
@@ -44,7 +44,7 @@ impl Store {
         Ok(View::new(self.current()?))
     }
 
-    /// What reading by key cost since the store was opened; zero of a store in memory.
+    /// The cost of reads by key since the store was opened; zero for a store in memory.
     pub fn read_counts(&self) -> ReadCounts {
         self.0.backend.read_counts()
     }
@@ -139,7 +139,7 @@ impl View {
     /// [`StorageError::StateNotKept`] if it was pruned since the view was made, or what the disk says.
     pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         let found = read_node(&*self.current.reader, NodePosition { level: 0, index: number.get() })?;
-        // Asked afterwards: what goes, goes from old views too.
+        // Asked afterwards: pruned headers go from old views too.
         let floor = self.current.headers_floor.load(Ordering::Acquire);
         match found.is_none() && schema::is_header_pruned(number, floor) {
             true => Err(StorageError::StateNotKept { number: self.head().number }),

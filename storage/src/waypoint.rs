@@ -1,9 +1,9 @@
-//! The operator's waypoint: a ledger that does not pass through it is neither begun nor gone on with.
+//! The operator's waypoint. The store refuses to begin or continue a ledger that does not pass through it.
 //!
-//! Batches come to the store by sync, by a validator's own consensus and by leaps over many of them. What stands in the way of all
-//! is here: a store that expects a waypoint refuses its batch in any other ledger, whoever commits it. A leap over it brings no such
-//! batch; who begins one has the waypoint's place in the new ledger proved and notes it ([`Store::note_waypoint`]), so that a later
-//! start can tell a ledger that was led past the waypoint from one that nobody compared.
+//! Batches reach the store by sync, by a validator's own consensus, and by leaps over many of them. This module checks all three: a
+//! store that expects a waypoint refuses that batch in any other ledger, whoever commits it. A leap skips the batch itself. The
+//! leaping node therefore proves the waypoint's place in the new ledger and notes it ([`Store::note_waypoint`]). A later start can
+//! then tell a compared ledger from one that was led past the waypoint.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchHeader, BatchNumber, Certificate, Digest, LedgerInfo, Waypoint};
@@ -47,11 +47,11 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the ledger here has passed through a waypoint; not yet if the head is before it or there is none.
+    /// Whether the ledger has passed through a waypoint. False while the head is before it or the store is empty.
     ///
     /// # Errors
-    /// [`StorageError::WrongWaypoint`] if it passed beside it; [`StorageError::UnprovenWaypoint`] if it began behind the waypoint and
-    /// nothing here shows that it passed through; or what the disk says.
+    /// [`StorageError::WrongWaypoint`] if it passed beside the waypoint. [`StorageError::UnprovenWaypoint`] if it began behind the
+    /// waypoint without proof of passing it. Otherwise errors of the disk.
     pub fn passes_waypoint(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
         if !self.is_initialized() || self.head()?.header.number < waypoint.number {
             return Ok(false);
@@ -67,20 +67,20 @@ impl Store {
     /// counts once the target is stored.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn note_waypoint(&self, waypoint: &Waypoint, target: &BatchHeader) -> Result<(), StorageError> {
         self.put_record(PASSED_RECORD, &schema::encode(&Passed::of(waypoint, target)))
     }
 
-    /// A note about another ledger than this one's says nothing: the operator may have led the store elsewhere without a waypoint.
+    /// A note about another ledger proves nothing: the operator may have led the store elsewhere, then with no waypoint set.
     fn is_noted(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
         let Some(passed) = self.passed()? else { return Ok(false) };
         let target = self.header(passed.target)?;
         Ok(target.is_some_and(|target| passed == Passed::of(waypoint, &target)))
     }
 
-    /// Adds to a write, after which headers may be gone, that the ledger with this head passes through the waypoint, the configured one or else
-    /// the noted one, if it does: what shows it by itself may be among them.
+    /// Adds to a write the note that the head's ledger passes through the waypoint, configured or noted, if it does. The write may let
+    /// headers go that would show it.
     pub(crate) fn keep_passage(
         &self,
         head: &BatchHeader,
@@ -138,20 +138,13 @@ impl Store {
             Some(own) => Some(own),
             None => self.epoch_ends(header.epoch, 1)?.pop().filter(|end| end.info.number == header.number),
         };
-        let info = LedgerInfo {
-            epoch: header.epoch,
-            number: header.number,
-            accumulator_root,
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: end.and_then(|end| end.info.next_validators),
-        };
-        compare(waypoint, &info)
+        let next_validators = end.and_then(|end| end.info.next_validators);
+        compare(waypoint, &LedgerInfo::of(header, accumulator_root, next_validators))
     }
 }
 
-/// Adds to a write that makes an earlier batch the head that its ledger passes through the noted waypoint, if that batch is not before it: what
-/// showed it may be pruned, and the batch that the note names goes.
+/// Adds to a rollback's write the note that the earlier head's ledger passes through the noted waypoint, unless that head lies before it.
+/// The headers that showed it may be pruned, and the batch that the note names goes.
 pub(crate) fn passage_before(
     reader: &dyn Reader,
     head: &BatchHeader,

@@ -13,14 +13,14 @@ const SIZES: [(&str, u64); 3] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 <
 /// How much of the newest batches is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Window {
-    /// All.
+    /// Keeps everything.
     #[default]
     All,
     /// So many batches. At least one.
     Batches(u64),
-    /// What is so many seconds older than the head at most, by the batches' timestamps. At least one second.
+    /// Batches at most so many seconds older than the head, by their timestamps. At least one second.
     Seconds(u64),
-    /// What takes so many bytes on the disk, by whole files; the newest file is kept whatever it takes. At least one MiB.
+    /// Batches that fit so many bytes on disk, by whole files; the newest file always stays. At least one MiB.
     Bytes(u64),
 }
 

@@ -17,14 +17,14 @@ use crate::{
     store::Store,
 };
 
-/// How long a reader waits for a commit that has the head's tree: longer than one batch takes, too short for a run of many to hold up the threads
-/// of readers.
+/// How long a reader waits for a commit that has the head's tree. It outlasts one batch; a run of many does not hold up the readers'
+/// threads.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The store for whoever holds the writer's lock. What needs the lock is a method here, and nowhere else: a batch is staged and
-/// written, the head's tree is changed, a head is installed.
+/// The store with the writer's lock held. Everything that needs the lock is a method here: staging and writing batches,
+/// changing the head's tree, installing a head.
 ///
-/// The lock is not re-entrant: a method here calls nothing of the [`Store`] that asks for a writer of its own.
+/// The lock is not re-entrant: calling methods of the [`Store`] that take it would deadlock.
 pub(crate) struct Writer<'a> {
     pub(crate) store: &'a Store,
     _lock: MutexGuard<'a, ()>,
@@ -44,8 +44,8 @@ impl Store {
         Ok((current, tree))
     }
 
-    /// As [`Store::current_with_tree`], for a reader: takes a copy without the lock where the tree is in its place, and never makes one of the
-    /// rows. None if a commit has it for longer than [`PATIENCE`].
+    /// As [`Store::current_with_tree`], for a reader. If the tree is in its place, it copies the tree and skips the lock; it never builds
+    /// one from rows. Returns `None` if a commit keeps the tree longer than [`PATIENCE`].
     pub(crate) fn current_with_tree_in_time(&self) -> Result<Option<(Arc<Current>, Tree)>, StorageError> {
         let in_place = || -> Result<_, StorageError> {
             let current = self.current()?;
@@ -81,7 +81,7 @@ impl Writer<'_> {
         Ok(tree)
     }
 
-    /// What was just written, with the rows as they are now. Its tree stays within the budget from here on.
+    /// The head that was just written, with its rows as they are now. From here on its tree stays within the budget.
     pub(crate) fn current_of(
         &self,
         head: Head,
@@ -104,7 +104,7 @@ impl Writer<'_> {
     pub(crate) fn install(&self, current: Arc<Current>) {
         let number = current.record.number;
         self.hold(&current);
-        self.store.0.trees.lock().release(current.record.number, current.record.active);
+        self.store.keep_within(&mut self.store.0.trees.lock(), &current);
         let replaced = self.store.0.current.write().replace(current);
         // It may be held: a tree that nothing was made of, a speculation having had its own, would take its memory.
         drop(replaced.and_then(|replaced| replaced.tree.lock().take()));

@@ -1,7 +1,7 @@
 //! [`Follower`]: the thin driver that gives the engine a network, a clock, threads and a store.
 //!
-//! One task owns the engine's turn: it hands in what arrives and does what comes out. Requests and jobs run beside it as tasks of
-//! one set, which ends with it; jobs run to their end, as what they write is whole or not there.
+//! One task owns the engine: it hands in what arrives and does what comes out. Requests and jobs run beside it as tasks of one
+//! set, which ends with it. Jobs run to their end, because their writes are whole or absent.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -34,8 +34,8 @@ use crate::{
 /// of the head; what is lost here is fetched.
 const ANNOUNCEMENTS: FairLimits =
     FairLimits { peer_items_max: 16, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
-/// After a broadcast the next one waits for so many times as long as it took: announcements get a quarter of the engine's time at most,
-/// however many come, and what was asked for gets the rest.
+/// After a broadcast, the next one waits for so many times as long as it took. However many announcements come, they get at most a
+/// quarter of the engine's time; requested answers get the rest.
 const BROADCAST_REST: u32 = 3;
 /// How often a node that is alone looks whether somebody connected.
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
@@ -55,7 +55,7 @@ pub struct Follower {
     poked: Notify,
 }
 
-/// What ends beside the loop.
+/// The end of a task beside the loop.
 enum Ended {
     Request(RequestId, Result<Vec<u8>, slipstream_network::NetworkError>),
     Job(JobId, Box<Done>, Duration),
@@ -67,7 +67,7 @@ impl Follower {
     /// A follower of an initialized store.
     ///
     /// `patience` is how long a new batch is left to others in this process (a validator's consensus) before the follower
-    /// fetches it; zero for a fullnode.
+    /// fetches it. It is zero for a fullnode.
     ///
     /// # Errors
     /// If the store has no genesis, or passed the waypoint's batch on another ledger.
@@ -136,7 +136,7 @@ impl Follower {
         body: Blob,
         hints: Option<Blob>,
     ) {
-        // What was decoded can be encoded.
+        // A decoded batch can be encoded.
         let Ok(payload) = announcement(header, certificate, body, hints) else { return };
         let dropped = self.broadcasts.push(peer, payload);
         if dropped > 0 {
@@ -149,7 +149,7 @@ impl Follower {
         self.engine.lock().set_patience(patience);
     }
 
-    /// What the daemon is doing.
+    /// Reports the daemon's present state.
     pub fn status(&self) -> SyncStatus {
         self.engine.lock().status(Instant::now())
     }
@@ -164,11 +164,11 @@ impl Follower {
                      extend the file that `schedule` in the configuration names"
                 );
             }),
-            Err(error) => tracing::warn!(%error, "what peers say of forks could not be compared"),
+            Err(error) => tracing::warn!(%error, "the forks that a peer announces could not be compared"),
         }
     }
 
-    /// What the hot cache of following holds and how it did.
+    /// Counts what the hot cache of following holds and how often it helped.
     pub fn hot_stats(&self) -> HotStats {
         self.worker.hot_stats()
     }
@@ -204,7 +204,7 @@ impl Follower {
     }
 }
 
-/// Scores are advice: that they cannot be written is logged and stops nothing.
+/// Scores are advice: if writing them fails, the node logs it and goes on.
 fn write_scores(store: &Store, record: Result<Vec<u8>, slipstream_types::CodecError>) {
     let written = match record {
         Ok(record) => store.put_record(KEY, &record),

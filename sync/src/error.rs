@@ -9,7 +9,7 @@ use slipstream_types::{BatchNumber, CodecError, Epoch, Waypoint};
 
 use crate::{trust::TrustError, verify::Violation};
 
-/// What stops the sync daemon. Faults of peers do not: they cost the peer.
+/// An error that stops the sync daemon. Faults of peers cost the peer instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// The store failed, or holds what it must not.
@@ -21,7 +21,7 @@ pub enum SyncError {
          keep the data directory for a report and bootstrap a new one by snapshot"
     )]
     Diverged {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
         /// The first header field that differs.
         field: &'static str,
@@ -33,21 +33,21 @@ pub enum SyncError {
          this program is wrong: keep the data directory for a report, and ask the chain's owner and several validators' operators"
     )]
     WrongSuccession {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Its epoch.
+        /// The epoch that the batch ends.
         epoch: Epoch,
-        /// Who is to validate by the certificate.
+        /// The next validators in the certificate.
         certified: String,
-        /// Who is by the state.
+        /// The next validators in the state.
         wanted: String,
     },
     /// A certified batch cannot be executed at all.
     #[error("batch {number} is certified, but cannot be executed here: {source}")]
     Execute {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Why.
+        /// The executor's error.
         source: Box<ExecuteError>,
     },
     /// A certified batch holds what its digests allow but this program cannot read.
@@ -55,9 +55,9 @@ pub enum SyncError {
         "batch {number} is certified, but its content is not readable: {reason}; a newer program may be needed"
     )]
     Unreadable {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Why.
+        /// The difference, or the error, in words.
         reason: String,
     },
     /// The ledger is not the one that the operator's waypoint names.
@@ -66,11 +66,11 @@ pub enum SyncError {
          node that you trust, or start in an empty data directory"
     )]
     WrongWaypoint {
-        /// What the operator gave.
+        /// The waypoint that the operator gave.
         waypoint: Waypoint,
-        /// Its batch.
+        /// Number of the waypoint's batch.
         number: BatchNumber,
-        /// What the ledger has there.
+        /// The ledger's waypoint at that batch.
         found: Waypoint,
     },
     /// All peers that answer have another ledger than the waypoint's.
@@ -79,17 +79,17 @@ pub enum SyncError {
          network.peers"
     )]
     OtherLedger {
-        /// What the operator gave.
+        /// The waypoint that the operator gave.
         waypoint: Waypoint,
-        /// What each peer said.
+        /// The last word of each peer.
         answers: String,
     },
     /// No peer could show the waypoint's ledger info within the time given.
     #[error("no peer knows waypoint {waypoint} ({answers}): check the waypoint and network.peers")]
     UnknownWaypoint {
-        /// What the operator gave.
+        /// The waypoint that the operator gave.
         waypoint: Waypoint,
-        /// What each peer said.
+        /// The last word of each peer.
         answers: String,
     },
     /// Nobody could be compared with.
@@ -99,7 +99,7 @@ pub enum SyncError {
     Unrepaired {
         /// The batch whose state is wrong.
         number: BatchNumber,
-        /// What each peer said.
+        /// The last word of each peer.
         answers: String,
     },
     /// The store's way from the genesis to today's validators is broken.
@@ -110,7 +110,7 @@ pub enum SyncError {
     WrongEpochEnd {
         /// The first epoch whose end was read.
         epoch: Epoch,
-        /// What is wrong with the first that is refused.
+        /// The fault of the first certificate that is refused.
         source: Violation,
     },
     /// The operating system has no randomness to give.
@@ -127,7 +127,7 @@ pub enum Fault {
     /// Late, lost, refused: the peer rests a while.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Not of the format.
+    /// The bytes do not have the format.
     #[error(transparent)]
     Codec(#[from] CodecError),
     /// Against the rules or the proofs.
@@ -148,7 +148,7 @@ impl From<TrustError> for Fault {
 }
 
 impl Fault {
-    /// Whether the peer only has no time: it is asked again later, and nothing is held against it.
+    /// Whether the peer is merely busy: it is asked again later, and keeps its score.
     pub(crate) fn is_busy(&self) -> bool {
         self.retry_after().is_some()
     }

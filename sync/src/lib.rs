@@ -18,8 +18,8 @@
 //! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver that moves bytes and
 //!   runs jobs for the engine.
 //!
-//! Invariants: nothing reaches the store that a certificate does not cover; an answer that breaks a rule of the protocol
-//! costs its sender a ban with a reason, one that is late or missing costs it a pause; a failed range goes to another peer.
+//! Invariants: a certificate covers all that reaches the store. An answer that breaks a rule of the protocol gets its sender
+//! banned, with a reason; a late or missing answer costs it a pause. A failed range goes to another peer.
 //!
 //! Trusted: the genesis (or the waypoint), and through it the validators. Not trusted: any peer.
 

@@ -16,13 +16,13 @@ pub struct Defences {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "this program has all of its defences and cannot leave {0} out; build one that can: \
-     cargo build -p slipstream-testsuite --features planted"
+     cargo build -p slipstream-simulation --features planted"
 )]
 #[doc(hidden)]
 pub struct NotPlantable(pub Planted);
 
 impl Defences {
-    /// Leaves one out.
+    /// Takes one defence away.
     ///
     /// # Errors
     /// If this program is built without the feature `planted`.
@@ -59,7 +59,7 @@ pub enum Planted {
     MissingPart,
     /// A peer has its credit before its answer is checked.
     CreditFirst,
-    /// A range whose answer did not come is not asked for again.
+    /// A range whose answer was lost is never asked for again.
     LostRange,
     /// A restarted node does not know its restore.
     ForgottenRestore,
@@ -67,7 +67,7 @@ pub enum Planted {
     UnprovenChunk,
     /// Code is not compared with its hash.
     UnhashedCode,
-    /// A refusal bans.
+    /// A refusal gets its sender banned.
     RefusalBans,
     /// A pause does not end.
     EndlessPause,
@@ -80,7 +80,7 @@ pub enum Planted {
 }
 
 impl Planted {
-    /// Every one.
+    /// All planted faults.
     pub const ALL: [Planted; 17] = [
         Planted::UnsignedSummary,
         Planted::ForeignSummary,

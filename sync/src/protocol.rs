@@ -1,4 +1,4 @@
-//! What peers ask each other under [`slipstream_network::Protocol::SYNC`], and what they broadcast.
+//! The requests of peers under [`slipstream_network::Protocol::SYNC`], their answers, and broadcasts.
 //!
 //! A request is one BCS [`Request`]; the answer is the BCS of the type that its doc names. See docs/formats.md.
 
@@ -34,7 +34,7 @@ pub const SNAPSHOTS_MAX: usize = 8;
 /// Bytes of a row on average, about: a slot has 86, an account 63, with code 95.
 pub(crate) const ROW_BYTES: u64 = 80;
 
-/// One question.
+/// One request to a peer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Answered by [`Summary`].
@@ -43,21 +43,21 @@ pub enum Request {
     Range(RangeRequest),
     /// Headers up to a batch with their proof; answered by [`Headers`].
     Headers {
-        /// The first header.
+        /// Number of the first header.
         first: BatchNumber,
         /// The last header; the proof is against the ledger that ends with it.
         last: BatchNumber,
     },
-    /// Answered by [`Offer`]: what a snapshot begins with.
+    /// Answered by [`Offer`], the first part of a snapshot.
     Offer {
-        /// The snapshot.
+        /// Number of the snapshot's batch.
         number: BatchNumber,
         /// A batch before it whose place in its ledger the answer proves: the waypoint of who asks.
         passing: Option<BatchNumber>,
     },
     /// Answered by a blob of kind `StateChunk` that holds a [`slipstream_storage::StateChunk`].
     Chunk {
-        /// The snapshot.
+        /// Number of the snapshot's batch.
         number: BatchNumber,
         /// Where the chunk begins.
         first: Path,
@@ -70,18 +70,18 @@ pub enum Request {
     Codes {
         /// The snapshot that has it; or, for who compares subtrees, the batch whose state that is.
         number: BatchNumber,
-        /// Keccak-256 of each.
+        /// Keccak-256 of each code.
         hashes: BoundedVec<Digest, CODES_MAX>,
     },
     /// The genesis with its proof; answered by [`Origin`].
     Origin {
-        /// The waypoint's batch.
+        /// Number of the waypoint's batch.
         number: BatchNumber,
     },
     /// The siblings beside a range of a snapshot, for who has rows that may be the same; answered by a
     /// [`slipstream_types::tree::StateRangeProof`].
     RangeProof {
-        /// The snapshot.
+        /// Number of the snapshot's batch.
         number: BatchNumber,
         /// Where the range begins.
         first: Path,
@@ -90,10 +90,10 @@ pub enum Request {
     },
     /// The certificates that end epochs, for who knows the validators of the first; answered by [`EpochEnds`].
     Epochs {
-        /// The first epoch.
+        /// The first epoch whose end is wanted.
         first: Epoch,
     },
-    /// What changed in a path range from one batch to a snapshot; answered by a blob of kind `RangeDelta` that holds a
+    /// The changes in a path range from one batch to a snapshot; answered by a blob of kind `RangeDelta` that holds a
     /// [`slipstream_storage::RangeDeltaChunk`].
     RangeDelta(RangeDeltaRequest),
     /// Subtrees of the state after a batch, for who compares its own with them; answered by [`Subtrees`].
@@ -113,7 +113,7 @@ const HEADER_BYTES_MAX: usize = 512;
 const EPOCH_END_BYTES_MAX: usize = limits::VALIDATORS_MAX * 256;
 
 impl Request {
-    /// Bytes that an answer may have, by what it asks for: who asks takes no more, so that an answer is bounded by its request.
+    /// Bytes that an answer may have. The asker takes no more, so its request bounds the answer.
     pub fn answer_bytes_max(&self) -> usize {
         let content = match self {
             Request::Summary | Request::Offer { .. } | Request::RangeProof { .. } => EPOCH_END_BYTES_MAX,
@@ -132,8 +132,8 @@ impl Request {
         content.saturating_add(PROOF_BYTES_MAX).min(ANSWER_BYTES_MAX)
     }
 
-    /// Bytes that the answer will have, about: what a server keeps room for before it makes it. Few answers are longer, none by
-    /// the asker's choice.
+    /// About how many bytes the answer will have: a server keeps room for them before it makes it. Few answers are longer, none
+    /// by the asker's choice.
     pub fn answer_bytes_expected(&self) -> usize {
         let content = match self {
             Request::Summary => return ANSWER_SLACK_BYTES / 4,
@@ -150,7 +150,7 @@ impl Request {
     }
 }
 
-/// As [`Request::answer_bytes_expected`], of an encoded request; what cannot be read gets a refusal, which is short.
+/// As [`Request::answer_bytes_expected`], of an encoded request; an unreadable one gets a refusal, which is short.
 pub fn answer_bytes_expected(request: &[u8]) -> usize {
     let request = codec::decode::<Request>("sync request", request, REQUEST_BYTES_MAX);
     request.map_or(0, |request| request.answer_bytes_expected())
@@ -182,7 +182,7 @@ pub struct SubtreesRequest {
     /// Levels that each place is opened, 1 to [`slipstream_storage::LEVELS_MAX`]; all places together have up to
     /// [`SUBTREE_HASHES_MAX`] hashes then.
     pub levels: u8,
-    /// The places.
+    /// The places whose subtrees are wanted.
     pub places: BoundedVec<Place, PLACES_MAX>,
 }
 
@@ -202,7 +202,7 @@ impl SubtreesRequest {
 /// Subtrees in the order in which their places were asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Subtrees {
-    /// One per place.
+    /// One opened subtree per place.
     pub opened: BoundedVec<Opened, PLACES_MAX>,
 }
 
@@ -212,16 +212,16 @@ pub struct Subtrees {
 pub struct Parts(pub u8);
 
 impl Parts {
-    /// Transactions.
+    /// The batch's transactions.
     pub const BODY: Parts = Parts(1);
-    /// Receipts.
+    /// The receipts of its transactions.
     pub const RECEIPTS: Parts = Parts(2);
-    /// State changes.
+    /// Its state changes.
     pub const DELTA: Parts = Parts(4);
-    /// Hints; a batch without them is no error.
+    /// The hints. A batch may lack them.
     pub const HINTS: Parts = Parts(8);
 
-    /// Both.
+    /// The parts of both.
     pub const fn with(self, other: Parts) -> Parts {
         Parts(self.0 | other.0)
     }
@@ -232,17 +232,17 @@ impl Parts {
     }
 }
 
-/// Asks for consecutive batches. The answer ends with `batches_max` batches, at the server's last certified batch, or
-/// as soon as its certified parts reach `bytes_max`; an answer that ends earlier breaks the protocol.
+/// Asks for consecutive batches. The answer ends at `batches_max` batches, at the server's last certified batch, or once its
+/// certified parts reach `bytes_max`. An answer that ends earlier breaks the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RangeRequest {
-    /// The first batch.
+    /// Number of the first batch.
     pub first: BatchNumber,
     /// At most this many; the server's own limit is [`RANGE_BATCHES_MAX`].
     pub batches_max: u32,
     /// Compressed bytes of certified parts; the server's own limit is [`RANGE_BYTES_MAX`].
     pub bytes_max: u32,
-    /// What to send of each batch.
+    /// The parts to send of each batch.
     pub parts: Parts,
 }
 
@@ -263,7 +263,7 @@ impl RangeRequest {
     }
 }
 
-/// Compressed bytes of a chunk of so many uncompressed ones: what does not compress grows a little, and its last row may pass the limit.
+/// Compressed bytes of a chunk of so many uncompressed ones: incompressible content grows a little, and its last row may pass the limit.
 fn chunk_bytes_max(bytes_max: u32) -> usize {
     let bytes = bytes_max.min(CHUNK_BYTES_MAX) as usize;
     bytes + bytes / 16
@@ -272,24 +272,24 @@ fn chunk_bytes_max(bytes_max: u32) -> usize {
 /// Consecutive batches under one certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Range {
-    /// Of the last batch, or of a later one.
+    /// Certificate of the last batch, or of a later one.
     pub certificate: Certificate,
-    /// That the headers stand where they say in the ledger that the certificate signs.
+    /// Proves that the headers stand where they say in the ledger that the certificate signs.
     pub proof: AccumulatorRangeProof,
-    /// The batches.
+    /// The batches, in order, from the first one asked for.
     pub batches: BoundedVec<RangeBatch, { RANGE_BATCHES_MAX as usize }>,
 }
 
 /// One batch with the parts that were asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RangeBatch {
-    /// Its header.
+    /// Header of the batch.
     pub header: BatchHeader,
-    /// If asked for.
+    /// The body, if it was asked for.
     pub body: Option<Blob>,
-    /// If asked for.
+    /// The receipts, if they were asked for.
     pub receipts: Option<Blob>,
-    /// If asked for.
+    /// The delta, if it was asked for.
     pub delta: Option<Blob>,
     /// If asked for and known.
     pub hints: Option<Blob>,
@@ -308,12 +308,12 @@ impl RangeBatch {
         here.fold(Parts(0), |parts, (part, _)| parts.with(part))
     }
 
-    /// Compressed bytes of all parts that are here, hints included: what it takes to hold it.
+    /// Compressed bytes of all parts that are here, hints included: the memory that they take.
     pub fn held_bytes(&self) -> usize {
         self.certified_bytes() + self.hints.as_ref().map_or(0, |hints| hints.len())
     }
 
-    /// Compressed bytes of the parts that its header commits to. Hints do not count: nobody can check them, so they must
+    /// Compressed bytes of the parts that its header commits to. Hints are left out: they are unverifiable, so they must
     /// neither fill an answer nor earn credit.
     pub fn certified_bytes(&self) -> usize {
         let parts = [&self.body, &self.receipts, &self.delta];
@@ -321,7 +321,7 @@ impl RangeBatch {
     }
 }
 
-/// What a node has. Only the certificate can be checked; the rest is a promise that costs its maker when broken.
+/// The holdings of a node. Only the certificate can be checked; a broken promise about the rest costs its maker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// Digest of batch 0: the chain's identity.
@@ -340,10 +340,10 @@ pub struct Summary {
     pub forks: Forks,
 }
 
-/// A snapshot with what fetching it costs. Nothing proves the sizes: they choose what is asked for, never what is kept.
+/// A snapshot with what fetching it costs. The sizes are unproven: they decide the next request, never the stored content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SnapshotOffer {
-    /// Its batch.
+    /// Number of the snapshot's batch.
     pub number: BatchNumber,
     /// Rows of its state, about; 0 if the server does not know.
     pub rows: u64,
@@ -370,11 +370,11 @@ pub struct Headers {
 /// The target of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// Of the snapshot's batch.
+    /// Certificate of the snapshot's batch.
     pub certificate: Certificate,
     /// The batch, with the state root that all chunks prove against.
     pub header: BatchHeader,
-    /// That the chain's genesis is the first batch of the ledger that the certificate signs. Who restores the snapshot keeps it,
+    /// Proves that the chain's genesis is the first batch of the ledger that the certificate signs. The restoring node keeps it,
     /// to prove the genesis to others.
     pub genesis_proof: AccumulatorRangeProof,
     /// The batch that the request names, if it names one.
@@ -384,16 +384,16 @@ pub struct Offer {
 /// A batch with the proof of its place in a later ledger.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PassedBatch {
-    /// Its header.
+    /// Header of the batch.
     pub header: BatchHeader,
-    /// Against the accumulator of the later ledger. What it has on the left is the ledger up to this batch.
+    /// Proof against the accumulator of the later ledger. The siblings on its left are the ledger up to this batch.
     pub proof: AccumulatorRangeProof,
 }
 
 /// Contract code, in the order asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Codes {
-    /// One per hash.
+    /// One code per hash.
     pub codes: BoundedVec<Code, CODES_MAX>,
 }
 
@@ -404,7 +404,7 @@ pub struct EpochEnds {
     pub certificates: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
 }
 
-/// What a node needs to start from a waypoint alone.
+/// The data with which a node starts from a waypoint alone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Origin {
     /// The ledger info that the waypoint names.
@@ -418,20 +418,20 @@ pub struct Origin {
 /// A new batch, broadcast once it is certified.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Announcement {
-    /// Its header.
+    /// Header of the batch.
     pub header: BatchHeader,
-    /// Its own certificate.
+    /// The batch's own certificate.
     pub certificate: Certificate,
-    /// Its transactions.
+    /// The batch's transactions, as a blob.
     pub body: Blob,
-    /// What executing it reads.
+    /// The keys that executing it reads, if the maker recorded them.
     pub hints: Option<Blob>,
 }
 
 /// The bytes that announce a decided batch.
 ///
 /// # Errors
-/// None for batches within [`limits`].
+/// Never fails for batches within [`limits`].
 pub fn announcement(
     header: BatchHeader,
     certificate: Certificate,

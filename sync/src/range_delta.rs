@@ -8,8 +8,8 @@ use crate::{
     verify::Violation,
 };
 
-/// Range deltas are asked for from multiples of this on, so that nodes that are about as far behind get the same answers, and nobody
-/// can make a server merge a range for every batch there is. Others are refused.
+/// Range deltas begin at multiples of this. So nodes that are about as far behind get the same answers, and nobody can make a server
+/// merge a range for every batch. Other requests are refused.
 pub const BASE_STEP: u64 = 64;
 /// Bytes of a chunk beside its changes: ends, count, and a proof of the greatest depth on both sides.
 const FRAME_BYTES_MAX: usize = 40 << 10;
@@ -21,8 +21,8 @@ pub fn base(head: BatchNumber, deltas_from: BatchNumber) -> Option<BatchNumber> 
     (deltas_from <= base.next()).then_some(base)
 }
 
-/// Checks of an answer what can be checked without the state: that it is a chunk, that it begins and ends where it should, and that it
-/// is no shorter than it had to be. What it says is for [`slipstream_storage::RangeDeltaTakeover::add`] to check.
+/// Checks the form of an answer, without the state: it must be a chunk, begin and end where it should, and be long enough.
+/// [`slipstream_storage::RangeDeltaTakeover::add`] checks its content.
 pub fn open(answer: Vec<u8>, request: &RangeDeltaRequest) -> Result<CheckedRangeDelta, Violation> {
     let blob = Blob::from_bytes(answer)?;
     let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX) as usize;
@@ -52,7 +52,7 @@ mod tests {
             [base(0, 1), base(63, 1), base(64, 1), base(130, 0)],
             [Some(0), Some(0), Some(64), Some(128)]
         );
-        // Whoever keeps less than that serves others.
+        // A server that keeps less than that serves other requests.
         assert_eq!([base(130, 128), base(130, 129), base(130, 130)], [Some(128), Some(128), None]);
     }
 }

@@ -13,7 +13,7 @@ const BYTES: usize = 32;
 /// The seed of the draws: from 32 random bytes that are made when they are first needed and kept in the store.
 ///
 /// # Errors
-/// If the store cannot be read or written, or the operating system has no randomness to give.
+/// If the store fails, or the operating system lacks randomness.
 pub(crate) fn seed(store: &Store) -> Result<u64, SyncError> {
     let secret = match store.record(KEY)?.and_then(|kept| <[u8; BYTES]>::try_from(kept).ok()) {
         Some(secret) => secret,

@@ -1,4 +1,4 @@
-//! [`SyncStatus`]: what the daemon is doing, for operators and metrics.
+//! [`SyncStatus`]: the daemon's present state, for operators and metrics.
 
 use std::fmt;
 
@@ -247,7 +247,7 @@ pub struct ScoreReason {
 mod tests {
     use super::*;
 
-    /// Goal: what programs match on is one word list, in JSON as in metrics.
+    /// Goal: programs match on one list of words, in JSON as in metrics.
     #[test]
     fn phases_are_named_as_they_are_serialized() {
         for phase in Phase::ALL {

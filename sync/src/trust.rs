@@ -1,4 +1,4 @@
-//! [`Trust`]: who signs in which epoch, followed certificate by certificate from the genesis on.
+//! [`Trust`]: the signers of each epoch, followed certificate by certificate from the genesis on.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::{SyncError, verify::Violation};
 /// Epoch ends that are read from a store at a time.
 const READ_ENDS: usize = 64;
 
-/// The validators of every epoch up to the last known one. A certificate counts only in its own epoch: validators of an epoch
-/// that is over, whose keys nobody guards any more, cannot sign the batches of a later one.
+/// The validators of every epoch up to the last known one. A certificate counts only in its own epoch: keys of former
+/// validators may be unguarded, and must not sign later batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trust {
-    /// Of all epochs from 0 on.
+    /// Terms of all epochs from 0 on.
     terms: BTreeMap<Epoch, Term>,
 }
 
-/// One epoch.
+/// The validators of one epoch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Term {
     set: ValidatorSet,
@@ -32,14 +32,14 @@ pub enum TrustError {
     /// Nobody can tell yet. No lie: ask for the epoch ends from the known epoch on, and check again.
     #[error("batch {number} is of epoch {epoch}, and the validators are known up to epoch {known} only")]
     UnknownEpoch {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// Its epoch.
+        /// The epoch that the certificate names.
         epoch: Epoch,
         /// The last epoch whose validators are known.
         known: Epoch,
     },
-    /// A lie.
+    /// The certificate is a lie.
     #[error(transparent)]
     Violation(#[from] Violation),
 }
@@ -51,10 +51,11 @@ impl Trust {
         Trust { terms: BTreeMap::from([(Epoch(0), first)]) }
     }
 
-    /// What the genesis and the epoch ends of a store say, each of these verified by the set before it.
+    /// Reads the validators from a store's genesis and epoch ends, each end verified by the set before it.
     ///
     /// # Errors
-    /// If the store has no genesis or cannot be read; [`SyncError::WrongEpochEnd`] if it holds what nobody signed.
+    /// If the store lacks a genesis or is unreadable; [`SyncError::WrongEpochEnd`] if it holds an end that its validators did
+    /// not sign.
     pub fn of(store: &Store) -> Result<Trust, SyncError> {
         let mut trust = Self::of_genesis(&store.genesis()?);
         loop {
@@ -102,7 +103,7 @@ impl Trust {
     /// Takes over epoch ends, each verified by the validators of the epoch that it ends. Those that are known change nothing.
     ///
     /// # Errors
-    /// What is wrong with the first that is refused; those before it are taken over.
+    /// The fault of the first certificate that is refused; those before it are taken over.
     pub fn learn(&mut self, certificates: &[Certificate]) -> Result<(), Violation> {
         for certificate in certificates {
             let (number, epoch) = (certificate.info.number, certificate.info.epoch);

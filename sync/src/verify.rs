@@ -1,4 +1,4 @@
-//! Pure checks of what a peer sent. What passes here is covered by a quorum's signatures.
+//! Pure checks of peers' answers. A quorum's signatures cover all that passes here.
 
 use std::collections::BTreeMap;
 
@@ -46,11 +46,11 @@ pub enum Violation {
     WrongDigest {
         /// The kind of blob.
         part: &'static str,
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// The blob's.
+        /// The digest of the blob.
         found: Digest,
-        /// The header's.
+        /// The digest in the header.
         expected: Digest,
     },
     /// A part that was asked for and promised is not there.
@@ -58,69 +58,69 @@ pub enum Violation {
     MissingPart {
         /// The kind of blob.
         part: &'static str,
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
     },
     /// The answer ends before its limits and before the peer's head.
     #[error("short range: {found} batches from {first} on, {wanted} were due")]
     ShortRange {
-        /// The first batch.
+        /// Number of the range's first batch.
         first: BatchNumber,
-        /// Batches sent.
+        /// How many batches were sent.
         found: usize,
-        /// Batches due.
+        /// How many batches were due.
         wanted: usize,
     },
-    /// Batches that were not asked for, or not in order.
+    /// The batches are not those that were asked for, or out of order.
     #[error("batch {found} stands where batch {expected} was due")]
     WrongNumber {
-        /// What was due.
+        /// The number that was due.
         expected: BatchNumber,
-        /// What came.
+        /// The number that came.
         found: BatchNumber,
     },
     /// A header does not continue the one before it.
     #[error("batch {number} does not continue batch {} of this ledger", number.before(1))]
     WrongParent {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
     },
     /// A header and its certificate disagree.
     #[error("the certificate of batch {number} and its header disagree on the {field}")]
     Disagreement {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// What they disagree on.
+        /// The field in which header and content differ.
         field: &'static str,
     },
     /// The peer is of another chain.
     #[error("the peer's chain is {found}, this node's is {expected}")]
     WrongChain {
-        /// Its genesis digest.
+        /// Digest of the peer's genesis.
         found: Digest,
-        /// Ours.
+        /// Digest of this node's genesis.
         expected: Digest,
     },
     /// Signed by the validators of an epoch to which the batch does not belong.
     #[error("batch {number} is not in epoch {epoch}, whose validators signed its certificate")]
     OutsideEpoch {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// The certificate's epoch.
+        /// The epoch that the certificate names.
         epoch: Epoch,
     },
-    /// A certificate that ends no epoch, or not the one that is due.
+    /// The certificate ends no epoch, or another one than is due.
     #[error("the certificate of batch {number} is refused as the end of epoch {epoch}: {reason}")]
     WrongEpochEnd {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// The certificate's epoch.
+        /// The epoch that the certificate names.
         epoch: Epoch,
-        /// What is wrong.
+        /// The rule that it breaks.
         reason: &'static str,
     },
     /// An answer of the right form that does not answer the question.
-    #[error("the answer is not what was asked for: {0}")]
+    #[error("the answer does not fit the request: {0}")]
     Unrelated(&'static str),
 }
 
@@ -139,7 +139,7 @@ impl VerifiedRange {
         &self.certificate
     }
 
-    /// In order, at least one.
+    /// The batches in order, at least one.
     pub fn batches(&self) -> &[RangeBatch] {
         &self.batches
     }
@@ -163,7 +163,7 @@ impl VerifiedRange {
         VerifiedRange { certificate, batches, makers }
     }
 
-    /// Compressed bytes of all that is here, hints included: what it takes to hold it.
+    /// Compressed bytes of all parts that are here, hints included: the memory that they take.
     pub fn held_bytes(&self) -> usize {
         self.batches.iter().map(RangeBatch::held_bytes).sum()
     }
@@ -176,8 +176,8 @@ impl VerifiedRange {
 
 /// Checks a range answer: signatures, accumulator proof, order, parent, length, and the digest of every part.
 ///
-/// `due` is how many batches the peer's head allows. What came before the first batch need not be here: the accumulator binds
-/// its place, and the store its parent.
+/// `due` is how many batches the peer's head allows. The batches before the first one may be missing here: the accumulator
+/// binds its place, and the store its parent.
 pub fn range(
     answer: Range,
     request: &RangeRequest,
@@ -304,7 +304,7 @@ fn passed_waypoint(
     let leaves = later.number.leaves();
     let nodes = proof.verify(later.accumulator_root, leaves, number.get(), &[header.digest()])?;
     let nodes: BTreeMap<_, _> = nodes.into_iter().collect();
-    // What stands to the left of a leaf, and the leaf, are the ledger that ends with it.
+    // The siblings left of a leaf, together with the leaf, are the ledger that ends with it.
     let accumulator = Accumulator::load(number.leaves(), |position| nodes.get(&position).copied());
     let accumulator = accumulator.ok_or(AccumulatorError::WrongLength)?;
     Ok(waypoint_of(header, &accumulator, trust.end_of(header.epoch, number).cloned()))
@@ -337,14 +337,7 @@ fn waypoint_of(
     accumulator: &Accumulator,
     next_validators: Option<ValidatorSet>,
 ) -> Waypoint {
-    Waypoint::of(&LedgerInfo {
-        epoch: header.epoch,
-        number: header.number,
-        accumulator_root: accumulator.root(),
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators,
-    })
+    Waypoint::of(&LedgerInfo::of(header, accumulator.root(), next_validators))
 }
 
 fn check_length(batches: &[RangeBatch], request: &RangeRequest, due: u64) -> Result<(), Violation> {
@@ -376,7 +369,7 @@ fn check_follows(header: &BatchHeader, number: BatchNumber, parent: Digest) -> R
     Ok(())
 }
 
-/// What nobody asked for is not held: hints above all, whose bytes no header bounds.
+/// Unrequested parts are dropped: above all hints, whose bytes no header bounds.
 fn check_asked(batches: &[RangeBatch], asked: Parts) -> Result<(), Violation> {
     match batches.iter().all(|batch| asked.has(batch.parts())) {
         true => Ok(()),
@@ -420,7 +413,7 @@ fn check_parts(batch: &RangeBatch, parts: Parts, defences: Defences) -> Result<(
     Ok(())
 }
 
-/// Who vouches for the hints of a batch, and answers for them.
+/// The validator that vouches for a batch's hints, and answers for them.
 fn hints_maker(batch: &RangeBatch, digest: &Digest, trust: &Trust) -> Option<PublicKey> {
     let RangeBatch { header, hints, .. } = batch;
     let hints = hints.as_ref().filter(|hints| is_at_most(hints, hints::signed_bytes_max(header.gas_used)))?;

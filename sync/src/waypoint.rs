@@ -23,7 +23,7 @@ const ROUND_PAUSE: Duration = Duration::from_millis(250);
 const REPORT_INTERVAL: Duration = Duration::from_secs(3);
 /// When all configured peers have another ledger, waiting is short: the waypoint is probably mistyped.
 const CONTRADICTED_PATIENCE: Duration = Duration::from_secs(3);
-/// Peers that are known to have come; whoever comes after so many brings no hope any more.
+/// Peers that are known to have come; further ones bring no more hope.
 const MET_MAX: usize = 1_024;
 /// Peers whose answers are told in one line.
 const TOLD_MAX: usize = 16;
@@ -46,20 +46,20 @@ fn other(error: impl ToString) -> Refused {
 /// How long peers are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// No longer than this: the node can begin without them.
+    /// At most this long: the node can begin without them.
     AtMost(Duration),
-    /// As long as somebody may still know: while a configured peer has not contradicted the waypoint, or for so long after the last new
-    /// peer came.
+    /// As long as a peer may still know it: while a configured peer has yet to contradict it, or this long after the last new peer
+    /// came.
     WhileHopeful(Duration),
 }
 
-/// Fetches the genesis of the ledger that a waypoint names, from any peer, and checks it: the ledger info must have the
-/// waypoint's hash, and the genesis must be leaf 0 of its accumulator. Whom it asked and what each answered is logged every
-/// few seconds. That those who came first have another ledger ends nothing: whoever wants may come.
+/// Fetches from any peer the genesis of the ledger that a waypoint names, and checks it. The ledger info must have the
+/// waypoint's hash, and the genesis must be leaf 0 of its accumulator. Every few seconds it logs the peers and their answers.
+/// If the first peers have another ledger, it goes on: any other peer may still come.
 ///
 /// # Errors
-/// [`SyncError::OtherLedger`] if the configured peers all contradict the waypoint, or, with none configured, those who are connected when
-/// the patience ends; [`SyncError::UnknownWaypoint`] when it ends otherwise; both with what each peer said.
+/// [`SyncError::OtherLedger`] if the configured peers all contradict the waypoint; without configured ones, if those connected at the end
+/// of the patience do. Otherwise [`SyncError::UnknownWaypoint`] at that end. Both have each peer's last word.
 pub async fn fetch_genesis(
     transport: &dyn Transport,
     waypoint: &Waypoint,
@@ -90,20 +90,20 @@ pub async fn fetch_genesis(
     }
 }
 
-/// Why asking ends.
+/// The reason why asking ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Contradicted,
     Unknown,
 }
 
-/// What peers were asked and what they said.
+/// The peers that were asked, and their answers.
 struct Asking<'a> {
     transport: &'a dyn Transport,
     waypoint: Waypoint,
-    /// The last answer of each peer that is configured or connected; none of one that has not answered yet.
+    /// The last answer of each configured or connected peer; `None` before its first one.
     answers: BTreeMap<PeerId, Option<Refused>>,
-    /// Who came so far.
+    /// The peers that came so far.
     met: BTreeSet<PeerId>,
     started: Instant,
     /// When somebody new came last.
@@ -169,7 +169,7 @@ impl Asking<'_> {
                 false => is_over.then_some(Verdict::Unknown),
             };
         }
-        // Who came by itself proves nothing to a node that can begin without it.
+        // Unconfigured peers prove nothing to a node that can begin alone.
         let connected = self.transport.peers();
         let may_begin = matches!(patience, Patience::AtMost(_));
         let verdict = match !may_begin && !connected.is_empty() && self.contradict(&connected) {
@@ -190,7 +190,7 @@ impl Asking<'_> {
         self.transport.contacts().configured.iter().map(|configured| configured.peer.id).collect()
     }
 
-    /// What each said, the configured ones first.
+    /// The last word of each peer, the configured ones first.
     fn describe(&self) -> String {
         let configured = self.configured();
         if self.answers.is_empty() && configured.is_empty() {

@@ -1,7 +1,7 @@
-// Compiles Amm.sol, Lists.sol and Token.sol into artifacts.json, and the system contract of the types crate into Validators.json beside its
-// source; both are committed: npm ci && npm run compile.
-// Same source and same solc give the same bytes (no metadata hash in the code); the keccak256 of each source is
-// written down too, and a Rust test compares it, so that a changed source cannot keep its old bytecode.
+// Compiles Amm.sol, Lists.sol and Token.sol into artifacts.json, and the system contract of the types crate into Validators.json
+// beside its source. Both are committed: npm ci && npm run compile. Same source and same solc give the same bytes (no metadata hash
+// in the code). The keccak256 of each source is written down too, and a Rust test compares it. So a changed source cannot keep its
+// old bytecode.
 import { readFileSync, writeFileSync } from "node:fs";
 import solc from "solc";
 

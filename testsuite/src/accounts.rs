@@ -11,9 +11,9 @@ pub const DEFAULT_SEED: &str = "slipnet";
 /// An externally owned account of a test.
 #[derive(Clone)]
 pub struct Account {
-    /// Its address.
+    /// The account's address.
     pub address: Address,
-    /// Its secret key.
+    /// The account's secret key.
     pub key: SigningKey,
 }
 
@@ -66,6 +66,16 @@ pub fn fee_recipient(seed: &str, index: u32) -> Address {
     Address::from_slice(&derive("slipnet/fees/1", seed, index, 0).0[12..])
 }
 
+/// A number for one use of a devnet's seed, such as the luck of a link, the choices of a load or the times of faults. Equal seeds
+/// and uses give equal numbers.
+pub fn number(seed: &str, purpose: &str) -> u64 {
+    let mut text = (seed.len() as u64).to_le_bytes().to_vec();
+    text.extend_from_slice(seed.as_bytes());
+    text.extend_from_slice(purpose.as_bytes());
+    let digest = Digest::tagged("slipnet/number/1", &text);
+    u64::from_le_bytes(digest.0[..8].try_into().expect("a digest has 32 bytes"))
+}
+
 fn derive(tag: &str, seed: &str, index: u32, retry: u8) -> Digest {
     let mut text = seed.as_bytes().to_vec();
     text.extend_from_slice(&index.to_le_bytes());
@@ -85,6 +95,9 @@ mod tests {
         assert_ne!(accounts[0].address, Account::derive("b", 0).address);
         assert_ne!(node_key("a", 0).public(), node_key("a", 1).public());
         assert_ne!(fee_recipient("a", 0), fee_recipient("a", 1));
+        assert_eq!(number("a", "load"), number("a", "load"));
+        assert_ne!(number("a", "load"), number("a", "faults"));
+        assert_ne!(number("a", "load"), number("al", "oad"));
     }
 
     #[test]

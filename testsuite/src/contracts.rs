@@ -29,7 +29,7 @@ mod interface {
 }
 pub use interface::{Amm, Lists, Token};
 
-/// One compiled contract.
+/// The code of one compiled contract.
 #[derive(Deserialize)]
 struct Artifact {
     bytecode: String,
@@ -54,7 +54,7 @@ fn init_code(name: &str, arguments: &[u8]) -> Bytes {
     code.into()
 }
 
-/// Creates an ERC-20 of this name and symbol. Whoever deploys it is its minter.
+/// Creates an ERC-20 of this name and symbol. Its deployer is its minter.
 pub fn token_init_code(name: &str, symbol: &str) -> Bytes {
     init_code("Token", &(name.to_owned(), symbol.to_owned()).abi_encode_params())
 }
@@ -99,7 +99,7 @@ pub fn add_liquidity(amount0: U256, amount1: U256) -> Bytes {
     Amm::addLiquidityCall { amount0, amount1 }.abi_encode().into()
 }
 
-/// Call data of [`Amm::swapCall`] that takes whatever comes out.
+/// Call data of [`Amm::swapCall`] that takes any amount out.
 pub fn swap(token_in: Address, amount_in: U256) -> Bytes {
     Amm::swapCall { tokenIn: token_in, amountIn: amount_in, leastOut: U256::ZERO }.abi_encode().into()
 }

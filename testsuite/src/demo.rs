@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     devnet::{Devnet, DevnetOptions, SyncMode},
-    load::{self, LoadOptions, Report, Workload},
+    load::{self, LoadOptions, LoadSummary, Rate, Workload},
     progress::Progress,
     rpc::Rpc,
 };
@@ -25,14 +25,14 @@ const CATCH_UP_DEADLINE: Duration = Duration::from_secs(90);
 const COUNTED_AFTER: Duration = Duration::from_millis(300);
 const MODES: [SyncMode; 3] = [SyncMode::Snapshot, SyncMode::Delta, SyncMode::Replay];
 
-/// What the demo does.
+/// The settings of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// Seconds of load.
+    /// The seconds of load.
     pub seconds: u64,
-    /// Transactions per second.
+    /// The transactions per second of the load.
     pub tps: u32,
-    /// The devnet.
+    /// The devnet that the demo starts.
     pub devnet: DevnetOptions,
 }
 
@@ -63,7 +63,7 @@ pub struct Row {
     pub snapshot_rows: u64,
     /// Transactions of the chain up to the target, per second of the catch-up.
     pub transactions_per_second: f64,
-    /// Bytes from peers.
+    /// The bytes that it received from peers.
     pub bytes_received: u64,
     /// From the start of the process until its head was at the target.
     pub seconds: f64,
@@ -71,11 +71,11 @@ pub struct Row {
     pub state_root: B256,
 }
 
-/// The demo's result.
+/// The result of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoReport {
-    /// The load's figures.
-    pub load: Vec<Report>,
+    /// The figures of the load.
+    pub load: Vec<LoadSummary>,
     /// The batch that every fullnode had to reach.
     pub target: u64,
     /// Transactions up to it.
@@ -118,10 +118,12 @@ async fn steps(devnet: &mut Devnet, options: &DemoOptions, progress: Progress) -
         let accounts = devnet.accounts().len();
         let defaults = LoadOptions::for_manifest(&manifest, accounts)?;
         let duration = Duration::from_secs(seconds);
-        let report =
-            load::run(&LoadOptions { workload, tps: options.tps, duration, ..defaults }, progress).await?;
-        ensure!(report.committed > 0, "no transaction was committed:\n{report}");
-        load.push(report);
+        let rate = Rate::constant(options.tps);
+        let options = LoadOptions { workload: workload.into(), rate, duration, ..defaults };
+        let summary = load::run(&options, progress).await?;
+        ensure!(summary.committed > 0, "no transaction was committed:\n{summary}");
+        ensure!(summary.audit.is_clean(), "the load's books do not add up:\n{summary}");
+        load.push(summary);
     }
     let target = devnet.proposer().status().await?.head.number;
     let transactions = count_transactions(devnet.proposer().rpc(), target).await?;
@@ -177,7 +179,7 @@ async fn catch_up(
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let seconds = begin.elapsed().as_secs_f64();
-    // What is counted follows the commit, which takes many batches at once.
+    // The counters follow the commit, which takes many batches at once.
     tokio::time::sleep(COUNTED_AFTER).await;
     let status = node.status().await?;
     Ok(Row {
@@ -217,7 +219,7 @@ async fn count_transactions(rpc: &Rpc, last: u64) -> Result<u64> {
     counts.sum::<Option<u64>>().context("the validator does not have all batches")
 }
 
-/// Bytes for people.
+/// A number of bytes, written for people.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {
@@ -234,12 +236,11 @@ impl fmt::Display for DemoReport {
         let committed: u64 = self.load.iter().map(|report| report.committed).sum();
         writeln!(f, "The load committed {committed} transactions on {} batches.", self.target)?;
         for report in &self.load {
-            if let Some(latency) = &report.commit_latency_ms {
+            if let Some(latency) = &report.commit_ms {
                 writeln!(
                     f,
                     "  {:<9} {:.0} tx/s, commit latency {latency}",
-                    report.workload.name(),
-                    report.effective_tps
+                    report.workload, report.achieved_per_second
                 )?;
             }
         }

@@ -17,7 +17,7 @@ pub const FILE: &str = "manifest.json";
 pub enum Role {
     /// Proposes and certifies batches.
     Validator,
-    /// Follows them.
+    /// Follows the validators' batches.
     Fullnode,
 }
 
@@ -31,44 +31,47 @@ impl Role {
     }
 }
 
-/// A devnet.
+/// A devnet and everything that other tools need of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
-    /// EIP-155 chain id.
+    /// The chain's id for EIP-155.
     pub chain_id: u64,
     /// The chain's genesis file.
     pub genesis_file: PathBuf,
-    /// Funded accounts.
+    /// The accounts with ether.
     pub accounts: Vec<ManifestAccount>,
     /// The owner of the validators contract: `slipstream validators` signs with its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<ManifestAccount>,
-    /// Running nodes.
+    /// All keys come from it; loads and faults take it too, so that one seed repeats a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<String>,
+    /// The running nodes.
     pub nodes: Vec<ManifestNode>,
     /// Where trust may start instead of at the genesis; see `slipstream init --waypoint`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waypoint: Option<String>,
 }
 
-/// A funded account.
+/// An account with ether.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestAccount {
-    /// Its address.
+    /// The account's address.
     pub address: Address,
     /// Its secret key. Anybody who knows the seed knows it: never use it outside tests.
     pub key: String,
 }
 
-/// A running node.
+/// A node that runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestNode {
     /// Name of the node and of its directory.
     pub name: String,
-    /// Its part.
+    /// The node's part in the chain.
     pub role: Role,
     /// Its ed25519 public key.
     pub peer_id: String,
-    /// Its process.
+    /// The id of its process.
     pub pid: u32,
     /// JSON-RPC, `/v1/status` and `/metrics`.
     pub api: String,

@@ -1,5 +1,5 @@
-//! What commands print. The macros of the standard library panic where standard output or standard error is closed or full: a
-//! devnet must not end because its log's disk is full, nor `slipnet load | head` with a panic. A lint keeps them out elsewhere.
+//! The output of commands. The macros of the standard library panic where standard output or standard error is closed or full. A
+//! devnet must outlive a full disk under its log, and `slipnet load | head` must end well. A lint keeps these macros out elsewhere.
 
 use std::{
     fmt,
@@ -9,10 +9,10 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// What a shell shows for a program that a closed pipe ended: 128 + SIGPIPE.
+/// A shell's code for a program that a closed pipe ended: 128 + SIGPIPE.
 const CLOSED_PIPE_EXIT: u8 = 141;
 
-/// Whoever read the output has gone, as `head` does.
+/// The reader of the output has gone, as `head` does.
 #[derive(Debug)]
 struct Closed;
 
@@ -27,7 +27,7 @@ impl std::error::Error for Closed {}
 /// Prints a result to standard output.
 ///
 /// # Errors
-/// If it cannot be written, also because whoever read it has gone: [`end`] says nothing of that.
+/// If it cannot be written, also because its reader has gone: [`end`] says nothing of that.
 pub fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -44,7 +44,7 @@ pub fn print_line(text: &str) -> Result<()> {
     print(&format!("{text}\n"))
 }
 
-/// Writes a line to standard error, for whoever looks: if nobody can, the work goes on.
+/// Writes a line to standard error for a possible reader: if it cannot be written, the work goes on.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
@@ -61,7 +61,7 @@ pub fn end(program: &str, result: Result<()>) -> ExitCode {
     }
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments.
+/// Prints the requested help, or the error in the arguments.
 pub fn show_usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(closed) if closed.kind() == io::ErrorKind::BrokenPipe && !error.use_stderr() => {
@@ -73,7 +73,7 @@ pub fn show_usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Whether an error only says that whoever read the output has gone: that ends a command without a word.
-fn is_closed(error: &anyhow::Error) -> bool {
+pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.is::<Closed>()
 }
 

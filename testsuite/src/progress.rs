@@ -12,19 +12,19 @@ use crate::output;
 /// Plain lines come at most this often, so that a log stays readable.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How a command shows what it does.
+/// How a command shows its progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// Bars that redraw themselves.
     Terminal,
     /// A line now and then.
     Lines,
-    /// Nothing, for tests.
+    /// Shows nothing, for tests.
     Quiet,
 }
 
 impl Progress {
-    /// What fits standard error.
+    /// The way that fits standard error.
     pub fn detect() -> Progress {
         if stderr().is_terminal() { Progress::Terminal } else { Progress::Lines }
     }
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// One counted task. A bar disappears when it is dropped: the result is printed by whoever has it.
+/// One counted task. A bar disappears when it is dropped: its owner prints the result.
 pub struct Task {
     progress: Progress,
     bar: Option<ProgressBar>,

@@ -36,7 +36,7 @@ pub struct Rpc {
 pub struct RpcError {
     /// JSON-RPC's or Ethereum's code.
     pub code: i64,
-    /// What it says.
+    /// The node's text about the error.
     pub message: String,
 }
 
@@ -85,12 +85,12 @@ impl Rpc {
         Ok(Rpc { client, url: url.trim_end_matches('/').to_owned() })
     }
 
-    /// Its address.
+    /// The address of the node's API.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A JSON page.
+    /// Reads a JSON page of the node.
     pub async fn page(&self, path: &str) -> Result<Value> {
         self.send(Method::GET, path, Bytes::new()).await
     }

@@ -7,55 +7,55 @@ use k256::ecdsa::SigningKey;
 
 use crate::accounts::Account;
 
-/// What a transaction pays per gas.
+/// The price of gas that a transaction pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fees {
     /// The most that it pays, in wei.
     pub max_fee_wei: u128,
-    /// What the proposer gets of it, in wei.
+    /// The proposer's part of it, in wei.
     pub tip_wei: u128,
 }
 
-/// Which envelope a transaction travels in.
+/// The envelope of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Envelope {
     /// The oldest form, replay-protected by EIP-155. Pays [`Fees::max_fee_wei`] in full.
     Legacy,
-    /// EIP-1559.
+    /// The form of EIP-1559, with a tip.
     DynamicFee,
 }
 
-/// An unsigned transaction.
+/// A transaction before it is signed.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// EIP-155 chain id.
+    /// The chain's id for EIP-155.
     pub chain_id: u64,
-    /// The sender's nonce.
+    /// The nonce of the sender.
     pub nonce: u64,
     /// The receiver, or creation of a contract.
     pub to: TxKind,
-    /// Wei.
+    /// The amount to send, in wei.
     pub value: U256,
     /// Most gas that it may use.
     pub gas_limit: u64,
-    /// What it pays.
+    /// The fees that it pays.
     pub fees: Fees,
     /// Call data or init code.
     pub input: Bytes,
-    /// Its envelope.
+    /// The envelope to sign in.
     pub envelope: Envelope,
 }
 
 /// A signed transaction as `eth_sendRawTransaction` takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed {
-    /// The EIP-2718 bytes.
+    /// The bytes of EIP-2718.
     pub raw: Bytes,
-    /// Its hash.
+    /// The transaction's hash.
     pub hash: B256,
 }
 
-/// Signs the transaction.
+/// Signs the transaction with the account's key.
 pub fn sign(account: &Account, request: Request) -> Signed {
     let Request { chain_id, nonce, to, value, gas_limit, fees, input, envelope } = request;
     match envelope {

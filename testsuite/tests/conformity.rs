@@ -1,7 +1,7 @@
-//! What a node answers, held against the schemas of Ethereum's execution APIs.
+//! A node's answers, checked by the schemas of Ethereum's execution APIs.
 //!
-//! The schemas are not part of the project: they are looked for in `$SLIPSTREAM_DATA` and `../shared/data`. Without them the test
-//! says that it skips, unless `SLIPSTREAM_REQUIRE_DATA=1`.
+//! The schemas are not part of the project: they are looked for in `$SLIPSTREAM_DATA` and `../shared/data`. If they are missing,
+//! the test says that it skips; with `SLIPSTREAM_REQUIRE_DATA=1` it fails.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -51,7 +51,7 @@ const MISSING: [&str; 16] = [
 const METHOD_NOT_FOUND: i64 = -32601;
 const GAS_PRICE_WEI: u128 = 30_000_000;
 
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 fn data_dir() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let data = std::env::var_os("SLIPSTREAM_DATA").map_or_else(beside, PathBuf::from);
@@ -85,7 +85,7 @@ impl Specification {
         for document in documents(&dir.join("schemas")) {
             schemas.extend(document.as_object().unwrap().clone());
         }
-        // No hashes and no logs are both `[]`, which is one too many for `oneOf`.
+        // An empty list of hashes and one of logs are both `[]`, which is one too many for `oneOf`.
         let results = schemas["FilterResults"].as_object_mut().unwrap();
         let kinds = results.remove("oneOf").unwrap();
         results.insert("anyOf".to_owned(), kinds);
@@ -373,7 +373,7 @@ impl Checked<'_> {
         assert_eq!(balances[1..], [moved; 3]);
     }
 
-    /// What waits in the pool, and what was signed.
+    /// Transactions in the pool, as they were signed.
     async fn waiting(&mut self, account: &Account, receipt: &Value) {
         let later = TxEip1559 {
             chain_id: 7_357,
@@ -446,7 +446,7 @@ async fn answers_have_the_form_of_the_specification() {
     let mut receipts = Vec::new();
     for raw in transactions(account, delegate) {
         let hash = checked.call("eth_sendRawTransaction", json!([raw])).await;
-        // Only then: the specification has no form for a transaction that is in no block yet.
+        // The receipt comes first: the specification has no form for a transaction that still waits for its block.
         receipts.push(checked.receipt(&hash).await);
         checked.call("eth_getTransactionByHash", json!([hash])).await;
     }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use slipnet::{
     devnet::{Devnet, DevnetOptions, binary, exists},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     manifest::{Manifest, ManifestNode},
     progress::Progress,
     rpc::{Rpc, quantity},
@@ -46,7 +46,7 @@ async fn wait_gone(manifest: &Manifest) {
     }
 }
 
-/// Goal: what `slipnet up` promises, from the ready manifest over committed and followed transfers to a clean end.
+/// Goal: `slipnet up` keeps its promises, from the ready manifest over committed and followed transfers to a clean end.
 #[tokio::test(flavor = "multi_thread")]
 async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     let begin = Instant::now();
@@ -56,14 +56,14 @@ async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     assert!(manifest.nodes.iter().all(|node| exists(node.pid)));
 
     let options = LoadOptions {
-        workload: Workload::Transfers,
-        tps: 100,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(100),
         duration: Duration::from_secs(2),
         ..LoadOptions::for_manifest(&manifest, 20).unwrap()
     };
     let report = load::run(&options, Progress::Quiet).await.unwrap();
     assert_eq!((report.sent, report.committed, report.followed), (200, 200, Some(200)), "{report}");
-    assert_eq!((report.receipts_checked, report.receipts_failed), (200, 0));
+    assert_eq!((report.audit.receipts, report.audit.receipts_failed), (200, 0));
 
     signal(&child, Signal::INT);
     assert!(child.wait().unwrap().success());
@@ -71,7 +71,7 @@ async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     assert!(!manifest.genesis_file.exists(), "the temporary directory stayed");
 }
 
-/// Goal: no orphans even when slipnet cannot clean up.
+/// Goal: the nodes end even when slipnet cannot clean up.
 #[tokio::test]
 async fn kill_9_of_slipnet_ends_the_nodes() {
     let (mut child, manifest) = up(&["-v", "1", "-f", "1", "--accounts", "2"]);
@@ -95,7 +95,7 @@ async fn wait_head(node: &ManifestNode, number: u64) {
     }
 }
 
-/// Goal: the end of one node is told and ends nothing else; started by hand it joins again where it was; a resumed devnet has the
+/// Goal: the end of one node is told and ends only that node; started by hand it joins again where it was. A resumed devnet has the
 /// ports of the first, and says who took one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
@@ -155,7 +155,7 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
     wait_gone(&resumed).await;
 }
 
-/// Goal: whoever stops reading ends the command, without a word and with the code that shells show for it.
+/// Goal: a reader that stops reading ends the command, without a word and with the code that shells show for it.
 #[test]
 fn a_closed_pipe_ends_slipnet_quietly() {
     for arguments in [&["--help"][..], &["up", "-v", "1", "-f", "0", "--accounts", "2"]] {
@@ -168,8 +168,8 @@ fn a_closed_pipe_ends_slipnet_quietly() {
     }
 }
 
-/// Goal: four validators certify with three of them, not with two, and go on when a third returns; the contracts of both
-/// contract workloads run without a failed receipt.
+/// Goal: four validators certify with three of them, stand with two, and go on when a third returns. The contracts of both contract
+/// workloads run with every receipt a success.
 #[tokio::test(flavor = "multi_thread")]
 async fn four_validators_certify_with_three() {
     let options = DevnetOptions { validators: 4, accounts: 20, ..DevnetOptions::default() };
@@ -177,9 +177,14 @@ async fn four_validators_certify_with_three() {
     let manifest = devnet.manifest().await.unwrap();
     for workload in [Workload::Erc20, Workload::Amm] {
         let defaults = LoadOptions::for_manifest(&manifest, 20).unwrap();
-        let options = LoadOptions { workload, tps: 100, duration: Duration::from_secs(2), ..defaults };
+        let options = LoadOptions {
+            workload: workload.into(),
+            rate: Rate::constant(100),
+            duration: Duration::from_secs(2),
+            ..defaults
+        };
         let report = load::run(&options, Progress::Quiet).await.unwrap();
-        assert_eq!((report.committed, report.receipts_failed), (200, 0), "{report}");
+        assert_eq!((report.committed, report.audit.receipts_failed), (200, 0), "{report}");
     }
 
     let head = |devnet: &Devnet| {
@@ -211,8 +216,8 @@ async fn four_validators_certify_with_three() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: under load the primary is killed, and another one goes on within seconds; what users gave to others is executed, and the killed one
-/// follows when it is back.
+/// Goal: under load the primary is killed, and another one goes on within seconds. Transactions that users gave to others are
+/// executed, and the killed one follows when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chain_goes_on_without_its_primary() {
     let options = DevnetOptions { validators: 4, accounts: 20, ..DevnetOptions::default() };
@@ -220,18 +225,18 @@ async fn the_chain_goes_on_without_its_primary() {
     let manifest = devnet.manifest().await.unwrap();
     let submit = [1, 2, 3].map(|index| devnet.nodes()[index].rpc().clone()).to_vec();
     let options = LoadOptions {
-        workload: Workload::Transfers,
-        tps: 50,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(50),
         duration: Duration::from_secs(8),
         submit,
-        follower: Some(devnet.nodes()[1].rpc().clone()),
+        followers: vec![("validator-2".to_owned(), devnet.nodes()[2].rpc().clone())],
         ..LoadOptions::for_manifest(&manifest, 20).unwrap()
     };
     let load = tokio::spawn(async move { load::run(&options, Progress::Quiet).await });
     tokio::time::sleep(Duration::from_secs(3)).await;
     devnet.node_mut(0).kill();
     let report = load.await.unwrap().unwrap();
-    assert_eq!((report.committed, report.receipts_failed), (400, 0), "{report}");
+    assert_eq!((report.committed, report.audit.receipts_failed), (400, 0), "{report}");
     let soon = || Instant::now() + Duration::from_secs(20);
     let head = devnet.nodes()[1].status().await.unwrap().head.number;
     devnet.node_mut(0).start().unwrap();
@@ -257,8 +262,8 @@ fn read(devnet: &Devnet) -> Output {
     command.arg("eth_chainId").output().unwrap()
 }
 
-/// Goal: with two of four validators gone the chain stands and says so, and no read is answered; when one is back it goes on where it was,
-/// with one history, and three answer alike.
+/// Goal: with two of four validators gone the chain stands and says so, and reads go unanswered. When one is back it goes on where
+/// it was, with one history, and three answer alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_lost_of_four_stand_and_one_back_goes_on() {
     let options = DevnetOptions { validators: 4, accounts: 1, ..DevnetOptions::default() };
@@ -267,7 +272,7 @@ async fn two_lost_of_four_stand_and_one_back_goes_on() {
     for lost in [0, 1] {
         devnet.node_mut(lost).kill();
     }
-    // What was decided when they went is still committed.
+    // A batch that was decided when they went is still committed.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let stood = devnet.nodes()[2].status().await.unwrap().head.number;
     tokio::time::sleep(Duration::from_secs(4)).await;

@@ -10,7 +10,7 @@ use std::{
 
 use slipnet::{
     devnet::{Devnet, DevnetOptions, Status, SyncMode, binary},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
@@ -59,8 +59,9 @@ async fn wait(devnet: &Devnet, nodes: &[usize], what: &str, is_so: impl Fn(usize
     }
 }
 
-/// Goal: under load a validator is added and the proposer removed, by transactions; the new one votes and the removed one follows, both
-/// without a restart; fullnodes in each mode, one from a snapshot before and one from a waypoint after the changes, follow across both.
+/// Goal: under load a validator is added and the proposer removed, by transactions. The new one votes and the removed one follows,
+/// both without a restart. Fullnodes follow across both changes: one in each mode, one from a snapshot before and one from a
+/// waypoint after them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     let options = DevnetOptions {
@@ -88,7 +89,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
         status.head.number >= 12 && status.epoch.number == 0
     })
     .await;
-    // Who hears of batches before a second peer offers a snapshot follows without one.
+    // A node that hears of batches before a second peer offers a snapshot follows without one.
     let mut restorer = devnet.nodes()[all[all.len() - 1]].status().await.unwrap();
     for attempt in 1..4 {
         if restorer.sync.snapshot.is_some() {
@@ -104,12 +105,12 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     // Given to nodes that stay what they are, and read from one.
     let rpc = |index: usize| devnet.nodes()[index].rpc().clone();
     let load = LoadOptions {
-        workload: Workload::Transfers,
-        tps: 50,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(50),
         duration: Duration::from_secs(12),
         accounts: devnet.accounts().to_vec(),
         submit: vec![rpc(1), rpc(2), rpc(3)],
-        follower: Some(rpc(candidate + 1)),
+        followers: vec![("fullnode".to_owned(), rpc(candidate + 1))],
         ..LoadOptions::default()
     };
     let load = tokio::spawn(async move { load::run(&load, Progress::Quiet).await });
@@ -145,7 +146,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     all.push(devnet.add_fullnode_by_waypoint("trusts", SyncMode::Auto, &waypoint).await.unwrap());
     let report = load.await.unwrap().unwrap();
     assert_eq!((report.sent, report.committed), (600, 600), "{report}");
-    assert_eq!(report.receipts_failed, 0, "{report}");
+    assert_eq!(report.audit.receipts_failed, 0, "{report}");
 
     let head = devnet.nodes()[candidate].status().await.unwrap().head.number + 5;
     wait(&devnet, &all, "the end", |_, status| status.head.number >= head && status.epoch.number == 2).await;
@@ -153,12 +154,12 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     for index in all {
         assert_eq!(devnet.nodes()[index].state_root(head).await.unwrap(), root);
     }
-    // Who validates no longer, and who only follows, does not count.
+    // Former validators and followers do not count.
     let answer = succeed(&read(&devnet));
     let read: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let agreed: Vec<&str> =
         read["validators"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
-    // Three of the four that validate now, whoever answered first.
+    // Three of the four present validators, whichever answered first.
     assert!(agreed.len() >= 3 && agreed.iter().all(|id| validating.iter().any(|it| it == id)), "{answer}");
     assert!(read["result"].as_str().unwrap().starts_with("0x"), "{answer}");
     devnet.stop().await.unwrap();

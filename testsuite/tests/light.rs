@@ -37,7 +37,7 @@ fn package() -> PathBuf {
 }
 
 /// Whether the JavaScript client can be run here.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that something was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that something was left out")]
 fn has_node() -> bool {
     let found = Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -130,7 +130,7 @@ impl Changed {
         command.args(["verify-account", anchor, from, "--api", api, address]).args(more).output().unwrap()
     }
 
-    /// What the node says of an account, without a proof.
+    /// The node's word on an account, without a proof.
     async fn told(&self, address: Address, slots: &[B256], batch: u64) -> Value {
         let block = format!("{batch:#x}");
         let call =
@@ -230,8 +230,8 @@ fn lies(old: Value) -> Vec<(&'static str, liar::Lie, &'static str, (i32, &'stati
     ]
 }
 
-/// Goal: across a change of validators both clients get what the chain has, from the genesis and from waypoints, of accounts that are there
-/// and of one that is not; and both refuse every lie, for what it is.
+/// Goal: across a change of validators both clients get the chain's values, from the genesis and from waypoints, of existing
+/// accounts and of a missing one. Both refuse every lie, for what it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn both_light_clients_believe_the_validators_and_not_the_node() {
     let chain = Changed::start().await;

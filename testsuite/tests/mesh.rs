@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use slipnet::{
     devnet::{Devnet, DevnetOptions, Status, SyncMode},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
@@ -14,7 +14,7 @@ use slipnet::{
 const HOPS: usize = 3;
 const ACCOUNTS: u32 = 100;
 
-/// What a node's mesh counts, from its status.
+/// A count of a node's mesh, from its status.
 fn count(mesh: &serde_json::Value, of: &str) -> u64 {
     mesh[of].as_u64().unwrap()
 }
@@ -24,7 +24,7 @@ fn fetched(status: &Status) -> u64 {
     status.sync.batches - status.sync.batches_announced
 }
 
-/// Goal: a devnet with each codec carries load; fullnodes in a line of three hops get its batches by the mesh, coded as the
+/// Goal: a devnet with each codec carries load. Fullnodes in a line of three hops get its batches by the mesh, coded as the
 /// configuration says, and fetch next to none.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_go_down_a_line_of_fullnodes() {
@@ -44,13 +44,13 @@ async fn batches_go_down_a_line_of_fullnodes() {
             hops.push((index, fetched(&status)));
         }
         let options = LoadOptions {
-            workload: Workload::Transfers,
-            tps: 400,
+            workload: Workload::Transfers.into(),
+            rate: Rate::constant(400),
             duration: Duration::from_secs(4),
             ..LoadOptions::for_manifest(&devnet.manifest().await.unwrap(), ACCOUNTS as usize).unwrap()
         };
         let report = load::run(&options, Progress::Quiet).await.unwrap();
-        assert_eq!((report.committed, report.receipts_failed), (1_600, 0), "{codec}: {report}");
+        assert_eq!((report.committed, report.audit.receipts_failed), (1_600, 0), "{codec}: {report}");
 
         let head = devnet.proposer().status().await.unwrap().head.number;
         for (hop, fetched_before) in hops {
@@ -75,8 +75,8 @@ async fn batches_go_down_a_line_of_fullnodes() {
     }
 }
 
-/// Goal: half of the mesh's nodes are killed under load, and the others go on: what was under way is asked of somebody else, and next to
-/// nothing has to be fetched.
+/// Goal: half of the mesh's nodes are killed under load, and the others go on. They ask others for the parts under way, and fetch
+/// next to none.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_other_half_goes_on() {
     let extra = "broadcast:\n  coded_bytes_min: 2048\n".to_owned();
@@ -98,8 +98,8 @@ async fn the_other_half_goes_on() {
         rows.push(addresses);
     }
     let load = |tps, seconds, manifest| LoadOptions {
-        workload: Workload::Transfers,
-        tps,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(tps),
         duration: Duration::from_secs(seconds),
         ..LoadOptions::for_manifest(&manifest, ACCOUNTS as usize).unwrap()
     };
@@ -110,7 +110,7 @@ async fn the_other_half_goes_on() {
         devnet.node_mut(*index).kill();
     }
     let report = running.await.unwrap().unwrap();
-    assert_eq!((report.committed, report.receipts_failed), (1_800, 0), "{report}");
+    assert_eq!((report.committed, report.audit.receipts_failed), (1_800, 0), "{report}");
 
     let head = devnet.proposer().status().await.unwrap().head.number;
     for (name, index) in fullnodes.into_iter().filter(|(name, _)| *name == "lives") {

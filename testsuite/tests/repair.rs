@@ -10,7 +10,7 @@ use std::{
 
 use slipnet::{
     devnet::{Devnet, DevnetOptions, SyncMode},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 use slipstream_storage::{StorageConfig, plain_database};
@@ -42,7 +42,7 @@ fn spoil(node: &Path) {
     }
 }
 
-/// Goal: whoever starts a node on damaged rows gets a node that has put them right and follows; its neighbours served it.
+/// Goal: a node that starts on damaged rows puts them right and follows; its neighbours served it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     let options = DevnetOptions { validators: 1, accounts: 40, ..DevnetOptions::default() };
@@ -50,8 +50,8 @@ async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     let manifest = devnet.manifest().await.unwrap();
     let index = devnet.add_fullnode("damaged", SyncMode::Replay).await.unwrap();
     let load = LoadOptions {
-        workload: Workload::Erc20,
-        tps: 40,
+        workload: Workload::Erc20.into(),
+        rate: Rate::constant(40),
         duration: Duration::from_secs(3),
         ..LoadOptions::for_manifest(&manifest, 40).unwrap()
     };

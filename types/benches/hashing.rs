@@ -1,4 +1,4 @@
-//! What it costs to hash the rows of a chunk, their paths and their subtree, each hash alone and two at a time:
+//! Measures hashing the rows of a chunk, their paths and their subtree, each hash alone and two at a time:
 //! `cargo bench -p slipstream-types`.
 
 use std::hint::black_box;
@@ -30,7 +30,7 @@ fn rows(keys: &[StateKey]) -> Vec<Vec<u8>> {
     keys.iter().map(row).collect()
 }
 
-/// With paths as those of many accounts: random.
+/// Makes leaves with random paths, as those of many accounts.
 fn leaves(count: usize) -> Vec<Leaf> {
     let leaf = |i: usize| {
         let hash = Digest::tagged("bench", &i.to_le_bytes());

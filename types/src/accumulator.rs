@@ -1,7 +1,7 @@
 //! The append-only Merkle tree over batch headers.
 //!
-//! The shape is RFC 6962's: a tree of n leaves splits at the largest power of two below n. So every subtree that is full
-//! once stays as it is, and is stored under its [`NodePosition`]; a root is the fold of at most 64 of them.
+//! The shape is RFC 6962's: a tree of n leaves splits at the largest power of two below n. A full subtree therefore never
+//! changes, and is stored under its [`NodePosition`]. A root folds at most 64 of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub struct Accumulator {
 }
 
 impl Accumulator {
-    /// Number of leaves.
+    /// How many leaves the tree has: one per batch of the ledger.
     pub fn len(&self) -> u64 {
         self.leaves
     }
@@ -88,13 +88,13 @@ pub enum AccumulatorError {
     /// The range is empty, too long or not inside the tree.
     #[error("headers {first}..{end} are not a range of at most {max} in a ledger of {leaves} batches")]
     BadRange {
-        /// First leaf.
+        /// Index of the range's first leaf.
         first: u64,
         /// One past the last leaf.
         end: u64,
         /// Leaves in the tree.
         leaves: u64,
-        /// [`limits::HEADERS_MAX`].
+        /// Most headers in one range proof: [`limits::HEADERS_MAX`].
         max: usize,
     },
     /// Too few or too many siblings.
@@ -103,9 +103,9 @@ pub enum AccumulatorError {
     /// Leaves and siblings do not give the expected root.
     #[error("headers and range proof give the accumulator root {found}, certified is {expected}")]
     WrongRoot {
-        /// What they give.
+        /// The root that headers and siblings give.
         found: Digest,
-        /// What is certified.
+        /// The root in the certified ledger info.
         expected: Digest,
     },
     /// The prover lacks a node (pruned, or beyond its head).

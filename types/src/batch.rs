@@ -120,7 +120,7 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// What a batch is and what it did. Its digests authenticate body, receipts and delta by plain hashing; its sizes let a
+/// Names a batch and states its results. Its digests authenticate body, receipts and delta by plain hashing; its sizes let a
 /// syncing node price a range before it downloads it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BatchHeader {

@@ -17,17 +17,17 @@ const PREFIX_BYTES: usize = 5;
 /// The longest blob of any kind: the largest content, incompressible, with its prefix.
 pub const BLOB_BYTES_MAX: usize = (33 << 20) + PREFIX_BYTES;
 
-/// What a blob holds. The number is its first byte.
+/// The kind of content of a blob, which the blob's first byte numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum BlobKind {
-    /// A [`crate::Body`].
+    /// Holds a batch's [`crate::Body`].
     Body = 1,
-    /// A batch's [`crate::Receipts`].
+    /// Holds a batch's [`crate::Receipts`].
     Receipts = 2,
-    /// A batch's [`crate::Delta`].
+    /// Holds a batch's [`crate::Delta`].
     Delta = 3,
-    /// A batch's [`crate::Hints`].
+    /// Holds a batch's [`crate::Hints`].
     Hints = 4,
     /// The genesis, in the place of batch 0's body.
     Genesis = 5,
@@ -55,7 +55,7 @@ impl BlobKind {
         }
     }
 
-    /// For messages.
+    /// The kind's name in messages to people.
     pub fn name(self) -> &'static str {
         match self {
             BlobKind::Body => "body",
@@ -105,8 +105,8 @@ impl Blob {
         BoundedBytes::new(bytes).map(Blob)
     }
 
-    /// This blob, or the one that this program makes of the same content if that is shorter. A peer's blob may be compressed badly or not
-    /// at all, whatever its content's digest says; what is kept and served is not.
+    /// Recompresses the content and returns the shorter of both blobs. A peer may have compressed badly, which the content's digest
+    /// cannot show; so the store keeps and serves the short form.
     ///
     /// # Errors
     /// [`CodecError::TooLong`] if the content is above the kind's limit.
@@ -138,7 +138,7 @@ impl Blob {
         if len > max { Err(CodecError::TooLong { what, len, max }) } else { Ok(len) }
     }
 
-    /// The uncompressed content.
+    /// Decompresses the content.
     pub fn content(&self, kind: BlobKind) -> Result<Vec<u8>, CodecError> {
         let len = self.content_len(kind)?;
         let invalid =
@@ -154,7 +154,7 @@ impl Blob {
         }
     }
 
-    /// Decompresses and decodes.
+    /// Decompresses and decodes the content.
     pub fn open<T: DeserializeOwned>(&self, kind: BlobKind) -> Result<T, CodecError> {
         codec::decode(kind.name(), &self.content(kind)?, kind.content_bytes_max())
     }

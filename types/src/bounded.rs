@@ -23,7 +23,7 @@ impl<T, const MAX: usize> BoundedVec<T, MAX> {
         Ok(Self(items))
     }
 
-    /// The elements.
+    /// Returns the elements, at most `MAX`.
     pub fn into_inner(self) -> Vec<T> {
         self.0
     }
@@ -99,7 +99,7 @@ impl<const MAX: usize> BoundedBytes<MAX> {
         Ok(Self(bytes))
     }
 
-    /// The bytes.
+    /// Returns the bytes, at most `MAX`.
     pub fn into_inner(self) -> Vec<u8> {
         self.0
     }

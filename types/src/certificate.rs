@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    batch::{BatchNumber, Epoch},
+    batch::{BatchHeader, BatchNumber, Epoch},
     bounded::BoundedVec,
     codec::CodecError,
     digest::Digest,
@@ -12,33 +12,50 @@ use crate::{
     validators::{SetError, ValidatorSet},
 };
 
-/// The ledger up to one batch: what a certificate signs and what a waypoint names.
+/// The ledger up to one batch, which a certificate signs and a waypoint names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LedgerInfo {
     /// The epoch whose validators sign it.
     pub epoch: Epoch,
-    /// The last batch.
+    /// Number of the last batch that it commits.
     pub number: BatchNumber,
     /// Root of the accumulator over the headers 0 to `number`. Its first leaf is the genesis, which binds the chain.
     pub accumulator_root: Digest,
     /// Root of the state tree after the batch.
     pub state_root: Digest,
-    /// The batch's timestamp.
+    /// Timestamp of that batch, in milliseconds since 1970; its proposer sets it.
     pub timestamp_ms: u64,
     /// The next epoch's validators, if the batch ends its epoch.
     pub next_validators: Option<ValidatorSet>,
 }
 
 impl LedgerInfo {
-    /// What waypoints quote and, with a view, validators sign.
+    /// Makes the ledger info of the ledger that ends with a batch. `accumulator_root` is over all headers up to this one; `next_validators`
+    /// are those of the next epoch, if the batch ends its own.
+    pub fn of(
+        header: &BatchHeader,
+        accumulator_root: Digest,
+        next_validators: Option<ValidatorSet>,
+    ) -> LedgerInfo {
+        LedgerInfo {
+            epoch: header.epoch,
+            number: header.number,
+            accumulator_root,
+            state_root: header.state_root,
+            timestamp_ms: header.timestamp_ms,
+            next_validators,
+        }
+    }
+
+    /// The digest that waypoints quote. Validators sign it together with a view.
     pub fn digest(&self) -> Digest {
         let bytes = bcs::to_bytes(self).expect("a validator set is within the limits of BCS");
         Digest::tagged("slipstream/ledger-info/1", &bytes)
     }
 }
 
-/// What a validator signs to commit a batch: the digest of its ledger info, in one view. Signatures of different views are on different
-/// statements, so that those of two views never add up to a certificate.
+/// The statement that a validator signs to commit a batch: the digest of its ledger info, in one view. Each view makes a statement of
+/// its own, so signatures of two views never add up to a certificate.
 ///
 /// All signatures of certificates are made and checked here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,7 +82,7 @@ impl CommitStatement {
 /// A ledger info with the signatures of a quorum, by ascending validator index.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Certificate {
-    /// What is certified.
+    /// The ledger info that the quorum signed.
     pub info: LedgerInfo,
     /// The view that all of them signed in; 0 with a fixed proposer.
     pub view: u64,
@@ -79,9 +96,9 @@ pub enum CertificateError {
     /// Signed in another epoch than the set at hand.
     #[error("certificate of batch {number} is of epoch {found}, expected epoch {expected}")]
     WrongEpoch {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// Its epoch.
+        /// The epoch that the certificate names.
         found: Epoch,
         /// The epoch of the validator set.
         expected: Epoch,
@@ -89,35 +106,35 @@ pub enum CertificateError {
     /// The set at hand has no quorum that means anything.
     #[error("certificate of batch {number} cannot be checked: {source}")]
     BadSet {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// What is wrong with the set.
+        /// The rule that the validator set breaks.
         source: SetError,
     },
     /// Too few validators signed.
     #[error("certificate of batch {number} has {found} signatures, a quorum is {quorum}")]
     NoQuorum {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// Signatures in it.
+        /// How many signatures the certificate carries.
         found: usize,
-        /// Signatures needed.
+        /// How many signatures a quorum needs.
         quorum: usize,
     },
     /// Indices repeat, are out of order, or name no validator.
     #[error("certificate of batch {number}: validator index {index} is repeated, out of order or unknown")]
     BadIndex {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// The index.
+        /// The refused index.
         index: u16,
     },
     /// A signature does not verify.
     #[error("certificate of batch {number}: the signature of validator {index} does not verify")]
     BadSignature {
-        /// The certified batch.
+        /// Number of the certified batch.
         number: BatchNumber,
-        /// The validator's index.
+        /// The signer's index in the validator set.
         index: u16,
     },
 }

@@ -36,9 +36,9 @@ impl Fork {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainConfig {
-    /// EIP-155 chain id.
+    /// EIP-155 chain id, which every transaction names.
     pub chain_id: u64,
-    /// EVM rules.
+    /// EVM rules of the first batches; the schedule may name later ones.
     #[serde(default)]
     pub fork: Fork,
     /// Most gas that one batch may use.
@@ -49,9 +49,13 @@ pub struct ChainConfig {
     pub transaction_gas_max: u64,
     /// Base fee of every batch, in wei per gas. Fixed, so that a node which joins from a snapshot knows it without history.
     pub base_fee_wei: u64,
-    /// The forks after the genesis. No part of it, nor of its file: the node's configuration names them.
+    /// The forks after the genesis. The node's configuration names them; genesis bytes and genesis file leave them out.
     #[serde(skip)]
     pub schedule: Schedule,
+    /// Whether legacy transactions without a chain id (from before EIP-155) are admitted. For good: no fork changes it. It stands in the
+    /// genesis and its file, but beside `chain`: see [`Genesis`](crate::Genesis).
+    #[serde(skip)]
+    pub unprotected_transactions: bool,
 }
 
 impl Default for ChainConfig {
@@ -63,6 +67,7 @@ impl Default for ChainConfig {
             transaction_gas_max: limits::TRANSACTION_GAS_MAX,
             base_fee_wei: 10_000_000,
             schedule: Schedule::default(),
+            unprotected_transactions: false,
         }
     }
 }

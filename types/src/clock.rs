@@ -2,6 +2,6 @@
 
 /// Wall-clock time in milliseconds since 1970. `node` has the real one.
 pub trait Clock: Send + Sync + 'static {
-    /// Now.
+    /// The current time, in milliseconds since 1970.
     fn now_ms(&self) -> u64;
 }

@@ -23,7 +23,7 @@ pub enum CodecError {
     Malformed {
         /// The kind of value.
         what: &'static str,
-        /// What BCS found.
+        /// The fault that the BCS decoder reports.
         #[source]
         source: bcs::Error,
     },
@@ -40,16 +40,16 @@ pub enum CodecError {
     Validators {
         /// The kind of value.
         what: &'static str,
-        /// What is wrong with them.
+        /// The rule that the set breaks.
         #[source]
         source: SetError,
     },
     /// A genesis with an account that no chain may begin with.
     #[error("invalid genesis: account {address} {rule}")]
     GenesisAccount {
-        /// The account.
+        /// Address of the refused account.
         address: Address,
-        /// What is wrong with it, and what to do.
+        /// The rule that it breaks, and what to do.
         rule: &'static str,
     },
 }
@@ -87,9 +87,9 @@ pub mod raw {
 
     /// A value that is exactly `N` bytes.
     pub trait Raw<const N: usize>: Sized {
-        /// Its bytes.
+        /// Returns the value's `N` bytes.
         fn to_raw(&self) -> [u8; N];
-        /// From its bytes.
+        /// Makes the value from its `N` bytes.
         fn from_raw(bytes: [u8; N]) -> Self;
     }
 

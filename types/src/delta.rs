@@ -16,7 +16,7 @@ pub type Code = BoundedBytes<{ limits::CODE_BYTES_MAX }>;
 /// One key's last value, or its deletion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeltaEntry {
-    /// The row.
+    /// Key of the changed row.
     pub key: StateKey,
     /// Its new value; none deletes the row.
     pub value: Option<StateValue>,

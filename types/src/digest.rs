@@ -27,8 +27,8 @@ impl Digest {
         Self::of(&[&(tag.len() as u64).to_le_bytes(), tag.as_bytes(), bytes])
     }
 
-    /// SHA-256 over parts, one after the other. State rows and their keys are hashed by the million: what fits two blocks is
-    /// padded here and goes to the compression at once, which takes two thirds of the time of a hasher that could take more.
+    /// SHA-256 over parts, one after the other. A state hashes rows and keys by the million, so this function pads inputs of
+    /// up to two blocks itself and compresses them at once. That takes two thirds of a streaming hasher's time.
     pub(crate) fn of(parts: &[&[u8]]) -> Digest {
         let mut blocks: Short = [[0; 64]; 2];
         match pad(parts, &mut blocks) {
@@ -40,7 +40,7 @@ impl Digest {
         }
     }
 
-    /// The bytes.
+    /// The digest's 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -79,17 +79,17 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// With room for the digests of so many messages.
+    /// Reserves room for the digests of so many messages.
     pub(crate) fn with_capacity(messages: usize) -> Digests {
         Digests { digests: Vec::with_capacity(messages), waiting: None }
     }
 
-    /// As [`Digest::tagged`].
+    /// Adds the input of [`Digest::tagged`].
     pub(crate) fn push_tagged(&mut self, tag: &str, bytes: &[u8]) {
         self.push(&[&(tag.len() as u64).to_le_bytes(), tag.as_bytes(), bytes]);
     }
 
-    /// As [`Digest::of`].
+    /// Adds the input of [`Digest::of`].
     pub(crate) fn push(&mut self, parts: &[&[u8]]) {
         let mut blocks: Short = [[0; 64]; 2];
         let Some(count) = pad(parts, &mut blocks) else {
@@ -180,7 +180,7 @@ impl<'de> Deserialize<'de> for Digest {
 pub struct ParseHexError {
     /// How many digits there must be.
     pub digits: usize,
-    /// What stood there, at most 80 characters of it.
+    /// The refused text, cut to 80 characters.
     pub found: String,
 }
 

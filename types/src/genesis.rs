@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, convert::Infallible};
 
 use alloy_primitives::{Address, B256, U256, keccak256};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct};
 
 use crate::{
     accumulator::Accumulator,
@@ -25,8 +25,11 @@ use crate::{
 };
 
 /// Everything that batch 0 fixes. JSON as a file, BCS as batch 0's body. The default, which names no validator, is none yet.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+///
+/// [`ChainConfig::unprotected_transactions`] is written last, and only if it is true: a chain without it has the bytes, and so the identity,
+/// that it had before there was such a rule. In BCS only [`Genesis::decode`] reads it; other readers refuse the byte that is left.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(from = "Layout")]
 pub struct Genesis {
     /// The rules.
     pub chain: ChainConfig,
@@ -35,13 +38,61 @@ pub struct Genesis {
     /// The validators of epoch 0.
     pub validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
     /// How many of them may fail; [`Failures::thirds`] if left out.
-    #[serde(default)]
     pub failures: Option<Failures>,
     /// Where the contract is that says which validators later epochs have; see [`validators_contract`]. Without one they never change.
-    #[serde(default)]
     pub validators_contract: Option<Address>,
     /// The first state.
     pub accounts: BTreeMap<Address, GenesisAccount>,
+}
+
+/// What a file may say, and what a body says. [`Genesis`] writes the same names in the same order.
+#[derive(Deserialize)]
+#[serde(rename = "Genesis", deny_unknown_fields)]
+struct Layout {
+    chain: ChainConfig,
+    timestamp_ms: u64,
+    validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
+    #[serde(default)]
+    failures: Option<Failures>,
+    #[serde(default)]
+    validators_contract: Option<Address>,
+    accounts: BTreeMap<Address, GenesisAccount>,
+    #[serde(default, deserialize_with = "in_files")]
+    unprotected_transactions: bool,
+}
+
+/// How BCS writes that unprotected transactions are admitted, behind everything else.
+const UNPROTECTED: u8 = 1;
+
+/// A file says it by name. In a body it may be missing, which BCS cannot express: nothing is read there, and [`Genesis::decode`] looks at
+/// what is left.
+fn in_files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    if deserializer.is_human_readable() { bool::deserialize(deserializer) } else { Ok(false) }
+}
+
+impl From<Layout> for Genesis {
+    fn from(read: Layout) -> Genesis {
+        let Layout { timestamp_ms, validators, failures, validators_contract, accounts, .. } = read;
+        let chain = ChainConfig { unprotected_transactions: read.unprotected_transactions, ..read.chain };
+        Genesis { chain, timestamp_ms, validators, failures, validators_contract, accounts }
+    }
+}
+
+impl Serialize for Genesis {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_lax = self.chain.unprotected_transactions;
+        let mut fields = serializer.serialize_struct("Genesis", if is_lax { 7 } else { 6 })?;
+        fields.serialize_field("chain", &self.chain)?;
+        fields.serialize_field("timestamp_ms", &self.timestamp_ms)?;
+        fields.serialize_field("validators", &self.validators)?;
+        fields.serialize_field("failures", &self.failures)?;
+        fields.serialize_field("validators_contract", &self.validators_contract)?;
+        fields.serialize_field("accounts", &self.accounts)?;
+        if is_lax {
+            fields.serialize_field("unprotected_transactions", &true)?;
+        }
+        fields.end()
+    }
 }
 
 /// One account of the first state.
@@ -79,9 +130,24 @@ impl GenesisAccount {
 }
 
 impl Genesis {
-    /// Decodes batch 0's body.
+    /// Decodes batch 0's body: all fields and nothing more, or all fields and the one byte that admits unprotected transactions. No content
+    /// is both, and no genesis has two contents: a last byte 0 is refused.
+    ///
+    /// # Errors
+    /// If it is not such a content, or breaks a rule.
     pub fn decode(content: &[u8]) -> Result<Genesis, CodecError> {
-        let genesis: Genesis = codec::decode("genesis", content, limits::GENESIS_BYTES_MAX)?;
+        let exactly = |content| codec::decode::<Genesis>("genesis", content, limits::GENESIS_BYTES_MAX);
+        let genesis = match (exactly(content), content.split_last()) {
+            (
+                Err(CodecError::Malformed { source: bcs::Error::RemainingInput, .. }),
+                Some((&UNPROTECTED, fields)),
+            ) => {
+                let mut genesis = exactly(fields)?;
+                genesis.chain.unprotected_transactions = true;
+                genesis
+            }
+            (decoded, _) => decoded?,
+        };
         genesis.check()?;
         Ok(genesis)
     }
@@ -181,14 +247,7 @@ impl Genesis {
         let header = self.header()?;
         let mut accumulator = Accumulator::default();
         accumulator.append(header.digest());
-        Ok(LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::GENESIS,
-            accumulator_root: accumulator.root(),
-            state_root: header.state_root,
-            timestamp_ms: self.timestamp_ms,
-            next_validators: Some(self.validator_set()),
-        })
+        Ok(LedgerInfo::of(&header, accumulator.root(), Some(self.validator_set())))
     }
 
     /// Places the validators contract at [`validators_contract::ADDRESS`]; see [`validators_contract::account`].

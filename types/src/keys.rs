@@ -100,12 +100,12 @@ impl SecretKey {
         self.0.to_bytes()
     }
 
-    /// The public half.
+    /// Derives the public key.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs a message.
+    /// Signs a message of any length with ed25519.
     pub fn sign(&self, message: &[u8]) -> Signature {
         Signature(self.0.sign(message).to_bytes())
     }

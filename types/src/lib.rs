@@ -1,4 +1,4 @@
-//! The vocabulary that every crate of Slipstream shares: pure data and pure functions over it, no I/O, no clock.
+//! The vocabulary that every crate of Slipstream shares: pure data, and pure functions over it.
 //!
 //! ```text
 //!  Genesis ──▶ BatchHeader 0           Body ─┐
@@ -8,11 +8,11 @@
 //!                                                                                                      Certificate
 //! ```
 //!
-//! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`], [`conflicts`]: what execution makes of a body.
+//! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`], [`conflicts`]: the results of executing a body.
 //! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
 //! * [`chain`] and [`schedule`]: the rules, and how they change without another genesis.
-//! * [`certificate`] and [`validators`]: who may sign what; [`validators_contract`]: who says so for later epochs;
-//!   [`waypoint`]: where trust starts when it does not start at genesis.
+//! * [`certificate`] and [`validators`]: statements and their signers. [`validators_contract`]: the source of later epochs'
+//!   validators. [`waypoint`]: where trust starts when it does not start at genesis.
 //! * [`state`] and [`tree`]: keys, values and paths of the EVM state, and the canonical Merkle tree over them.
 //! * [`blob`], [`bounded`], [`codec`]: canonical BCS with explicit limits; [`limits`] has all numbers in one place.
 //!

@@ -22,10 +22,10 @@ pub const DELTA_CODES_MAX: usize = 65_536;
 pub const CODE_BYTES_MAX: usize = 64 * 1024;
 /// Logs of one transaction, and topics of one log (the EVM has LOG0 to LOG4).
 pub const LOGS_MAX: usize = 65_536;
-/// See [`LOGS_MAX`].
+/// Most topics of one log: the EVM has `LOG0` to `LOG4`.
 pub const TOPICS_MAX: usize = 4;
 /// Most gas that a chain may let one transaction use: 2^24, as EIP-7825. A log costs at least 375 gas, and 8 a byte of its data, so
-/// that no transaction reaches [`LOGS_MAX`] or a tenth of [`RECEIPTS_BYTES_MAX`]: whatever was executed can be paid for.
+/// no transaction reaches [`LOGS_MAX`] or a tenth of [`RECEIPTS_BYTES_MAX`]. Every executed transaction can therefore pay.
 pub const TRANSACTION_GAS_MAX: u64 = 1 << 24;
 /// Least gas that a transaction uses; a chain that allows less could hold none.
 pub const TRANSACTION_GAS_MIN: u64 = 21_000;

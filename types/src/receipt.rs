@@ -1,4 +1,4 @@
-//! What each transaction of a batch did.
+//! Receipts: the outcome of each transaction of a batch.
 
 use alloy_primitives::{Address, B256, Bloom, BloomInput};
 use serde::{Deserialize, Serialize};
@@ -13,12 +13,12 @@ use crate::{
 /// One event of a contract.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Log {
-    /// The contract.
+    /// The contract that emitted the log.
     #[serde(with = "raw")]
     pub address: Address,
     /// Indexed arguments, the event's signature first.
     pub topics: BoundedVec<Digest, { limits::TOPICS_MAX }>,
-    /// The other arguments.
+    /// The log's unindexed arguments, ABI-encoded by the contract.
     pub data: BoundedBytes<{ limits::RECEIPTS_BYTES_MAX }>,
 }
 
@@ -59,6 +59,6 @@ impl From<&Log> for alloy_primitives::Log {
 /// The receipts of a batch, one per transaction, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Receipts {
-    /// One per transaction.
+    /// One receipt for each transaction, in the batch's order.
     pub receipts: BoundedVec<Receipt, { limits::BATCH_TRANSACTIONS_MAX }>,
 }

@@ -1,8 +1,8 @@
 //! [`Schedule`]: how the rules of a chain change after its genesis, without another genesis.
 //!
-//! The genesis fixes the chain's identity and its first rules. A schedule names the forks after it, in order; it is a file that operators
-//! extend, and no part of the identity. That nodes agree on it is seen batch by batch: every header has the [`RulesId`] that it was
-//! executed under, which binds all forks up to then. A node without one of them can follow up to it and no further, and knows why.
+//! The genesis fixes the chain's identity and its first rules. A schedule names the later forks in order. Operators extend its file,
+//! which is no part of the identity. Every header has the [`RulesId`] of its execution, which binds all forks up to then: so nodes see
+//! batch by batch whether they agree. A node that lacks a fork follows up to it, stops there, and knows why.
 
 use std::{fmt, sync::Arc};
 
@@ -17,19 +17,19 @@ use crate::{
     limits,
 };
 
-/// What a schedule or a peer may list.
+/// The forks of a schedule, or those that a peer lists.
 pub type Forks = BoundedVec<ScheduledFork, { limits::FORKS_MAX }>;
 
-/// Which rules a batch was executed under: those of the genesis, or the digest of all forks up to the last that is active. Text: 16
-/// hexadecimal digits.
+/// Identifies the rules that a batch was executed under: the genesis' own, or the digest of all forks up to the last active one.
+/// Text: 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RulesId(pub [u8; 8]);
 
 impl RulesId {
-    /// Those of the genesis.
+    /// The id of the genesis' own rules.
     pub const GENESIS: RulesId = RulesId([0; 8]);
 
-    /// Those after one more fork.
+    /// The id of the rules after one more fork.
     pub fn after(self, fork: &ScheduledFork) -> RulesId {
         let bytes = bcs::to_bytes(&(self, fork)).expect("a fork is within the limits of BCS");
         let digest = Digest::tagged("slipstream/fork/1", &bytes);
@@ -69,11 +69,11 @@ impl<'de> Deserialize<'de> for RulesId {
     }
 }
 
-/// From where on a fork holds.
+/// The point from which a fork holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
-    /// From this batch on.
+    /// The fork holds from this batch on.
     Batch(BatchNumber),
     /// From the first batch on whose timestamp is this or later, in milliseconds since 1970.
     TimeMs(u64),
@@ -98,15 +98,15 @@ impl fmt::Display for Activation {
     }
 }
 
-/// One change of the rules. What it leaves out stays as it is.
+/// One change of the rules. Fields that it leaves out stay as they are.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledFork {
-    /// What operators call it: up to 32 of `a-z`, `0-9` and `-`.
+    /// The operators' name for the fork: 1 to 32 of `a-z`, `0-9` and `-`.
     pub name: String,
-    /// From where on it holds, if those before it do.
+    /// The point from which the fork holds, if those before it do.
     pub at: Activation,
-    /// EVM rules.
+    /// New EVM rules, if they change.
     #[serde(default)]
     pub fork: Option<Fork>,
     /// Most gas that one batch may use.
@@ -153,16 +153,16 @@ impl fmt::Display for ScheduledFork {
 pub struct ScheduleError {
     /// Its place, from 1.
     pub index: usize,
-    /// Its name.
+    /// Name of the refused fork.
     pub name: String,
-    /// What is wrong.
+    /// The rule that it breaks.
     pub rule: &'static str,
 }
 
 /// The forks after a chain's genesis, in order. Each is active only once those before it are. Clones share it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schedule {
-    /// With the rules' id from there on.
+    /// The forks in order, each with the id of the rules from there on.
     forks: Arc<[(ScheduledFork, RulesId)]>,
 }
 
@@ -172,7 +172,7 @@ impl Schedule {
         Schedule { forks: RulesIds::from(RulesId::GENESIS, forks).collect() }
     }
 
-    /// In order, each with the id of the rules from there on.
+    /// The forks in order, each with the id of the rules from there on.
     pub fn forks(&self) -> &[(ScheduledFork, RulesId)] {
         &self.forks
     }
@@ -183,8 +183,8 @@ impl Schedule {
         BoundedVec::new(forks).unwrap_or_default()
     }
 
-    /// What another schedule has from the first fork on that is not this one's at that place, each with the id of the rules from there
-    /// on. Nothing if it has no such fork.
+    /// Returns the other schedule's forks from the first one on that this schedule lacks at the same place. Each has the id of the
+    /// rules from there on.
     pub fn unknown_of(&self, other: &Forks) -> Vec<(ScheduledFork, RulesId)> {
         let same = self.forks.iter().zip(other).take_while(|((own, _), theirs)| own == *theirs).count();
         let id = same.checked_sub(1).map_or(RulesId::GENESIS, |last| self.forks[last].1);
@@ -224,7 +224,7 @@ impl<I: Iterator<Item = ScheduledFork>> Iterator for RulesIds<I> {
 pub struct Rules {
     /// Binds everything up to the last active fork.
     pub id: RulesId,
-    /// EVM rules.
+    /// EVM rules that the batch runs under.
     pub fork: Fork,
     /// Most gas that the batch may use.
     pub gas_limit: u64,
@@ -277,8 +277,8 @@ impl ChainConfig {
     /// Whether the chain's schedule may be followed.
     ///
     /// # Errors
-    /// The first fork that breaks a rule: a name that is taken or cannot be shown, a place not after the one before it, no change, or rules
-    /// that no chain may have.
+    /// Names the first fork that breaks a rule. Its name may be taken or malformed, its place may precede the fork before it, and its
+    /// rules may be unchanged or out of bounds.
     pub fn check_schedule(&self) -> Result<(), ScheduleError> {
         let mut rules = self.first_rules();
         let forks = self.schedule.forks();

@@ -22,7 +22,7 @@ pub const ROW_BYTES_MAX: usize = 1 + 20 + 1 + 8 + 32 + 1 + 32;
 /// The domain of [`StateValue::hash`].
 const ROW_TAG: &str = "slipstream/row/1";
 
-/// What a row of the state table is about.
+/// Names a row of the state table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum StateKey {
     /// An account's nonce, balance and code hash.
@@ -106,7 +106,7 @@ impl StateKey {
 pub struct Paths(Option<(Address, [u8; PATH_ACCOUNT_BYTES])>);
 
 impl Paths {
-    /// [`StateKey::path`].
+    /// Returns [`StateKey::path`].
     pub fn path(&mut self, key: &StateKey) -> Path {
         let address = key.address();
         let prefix = match self.0 {
@@ -143,9 +143,9 @@ fn join_path(prefix: [u8; PATH_ACCOUNT_BYTES], rest: Digest) -> Path {
 pub struct Path(#[serde(with = "raw")] pub [u8; 32]);
 
 impl Path {
-    /// The first path.
+    /// The first path of the tree: all bits 0.
     pub const MIN: Path = Path([0; 32]);
-    /// The last path.
+    /// The last path of the tree: all bits 1.
     pub const MAX: Path = Path([0xff; 32]);
 
     /// Bit `index`, 0 to 255.
@@ -197,19 +197,19 @@ impl fmt::Debug for Path {
 pub struct AccountValue {
     /// Transactions sent, or contracts created by a contract.
     pub nonce: u64,
-    /// Wei.
+    /// Balance in wei.
     #[serde(with = "raw")]
     pub balance: U256,
-    /// Keccak-256 of the code; none for an account without code.
+    /// Keccak-256 of the code, or `None` for an account without code.
     pub code_hash: Option<Digest>,
 }
 
 /// The value of a row. A zero slot and an empty account have no row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum StateValue {
-    /// Of a [`StateKey::Account`].
+    /// Value of a [`StateKey::Account`].
     Account(AccountValue),
-    /// Of a [`StateKey::Slot`]; never zero.
+    /// Value of a [`StateKey::Slot`]; never zero.
     Slot(#[serde(with = "raw")] U256),
 }
 
@@ -223,7 +223,7 @@ impl StateValue {
         }
     }
 
-    /// What the tree's leaf commits to: key and value under a tag.
+    /// The leaf hash that the tree commits to: key and value under a tag.
     pub fn hash(&self, key: &StateKey) -> Digest {
         let mut row = Vec::with_capacity(ROW_BYTES_MAX);
         self.append_row(key, &mut row);

@@ -1,4 +1,4 @@
-//! [`ValidatorSet`]: who may certify the batches of an epoch, and how many of them may fail.
+//! [`ValidatorSet`]: the validators that may certify the batches of an epoch, and how many of them may fail.
 
 use alloy_primitives::Address;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// What holds where nothing else is said: a third, rounded down, may fail in whatever way.
+    /// The default: any third of the validators, rounded down, may fail in any way.
     pub fn thirds(validators: usize) -> Failures {
         let third = (validators.saturating_sub(1) / 3).try_into().unwrap_or(u16::MAX);
         Failures { any: third, commission: third }
@@ -41,9 +41,9 @@ impl Failures {
 /// The validators of one epoch, in the order that certificates index them by.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ValidatorSet {
-    /// The epoch.
+    /// The epoch whose batches this set certifies.
     pub epoch: Epoch,
-    /// At least one.
+    /// At least one validator, at most [`limits::VALIDATORS_MAX`].
     pub validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
     /// How many of them may fail.
     pub failures: Failures,
@@ -52,13 +52,13 @@ pub struct ValidatorSet {
 /// Why validators are no set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
-    /// None at all: every certificate would do.
+    /// The set is empty: every certificate would do.
     #[error("there must be at least one validator")]
     Empty,
     /// One key would count twice.
     #[error("validator {key} is named twice: there must be no key twice")]
     Repeated {
-        /// The key.
+        /// The repeated key.
         key: PublicKey,
     },
     /// Too few for the failures that they are to bear.
@@ -69,7 +69,7 @@ pub enum SetError {
     TooFew {
         /// Validators in the set.
         validators: usize,
-        /// What is asked of them.
+        /// The failures that the genesis or the contract asks the set to bear.
         failures: Failures,
     },
 }
@@ -84,7 +84,7 @@ impl ValidatorSet {
     /// Whether it may begin an epoch.
     ///
     /// # Errors
-    /// What is wrong: no validator, one twice, or too few for the failures that they are to bear.
+    /// Returns the fault of the set: it is empty, repeats a key, or is too small for the failures that it must bear.
     pub fn check(&self) -> Result<(), SetError> {
         if self.validators.is_empty() {
             return Err(SetError::Empty);
@@ -97,7 +97,7 @@ impl ValidatorSet {
         self.check_failures()
     }
 
-    /// The part of [`ValidatorSet::check`] without which a quorum means nothing; costs nothing.
+    /// The cheap part of [`ValidatorSet::check`], which a quorum needs to mean anything.
     pub(crate) fn check_failures(&self) -> Result<(), SetError> {
         let (validators, failures) = (self.validators.len(), self.failures);
         match validators >= failures.validators_min() {
@@ -111,8 +111,8 @@ impl ValidatorSet {
         self.validators.len().saturating_sub(self.failures.any.into())
     }
 
-    /// Equal statements of different validators that one may act upon before there is a quorum: `max(u, r) + 1`, so that an honest one
-    /// made one of them.
+    /// How many validators must make an equal statement before one may act upon it without a quorum: `max(u, r) + 1`. One of these is
+    /// honest.
     pub fn matching(&self) -> usize {
         usize::from(self.failures.any.max(self.failures.commission)) + 1
     }

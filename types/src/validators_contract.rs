@@ -5,9 +5,9 @@
 //!  keccak256(6) + 2 i: public key of validator i │ keccak256(6) + 2 i + 1: its fee recipient
 //! ```
 //!
-//! A batch ends its epoch if, in the state after it, `lastBatch` is its number; the next epoch's validators are those that the
-//! storage holds then. So what follows a batch depends on its number and its state alone, and whoever has the state can tell. Nobody
-//! runs the code for that: a genesis may place another one that keeps this storage.
+//! A batch ends its epoch if `lastBatch` is its number in the state after it. The storage of that state then lists the validators of
+//! the next epoch. So the outcome depends on the batch's number and state alone, and every node with the state can tell. This code
+//! reads the storage directly: a genesis may place another contract that keeps the same layout.
 
 use alloy_primitives::{Address, B256, U256, address, keccak256};
 
@@ -41,21 +41,21 @@ pub enum WantedError {
     /// The list is too long to be a set.
     #[error("it lists {count} validators, at most {} may be", limits::VALIDATORS_MAX)]
     TooMany {
-        /// Its length.
+        /// Length of the list.
         count: U256,
     },
     /// More failures than there can be validators.
     #[error("it asks for {any} failures of any kind and {commission} of commission, at most 65535 may be")]
     Failures {
-        /// Of any kind.
+        /// Failures of any kind, as the storage says.
         any: U256,
-        /// Of commission.
+        /// Failures of commission, as the storage says.
         commission: U256,
     },
     /// Bytes that nobody can sign for: so many of them as there may be failures would halt the chain for good.
     #[error("{key} is no ed25519 public key")]
     Unusable {
-        /// The bytes.
+        /// The 32 bytes that the storage has as a key.
         key: PublicKey,
     },
     /// The validators are no set.
@@ -87,10 +87,11 @@ pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result
     Ok(GenesisAccount { nonce: 1, code, storage, ..GenesisAccount::default() })
 }
 
-/// The batch that ends the epoch with what is wanted now; none before the first change. `slot` reads the contract's storage.
+/// The batch that ends the epoch with the present list, or `None` before the first change. `slot` reads the contract's
+/// storage.
 ///
 /// # Errors
-/// Those of `slot`.
+/// Fails with the errors of `slot`.
 pub fn last_batch<E>(read: &mut impl FnMut(B256) -> Result<U256, E>) -> Result<Option<BatchNumber>, E> {
     let last = read(slot(LAST_BATCH))?;
     Ok(u64::try_from(last).ok().filter(|last| *last > 0).map(BatchNumber::new))
@@ -129,7 +130,7 @@ pub fn wanted<E>(
     Ok(set.check().map(|()| set).map_err(WantedError::from))
 }
 
-/// The validators of the epoch after the batch, if the batch ends its own: a function of its number, its epoch and the state after it.
+/// Returns the validators of the next epoch if the batch ends its own. They depend on its number, its epoch and the state after it.
 ///
 /// # Errors
 /// Those of `slot`; inside, why the batch does not end its epoch although it should.
@@ -172,7 +173,7 @@ mod tests {
         |slot| Ok(account.storage.get(&slot).copied().unwrap_or_default())
     }
 
-    /// Goal: what a genesis places is read back as the set that it wants, whatever its size, and changes nothing yet.
+    /// Goal: the storage that a genesis places reads back as its set, whatever its size, and changes nothing yet.
     #[test]
     fn the_first_storage_is_the_set() {
         for (count, failures) in [(1, 0), (4, 1), (128, 42)] {
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(next(20), Some(Ok(ValidatorSet { epoch: Epoch(7), ..set })));
     }
 
-    /// Goal: a storage that is no set ends no epoch, and nothing is allocated for its length.
+    /// Goal: a malformed storage ends no epoch, and its length does not drive an allocation.
     #[test]
     fn what_is_no_set_is_refused() {
         let good = account(Address::ZERO, 1, &set(1..5, Failures::thirds(4))).unwrap();

@@ -9,7 +9,7 @@ use crate::{BatchNumber, Digest, LedgerInfo};
 /// A ledger info that the operator trusts, `number:hash`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waypoint {
-    /// The batch.
+    /// Number of the trusted batch.
     pub number: BatchNumber,
     /// [`LedgerInfo::digest`] at that batch.
     pub hash: Digest,

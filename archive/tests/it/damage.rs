@@ -63,7 +63,7 @@ async fn every_changed_object_is_refused_by_name() {
     fs::copy(other, one).unwrap();
     refused(&archive, one, "swapped").await;
 
-    // What was refused is taken once it is right, from where the import was.
+    // The refused object is taken once it is right, and the import goes on from where it was.
     let (store, _dir) = empty();
     let snapshot = Arc::new(archive.snapshot(None, &by_genesis()).await.unwrap());
     snapshot.import(&store).await.unwrap_err();

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 use super::{server, settings};
 
-/// What a server may have sent until it is noticed that nobody listens, beside what is read.
+/// Bytes that a server may send before it notices that the client stopped reading, beside those that were read.
 const ON_THE_WAY: usize = 16 << 20;
 /// More than any address space has.
 const ANNOUNCED: u64 = 1 << 56;

@@ -4,27 +4,23 @@ use std::collections::BTreeMap;
 
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{
-    AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, ChainConfig, Delta, Digest,
-    Genesis, LedgerInfo, Receipts, RulesId, SecretKey, StateKey, StateValue, U256, Validator, Waypoint,
-    accumulator::Accumulator, bounded::BoundedVec, delta::DeltaEntry, genesis::GenesisAccount, keccak256,
+    AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Digest, Genesis, Receipts,
+    SecretKey, StateKey, StateValue, U256, Waypoint, accumulator::Accumulator, delta::DeltaEntry,
+    genesis::GenesisAccount, keccak256,
 };
 
 /// Accounts that the first batch makes.
 const ACCOUNTS: u32 = 3_000;
 
 fn key() -> SecretKey {
-    SecretKey::from_seed([7; 32])
+    slipstream_testkit::key(7)
 }
 
 pub(crate) fn genesis(timestamp_ms: u64) -> Genesis {
     let rich = GenesisAccount { balance: U256::from(1_000_000), ..GenesisAccount::default() };
-    let validator = Validator { public_key: key().public(), fee_recipient: Address::ZERO };
     Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms,
-        validators: BoundedVec::new(vec![validator]).unwrap(),
         accounts: BTreeMap::from([(Address::repeat_byte(0xaa), rich)]),
-        ..Genesis::default()
+        ..slipstream_testkit::genesis(&[key()], timestamp_ms)
     }
 }
 
@@ -97,31 +93,13 @@ impl Ledger {
         let digest = |kind, content: &[u8]| slipstream_types::batch::content_digest(kind, content);
         let receipts = Blob::seal(BlobKind::Receipts, &Receipts::default()).unwrap();
         let header = BatchHeader {
-            number: self.head.number.next(),
-            parent: self.head.digest(),
-            epoch: self.head.epoch,
-            rules: RulesId::GENESIS,
-            timestamp_ms: self.head.timestamp_ms + 100,
-            proposer: Address::ZERO,
-            tx_count: 0,
-            tx_bytes: 0,
-            gas_used: 0,
             delta_bytes: delta.content().unwrap().len() as u32,
-            transactions_root: Digest::ZERO,
             receipts_root: digest(BlobKind::Receipts, &receipts.content(BlobKind::Receipts).unwrap()),
             delta_digest: digest(BlobKind::Delta, &delta.content().unwrap()),
-            state_root: speculation.root(),
+            ..slipstream_testkit::next_header(&self.head, speculation.root())
         };
+        let certificate = slipstream_testkit::certify(&self.accumulator, &header, None, &[key()]);
         self.accumulator.append(header.digest());
-        let info = LedgerInfo {
-            epoch: header.epoch,
-            number: header.number,
-            accumulator_root: self.accumulator.root(),
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: None,
-        };
-        let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
         let batch = CommitBatch { certificate: Some(&certificate), ..CommitBatch::new(&header, &delta) };
         self.store.commit(batch, Some(speculation)).unwrap();
         self.head = header;

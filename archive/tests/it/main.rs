@@ -9,7 +9,7 @@ mod server;
 
 use std::{num::NonZeroUsize, sync::atomic::Ordering, time::Duration};
 
-use slipstream_archive::{Archive, ArchiveError, ArchiveSummary, Location, Patience, Settings};
+use slipstream_archive::{Archive, ArchiveError, ArchiveSummary, Location, OnDamage, Patience, Settings};
 use slipstream_storage::{StorageConfig, Store, Trust};
 use slipstream_types::{BatchNumber, Digest, Waypoint, keccak256};
 
@@ -58,7 +58,7 @@ async fn imported(archive: &Archive, store: &Store, trust: &Trust) -> Result<Arc
     std::sync::Arc::new(archive.snapshot(None, trust).await?).import(store).await
 }
 
-/// What the store has that took the ledger's snapshot.
+/// Checks the content of a store that took the ledger's snapshot.
 fn check_store(store: &Store, ledger: &Ledger, number: BatchNumber) {
     let header = ledger.store.header(number).unwrap().unwrap();
     assert_eq!(store.head().unwrap().header, header);
@@ -68,8 +68,8 @@ fn check_store(store: &Store, ledger: &Ledger, number: BatchNumber) {
     assert_eq!(made.state_root, header.state_root);
 }
 
-/// Goal: a snapshot goes through the bucket unchanged, for who trusts the genesis or its waypoint; and another one of nearly the same state
-/// sends what differs.
+/// Goal: a snapshot goes through the bucket unchanged, for a reader that trusts the genesis or its waypoint. Another snapshot of nearly the
+/// same state sends only the difference.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_export_sends_what_changed() {
     let server = Server::start().await;
@@ -176,7 +176,7 @@ async fn slow_servers_are_waited_for_and_silent_ones_are_not() {
     assert!(!text.contains(server::SECRET), "{text}");
 }
 
-/// Goal: who has no right to the bucket is told so at once, without the key that was tried.
+/// Goal: wrong credentials are refused at once, and the error hides the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_credentials_are_refused() {
     let server = Server::start().await;
@@ -193,7 +193,7 @@ async fn wrong_credentials_are_refused() {
     assert!(!text.contains("another-secret"), "{text}");
 }
 
-/// Goal: two ledgers do not share a prefix, and nobody takes one for the other.
+/// Goal: two ledgers cannot share a prefix, so readers cannot confuse them.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledgers_are_kept_apart() {
     let server = Server::start().await;
@@ -250,7 +250,7 @@ async fn directories_are_archives_and_http_reads_them() {
     check_store(&store, &ledger, ledger.number());
     let refused = by_http.export(&ledger.store, ledger.number()).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::ReadOnly { .. }), "{refused}");
-    let refused = by_http.prune(NonZeroUsize::MIN).await.unwrap_err();
+    let refused = by_http.prune(NonZeroUsize::MIN, OnDamage::Hold).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::ReadOnly { .. }), "{refused}");
     serving.abort();
 }

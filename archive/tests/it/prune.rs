@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use slipstream_archive::{ArchiveError, GRACE, PrunedArchive};
+use slipstream_archive::{ArchiveError, GRACE, OnDamage, PrunedArchive};
 use slipstream_types::BatchNumber;
 
 use super::{STAMP, archive, by_genesis, empty, verified};
@@ -24,21 +24,21 @@ async fn what_nobody_needs_goes_after_the_grace_time() {
     // All of it is old, but the first snapshot is only now taken out.
     server.age(GRACE + HOUR);
     let all = server.objects("/pieces/").len();
-    let pruned = archive.prune(KEEP_ONE).await.unwrap();
-    assert_eq!(pruned, PrunedArchive { kept: 1, retired: 1, deleted: 0, deleted_bytes: 0 });
+    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    assert_eq!(pruned, PrunedArchive { kept: 1, retired: 1, ..PrunedArchive::default() });
     let gone = archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap_err();
     assert!(matches!(gone, ArchiveError::NoSnapshot { .. }), "{gone}");
-    // Who had begun with it can end.
+    // A reader that began with it can end.
     let (store, _dir) = empty();
     assert_eq!(reading.import(&store).await.unwrap(), first.summary);
 
     server.age(GRACE + HOUR);
-    let pruned = archive.prune(KEEP_ONE).await.unwrap();
+    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
     assert_eq!((pruned.kept, pruned.retired, pruned.deleted), (1, 0, second.uploaded));
     assert_eq!(server.objects("/pieces/").len(), all - second.uploaded);
     assert!(server.objects("/retired/").is_empty());
     assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
-    let again = archive.prune(KEEP_ONE).await.unwrap();
+    let again = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
     assert_eq!(again, PrunedArchive { kept: 1, ..PrunedArchive::default() });
 }
 
@@ -60,7 +60,7 @@ async fn an_export_beside_prunes_loses_nothing() {
     });
     let mut prunes = 0;
     while !exporting.is_finished() {
-        archive.prune(KEEP_ONE).await.unwrap();
+        archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
         prunes += 1;
     }
     let third = exporting.await.unwrap().unwrap();
@@ -70,8 +70,8 @@ async fn an_export_beside_prunes_loses_nothing() {
     assert_eq!(verified(&archive, Some(ledger.number())).await.unwrap(), third.summary);
 }
 
-/// Goal: what an export left unnamed is used again while it is young; an old one is left to the prune, and no later delete of it hits what was
-/// written instead.
+/// Goal: objects that an export left unnamed are used again while they are young. An old one is left to the prune, whose late delete misses
+/// the new object.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_object_that_may_be_deleted_is_named() {
     let server = Server::start().await;
@@ -83,10 +83,10 @@ async fn no_object_that_may_be_deleted_is_named() {
     assert!(!orphans.is_empty());
 
     // Young: no prune takes them.
-    let pruned = archive.prune(KEEP_ONE).await.unwrap();
+    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
     assert_eq!(pruned, PrunedArchive::default());
     server.age(GRACE / 2 + HOUR);
-    assert_eq!(archive.prune(KEEP_ONE).await.unwrap(), PrunedArchive::default());
+    assert_eq!(archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap(), PrunedArchive::default());
 
     // Older than what an export may rely on: written again, under names of their own.
     let exported = archive.export(&ledger.store, ledger.number()).await.unwrap();
@@ -97,29 +97,75 @@ async fn no_object_that_may_be_deleted_is_named() {
     }
     // They alone are deleted when their time has come.
     server.age(GRACE / 2);
-    let pruned = archive.prune(KEEP_ONE).await.unwrap();
+    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
     assert_eq!(pruned.deleted, orphans.len());
     assert!(orphans.iter().all(|orphan| !orphan.exists()));
     assert_eq!(verified(&archive, None).await.unwrap(), exported.summary);
 }
 
-/// Goal: a manifest that cannot be read stops a prune before anything is deleted.
+/// Goal: a damaged manifest is named, and keeps what it may name and nothing else; sound snapshots are kept in its place. It goes, with what it
+/// named, when somebody says so.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prune_that_does_not_know_what_is_needed_deletes_nothing() {
+async fn what_a_damaged_manifest_may_name_stays() {
+    let server = Server::start().await;
+    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
+    let first = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    ledger.touch([5]);
+    let second = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let newest = server.objects("/snapshots/")[1].clone();
+    std::fs::write(&newest, b"nonsense").unwrap();
+    // What is written later cannot be in it.
+    server.age(HOUR * 2);
+    let before = server.objects("/pieces/").len();
+    ledger.touch(0..40);
+    server.faults.pieces_left.store(5, std::sync::atomic::Ordering::SeqCst);
+    archive.export(&ledger.store, ledger.number()).await.unwrap_err();
+    server.faults.revive();
+    let orphans = server.objects("/pieces/").len() - before;
+    assert!(orphans > 0);
+    server.age(GRACE + HOUR);
+
+    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    assert_eq!((pruned.kept, pruned.retired), (1, 0), "the older one is the newest that can be read");
+    assert_eq!((pruned.deleted, pruned.held), (orphans, second.uploaded));
+    let [damaged] = &pruned.damaged[..] else { panic!("{pruned:?}") };
+    assert!(newest.ends_with(&damaged.name) && damaged.reason.contains("format"), "{damaged:?}");
+    assert_eq!(server.objects("/pieces/").len(), before);
+    assert_eq!(verified(&archive, Some(BatchNumber::new(1))).await.unwrap(), first.summary);
+    let again = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    assert_eq!((again.deleted, again.held, again.damaged.len()), (0, second.uploaded, 1));
+
+    let dropped = archive.prune(KEEP_ONE, OnDamage::Drop).await.unwrap();
+    assert_eq!((dropped.kept, dropped.deleted, dropped.held), (1, second.uploaded, 0));
+    assert_eq!(dropped.damaged, pruned.damaged);
+    assert!(!newest.exists());
+    assert_eq!(verified(&archive, None).await.unwrap(), first.summary);
+    let clean = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    assert_eq!(clean, PrunedArchive { kept: 1, ..PrunedArchive::default() });
+}
+
+/// Goal: a damaged manifest that is older than those to keep is taken out like any other, and protects for as long.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_damaged_manifest_is_taken_out() {
     let server = Server::start().await;
     let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
     archive.export(&ledger.store, ledger.number()).await.unwrap();
     ledger.touch([5]);
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
-    std::fs::write(&server.objects("/snapshots/")[1], b"nonsense").unwrap();
-    server.age(GRACE * 2);
-    let before = server.objects("/pieces/").len();
-    let refused = archive.prune(KEEP_ONE).await.unwrap_err();
-    assert!(matches!(refused, ArchiveError::Damaged { .. }), "{refused}");
-    assert_eq!(server.objects("/pieces/").len(), before);
+    let second = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    std::fs::write(&server.objects("/snapshots/")[0], b"nonsense").unwrap();
+    server.age(GRACE + HOUR);
+    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    assert_eq!((pruned.kept, pruned.retired, pruned.deleted, pruned.damaged.len()), (1, 1, 0, 1));
+    assert_eq!(pruned.held, second.uploaded, "what only the first one named");
+    server.age(GRACE + HOUR);
+    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    assert_eq!((pruned.deleted, pruned.damaged.len()), (second.uploaded, 0));
+    assert!(server.objects("/retired/").is_empty());
+    assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
 }
 
-/// Goal: a snapshot that is exported again after a prune took it out, and is taken out again, protects what it named the first time, too.
+/// Goal: a snapshot may be exported again after a prune unlisted it. If it is unlisted again, it also protects what it named the first
+/// time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_can_be_taken_out_twice() {
     let server = Server::start().await;
@@ -131,7 +177,7 @@ async fn a_snapshot_can_be_taken_out_twice() {
     archive.export(&ledger.store, ledger.number()).await.unwrap();
     server.age(GRACE + HOUR);
     for retired in 1..=2 {
-        assert_eq!(archive.prune(KEEP_ONE).await.unwrap().retired, 1);
+        assert_eq!(archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap().retired, 1);
         assert_eq!(server.objects("/retired/").len(), retired);
         archive.export(&ledger.store, first).await.unwrap();
     }

@@ -25,7 +25,7 @@ pub(crate) const BUCKET: &str = "bucket";
 pub(crate) const KEY: &str = "test-key";
 pub(crate) const SECRET: &str = "test-secret-that-nobody-prints";
 
-/// What goes wrong.
+/// The faults of the server.
 #[derive(Default)]
 pub(crate) struct Faults {
     /// Milliseconds before each answer.
@@ -116,7 +116,7 @@ impl Drop for Server {
 }
 
 impl Faults {
-    /// What becomes of a request: an error closes its connection, as a process does that ends.
+    /// Decides on a request. An error closes its connection, as a dying process does.
     async fn meet(&self, method: &str, path: &str) -> io::Result<()> {
         let is_write = method == "PUT" && (path.contains("/pieces/") || path.contains("/codes/"));
         if is_write

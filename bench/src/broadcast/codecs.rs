@@ -1,13 +1,11 @@
-//! What the codecs cost, operation by operation, beside the seed's path in the same run.
+//! The cost of the codecs, operation by operation, beside the seed's path in the same run.
 
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use rand::{RngCore, SeedableRng, rngs::StdRng};
-use slipnet::{
-    progress::Progress,
-    sim::broadcast::operations::{Samples, measure, timed},
-};
+use slipnet::progress::Progress;
+use slipnet_simulation::sim::broadcast::operations::{Samples, measure, timed};
 use slipstream_coding::{CodecKind, Parameters, warm_up};
 
 use super::{
@@ -65,7 +63,8 @@ fn measure_reference(
     Ok(())
 }
 
-/// The ratios that have aims. What a receiver does of a whole block is everything from opening the plan to being able to serve all of it.
+/// The ratios that have aims. A receiver's work on a whole block is everything from opening the plan to being able to serve all of
+/// it.
 fn aimed(samples: &Samples) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (size, _) in SIZES {

@@ -1,4 +1,4 @@
-//! Sixty nodes with the network and the mesh that ship, on a wire in memory: what each codec is worth beside the flood that it replaced.
+//! Sixty nodes with the real network and mesh, on a wire in memory. They show each codec's worth beside the flood that it replaced.
 
 use anyhow::Result;
 use slipstream_coding::CodecKind;
@@ -7,14 +7,11 @@ use super::{
     super::{Aim, Figure, harness::ratios},
     SIZES,
 };
-use slipnet::{
-    cpu,
-    progress::Progress,
-    sim::broadcast::{Costs, Outcome, Run, Scenario, play, run_on_fabric},
-};
+use slipnet::{cpu, progress::Progress};
+use slipnet_simulation::sim::broadcast::{Costs, Outcome, Run, Scenario, play, run_on_fabric};
 
 const NODES: usize = 60;
-/// Up-links in Mbit/s.
+/// The up-link of each node, in Mbit/s.
 const UPLINK_MBIT: u64 = 50;
 
 /// One way of spreading, one size: a sample for each seed.

@@ -1,4 +1,5 @@
-//! `slipnet bench broadcast`: what it costs to code, check, pass on and decode a payload, for each codec, and what each is worth among sixty nodes.
+//! `slipnet bench broadcast`: the cost of coding, checking, passing on and decoding a payload, for each codec, and each codec's
+//! worth among sixty nodes.
 //!
 //! Beside the codecs the path that the paper on network coding describes, in constant-time arithmetic and chunk by chunk. All on one thread; in
 //! each run all operations are measured one after the other. Beside the mesh the flood that it replaced.

@@ -1,7 +1,7 @@
 //! The seed's path, straightforward: constant-time arithmetic, one chunk after the other, scalar by scalar.
 //!
-//! Pieces, generators and coefficients are as in "Faster block/blob propagation in Ethereum": a chunk is verified by two multi-scalar
-//! multiplications whose results are compared, and the payload comes of Gauss's elimination over the chunks as they are.
+//! Pieces, generators and coefficients are as in "Faster block/blob propagation in Ethereum". Two multi-scalar multiplications
+//! verify a chunk: their results must be equal. The payload comes of Gauss's elimination over the chunks as they are.
 
 use curve25519_dalek::{RistrettoPoint, Scalar, traits::MultiscalarMul};
 use rand::{RngCore, rngs::StdRng};
@@ -50,7 +50,7 @@ impl Reference {
         }
     }
 
-    /// The pieces' commitments.
+    /// The commitments of the pieces.
     pub(super) fn commit(&self) -> Vec<RistrettoPoint> {
         self.pieces.iter().map(|piece| RistrettoPoint::multiscalar_mul(piece, &self.generators)).collect()
     }
@@ -89,7 +89,7 @@ pub(super) fn recombine(chunks: &[Chunk], rng: &mut StdRng) -> Chunk {
     Chunk { coefficients: combine(|chunk| &chunk.coefficients), vector: combine(|chunk| &chunk.vector) }
 }
 
-/// The pieces, by Gauss's elimination; `None` if the chunks are not independent.
+/// The pieces, by Gauss's elimination; `None` if the chunks are dependent.
 pub(super) fn decode(mut chunks: Vec<Chunk>) -> Option<Vec<Vec<Scalar>>> {
     for column in 0..chunks.len() {
         let pivot = (column..chunks.len()).find(|row| chunks[*row].coefficients[column] != Scalar::ZERO)?;

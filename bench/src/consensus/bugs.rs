@@ -1,9 +1,9 @@
 //! Figure 9 of the Eve paper for this system: how many bugs of concurrency replicas mask.
 //!
-//! Four replicas execute every batch with the real executor on threads, ahead of their turn. Where a transaction ran beside one that it
-//! conflicts with, which the executor notices and puts right, an injected bug spoils the result at a chosen rate
-//! ([`Faults`]). Real cores agree on what came of it, in virtual time whose executions are measured. The mixer are the conflicts
-//! that a batch's hints name: whoever is named waits. Off, nobody is; a false negative is one that is not named.
+//! Four replicas execute every batch with the real executor on threads, ahead of their turn. The executor notices and repairs a
+//! transaction that ran beside one that it conflicts with. There an injected bug spoils the result at a chosen rate ([`Faults`]).
+//! Real cores agree on the results, in virtual time whose executions are measured. The mixer is the set of conflicts in a batch's
+//! hints: a named transaction waits. Without the mixer none waits; a false negative is an unnamed conflict.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -31,7 +31,7 @@ const TIME_MAX_US: u64 = 3_600_000_000;
 /// One way in a data centre, a write to a disk that keeps it, a small commit.
 const PACE: Pace = Pace { one_way_us: 250, record_us: 1_000, commit_us: 1_000, intake_us: 0, cores: 2 };
 
-/// What is tried.
+/// The setting of a trial.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     pub(super) bug: Bug,
@@ -39,13 +39,13 @@ pub(super) struct Setting {
     pub(super) rate: f64,
     /// Whether a transaction goes wrong at all replicas where it ran side by side, or at none.
     pub(super) alike: bool,
-    /// Share of the conflicts that the mixer does not know; 1 is no mixer at all.
+    /// The share of the conflicts that the mixer misses; 1 means that there is no mixer.
     pub(super) false_negatives: f64,
     pub(super) batches: u64,
     pub(super) seed: u64,
 }
 
-/// What came of it.
+/// The results of a trial, counted.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Counts {
     /// Batches of which a replica got a wrong outcome.
@@ -58,7 +58,7 @@ pub(super) struct Counts {
     pub(super) not_masked: u64,
     /// Conflicting transactions that ran side by side, in all replicas.
     pub(super) met: u64,
-    /// In virtual time.
+    /// Transactions per second of virtual time.
     pub(super) tps: f64,
 }
 
@@ -71,7 +71,7 @@ impl Counts {
         }
     }
 
-    /// Together.
+    /// The sum of both counts.
     pub(super) fn plus(self, other: Counts) -> Counts {
         Counts {
             manifested: self.manifested + other.manifested,
@@ -182,7 +182,7 @@ impl Machine for Replicas<'_> {
 /// Runs one setting.
 ///
 /// # Errors
-/// If a batch cannot be executed, or the cores do not decide.
+/// If a batch cannot be executed, or the cores stand still.
 pub(super) fn run(local: &Local, request: Request, setting: Setting) -> Result<Counts> {
     let root = Digest::tagged("slipnet/bench/state", b"genesis");
     let replica = |seat: u8| -> Result<_> {
@@ -217,7 +217,7 @@ pub(super) fn run(local: &Local, request: Request, setting: Setting) -> Result<C
     for decision in &decisions {
         let place = (before, decision.body);
         let is_wrong = replicas.right.get(&place).is_none_or(|right| *right != decision.info.state_root);
-        // A batch that was rolled back is ordered anew: what was wrong of it stands under its first body.
+        // A batch that was rolled back is ordered anew: its errors stand under its first body.
         let rolled_back = decision.view > view;
         let tried = replicas.wrong.range((before, Digest::ZERO)..).take_while(|((at, _), _)| *at == before);
         if tried.map(|(_, wrong)| wrong).sum::<u64>() > 0 {
@@ -243,7 +243,7 @@ pub(super) fn local() -> Result<Local> {
     Local::new(SENDERS)
 }
 
-/// Who sends first; for reading its nonce.
+/// The senders' addresses, for reading a nonce.
 impl Local {
     fn sender(&self, index: usize) -> Address {
         self.senders[index].address
@@ -264,7 +264,8 @@ mod tests {
         run(&local().unwrap(), REQUEST, setting).unwrap()
     }
 
-    /// Goal: nothing goes wrong without bugs or with a mixer that knows all conflicts; with bugs every batch is masked or not.
+    /// Goal: without bugs all goes well, and so it does with a mixer that knows all conflicts. With bugs every batch counts as
+    /// masked or as spoilt.
     #[test]
     fn bugs_show_only_where_conflicts_meet() {
         let none = counts(Bug::LostUpdate, 0.0, 1.0, 3);

@@ -18,7 +18,7 @@ use slipnet::{
 /// Longer than a batch takes on two cores that seven validators share: a view that ends because the machine is too small says nothing.
 const PATIENT: &str = "  view_timeout_ms: 20000\n";
 
-/// What differs between clusters.
+/// The differences between clusters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClusterOptions {
     pub(super) validators: u32,

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Figure, harness::ratios};
 use slipnet::{
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
@@ -30,12 +30,12 @@ const LIGHT_TPS: u32 = 50;
 const VALIDATORS: u32 = 4;
 /// Transactions of a batch, at most.
 const BATCH_MAX: u32 = 800;
-/// Transactions in flight: what a second's delay does not empty, so that the validators and not the sender are measured.
+/// Transactions in flight. They last through a second's delay, so that the validators are measured and not the sender.
 const WINDOW: usize = 6_000;
 /// Until what was on its way with the last delay has arrived.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What one delay came to, run by run.
+/// The results of one delay, run by run.
 #[derive(Default)]
 struct Far {
     tps: Vec<f64>,
@@ -101,15 +101,15 @@ async fn measure(cluster: &Cluster, weight: &Weight, plan: &Plan, far: &mut Far)
     far.heavy.push((flow.batches, flow.bytes));
     let first = cluster.chain.head().await? + 1;
     let options = LoadOptions {
-        workload: Workload::Transfers,
-        tps: LIGHT_TPS,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(LIGHT_TPS),
         duration: Duration::from_secs(plan.light_seconds),
         accounts: cluster.devnet.accounts()[..200].to_vec(),
         submit: vec![cluster.chain.rpc().clone()],
         ..LoadOptions::default()
     };
     let report = load::run(&options, Progress::Quiet).await?;
-    far.commit_p50_ms.push(report.commit_latency_ms.context("nothing was committed")?.p50);
+    far.commit_p50_ms.push(report.commit_ms.context("nothing was committed")?.p50);
     far.light.push((first, report.head));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! [`Driver`]: as many requests in flight as keep the validators busy, and what came of them.
+//! [`Driver`]: as many requests in flight as keep the validators busy, and their results.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub(super) struct Pressure {
     pub(super) seconds: f64,
 }
 
-/// What came of it.
+/// The result of a flow of transactions.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     /// While as much was in flight as may be, without the first second.
@@ -123,7 +123,7 @@ struct Seen {
 /// Batches that a rate is made of, at least, unless so many times the seconds are over.
 const COMMITS_MIN: usize = 5;
 const SLOWNESS_MAX: f64 = 4.0;
-/// What is left out: batches grow in it.
+/// The time left out at the beginning, in which batches grow.
 const WARM: Duration = Duration::from_secs(1);
 
 impl Seen {

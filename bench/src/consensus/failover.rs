@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::cluster::Cluster;
 use slipnet::{
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
     rpc::Rpc,
 };
@@ -16,7 +16,7 @@ const TPS: u32 = 200;
 const BEFORE: Duration = Duration::from_secs(3);
 /// Until the load ends.
 const SECONDS: u64 = 9;
-/// Since the kill: who has not committed by then does not.
+/// The time since the kill after which a validator that has not committed counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 /// Longer than between two commits while all is well.
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(600);
 /// Kills the primary while others take load; seconds until the first commit that the next primary made. Then it comes back.
 ///
 /// # Errors
-/// If the others commit no more, or it does not come back.
+/// If the others stop committing, or the killed one stays away.
 pub(super) async fn seconds(cluster: &mut Cluster) -> Result<f64> {
     let status = cluster.devnet.nodes()[0].status().await?;
     let primary = status.consensus.as_ref().and_then(|it| it["primary"].as_u64());
@@ -35,8 +35,8 @@ pub(super) async fn seconds(cluster: &mut Cluster) -> Result<f64> {
         others.into_iter().enumerate().filter(|(index, _)| *index != primary).map(|(_, rpc)| rpc).collect();
     let watched = others[0].clone();
     let options = LoadOptions {
-        workload: Workload::Transfers,
-        tps: TPS,
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(TPS),
         duration: Duration::from_secs(SECONDS),
         accounts: cluster.devnet.accounts()[..200].to_vec(),
         submit: others,
@@ -73,7 +73,7 @@ async fn wait_for_load(rpc: &Rpc) -> Result<()> {
     }
 }
 
-/// Seconds from the kill to the end of the first pause: what was decided before may still be committed after the kill.
+/// Seconds from the kill to the end of the first pause: a batch that was decided before may still be committed after the kill.
 async fn first_commit(rpc: &Rpc, killed: Instant) -> Result<f64> {
     let (mut last, mut moved) = (head(rpc).await?, killed);
     while killed.elapsed() < PATIENCE {

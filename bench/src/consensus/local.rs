@@ -70,7 +70,7 @@ impl Local {
         self.senders.par_iter().enumerate().map(sign).collect()
     }
 
-    /// On one thread.
+    /// Executes a batch on one thread.
     pub(super) fn execute(&self, batch: &[Transaction]) -> Result<Outcome> {
         Ok(execute(&self.state, &self.env, batch)?)
     }

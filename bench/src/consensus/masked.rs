@@ -27,7 +27,7 @@ const MIXERS: [(&str, f64, bool); 6] = [
 ];
 /// Of the conflicting transactions that run side by side: enough that some batches in a hundred have a bug somewhere without the mixer.
 const RATE: f64 = 0.05;
-/// About 0.1 ms.
+/// A request of about 0.1 ms.
 const REQUEST: Request = Request { hashes: 40, slots: 2 };
 
 pub(super) fn run(plan: &Plan, progress: Progress) -> Result<Vec<Figure>> {

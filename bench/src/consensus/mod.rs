@@ -1,5 +1,5 @@
-//! `slipnet bench consensus`: what replication costs, what delays between validators cost, what follows the death of a primary, and how many
-//! bugs of concurrency replicas mask: the evaluation of the Eve paper, for this system.
+//! `slipnet bench consensus`: the evaluation of the Eve paper, for this system. It measures the cost of replication and of delays
+//! between validators, the time after a primary's death, and the share of concurrency bugs that replicas mask.
 //!
 //! | part | measured or simulated |
 //! |---|---|
@@ -32,7 +32,7 @@ use object::Request;
 use super::{Aim, BenchOptions, Figure, Report, harness::ratios};
 use slipnet::progress::Progress;
 
-/// The parts, and what names those that are measured, if not all are: for who works on one of them.
+/// The parts, and the variable that names those to measure, for somebody who works on one of them.
 const PARTS: [&str; 5] = ["replay", "nodes", "delays", "bugs", "sweep"];
 const ONLY: &str = "SLIPNET_BENCH_ONLY";
 
@@ -52,7 +52,7 @@ struct Plan {
 const FULL: Plan = Plan { runs: 3, seconds: 5.0, light_seconds: 8, bug_batches: 60, is_quick: false };
 const QUICK: Plan = Plan { runs: 1, seconds: 3.5, light_seconds: 4, bug_batches: 20, is_quick: true };
 
-/// What a request weighs, in execution time and in the size of its object.
+/// The weight of a request, in execution time and in the size of its object.
 #[derive(Clone, Debug)]
 struct Weight {
     name: &'static str,
@@ -63,7 +63,7 @@ struct Weight {
 }
 
 impl Weight {
-    /// Names, milliseconds, slots and batches. The middle one is what the aims are about.
+    /// Names, milliseconds, slots and batches. The aims are about the middle one.
     const ALL: [(&'static str, f64, u64, u32); 9] = [
         ("0.1ms.10b", 0.1, 1, 400),
         ("1ms.10b", 1.0, 1, 150),
@@ -87,7 +87,7 @@ impl Weight {
         Weight::ALL.map(weight).to_vec()
     }
 
-    /// What keeps validators busy.
+    /// The flow that keeps validators busy.
     fn pressure(&self, seconds: f64) -> Pressure {
         // Two cores do no more.
         let tps_max = (2_500.0 / self.execute_ms).min(4_000.0);

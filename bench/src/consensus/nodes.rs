@@ -53,7 +53,7 @@ async fn flows(
     progress: Progress,
 ) -> Result<Vec<(&'static str, Vec<Flow>)>> {
     let kinds = if plan.is_quick { &KINDS[..2] } else { &KINDS[..] };
-    // On several threads only what the aims are about: it has to end some time.
+    // On several threads only the subject of the aims is measured: it has to end some time.
     let is_due = |kind: &&Kind| !kind.parallel || weight.name == Weight::MIDDLE;
     let mut clusters = Vec::new();
     for Kind { name, validators, parallel } in kinds.iter().filter(is_due).copied() {

@@ -12,7 +12,7 @@ const GAS_PER_HASH: u64 = 320;
 const GAS_PER_SLOT: u64 = 22_300;
 const GAS_BASE: u64 = 30_000;
 
-/// What a request does.
+/// The work of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Request {
     /// Hashes of 1 KiB.
@@ -22,7 +22,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// What it may use.
+    /// The gas that it may use.
     pub(super) fn gas(self) -> u64 {
         GAS_BASE + GAS_PER_HASH * self.hashes + GAS_PER_SLOT * self.slots
     }
@@ -40,11 +40,11 @@ impl Request {
     }
 }
 
-/// Pushes one byte.
+/// The instruction that pushes one byte.
 const PUSH1: u8 = 0x60;
 const PUSH2: u8 = 0x61;
 
-/// The contract's code.
+/// The code of the contract.
 pub(super) fn code() -> Vec<u8> {
     #[rustfmt::skip]
     let code = vec![
@@ -69,7 +69,7 @@ pub(super) fn code() -> Vec<u8> {
     code
 }
 
-/// What deploys it.
+/// The code that deploys the contract.
 pub(super) fn init_code() -> Bytes {
     let code = code();
     let len = code.len() as u8;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::consensus::local::{CONTRACT, Local};
 
-    /// What a batch wrote in the contract.
+    /// The values that a batch wrote in the contract.
     fn slots(delta: &Delta) -> Vec<U256> {
         let slot = |entry: &DeltaEntry| match (entry.key, entry.value) {
             (StateKey::Slot(CONTRACT, _), Some(StateValue::Slot(value))) => Some(value),

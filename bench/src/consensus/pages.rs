@@ -1,5 +1,5 @@
-//! What shipping state costs instead: every page of 4 KiB that a batch changes, as replication of a whole machine ships it (Remus, in
-//! the Eve paper's figure 11).
+//! The cost of shipping state instead: every page of 4 KiB that a batch changes. Replication of a whole machine ships these (Remus,
+//! in the Eve paper's figure 11).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -12,7 +12,7 @@ use slipstream_types::{BatchNumber, BlobKind, Delta, Genesis, Path, StateKey, st
 
 const PAGE_BYTES: u64 = 4_096;
 
-/// The rows of a state, packed into pages in their order as tightly as they go, and nothing else: no tree, no ledger, no free space.
+/// The rows of a state alone, packed into pages in their order as tightly as they go. Tree, ledger and free space are left out.
 pub(super) struct Pages {
     ranks: HashMap<StateKey, u64>,
 }
@@ -32,7 +32,7 @@ impl Pages {
         Ok(Pages { ranks: rows.into_iter().zip(0..).map(|((_, key), rank)| (key, rank)).collect() })
     }
 
-    /// Rows in all.
+    /// The number of rows in all pages.
     pub(super) fn rows(&self) -> usize {
         self.ranks.len()
     }

@@ -1,8 +1,8 @@
-//! What replication costs where every validator has cores of its own: a simulation on recorded costs.
+//! The cost of replication where every validator has cores of its own: a simulation on recorded costs.
 //!
-//! Each stage of a batch is done here as a validator does it (signatures recovered, executed, root, sealed, kept durably, committed), on a
-//! store on the disk, and timed. Then the real cores of one validator and of four play the same batches in virtual time
-//! ([`World`]): what they take for messages is measured, what batches take is what was recorded.
+//! Each stage of a batch is done here as a validator does it, on a store on the disk, and timed: signatures recovered, executed,
+//! root, sealed, kept durably, committed. Then the real cores of one validator and of four play the same batches in virtual time
+//! ([`World`]). Their time for messages is measured; the time of batches is the recorded one.
 
 use std::{path::Path, time::Instant};
 
@@ -16,8 +16,8 @@ use super::{
     local::Local,
     world::{Job, Machine, Pace, Ran, World},
 };
-use crate::harness::chain::certify;
 use slipnet::accounts::node_key;
+use slipstream_testkit::certify;
 
 /// Batches that are recorded; the first is not counted.
 const RECORDED: u64 = 6;
@@ -26,20 +26,20 @@ const PLAYED: u64 = 90;
 const TIME_MAX_US: u64 = 3_600_000_000;
 /// Between validators of one place.
 const ONE_WAY_US: u64 = 250;
-/// Of each validator: what this machine has, so that nothing is extrapolated.
+/// The cores of each validator: as many as this machine has, so that nothing is extrapolated.
 const CORES: usize = 2;
 
 /// Seconds of the stages of one batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stages {
-    /// Recovering all senders, on one thread: at the node that takes them, and at who gets a body.
+    /// Recovering all senders, on one thread: at the node that takes them, and at a node that gets a body.
     pub(super) recover_s: f64,
     pub(super) execute_s: f64,
-    /// Root and seal.
+    /// Seconds for root and seal.
     pub(super) seal_s: f64,
     /// Writing the outcome durably.
     pub(super) keep_s: f64,
-    /// A vote's record.
+    /// Seconds for a vote's record.
     pub(super) record_s: f64,
     pub(super) commit_s: f64,
 }
@@ -69,7 +69,7 @@ impl Stages {
         let mut stages = Stages::default();
         let mut clock = Lap(Instant::now());
         for transaction in transactions {
-            Transaction::decode(&transaction.raw, chain.chain_id)?;
+            Transaction::decode(&transaction.raw, chain)?;
         }
         stages.recover_s = clock.lap();
         let head = store.head()?;
@@ -89,9 +89,8 @@ impl Stages {
         stages.keep_s = clock.lap();
         store.put_record("bench/vote", &[7; 400])?;
         stages.record_s = clock.lap();
-        let mut accumulator = head.accumulator;
-        accumulator.append(sealed.header.digest());
-        let certificate = certify(&node_key(super::local::SEED, 0), &sealed.header, accumulator.root())?;
+        let keys = [node_key(super::local::SEED, 0)];
+        let certificate = certify(&head.accumulator, &sealed.header, None, &keys);
         let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit =
             CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };
@@ -166,7 +165,7 @@ pub(super) fn batches_per_s(validators: u8, stages: &[Stages], one_way_us: Optio
 mod tests {
     use super::*;
 
-    /// Goal: four that have nothing else to do than to execute keep pace with one; what only they do costs what it takes.
+    /// Goal: four validators that only have to execute keep pace with one; work of their own has its price.
     #[test]
     fn replication_costs_what_it_adds() {
         let stages = |recover_s| {

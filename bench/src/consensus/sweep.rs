@@ -1,5 +1,5 @@
-//! The executor alone, unreplicated and in this process: how execution time, size of objects and a mixer that errs bear on what a second
-//! thread gains (figures 5 to 7 of the Eve paper).
+//! The executor alone, unreplicated and in this process. The sweeps show what a second thread gains by execution time, size of
+//! objects and a mixer's errors (figures 5 to 7 of the Eve paper).
 
 use std::time::Instant;
 
@@ -77,7 +77,7 @@ fn unreplicated(weight: &Weight, runs: usize) -> Result<Vec<Figure>> {
     ])
 }
 
-/// What two threads gain where the mixer misses conflicts, or sees some that are none.
+/// The gain from two threads where the mixer misses conflicts, or invents some.
 ///
 /// # Errors
 /// If a batch cannot be executed.

@@ -6,7 +6,7 @@
 //!    └──── committed ◀── commit bench ◀── certificate                                        built, executed ◀─────┘
 //! ```
 //!
-//! What a core itself takes for a message (signatures above all) is measured while it happens. Work waits for its bench and for a free
+//! A core's own time for a message (signatures above all) is measured while it happens. Work waits for its bench and for a free
 //! core, first come, first served.
 
 use std::{collections::BTreeMap, time::Instant};
@@ -14,10 +14,7 @@ use std::{collections::BTreeMap, time::Instant};
 use slipstream_eve::{
     Core, Effect, Flush, Message, NoOutcome, Order, Output, Settings, Setup, SignedOrder, Timer, To, Work,
 };
-use slipstream_types::{
-    BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet,
-    bounded::BoundedVec,
-};
+use slipstream_types::{Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey};
 
 /// Executes, and says how long it takes.
 pub(super) trait Machine {
@@ -27,7 +24,7 @@ pub(super) trait Machine {
     fn run(&mut self, job: &Job) -> Ran;
 }
 
-/// One execution.
+/// One execution of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) seat: u16,
@@ -39,23 +36,23 @@ pub(super) struct Job {
     pub(super) sequential: bool,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     pub(super) state_root: Digest,
     pub(super) took_us: u64,
 }
 
-/// What takes time beside execution, in microseconds.
+/// The times beside execution, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) one_way_us: u64,
-    /// A durable record.
+    /// The time of a durable record, in microseconds.
     pub(super) record_us: u64,
     pub(super) commit_us: u64,
     /// Taking in the transactions of one batch, by its primary.
     pub(super) intake_us: u64,
-    /// Of each validator.
+    /// The cores of each validator.
     pub(super) cores: usize,
 }
 
@@ -116,7 +113,7 @@ impl Seat {
     }
 }
 
-/// See the module.
+/// The world of a run, as the module describes.
 pub(super) struct World<M> {
     pub(super) machine: M,
     pace: Pace,
@@ -134,19 +131,13 @@ pub(super) struct World<M> {
 impl<M: Machine> World<M> {
     /// So many validators on a state of that root.
     pub(super) fn new(validators: u8, genesis_root: Digest, pace: Pace, machine: M) -> World<M> {
-        let keys: Vec<_> = (1..=validators).map(|seat| SecretKey::from_seed([seat; 32])).collect();
-        let validator =
-            |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Default::default() };
-        let all = BoundedVec::new(keys.iter().map(validator).collect()).expect("few validators");
-        let set = ValidatorSet::new(Epoch(0), all);
+        let keys = slipstream_testkit::keys(1..=validators);
+        let set = slipstream_testkit::set(0, &keys, Address::ZERO);
         let domain = Digest::tagged("slipnet/bench", b"");
         let head = LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::GENESIS,
             accumulator_root: domain,
             state_root: genesis_root,
-            timestamp_ms: 0,
-            next_validators: None,
+            ..slipstream_testkit::info(0, BatchNumber::GENESIS.get())
         };
         let settings =
             Settings { view_timeout_ms: 2_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 50 };
@@ -321,12 +312,10 @@ impl<M: Machine> World<M> {
         let Ran { state_root, took_us } = self.machine.run(&job);
         let said = [before.digest(), order.order.digest(&self.domain), state_root];
         let info = LedgerInfo {
-            epoch: Epoch(0),
-            number: work.number,
             accumulator_root: Digest::tagged("slipnet/bench/history", said.map(|it| it.0).as_flattened()),
             state_root,
             timestamp_ms: order.order.timestamp_ms,
-            next_validators: None,
+            ..slipstream_testkit::info(0, work.number.get())
         };
         self.bodies.insert(info.digest(), body);
         let worked_us = begun.elapsed().as_micros() as u64;
@@ -335,7 +324,7 @@ impl<M: Machine> World<M> {
         let ready_us = if is_build { now_us.max(at.benches[Bench::Intake as usize]) } else { now_us };
         let end = at.occupy(Bench::Execution, ready_us, took_us);
         if is_build && intake_us > 0 {
-            // What the next batch will hold is taken in meanwhile.
+            // Meanwhile the validator takes in the contents of the next batch.
             at.occupy(Bench::Intake, now_us, intake_us);
         }
         let rollbacks = at.rollbacks;
@@ -408,8 +397,8 @@ mod tests {
 
     const PACE: Pace = Pace { one_way_us: 50_000, record_us: 500, commit_us: 500, intake_us: 0, cores: 2 };
 
-    /// Goal: batches are decided one after another, alone at the pace of execution, and by four with a way for prepares and one for
-    /// commits between two decisions.
+    /// Goal: batches are decided one after another. One validator decides at the pace of execution; four need a way for prepares
+    /// and one for commits between two decisions.
     #[test]
     fn decisions_take_two_ways_each() {
         let alone = World::new(1, Digest::ZERO, PACE, Plain { made: 0, wrong: None }).run(40, 60_000_000);

@@ -17,21 +17,21 @@ use crate::harness::{
 };
 use slipnet::progress::Progress;
 
-/// What the batches of a chain hold.
+/// The contents of a chain's batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Traffic {
     /// Plain transfers in full batches.
     Transfers,
     /// Transfers of one ERC-20 in full batches.
     Erc20,
-    /// One plain transfer a batch: what is left is what each batch takes by itself.
+    /// One plain transfer a batch: it shows the bytes that each batch takes by itself.
     Single,
 }
 
 impl Traffic {
     pub(super) const ALL: [Traffic; 3] = [Traffic::Transfers, Traffic::Erc20, Traffic::Single];
 
-    /// In figures.
+    /// The traffic's name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Traffic::Transfers => "transfers",
@@ -53,16 +53,16 @@ impl Traffic {
 pub(super) struct Chain {
     pub(super) traffic: Traffic,
     pub(super) dir: PathBuf,
-    /// Above the genesis.
+    /// The number of batches above the genesis.
     pub(super) batches: u64,
     pub(super) transactions: u64,
     pub(super) setup: Setup,
 }
 
-/// What comes before the traffic: the genesis, and batches that deploy and mint.
+/// The part before the traffic: the genesis, and batches that deploy and mint.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Setup {
-    /// Above the genesis.
+    /// The number of batches above the genesis.
     pub(super) batches: u64,
     pub(super) transactions: u64,
     /// In the columns of [`KINDS`].
@@ -115,7 +115,7 @@ impl Chain {
     /// Removes its directory.
     ///
     /// # Errors
-    /// What the disk says.
+    /// If the directory cannot be removed.
     pub(super) fn remove(self) -> Result<()> {
         fs::remove_dir_all(&self.dir).with_context(|| format!("cannot remove {}", self.dir.display()))
     }

@@ -1,4 +1,4 @@
-//! What each column of a chain's store takes, for each batch and for each transaction.
+//! The bytes of each column of a chain's store, for each batch and for each transaction.
 
 use anyhow::{Context, Result, ensure};
 use rocksdb::{DB, Options};
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::ledger::files::wait_until_quiet;
 
-/// What a batch takes whatever is in it.
+/// The columns whose size is the same for every batch.
 const FIXED: [&str; 4] = ["headers", "header_index", "nodes", "certificates"];
 const INDEX: &str = "transactions";
 /// In the order of [`KINDS`].
@@ -45,7 +45,7 @@ pub(super) fn measure(chain: &Chain) -> Result<Vec<Figure>> {
         let all = FIXED.iter().chain([&INDEX]).chain(&BLOBS).chain(&OTHERS);
         ensure!(all.into_iter().any(|it| it == name), "bench growth does not know the column {name}");
     }
-    // As a node would open it: what was in the log alone is flushed, and all there is lies in files.
+    // As a node would open it: the log's rows are flushed, and everything lies in files.
     let database = plain_database(&StorageConfig::default(), &chain.dir)?;
     for name in &known {
         database.flush_cf(family(&database, name)?)?;
@@ -94,7 +94,7 @@ fn figures(chain: &Chain, taken: &Taken) -> Vec<Figure> {
         .chain([(INDEX, per(taken.index, transactions) * in_batch)])
         .chain(BLOBS.iter().zip(&blobs).map(|(name, bytes)| (*name, per(*bytes, of_traffic))));
     figures.extend(per_batch.map(|(name, bytes)| figure(format!("bytes_per_batch.{name}"), bytes)));
-    // A batch of one transaction takes the same for both. What index and blobs take for a transaction stands above.
+    // A batch of one transaction takes the same for both. The lines above have the bytes of index and blobs for a transaction.
     if chain.traffic != Traffic::Single {
         let per_transaction = fixed().map(|(name, bytes)| (name, bytes / in_batch));
         figures.extend(
@@ -126,7 +126,7 @@ mod tests {
     use crate::growth::{QUICK, Size};
     use slipnet::progress::Progress;
 
-    /// Goal: all columns of a store are known, and what lies in the log alone counts: a batch takes at least what is random in it.
+    /// Goal: all columns of a store are known, and rows in the log alone count: a batch takes at least the size of its random part.
     #[test]
     fn a_batch_takes_at_least_its_digests() {
         let dir = tempfile::tempdir().unwrap();

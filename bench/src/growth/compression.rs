@@ -12,7 +12,7 @@ use super::{
 };
 use slipnet::cpu;
 
-/// Contents in one way, and what was measured of it.
+/// Contents in one way, and their measurements.
 struct Measured<'a> {
     packer: Packer<'a>,
     packed: Vec<Packed>,
@@ -20,7 +20,7 @@ struct Measured<'a> {
     seconds: [Vec<f64>; 2],
 }
 
-/// Figures of one kind of blob of one traffic; none if no batch has any.
+/// Figures of one kind of blob of one traffic; empty if the batches lack it.
 pub(super) fn measure(samples: &Samples, runs: usize) -> Result<Vec<Figure>> {
     if samples.test.is_empty() {
         return Ok(Vec::new());
@@ -52,7 +52,7 @@ pub(super) fn measure(samples: &Samples, runs: usize) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Of bodies: what of them nothing compresses, and the ratio that it leaves.
+/// Of bodies: the bytes that nothing compresses, and the ratio that they leave.
 fn signatures(samples: &Samples, content: f64) -> Result<Vec<Figure>> {
     if samples.kind != BlobKind::Body {
         return Ok(Vec::new());
@@ -90,7 +90,7 @@ impl<'a> Measured<'a> {
         for contents in samples.test.chunks(packer.way().batches()) {
             match contents {
                 [content] => black_box(packer.pack(content)?),
-                // Whoever stores groups has to put them together.
+                // A store of groups has to put them together.
                 contents => black_box(packer.pack(&contents.concat())?),
             };
         }

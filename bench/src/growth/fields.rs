@@ -1,7 +1,7 @@
 //! Bodies taken apart: the numbers r and s of each signature, which nothing compresses, from the rest; and the rest by field.
 //!
-//! Both are as a store could do it: a body comes back byte for byte. An envelope is its type (none of a legacy one) and a list of RLP
-//! items, of which the last two are r and s; their first byte, which says how long they are, stays with the rest.
+//! Both are possible for a store: a body comes back byte for byte. An envelope is its type (a legacy one lacks it) and a list of
+//! RLP items, of which the last two are r and s. Their first byte, which says how long they are, stays with the rest.
 //!
 //! ```text
 //!  cut    count | per transaction: length, its bytes but r and s                                      r s r s ...
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is no body is refused, not packed wrongly.
+    /// Goal: contents other than bodies are refused instead of packed wrongly.
     #[test]
     fn other_contents_are_refused() {
         let unknown = Body::new(vec![vec![9, LIST_MIN]]).unwrap().content().unwrap();

@@ -1,4 +1,4 @@
-//! `slipnet bench growth`: what everything but the state takes on disk as a ledger grows, and which compression would pay.
+//! `slipnet bench growth`: the growth of everything but the state on disk as a ledger grows, and which compression would pay.
 //!
 //! ```text
 //!  chain (signed, executed, certified in process) ─▶ store ─▶ its files, by column      bytes per batch and per transaction
@@ -20,13 +20,13 @@ use self::chains::{Chain, Traffic};
 use super::{BenchOptions, Figure, Report, mainnet};
 use slipnet::progress::Progress;
 
-/// What a batch holds, in the order of figures.
+/// The blobs of a batch, in the order of figures.
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 struct Size {
-    /// Alternating runs of what is timed.
+    /// The number of alternating runs of each timing.
     runs: usize,
     /// Batches of a chain of full batches.
     full_batches: u64,

@@ -13,13 +13,13 @@ use crate::mainnet::{self, Block};
 /// The first block whose receipts hold no state root.
 const BLOCK_MIN: u64 = 4_370_000;
 
-/// See the module.
+/// The samples of one kind of blob, as the module describes.
 pub(super) struct Samples {
     /// Traffic and kind, as in figures.
     pub(super) name: String,
     pub(super) kind: BlobKind,
     pub(super) train: Vec<Vec<u8>>,
-    /// Whole groups.
+    /// Whole groups of blobs to pack.
     pub(super) test: Vec<Vec<u8>>,
     /// Of the batches that are packed.
     pub(super) transactions: u64,
@@ -41,7 +41,7 @@ impl Samples {
     }
 }
 
-/// What a chain's store holds: a dictionary is trained on the first half, the second half is packed.
+/// The blobs of a chain's store. A dictionary is trained on the first half, the second half is packed.
 ///
 /// # Errors
 /// If a blob is damaged, or the disk fails.
@@ -96,7 +96,7 @@ pub(super) fn of_mainnet(data: &Path) -> Result<Vec<Samples>> {
     Ok(KINDS.into_iter().zip(halves).map(samples).collect())
 }
 
-/// What the blobs of a block would hold, in the order of [`KINDS`].
+/// The blobs that a block would have, in the order of [`KINDS`].
 fn contents(block: &Block) -> Result<[Option<Vec<u8>>; KINDS.len()]> {
     let Block { env, transactions, state, .. } = block;
     let outcome = execute(state, env, transactions)?;

@@ -14,7 +14,7 @@ pub(super) const LEVEL: i32 = 3;
 pub(super) const DICTIONARY_BYTES: usize = 112 << 10;
 /// Batches that are packed as one.
 pub(super) const GROUP_BATCHES: usize = 16;
-/// A batch's kind and length, in whatever way its content is packed: see [`Blob`].
+/// A batch's kind and length, however its content is packed: see [`Blob`].
 pub(super) const PREFIX_BYTES: usize = 5;
 /// Says where the signatures begin, if they stand apart.
 const LENGTH_BYTES: usize = 4;
@@ -46,7 +46,7 @@ impl Way {
         Way::ALL.into_iter().filter(move |way| kind == BlobKind::Body || !of_bodies(way))
     }
 
-    /// In figures.
+    /// The way's name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Lz4 => "lz4",
@@ -71,7 +71,7 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    /// Of what contents have in common.
+    /// A dictionary of the texts that contents have in common.
     ///
     /// # Errors
     /// If there are too few.
@@ -89,7 +89,7 @@ impl Dictionary {
 pub(super) enum Packed {
     Blob(Blob),
     Frame(Vec<u8>),
-    /// A frame of what is not stored as it is.
+    /// A frame of the contents that are not stored as they are.
     Apart {
         frame: Vec<u8>,
         signatures: Vec<u8>,
@@ -97,7 +97,7 @@ pub(super) enum Packed {
 }
 
 impl Packed {
-    /// What a store would hold for so many batches.
+    /// The bytes that a store would have for so many batches.
     pub(super) fn bytes(&self, batches: usize) -> usize {
         match self {
             // The prefix is part of it.
@@ -128,7 +128,7 @@ impl<'a> Packer<'a> {
             ),
             _ => (Compressor::new(LEVEL)?, Decompressor::new()?),
         };
-        // Whoever reads knows which one it is: four bytes that a small blob would pay for.
+        // The reader knows the dictionary, so the four bytes of its id are left out; a small blob would pay for them.
         compressor.include_dictid(false)?;
         Ok(Packer { way, kind, compressor, decompressor })
     }
@@ -152,7 +152,7 @@ impl<'a> Packer<'a> {
         })
     }
 
-    /// Gives what was packed.
+    /// Gives the packed contents.
     ///
     /// # Errors
     /// If it was packed in another way.
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::harness::workload::{Signer, Workload};
 
-    /// Goal: no way loses a byte of what the store holds, or its figures would be for nothing.
+    /// Goal: every way gives back each byte; otherwise its figures would be worthless.
     #[test]
     fn every_way_gives_back_what_it_packed() {
         let signer = Signer::new(Workload::Transfers, Default::default(), 50);

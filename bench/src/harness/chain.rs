@@ -1,12 +1,13 @@
 //! [`Source`]: a certified chain without consensus. Every batch is executed, sealed, certified by the one validator's key and
 //! committed with its hints, as a validator does it.
 
+use std::slice;
+
 use anyhow::{Result, ensure};
 use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
 use slipstream_storage::{CommitBatch, Store};
-use slipstream_types::{
-    B256, BatchHeader, BatchNumber, Certificate, Delta, Digest, Epoch, Genesis, LedgerInfo, SecretKey,
-};
+use slipstream_testkit::{Batch, certify};
+use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, Epoch, Genesis, SecretKey};
 
 use super::workload::{Signer, Workload};
 use slipnet::{
@@ -27,7 +28,7 @@ pub(crate) struct Source {
     pub(crate) genesis: Genesis,
     pub(crate) head: BatchNumber,
     pub(crate) state_root: Digest,
-    /// Of all batches.
+    /// The transactions of all batches.
     pub(crate) transactions: u64,
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn one_validator(funded: &[Account]) -> Genesis {
     genesis(SEED, 1, funded)
 }
 
-/// That key.
+/// The key of the one validator.
 pub(crate) fn validator_key() -> SecretKey {
     node_key(SEED, 0)
 }
@@ -111,13 +112,8 @@ impl<'a> Maker<'a> {
         let speculation = self.store.speculate(&outcome.delta)?;
         let mut sealed = seal(self.hints, &basis, transactions, &outcome, speculation.root())?;
         sealed.vouch(0, &self.key);
-        let mut accumulator = head.accumulator;
-        accumulator.append(sealed.header.digest());
-        let certificate = certify(&self.key, &sealed.header, accumulator.root())?;
-        let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
-        let commit =
-            CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };
-        self.store.commit(commit, Some(speculation))?;
+        let batch = Batch { sealed: &sealed, delta: &outcome.delta, transactions, next: None };
+        batch.commit(self.store, speculation, slice::from_ref(&self.key))?;
         self.transactions += transactions.len() as u64;
         Ok(())
     }
@@ -140,29 +136,10 @@ impl<'a> Maker<'a> {
             state_root: speculation.root(),
             ..head.header
         };
-        let mut accumulator = head.accumulator;
-        accumulator.append(header.digest());
-        let certificate = certify(&self.key, &header, accumulator.root())?;
+        let certificate = certify(&head.accumulator, &header, None, slice::from_ref(&self.key));
         let batch = CommitBatch { certificate: Some(&certificate), ..CommitBatch::new(&header, delta) };
         Ok(self.store.commit(batch, Some(speculation))?)
     }
-}
-
-/// The certificate of a chain with one validator.
-pub(crate) fn certify(
-    key: &SecretKey,
-    header: &BatchHeader,
-    accumulator_root: Digest,
-) -> Result<Certificate> {
-    let info = LedgerInfo {
-        epoch: header.epoch,
-        number: header.number,
-        accumulator_root,
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators: None,
-    };
-    Ok(Certificate::signed(info, 0, [(0, key)])?)
 }
 
 #[cfg(test)]

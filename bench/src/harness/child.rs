@@ -1,4 +1,4 @@
-//! Processes that a bench starts of its own program: what runs in one has no past, so that its peak of memory is its own.
+//! Processes that a bench starts of its own program. A child has no past, so that its peak of memory is its own.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,11 +17,11 @@ fn command(name: &str, arguments: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a child to its end; its result is what it prints.
+/// Runs a child to its end; its result is its output.
 pub(crate) fn run<T: DeserializeOwned>(name: &str, arguments: &[String]) -> Result<T> {
     let output = command(name, arguments)?.output()?;
     ensure!(output.status.success(), "the child {name} failed: {}", output.status);
-    serde_json::from_slice(&output.stdout).with_context(|| format!("what the child {name} printed"))
+    serde_json::from_slice(&output.stdout).with_context(|| format!("the output of the child {name}"))
 }
 
 /// A child that works until it is killed.
@@ -48,7 +48,7 @@ impl Endless {
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        // It may have ended; what it did does not matter any more.
+        // It may have ended; its result does not matter any more.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

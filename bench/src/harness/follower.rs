@@ -21,7 +21,7 @@ const SEED: &str = "slipnet-bench-follower";
 /// The head that a follower has to reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
-    /// Its batch.
+    /// The number of the head's batch.
     pub(crate) head: u64,
     pub(crate) state_root: Digest,
     /// Far above what it should take.
@@ -35,14 +35,14 @@ pub(crate) struct Around {
     pub(crate) relay: f64,
 }
 
-/// What it took to get there.
+/// The cost of catching up.
 #[derive(Clone, Debug)]
 pub(crate) struct CaughtUp {
     /// From the first request for data to the head.
     pub(crate) seconds: f64,
     /// From the ready line until then: connecting, and the first summary.
     pub(crate) connect_seconds: f64,
-    /// That the follower received on its connections, headers and acknowledgements included.
+    /// Bytes that the follower received on its connections, headers and acknowledgements included.
     pub(crate) bytes: u64,
     pub(crate) cpu_s: f64,
     /// Of the processes around it, in the same time.

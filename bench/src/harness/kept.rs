@@ -1,4 +1,4 @@
-//! What a bench fills once and finds again: directories, each with a marker beside it that says that it is whole.
+//! Directories that a bench fills once and finds again, each with a marker beside it that says that it is whole.
 
 use std::{
     ffi::OsStr,
@@ -11,8 +11,7 @@ use tempfile::TempDir;
 
 use crate::BenchOptions;
 
-/// Where a bench works: the directory that `--dir` names, which keeps what was filled there, or a temporary one in the working
-/// directory.
+/// Where a bench works: the directory that `--dir` names, which keeps its stores, or a temporary one in the working directory.
 pub(crate) struct Place {
     dir: PathBuf,
     /// Removes the directory when the bench ends.

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-/// What it has now.
+/// The memory of this process now.
 pub(crate) fn resident_mib() -> Result<f64> {
     status_mib("VmRSS:")
 }

@@ -1,4 +1,4 @@
-//! What the benches of sync share: a chain made without consensus, a relay that adds latency, and node processes.
+//! The common part of the benches of sync: a chain made without consensus, a relay that adds latency, and node processes.
 //!
 //! ```text
 //!  chain (signed, executed, certified in process) ─▶ data directory ─▶ slipstream (serves) ◀─ relay ─▶ slipstream (follows)

@@ -27,12 +27,12 @@ const READY_DEADLINE: Duration = Duration::from_secs(300);
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
 const READY_POLL: Duration = Duration::from_millis(2);
 
-/// The database in a node's directory, for who fills it before the node starts.
+/// The database in a node's directory, for benches that fill it before the node starts.
 pub(crate) fn database(dir: &Path) -> PathBuf {
     dir.join("data/db")
 }
 
-/// What differs between nodes.
+/// The differences between nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeOptions {
     /// `sync.mode`.
@@ -49,7 +49,7 @@ pub(crate) struct NodeOptions {
     pub(crate) snapshot_interval: u64,
     /// Further keys of the `network` section, as lines of YAML.
     pub(crate) network: &'static str,
-    /// Peers to dial. A fullnode has to have one: where there is none, one that does not exist takes the place.
+    /// Peers to dial. A fullnode needs one; without a real peer, an address that leads nowhere takes the place.
     pub(crate) peers: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl NodeProcess {
         }
     }
 
-    /// Its API's address.
+    /// The address of its API.
     pub(crate) fn url(&self) -> &str {
         self.rpc.url()
     }
@@ -105,12 +105,12 @@ impl NodeProcess {
         self.address
     }
 
-    /// An entry for `network.peers` of who reaches it at another address.
+    /// An entry for `network.peers` of a node that reaches it at another address.
     pub(crate) fn peer_at(&self, address: SocketAddr) -> String {
         format!("{}@{address}", self.id)
     }
 
-    /// Its `/v1/status`.
+    /// Reads its `/v1/status`.
     pub(crate) async fn status(&self) -> Result<Value> {
         self.rpc.page("/v1/status").await
     }

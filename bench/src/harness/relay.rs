@@ -1,8 +1,8 @@
-//! [`Relay`]: a link with latency. UDP datagrams that come in on one side go out on the other after a fixed time, in order; whoever
-//! dials the relay's address reaches its target. Bandwidth is unlimited unless one is set.
+//! [`Relay`]: a link with latency. UDP datagrams that come in on one side go out on the other after a fixed time, in order. A node
+//! that dials the relay's address reaches its target. Bandwidth is unlimited unless one is set.
 //!
-//! It has a thread of its own, so that a busy harness does not add to the delay, and moves trains of datagrams as the
-//! kernel hands them over (GRO in, GSO out), so that it takes little of the CPU that is being measured; how much, it says.
+//! It has a thread of its own, so that a busy harness does not add to the delay. It moves trains of datagrams as the kernel hands
+//! them over (GRO in, GSO out). So it takes little of the CPU that is being measured; it tells how much.
 
 use std::{
     collections::HashMap,
@@ -24,13 +24,13 @@ use tokio_util::sync::CancellationToken;
 
 use slipnet::cpu;
 
-/// What is asked of the system for each socket's buffers: a burst of a whole receive window.
+/// The size of each socket's buffers: a burst of a whole receive window.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// The longest train of datagrams that the kernel hands over at once.
 const TRAIN_BYTES_MAX: usize = 64 << 10;
 /// Trains on their way. Above it they are dropped, as a link's queue drops them: 512 MiB at most.
 const TRAINS_MAX: usize = 8_192;
-/// What a link of limited bandwidth holds back at most; what comes then is dropped, as by a router whose buffer is full.
+/// The longest queue of a link of limited bandwidth. Later datagrams are dropped, as by a router whose buffer is full.
 const QUEUE_MAX: Duration = Duration::from_millis(100);
 /// Dialling sockets that are told apart; those beyond are not served.
 const DIALLERS_MAX: usize = 256;
@@ -92,17 +92,17 @@ impl Relay {
         Ok(Relay { address, counters, stop, thread: Some(thread) })
     }
 
-    /// What to dial instead of the target.
+    /// The address to dial instead of the target.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it adds from now on. Datagrams that are on their way are not overtaken.
+    /// Sets the latency from now on. Datagrams that are on their way are not overtaken.
     pub(crate) fn set_one_way(&self, one_way: Duration) {
         self.counters.one_way_ns.store(one_way.as_nanos() as u64, Relaxed);
     }
 
-    /// What goes through it from now on in a second, in each direction.
+    /// Sets the bytes per second in each direction from now on.
     pub(crate) fn set_bandwidth(&self, bytes_per_s: u64) {
         self.counters.bytes_per_s.store(bytes_per_s, Relaxed);
     }
@@ -185,7 +185,7 @@ impl Line {
 }
 
 impl Line {
-    /// When so many bytes that come now are through; none if they do not fit.
+    /// The time at which these bytes are through; `None` if the queue is too full for them.
     fn through(&self, bytes: usize) -> Option<Instant> {
         let (now, rate) = (Instant::now(), self.counters.bytes_per_s.load(Relaxed));
         if rate == 0 {
@@ -213,7 +213,7 @@ async fn deliver(mut trains: mpsc::Receiver<Train>) {
     }
 }
 
-/// Takes what dialling sockets send; each gets a socket towards the target, which is how answers find back.
+/// Takes datagrams of dialling sockets. Each gets a socket towards the target, by which answers find back.
 async fn accept(front: Arc<Socket>, target: SocketAddr, there: Line, back: Line) {
     let mut towards: HashMap<SocketAddr, Arc<Socket>> = HashMap::new();
     let mut buffers = Buffers::new();
@@ -281,7 +281,7 @@ impl Socket {
         };
         let count = match self.io.async_io(Interest::READABLE, receive).await {
             Ok(count) => count,
-            // The other side is gone for a while: what a datagram before this one met.
+            // The other side is gone for a while, as a datagram before this one found.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => 0,
             Err(error) => return Err(error),
         };
@@ -373,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Goal: as many bytes as the link carries come through, each direction by itself, and what its queue does not hold is dropped.
+    /// Goal: as many bytes as the link carries come through, each direction by itself, and bytes beyond its queue are dropped.
     #[tokio::test(flavor = "multi_thread")]
     async fn bandwidth_is_what_was_set() {
         const BYTES: usize = 1_000;

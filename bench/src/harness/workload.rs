@@ -31,7 +31,7 @@ const MINTS: usize = 200;
 const GAS_PER_MINT: u64 = 40_000;
 const SEED: &str = "slipnet-bench";
 
-/// What the transactions do.
+/// The work of the transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workload {
     /// Plain transfers between accounts that are drawn uniformly.
@@ -43,7 +43,7 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// In figures.
+    /// The workload's name in figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Workload::Transfers => "transfers",
@@ -58,7 +58,7 @@ pub(crate) struct Signer {
     workload: Workload,
     chain: ChainConfig,
     accounts: Vec<Account>,
-    /// Deploys and mints.
+    /// The account that deploys and mints.
     deployer: Account,
     token: Address,
 }
@@ -73,7 +73,7 @@ impl Signer {
         Signer { workload, chain, accounts, deployer, token }
     }
 
-    /// Who has to have ether.
+    /// The accounts that need ether.
     pub(crate) fn funded(&self) -> Vec<Account> {
         self.accounts.iter().chain([&self.deployer]).cloned().collect()
     }

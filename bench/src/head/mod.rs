@@ -22,18 +22,18 @@ use super::{
 use slipnet::{
     accounts::node_key,
     devnet::{Devnet, DevnetOptions},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
 };
 
 /// Rates that are tried in turn until one cannot be sustained; the last one whose measured runs are, too, is the full load.
 const RAMP: [u32; 9] = [1_000, 2_000, 4_000, 5_000, 6_500, 8_000, 10_000, 12_500, 15_000];
-/// Long enough for what piles up to show.
+/// Long enough for a growing queue to show.
 const RAMP_SECONDS: u64 = 10;
 /// A load is sustained if nearly all of it is committed at the rate at which it came, and soon.
 const SUSTAINED_SHARE: f64 = 0.95;
 const SUSTAINED_P99_MS: f64 = 500.0;
-/// What counts as the full load of a quick run, which has no time for a ramp.
+/// The full load of a quick run, which has no time for a ramp.
 const QUICK_TPS: u32 = 1_000;
 const ACCOUNTS: u32 = 400;
 const FULLNODE_SEED: &str = "slipnet-bench-follower";
@@ -115,10 +115,10 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    async fn load(&self, tps: u32, seconds: u64) -> Result<load::Report> {
+    async fn load(&self, tps: u32, seconds: u64) -> Result<load::LoadSummary> {
         let options = LoadOptions {
-            workload: Workload::Transfers,
-            tps,
+            workload: Workload::Transfers.into(),
+            rate: Rate::constant(tps),
             duration: Duration::from_secs(seconds),
             accounts: self.devnet.accounts().to_vec(),
             submit: vec![self.devnet.proposer().rpc().clone()],
@@ -164,8 +164,8 @@ impl Bench<'_> {
         ensure!(!lags.is_empty(), "no batch was seen");
         Ok(Run {
             lags,
-            committed_tps: report.effective_tps,
-            commit_p50_ms: report.commit_latency_ms.as_ref().map_or(0.0, |latency| latency.p50),
+            committed_tps: report.achieved_per_second,
+            commit_p50_ms: report.commit_ms.as_ref().map_or(0.0, |latency| latency.p50),
             sustained: is_sustained(tps, &report),
             validator_cpu: (after.0 - before.0) / took,
             fullnode_cpu: (after.1 - before.1) / took,
@@ -173,9 +173,9 @@ impl Bench<'_> {
     }
 }
 
-fn is_sustained(tps: u32, report: &load::Report) -> bool {
-    let soon = report.commit_latency_ms.as_ref().is_some_and(|latency| latency.p99 <= SUSTAINED_P99_MS);
-    soon && report.effective_tps >= SUSTAINED_SHARE * f64::from(tps)
+fn is_sustained(tps: u32, report: &load::LoadSummary) -> bool {
+    let soon = report.commit_ms.as_ref().is_some_and(|latency| latency.p99 <= SUSTAINED_P99_MS);
+    soon && report.achieved_per_second >= SUSTAINED_SHARE * f64::from(tps)
 }
 
 /// The aims of this bench; other figures have none.

@@ -26,7 +26,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// A head counts for all batches up to it; what was there at the first look counts for nothing.
+    /// A head counts for all batches up to it; batches from before the first look do not count.
     fn note(&mut self, head: u64, now: Instant) {
         let last = *self.last.get_or_insert(head);
         self.batches.extend((last + 1..=head).map(|number| (number, now)));

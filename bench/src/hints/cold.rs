@@ -1,5 +1,6 @@
-//! A store larger than its cache: what blocks read lies among millions of other rows, and is read past the operating system's cache
-//! ([`StorageConfig::direct_reads`]). The block cache holds index, filters and [`CACHED_DATA_MIB`] of rows, and is emptied between runs.
+//! A store larger than its cache. The rows that blocks read lie among millions of others, and are read past the operating system's
+//! cache ([`StorageConfig::direct_reads`]). The block cache holds index, filters and [`CACHED_DATA_MIB`] of rows, and is emptied
+//! between runs.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
@@ -91,13 +92,13 @@ fn fill(dir: &Path, rows: &Rows, codes: &BTreeMap<Digest, Bytes>, progress: Prog
     Ok(())
 }
 
-/// Part of the store: each block has addresses of its own, so that blocks of different years, which read different values of the
+/// Part of the store. Each block has addresses of its own, so that blocks of different years, which read different values of the
 /// same keys, lie beside each other.
 #[derive(Clone)]
 pub(crate) struct World {
     view: View,
     mask: Address,
-    /// For BLOCKHASH.
+    /// The headers for BLOCKHASH.
     headers: Arc<MemoryState>,
 }
 
@@ -110,7 +111,7 @@ pub(super) fn masked(mask: &Address, key: &StateKey) -> StateKey {
     }
 }
 
-/// What tells a world's addresses from others'.
+/// The mask that tells a world's addresses from others'.
 pub(super) fn mask(world: u64) -> Address {
     Address::from_slice(&Digest::tagged("slipnet/bench-hints-world", &world.to_le_bytes()).0[..20])
 }

@@ -25,15 +25,15 @@ const COLD: usize = 0;
 const AHEAD: usize = 1;
 const HOT: usize = 2;
 const IO_ONLY: usize = 3;
-/// Times of a read, and what they are called.
+/// Times of a read, and their names.
 const READS: [(&str, Duration); 3] = [
     ("0.2ms", Duration::from_micros(200)),
     ("0.5ms", Duration::from_micros(500)),
     ("1ms", Duration::from_millis(1)),
 ];
 
-/// Replays on the store: cold, read ahead, and read ahead with the hot cache; beside the last one its floor, reading what no cache can
-/// have by many threads, and nothing else.
+/// Replays on the store: cold, read ahead, and read ahead with the hot cache. Beside the last one stands its floor: many threads
+/// that only read the keys that a cache cannot have.
 pub(super) fn measure(
     store: &Store,
     world: &World,
@@ -42,7 +42,7 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> Result<()> {
     let mut costs: [Vec<Cost>; NAMES.len()] = Default::default();
-    // A node's lives as long as it does: the first run is what its probe takes.
+    // A node's prefetcher lives as long as the node: the first run has the cost of its probe.
     let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
     let fresh: Vec<StateKey> = trace.fresh().concat();
     for run in 0..runs {
@@ -92,7 +92,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// The same batches where a read takes longer. What is modelled is the device alone: 16 reads at once.
+/// The same batches where a read takes longer. The model is the device alone: 16 reads at once.
 pub(super) fn modelled(trace: &Trace, report: &mut Report) -> Result<()> {
     let mut state = MemoryState::default();
     for (key, value) in trace.rows() {

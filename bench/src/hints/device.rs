@@ -15,7 +15,7 @@ use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 /// Reads that the device works on at once; a further one waits until one is done.
 pub(super) const PARALLEL: usize = 16;
 
-/// See the module.
+/// The modelled device, as the module describes.
 #[derive(Clone)]
 pub(crate) struct Modelled {
     state: Arc<MemoryState>,
@@ -35,7 +35,7 @@ impl Modelled {
     }
 
     /// Waits for so many reads that are asked for together.
-    #[allow(clippy::disallowed_methods, reason = "the wait is what is modelled")]
+    #[allow(clippy::disallowed_methods, reason = "the wait is the model")]
     fn wait(&self, reads: usize) {
         let now = Instant::now();
         let mut done = now;

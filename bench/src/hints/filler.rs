@@ -1,4 +1,4 @@
-//! The rows that a cold store is filled with. They are a function of their number, and are made in the order of the table, so that
+//! The rows that a cold store is filled with. They are a function of their number, and are made in the order of the table. So
 //! RocksDB moves whole files down and never merges one.
 
 use rayon::prelude::*;
@@ -10,9 +10,9 @@ pub(super) const NEIGHBOURS: u64 = 200;
 /// Rows of an account that no block touches: its own and its slots.
 const ACCOUNT_ROWS: u64 = 4;
 
-/// What is to be in a store: the rows that blocks read, among others.
+/// The rows of a store, among them those that blocks read.
 pub(super) struct Rows {
-    /// What the blocks read.
+    /// The rows that the blocks read.
     real: Vec<(StateKey, StateValue)>,
     /// Contracts, and the number of the first of their other slots.
     contracts: Vec<(Address, u64)>,

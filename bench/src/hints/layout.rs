@@ -1,9 +1,9 @@
-//! Reads of the disk per key where an account and its slots are neighbours in the table, against a table in which every row has a place
-//! of its own, as a hash of the whole key gives it. Each layout is a plain RocksDB with the block size, filter and index of the store's
-//! state, filled with the same number of rows.
+//! Reads of the disk per key in two layouts. In one, an account and its slots are neighbours in the table. In the other, every row
+//! has a place of its own, given by a hash of the whole key. Each layout is a plain RocksDB with the block size, filter and index
+//! of the store's state, filled with the same number of rows.
 //!
-//! How much neighbours help depends on how many slots a contract has that nobody touches, which the blocks do not tell. So there are
-//! several tables: with none of them, and with more and more.
+//! The help of neighbours depends on the number of untouched slots of a contract, which the blocks do not tell. So there are
+//! several tables: the first has no such slots, and the others have more and more.
 
 use std::{
     fs,
@@ -31,10 +31,10 @@ const NEIGHBOURS: [u64; 3] = [0, 20, 200];
 const CHUNK_ROWS: usize = 200_000;
 /// Bytes of a file, as the store's.
 const FILE_BYTES: u64 = 128 << 20;
-/// What a table's cache has room for beside index and filters, which take about 3 bytes a row.
+/// The room of a table's cache beside index and filters, which take about 3 bytes a row.
 const CACHED_DATA_BYTES: u64 = 16 << 20;
 
-/// Where rows stand.
+/// The order of rows in a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Layout {
     /// Each on its own.

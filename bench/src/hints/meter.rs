@@ -1,4 +1,4 @@
-//! What replaying cost: time, CPU of all threads, and reads of the disk.
+//! The cost of replaying: time, CPU of all threads, and reads of the disk.
 
 use std::time::Instant;
 

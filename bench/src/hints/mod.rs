@@ -1,5 +1,5 @@
-//! `slipnet bench hints`: mainnet blocks replayed on a store that is larger than its cache, cold and with hints, beside what they cost
-//! in memory (CPU only) and what reading their working set costs (I/O only).
+//! `slipnet bench hints`: mainnet blocks replayed on a store that is larger than its cache, cold and with hints. Beside them stand
+//! their cost in memory (CPU only) and that of reading their working set (I/O only).
 
 mod ahead;
 mod cold;
@@ -42,7 +42,7 @@ pub(super) struct Size {
     pub(super) runs: usize,
     /// Rows beside those that blocks read.
     filler: u64,
-    /// Consecutive batches.
+    /// The number of consecutive batches.
     batches: usize,
     /// Of these, those that are replayed on modelled devices.
     modelled_batches: usize,
@@ -52,7 +52,7 @@ const FULL: Size = Size { runs: 5, filler: 20_000_000, batches: 18, modelled_bat
 const QUICK: Size = Size { runs: 2, filler: 1_000_000, batches: 6, modelled_batches: 2 };
 
 impl Size {
-    /// Of a run.
+    /// The size of a run.
     pub(super) fn of(options: &BenchOptions) -> Size {
         if options.quick { QUICK } else { FULL }
     }
@@ -66,7 +66,7 @@ pub(super) struct ColdState {
     pub(super) store: Store,
     /// Rows of the store.
     pub(super) rows: u64,
-    /// Of these, what the blocks read.
+    /// The rows among these that the blocks read.
     real: Vec<(StateKey, StateValue)>,
     trace: Option<Trace>,
     batches: Vec<Vec<StateKey>>,
@@ -77,7 +77,7 @@ pub(super) struct ColdState {
 }
 
 impl ColdState {
-    /// Loads the blocks and fills the store, or opens the one of an earlier run, with a cache of so many MiB beside index and filters.
+    /// Loads the blocks and fills the store, or opens that of an earlier run. The cache has so many MiB beside index and filters.
     pub(super) fn open(
         options: &BenchOptions,
         size: &Size,
@@ -108,7 +108,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let mut costs: BTreeMap<Variant, Vec<Vec<Cost>>> = BTreeMap::new();
     for run in 0..size.runs {
         progress.step(&format!("replaying {} blocks, round {} of {}", cases.len(), run + 1, size.runs));
-        // Who comes first changes, so that what the disk still has to do after another is shared.
+        // The first variant changes each time, so that all share the disk's leftover work of another.
         let mut variants = Variant::ALL;
         variants.rotate_left(run % Variant::ALL.len());
         for variant in variants {

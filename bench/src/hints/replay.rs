@@ -23,13 +23,13 @@ const MULTI_GET_KEYS: usize = 256;
 /// Batches that the pipeline hands to the prefetcher before they execute.
 const READAHEAD: usize = 8;
 
-/// A block, and what executing it gives.
+/// A block, and the result of executing it.
 pub(crate) struct Case {
     pub(crate) block: Block,
     pub(crate) expected: Outcome,
     /// The distinct keys of its hints, in first-use order.
     pub(crate) keys: Vec<StateKey>,
-    /// All that it reads, in a hash map: what is left is CPU.
+    /// All that it reads, in a hash map: the rest is CPU.
     in_memory: Warm<MemoryState>,
     /// Its hints as they come over the network; none if it reads more than hints may name.
     sealed: Option<Blob>,
@@ -38,7 +38,7 @@ pub(crate) struct Case {
 /// A way to replay the blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Variant {
-    /// In memory.
+    /// State in memory.
     CpuOnly,
     /// The working sets are read by 16 threads, and nothing is executed.
     IoOnly,
@@ -96,7 +96,7 @@ impl Variant {
         }
     }
 
-    /// What each block cost; a pipeline costs something as a whole.
+    /// The cost of each block; a pipeline has a cost as a whole.
     pub(super) fn measure(self, store: &Store, cases: &[Case], worlds: &[World]) -> Result<Vec<Cost>> {
         // Threads and their rings are there before a node's first batch.
         let prefetcher = Prefetcher::new(self.limits())?;
@@ -184,7 +184,7 @@ impl Case {
         Ok(())
     }
 
-    /// What a batch's hints cost their maker beside executing it, and how long they are; in another order from round to round.
+    /// The cost of a batch's hints to their maker beside executing it, and their length. The order changes from round to round.
     pub(super) fn make_hints(&self, round: usize) -> Result<MadeHints> {
         let Block { env, transactions, .. } = &self.block;
         let timed = |execute: fn(&dyn StateReader, &BatchEnv, &[Transaction]) -> _| {
@@ -192,7 +192,7 @@ impl Case {
             let outcome: Result<Outcome, ExecuteError> = execute(&self.in_memory, env, transactions);
             outcome.map(|outcome| (outcome, start.elapsed().as_secs_f64()))
         };
-        // Who is second finds the caches warm.
+        // The second one finds the caches warm.
         let (silent_s, (outcome, execute_s)) = match round % 2 {
             0 => (timed(execute_silently)?.1, timed(execute)?),
             _ => {
@@ -208,7 +208,7 @@ impl Case {
     }
 }
 
-/// See [`Case::make_hints`].
+/// The result of [`Case::make_hints`].
 pub(super) struct MadeHints {
     /// Of executing it without noting anything.
     pub(super) silent_s: f64,

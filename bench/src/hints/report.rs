@@ -25,7 +25,7 @@ fn keys(cases: &[Case]) -> usize {
     cases.iter().map(|case| case.keys.len()).sum()
 }
 
-/// What all blocks cost, run by run.
+/// The cost of all blocks, run by run.
 fn totals(costs: &BTreeMap<Variant, Vec<Vec<Cost>>>, variant: Variant) -> Vec<Cost> {
     costs[&variant].iter().map(|blocks| blocks.iter().copied().sum()).collect()
 }
@@ -96,7 +96,7 @@ pub(super) fn isolated(
     Ok(Report { bench: "hints", runs, figures, notes })
 }
 
-/// How long hints are, and what they cost who makes them.
+/// How long hints are, and their cost to their maker.
 fn made_figures(cases: &[Case]) -> Result<Vec<Figure>> {
     let round = |round| cases.iter().map(|case| case.make_hints(round)).collect::<Result<Vec<_>>>();
     let rounds = (0..MAKER_ROUNDS).map(round).collect::<Result<Vec<_>>>()?;

@@ -1,5 +1,5 @@
-//! The access lists of consecutive mainnet blocks (EIP-7928), replayed as what they are: keys without code or transactions. A batch is
-//! replayed by reading each of its keys, in their order, and by computing for as long as the isolated blocks take for a key.
+//! The access lists of consecutive mainnet blocks (EIP-7928), replayed as what they are: keys without code or transactions. To
+//! replay a batch is to read each of its keys, in their order, and to compute for as long as the isolated blocks take for a key.
 //!
 //! The first [`WARM_UP`] batches only fill the hot cache, which is a node's, with its default size. Format: in
 //! `access-lists/NUMBER.rlp.gz` of the data directory, `[[address, [[slot, changes]...], [slot read...], ...]...]`.
@@ -26,7 +26,7 @@ const HOT_BYTES: usize = 64 << 20;
 /// Batches handed to the prefetcher before they are replayed.
 const READAHEAD: usize = 8;
 
-/// Consecutive batches.
+/// Consecutive batches, as lists of keys.
 #[derive(Clone)]
 pub(super) struct Trace {
     batches: Vec<Vec<StateKey>>,
@@ -37,7 +37,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Of at most so many batches behind the warm-up; none if there are no more than those.
+    /// A trace of at most so many batches behind the warm-up; `None` if the batches end with it.
     pub(super) fn new(batches: Vec<Vec<StateKey>>, batches_max: usize) -> Option<Trace> {
         let measured = WARM_UP..batches.len().min(WARM_UP + batches_max);
         (!measured.is_empty()).then_some(Trace { batches, measured, cpu: Duration::ZERO })
@@ -61,7 +61,7 @@ impl Trace {
         self.batches[self.measured.clone()].iter().map(Vec::len).sum()
     }
 
-    /// The keys of each of them that no batch before it touched, so that no cache can have them.
+    /// Each batch's keys that are new among all batches before it, so that a cache cannot have them.
     pub(super) fn fresh(&self) -> Vec<Vec<StateKey>> {
         let mut seen: HashSet<StateKey> =
             self.batches[..self.measured.start].iter().flatten().copied().collect();
@@ -74,7 +74,7 @@ impl Trace {
         self.measured.clone().try_for_each(|index| self.replay(&self.batches[index], reader))
     }
 
-    /// With hints for what the hot cache does not have when they come, or, without a cache, for everything.
+    /// Replays with hints for keys that the hot cache lacks when they come; without a cache, for everything.
     pub(super) fn replay_ahead<R>(
         &self,
         prefetcher: &Prefetcher,

@@ -1,4 +1,5 @@
-//! What commits pay for the past: the same batches on copies of one store that keep all states, those of the default window, and none.
+//! The cost of the past to commits: the same batches on copies of one store that keep all states, those of the default window, and
+//! none.
 
 use anyhow::Result;
 use slipstream_storage::{StateHistory, StorageConfig};
@@ -16,7 +17,7 @@ use slipnet::progress::Progress;
 
 const UPDATES: usize = 10_000;
 const BATCHES: usize = 10;
-/// What is kept, and what the figures call it.
+/// The states to keep, and their name in figures.
 const KEPT: [(&str, StateHistory); 3] =
     [("none", StateHistory::Batches(0)), ("window", StateHistory::Batches(256)), ("all", StateHistory::All)];
 

@@ -32,9 +32,9 @@ const TREE_MIB: u64 = 64;
 pub(super) struct Plan {
     pub(super) keys: u64,
     pub(super) batches: u64,
-    /// Of each batch.
+    /// The updates of each batch.
     pub(super) updates: usize,
-    /// Of each round.
+    /// The reads of each round.
     pub(super) reads: usize,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progr
         let points: Vec<(StateKey, u64)> =
             (0..plan.reads).map(|_| (workload.key(), random.random_range(0..plan.batches))).collect();
         let bench = Deep { plan, store, head: &head, points: &points };
-        // Who comes first changes: it reads what the disk has not been asked for.
+        // The first one changes each time, because it reads blocks that are new to the disk.
         for turn in 0..samples.len() {
             let side = (turn + round) % samples.len();
             let (ns, blocks_read) = bench.read(side)?;

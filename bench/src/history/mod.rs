@@ -1,10 +1,11 @@
-//! What states of the past cost: point reads of them beside point reads of the head, a few batches back and very far back, and what commits
-//! pay for them.
+//! The cost of states of the past: point reads of them beside point reads of the head, a few batches back and very far back. It
+//! also measures their cost to commits.
 
 mod cost;
 mod deep;
 mod read;
 mod recent;
+mod wider;
 
 use anyhow::Result;
 
@@ -18,6 +19,8 @@ struct Plan {
     deep: deep::Plan,
     /// Sizes of the stores that commit.
     cost_keys: Vec<u64>,
+    /// Size of those that keep more than the held states.
+    wider_keys: u64,
 }
 
 impl Plan {
@@ -33,6 +36,7 @@ impl Plan {
                 recent: recent::Plan { keys: 100_000, updates: 200, reads: 5_000 },
                 deep: deep::Plan { keys: 100_000, batches: 10_000, updates: 20, reads: 500 },
                 cost_keys,
+                wider_keys: 100_000,
             };
         }
         Plan {
@@ -40,6 +44,7 @@ impl Plan {
             recent: recent::Plan { keys: 1_000_000, updates: 1_000, reads: 20_000 },
             deep: deep::Plan { keys: 1_000_000, batches: 100_000, updates: 20, reads: 2_000 },
             cost_keys,
+            wider_keys: 1_000_000,
         }
     }
 }
@@ -50,6 +55,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let mut figures = recent::measure(&plan.recent, plan.rounds, &place, progress)?;
     figures.extend(deep::measure(&plan.deep, plan.rounds, &place, progress)?);
     figures.extend(cost::measure(&plan.cost_keys, plan.rounds, &place, progress)?);
+    figures.extend(wider::measure(plan.wider_keys, plan.rounds, &place, progress)?);
     let notes = vec![
         format!(
             "recent: {} warm point reads a round, one after the other, on {} keys and batches of {} uniform updates, {} batches behind the head; \
@@ -65,8 +71,14 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
             plan.deep.reads, plan.deep.keys, plan.deep.batches, plan.deep.updates
         ),
         "commit_cost: durable batches of 10k uniform updates with `state_history: all` against 0 on copies of one store, in turn; \
-         commit_cost_window: with the default window; commit_cost without a size is that of the largest store"
+         commit_cost_window: with a window of 256 batches; commit_cost without a size is that of the largest store"
             .to_owned(),
+        format!(
+            "commit_cost_wide: durable batches of {} uniform updates with a window of 3,000 batches against one of 256, behind more than 256; \
+             CPU and bytes of these are until nothing is written any more, {} batches and one seal a round",
+            wider::UPDATES,
+            wider::BATCHES
+        ),
     ];
     Ok(Report {
         bench: "history",

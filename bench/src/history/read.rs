@@ -1,4 +1,4 @@
-//! Point reads whose answers are looked at: a state of the past that shows what came later would be fast for nothing.
+//! Point reads whose answers are checked: a state of the past that shows later values would be fast for nothing.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use slipstream_storage::View;
 use slipstream_types::StateKey;
 
-/// One read.
+/// One read of a key at a batch.
 pub(super) struct Read<'a> {
     pub(super) view: &'a View,
     pub(super) key: StateKey,

@@ -26,9 +26,9 @@ const ROUND_BATCHES: usize = 20;
 
 pub(super) struct Plan {
     pub(super) keys: u64,
-    /// Of each batch.
+    /// The updates of each batch.
     pub(super) updates: usize,
-    /// Of each round.
+    /// The reads of each round.
     pub(super) reads: usize,
 }
 

@@ -1,14 +1,10 @@
 //! A ledger to fill stores with: headers that follow each other over content that nobody has to execute.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use rand::{RngCore, SeedableRng, rngs::SmallRng};
 use slipstream_storage::{CommitBatch, Store};
-use slipstream_types::{
-    Address, BatchHeader, Blob, BlobKind, ChainConfig, Delta, Digest, Genesis, RulesId, SecretKey, Validator,
-    bounded::BoundedVec,
-};
+use slipstream_testkit::{genesis, keys, next_header};
+use slipstream_types::{Blob, BlobKind, Delta};
 
 /// The parts of a batch and their bytes: about what 500 transfers make.
 pub(crate) const PARTS: [(BlobKind, usize); 4] = [
@@ -41,38 +37,14 @@ impl Parts {
 
 /// Writes the genesis into an empty store.
 pub(crate) fn initialize(store: &Store) -> Result<()> {
-    let validator =
-        Validator { public_key: SecretKey::from_seed([1; 32]).public(), fee_recipient: Address::ZERO };
-    let genesis = Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms: 0,
-        validators: BoundedVec::new(vec![validator])?,
-        accounts: BTreeMap::new(),
-        ..Genesis::default()
-    };
-    Ok(store.initialize(&genesis)?)
+    Ok(store.initialize(&genesis(&keys([1]), 0))?)
 }
 
 /// Commits the next batch with this delta and, if given, these parts.
 pub(crate) fn commit(store: &Store, delta: &Delta, parts: Option<&Parts>) -> Result<()> {
     let head = store.head()?;
     let speculation = store.speculate(delta)?;
-    let header = BatchHeader {
-        number: head.header.number.next(),
-        parent: head.digest,
-        epoch: head.header.epoch,
-        rules: RulesId::GENESIS,
-        timestamp_ms: head.header.timestamp_ms + 100,
-        proposer: Address::ZERO,
-        tx_count: 0,
-        tx_bytes: 0,
-        gas_used: 0,
-        delta_bytes: 0,
-        transactions_root: Digest::ZERO,
-        receipts_root: Digest::ZERO,
-        delta_digest: Digest::ZERO,
-        state_root: speculation.root(),
-    };
+    let header = next_header(&head.header, speculation.root());
     let batch = CommitBatch::new(&header, delta);
     let batch = match parts {
         None => batch,

@@ -1,4 +1,4 @@
-//! Plain files: what the disk gives without a database, and what is needed to measure it.
+//! Plain files: the disk's own speed without a database, and the tools to measure it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use rand::{Rng, RngCore, SeedableRng, rngs::SmallRng};
 use rustix::fs::{Advice, OFlags};
 
-/// What a cold point read is compared with: the smallest read that O_DIRECT takes everywhere.
+/// The block of the floor of a cold point read: the smallest read that O_DIRECT takes everywhere.
 const BLOCK_BYTES: usize = 4 << 10;
 /// A sequential read at a time.
 const SEQUENTIAL_BYTES: usize = 1 << 20;
@@ -53,7 +53,7 @@ pub(crate) fn drop_cached(dir: &Path) -> Result<()> {
         if path.is_dir() {
             drop_cached(&path)?;
         } else if let Ok(file) = File::open(&path) {
-            // Only what has reached the disk can be dropped. A file that is gone meanwhile needs neither.
+            // Only blocks that have reached the disk can be dropped. A file that is gone meanwhile needs neither.
             file.sync_data()?;
             rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
         }

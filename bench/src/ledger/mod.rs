@@ -15,11 +15,11 @@ use slipnet::progress::Progress;
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 struct Size {
-    /// Alternating runs of whatever is compared.
+    /// The number of alternating runs of each comparison.
     runs: usize,
     /// Batches in the ledger, of about 120 KiB each.
     batches: u64,
-    /// State rows.
+    /// The rows of the state.
     rows: u64,
     /// Cold reads per run and number of threads.
     reads: usize,

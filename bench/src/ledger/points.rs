@@ -1,8 +1,8 @@
 //! Point reads of state rows, cold and warm.
 //!
-//! Cold: the store reads past the page cache (`direct_reads`) with a block cache that holds little more than the index and
-//! filter blocks, which a first round of other keys brings in. What the kernel counts as read calls of this process, over the
-//! keys read, is the figure: it includes every block of every kind.
+//! Cold: the store reads past the page cache (`direct_reads`). Its block cache holds little more than the index and filter blocks,
+//! which a first round of other keys brings in. The figure is the kernel's count of this process's read calls, over the keys read:
+//! it includes every block of every kind.
 
 use std::{path::Path, time::Instant};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rocksdb::{DB, DBCompressionType, Options, ReadOptions, WriteOptions};
 
-/// How values lie.
+/// The layout of values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Layout {
     /// In the table files, as the store has them.
@@ -61,7 +61,7 @@ impl Beneath {
     }
 }
 
-/// As the store serves: what is read once does not push other blocks out, and as much is read ahead.
+/// As the store serves: blocks that are read once do not push others out, and as much is read ahead.
 fn uncached() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);

@@ -1,6 +1,6 @@
-//! What it takes to open a store: after a clean stop, after a kill in the middle of commits, and when what a stop leaves for the next start is
-//! lost. Each opening is a process of its own, so that the memory that it takes is its own too. And what a store that was opened without
-//! reading its rows pays for reading them behind its work ([`scrub`]).
+//! The time to open a store: after a clean stop, after a kill in the middle of commits, and without the file that a stop leaves for
+//! the next start. Each opening is a process of its own, so that the memory that it takes is its own too. Some stores are opened
+//! without reading their rows; [`scrub`] measures the cost of reading these behind their work.
 //!
 //! Everything is opened twice: with what the operating system still has of its files, and after its cache has dropped them (`cold`).
 
@@ -25,7 +25,7 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// Below a store: what a clean stop, or a moment at work, leaves so that the next start need not read all rows.
+/// The path below a store at which a clean stop, or a moment at work, leaves a file that spares the next start reading all rows.
 const FRONTIERS: &str = "frontiers";
 /// Updates of the batches in whose middle a store is killed.
 const UPDATES: usize = 10_000;

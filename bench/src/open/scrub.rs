@@ -1,8 +1,8 @@
-//! What the background check costs the commits beside it: the same batches on a store that was just opened, with the check at the node's
-//! pace and without.
+//! The cost of the background check to the commits beside it. The same batches run on a store that was just opened, with the check
+//! at the node's pace and without.
 //!
-//! Each measurement is a process of its own. Commits read the parts that they touch, and a part that was read is no work for the check any
-//! more: a store that stays open would have nothing left to check after a few rounds.
+//! Each measurement is a process of its own. Commits read the parts that they touch, and the check skips a part that was read.
+//! After a few rounds, a store that stays open would have no parts left to check.
 
 use std::{
     path::PathBuf,
@@ -54,19 +54,19 @@ pub struct ScrubOptions {
     pub begin: Option<u8>,
 }
 
-/// What the commits cost, and what the check did meanwhile.
+/// The cost of the commits, and the work of the check meanwhile.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ScrubReport {
     cost: Cost,
     checked: Option<Checked>,
 }
 
-/// What the check did while the batches were committed.
+/// The work of the check during the commits.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 struct Checked {
     rows: u64,
     steps: u64,
-    /// In steps.
+    /// Seconds of its steps.
     busy_seconds: f64,
     seconds: f64,
     /// Whether all paths were passed before the commits ended: for the rest of the time there was nothing to check.
@@ -101,7 +101,7 @@ impl ScrubOptions {
         let ours = Ours::open(&config, &self.dir)?;
         let mut workload = Workload::after(self.keys, self.after);
         let round = workload.round(self.batches, self.updates, Choice::Uniform)?;
-        // RocksDB goes on with what the process before left to it.
+        // RocksDB goes on with the work that the process before left to it.
         wait_until_quiet()?;
         ensure!(ours.store().is_unread(), "the store was not opened by its frontier: all rows were read");
         let (cost, checked) = std::thread::scope(|scope| {
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(rest(Duration::from_millis(10)), Duration::from_millis(240));
     }
 
-    /// Goal: the check reads every row that nobody read, wherever it begins, and ends when there is none left or when the commits end.
+    /// Goal: the check reads every unread row, wherever it begins. It ends after the last row or with the commits.
     #[test]
     fn the_check_ends_with_the_rows_or_with_the_commits() {
         const ROWS: u64 = 3_000;

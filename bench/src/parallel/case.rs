@@ -1,4 +1,4 @@
-//! [`Case`]: one batch, what it does, and how long it takes.
+//! [`Case`]: one batch, its effects, and its time.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Executes it once; `gas_used` is what it is known to use.
+    /// Executes it once; `gas_used` is its known gas.
     pub(super) fn new(
         name: String,
         state: MemoryState,
@@ -54,8 +54,8 @@ impl Case {
         Ok(speedups)
     }
 
-    /// What two threads gain that have nothing to do with each other: each executes the whole batch. Two cores that share their units, or with
-    /// the rest of a machine, do not do twice as much.
+    /// The gain from two independent threads: each executes the whole batch. Two cores that share their units, or with the rest of
+    /// a machine, do not do twice as much.
     pub(super) fn floors(&self, runs: usize) -> Result<Vec<f64>> {
         let one = || Ok(execute(&self.state, &self.env, &self.transactions)?);
         let floor = |_| {
@@ -77,7 +77,7 @@ impl Case {
         Ok(seconds)
     }
 
-    /// What making the graph adds to executing, as a share of it.
+    /// The cost of making the graph, as a share of executing.
     pub(super) fn maker_costs(&self, runs: usize) -> Result<Vec<f64>> {
         let mut costs = Vec::with_capacity(runs);
         for _ in 0..runs {

@@ -1,8 +1,8 @@
-//! Batches on two threads beside the same batches on one: mainnet blocks, synthetic batches with and without hot spots, and
-//! predictions that are wrong to a known degree, as in Eve's figures.
+//! Batches on two threads beside the same batches on one. They are mainnet blocks, synthetic batches with and without hot spots,
+//! and batches with predictions that are wrong to a known degree, as in Eve's figures.
 //!
-//! Everything is in memory, so that the CPU is what is measured. Each run executes a batch on one thread and on two, one right
-//! after the other, and every outcome is compared.
+//! Everything is in memory, so that only the CPU is measured. Each run executes a batch on one thread and on two, one right after
+//! the other, and every outcome is compared.
 
 mod case;
 mod synthetic;
@@ -19,7 +19,7 @@ use slipnet::progress::Progress;
 const BLOCK_2021: u64 = 11_565_019;
 /// The first one whose receipts are independent of how execution is organised, and whose empty accounts are none.
 const BLOCK_MIN: u64 = 4_370_000;
-/// In every comparison.
+/// The threads of every comparison.
 const THREADS: usize = 2;
 /// Shares of edges that are left out of the graph, and of transactions that wait for somebody whom they need not wait for.
 const ERRORS_PERCENT: [u32; 4] = [1, 10, 50, 100];

@@ -86,7 +86,7 @@ impl Chain {
         Ok(chain)
     }
 
-    /// A transaction from each account, to whom `to` says.
+    /// A transaction from each account, to the receiver that `to` gives.
     fn case(
         &self,
         name: &str,

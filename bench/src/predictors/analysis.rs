@@ -1,4 +1,4 @@
-//! What analysing contracts takes.
+//! The time of analysing contracts.
 
 use std::{collections::BTreeMap, time::Instant};
 

@@ -1,5 +1,5 @@
-//! `slipnet bench predictors`: the blocks of `slipnet bench hints`, on its cold store, replayed without hints. What they read is foretold
-//! from their transactions, and from their contracts' bytecode; how near does that come to hints?
+//! `slipnet bench predictors`: the blocks of `slipnet bench hints`, on its cold store, replayed without hints. Predictors foretell
+//! their reads from their transactions and from their contracts' bytecode. How near does that come to hints?
 
 mod analysis;
 mod replay;
@@ -23,7 +23,7 @@ const READAHEADS: [usize; 4] = [1, 2, 4, 8];
 /// The readahead of a node's configuration, of which the aim speaks.
 const READAHEAD: usize = 8;
 
-/// What each variant cost, run by run.
+/// The costs of each variant, run by run.
 type Costs = BTreeMap<Variant, Vec<Cost>>;
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {

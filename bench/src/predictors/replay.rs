@@ -26,13 +26,13 @@ pub(super) enum Variant {
 /// How keys are known before a block executes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Way {
-    /// Whoever made the block said so.
+    /// The hints of the block's maker.
     Hints,
     /// They stand in the transactions.
     Accounts,
     /// Programs name them, as far as they get without reading slots.
     NoSlotReads,
-    /// Programs name them.
+    /// Programs of predictors name the keys.
     Full,
 }
 
@@ -66,7 +66,7 @@ impl Way {
     }
 }
 
-/// What is replayed, and the threads that help.
+/// The blocks to replay, and the threads that help.
 pub(super) struct Bench<'a> {
     state: &'a ColdState,
     programs: &'a Programs,
@@ -96,7 +96,7 @@ impl<'a> Bench<'a> {
         done.map(|()| cost)
     }
 
-    /// What is known of a block before it executes.
+    /// The known reads of a block before it executes.
     fn hints(&self, way: Way, case: &Case, state: &dyn StateReader) -> Result<Hints> {
         let foretell = |predictors: &Predictors, mode| {
             let block = &case.block;

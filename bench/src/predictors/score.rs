@@ -1,4 +1,4 @@
-//! How much of what a block reads is foretold, and how much else.
+//! How much of a block's reads is foretold, and how much else.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::hints::Case;
 /// Rows and code, counted once in each block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Score {
-    /// What the blocks read.
+    /// The keys that the blocks read.
     reads: usize,
-    /// What was foretold, and was therefore read.
+    /// The keys that were foretold, and therefore read.
     named: usize,
-    /// Both.
+    /// The foretold keys that the blocks read.
     right: usize,
 }
 
@@ -32,12 +32,12 @@ impl Score {
         self.right += reads.intersection(named).count();
     }
 
-    /// Of what was read.
+    /// The share of the reads that was foretold.
     pub(super) fn predicted_share(self) -> f64 {
         self.right as f64 / self.reads.max(1) as f64
     }
 
-    /// Of what was foretold.
+    /// The share of the foretold keys that was read in vain.
     pub(super) fn wasted_share(self) -> f64 {
         (self.named - self.right) as f64 / self.named.max(1) as f64
     }

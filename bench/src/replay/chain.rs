@@ -30,7 +30,7 @@ const VERSION: u8 = 1;
 const KEYS: &str = "keys";
 const GENESIS: &str = "genesis.json";
 
-/// See the module.
+/// The chain to replay, as the module describes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Chain {
     /// The directory of the node that serves it.
@@ -43,7 +43,7 @@ pub(super) struct Chain {
     pub(super) base: u64,
     /// Number of the last batch.
     pub(super) head: u64,
-    /// Behind it.
+    /// The state root behind it.
     pub(super) state_root: String,
     pub(super) transactions: u64,
     /// Bytes of the batches' hints.
@@ -114,7 +114,7 @@ impl Chain {
     }
 }
 
-/// What the hints of some batches name, each key once, and how long they are.
+/// The keys in some batches' hints, each once, and the hints' length.
 fn read_hints(
     store: &Store,
     world: &World,
@@ -128,7 +128,7 @@ fn read_hints(
     for number in first.through(last) {
         let header = store.header(number)?.context("a header")?;
         let body: Body = bodies.of(number)?.context("a body")?.open(BlobKind::Body)?;
-        let transactions = decode_body(&body, world.genesis.chain.chain_id)?;
+        let transactions = decode_body(&body, &world.genesis.chain)?;
         let blob = hints.of(number)?.context("hints")?;
         bytes += blob.len() as u64;
         let opened = open_hints(&blob, header.gas_used, header.proposer, &transactions)?;

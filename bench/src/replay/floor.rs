@@ -1,5 +1,5 @@
-//! The floor of reading: the keys of a chain, read from the same files by the fastest reader that there is here, which knows all of them from
-//! the beginning and does nothing else.
+//! The floor of reading: the keys of a chain, read from the same files by the fastest reader here. It knows all of them from the
+//! beginning and only reads.
 
 use std::{
     path::Path,
@@ -14,11 +14,11 @@ use slipstream_types::StateKey;
 use super::follow::{cache_mib, cpu_s};
 use crate::harness::kept::{clone_store, remove};
 
-/// Threads, and keys that each takes at a time; of one key at a time they are point reads, of more multi-gets, which have the kernel read all
-/// their blocks at once (io_uring).
+/// Threads, and keys that each takes at a time. One key at a time is a point read. More are multi-gets, which have the kernel read
+/// all their blocks at once (io_uring).
 const READERS: [(usize, usize); 5] = [(16, 1), (64, 1), (2, 256), (4, 256), (8, 256)];
 
-/// What reading took.
+/// The cost of reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Floor {
     pub(super) seconds: f64,
@@ -27,7 +27,7 @@ pub(super) struct Floor {
     pub(super) at_once: usize,
 }
 
-/// Reads keys from a clone of a base by each reader, and gives what the fastest took.
+/// Reads keys from a clone of a base by each reader, and gives the fastest one's cost.
 ///
 /// # Errors
 /// If a read fails.

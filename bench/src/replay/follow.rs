@@ -1,4 +1,4 @@
-//! [`Followed`]: what one follower took, on a state of its own.
+//! [`Followed`]: one follower's cost, on a state of its own.
 
 use std::{
     path::Path,
@@ -47,14 +47,14 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// In figures.
+    /// The setting's name in figures.
     pub(super) fn name(&self) -> String {
         format!("{}.{}_{}", self.memory.name(), self.hints, self.predict)
     }
 
     /// Lines of the section `executor`.
     pub(super) fn executor(&self) -> String {
-        // What a node of more cores takes by itself.
+        // The setting that a node of more cores takes by itself.
         let threads = if matches!(self.hints, "conflicts" | "values") { "  threads: 2\n" } else { "" };
         format!("  hints: {}\n  predict: {}\n{threads}", self.hints, self.predict)
     }
@@ -64,7 +64,7 @@ impl Row {
 const CACHED_DATA_MIB: u64 = 64;
 /// Index and filters of a row, in sixteenths of a byte.
 const INDEX_SIXTEENTHS: u64 = 40;
-/// The whole tree is kept in memory: what is measured is reading rows.
+/// The whole tree is kept in memory, so that only reading rows is measured.
 const TREE_MIB: u64 = 0;
 
 /// Lines of the section `storage`, for a state of so many rows.
@@ -76,25 +76,25 @@ pub(super) fn storage(memory: Memory, rows: u64) -> String {
     )
 }
 
-/// `storage.block_cache_mib` of who reads a state of so many rows.
+/// `storage.block_cache_mib` of a node that reads a state of so many rows.
 pub(super) fn cache_mib(rows: u64) -> u64 {
     CACHED_DATA_MIB + ((rows * INDEX_SIXTEENTHS) >> 24)
 }
 
-/// What a run took.
+/// The cost of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Followed {
     /// From the first summary of its peer to the head.
     pub(super) seconds: f64,
     pub(super) cpu_s: f64,
-    /// That the stage executed.
+    /// Seconds in which the stage executed.
     pub(super) executing_s: f64,
-    /// Of these, what it waited for reads.
+    /// Seconds of these that it waited for reads.
     pub(super) stalled_s: f64,
     pub(super) stalls: f64,
-    /// That it received.
+    /// Bytes that the follower received.
     pub(super) bytes: f64,
-    /// That it read from the disk.
+    /// Bytes that it read from the disk.
     pub(super) disk_bytes: f64,
 }
 

@@ -1,8 +1,8 @@
-//! `slipnet bench replay`: what a node does that follows by executing. Real processes follow real chains, on a state that is far larger than
-//! what they may keep of it in memory, or is all in memory; with hints of each kind and without, with each kind of prediction and without.
+//! `slipnet bench replay`: the work of a node that follows by executing. Real processes follow real chains. The state is far larger
+//! than the memory that they may keep of it, or all in memory. Hints and predictions come in each kind, or are missing.
 //!
-//! The state is filled once for a directory. A chain of each traffic is made on a clone of it and served by a node; each follower begins on
-//! a clone of its own, so that what it learns (programs of predictors, its caches) it learns during the run.
+//! The state is filled once for a directory. A chain of each traffic is made on a clone of it and served by a node. Each follower
+//! begins on a clone of its own, so that everything it learns (programs of predictors, its caches) it learns during the run.
 
 mod chain;
 mod floor;
@@ -37,8 +37,9 @@ use super::{
 };
 use slipnet::{accounts::node_key, progress::Progress};
 
-/// Names what is measured, by beginnings of names: `erc20.cold,amm.warm.keys_off`, or `erc20,amm` for all of both. Without it a full run
-/// measures what the aims speak of, ERC-20 in seven rows: a follower on 50 million rows takes half a minute to open them.
+/// Names the measurements to make, by beginnings of names: `erc20.cold,amm.warm.keys_off`, or `erc20,amm` for all of both. Without
+/// it a full run measures the subject of the aims, ERC-20 in seven rows: a follower on 50 million rows takes half a minute to open
+/// them.
 const ONLY: &str = "SLIPNET_BENCH_ONLY";
 const SERVER_SEED: &str = "slipnet-replay-server";
 
@@ -65,7 +66,7 @@ impl Plan {
         Plan { is_quick: quick, runs, size, batches, only: std::env::var(ONLY).ok() }
     }
 
-    /// The rows of who makes the batches.
+    /// The rows of the batches' maker.
     fn proposing(&self, traffic: Traffic) -> Vec<Row> {
         let row = |memory, predict| Row { memory, hints: "keys", predict };
         let mut rows = match traffic {
@@ -116,11 +117,11 @@ impl Plan {
     }
 }
 
-/// What was measured of one traffic.
+/// The measurements of one traffic.
 #[derive(Default)]
 struct Samples {
     rows: BTreeMap<Row, Vec<Followed>>,
-    /// Of who makes the batches. Hints are made in each of these rows.
+    /// The runs of the batches' maker. Hints are made in each of these rows.
     proposed: BTreeMap<Row, Vec<Proposed>>,
     floors: Vec<Floor>,
     /// Distinct keys that the chain reads.
@@ -187,7 +188,7 @@ impl Bench<'_> {
                 let floor = || floor::read(self.base, &keys, self.world.rows(), &dir);
                 samples.floors.push(tokio::task::block_in_place(floor)?);
             }
-            // Who is first changes from run to run.
+            // The first one changes from run to run.
             let mut rows = rows.clone();
             let len = rows.len().max(1);
             rows.rotate_left(run % len);
@@ -255,7 +256,7 @@ impl Bench<'_> {
     }
 }
 
-/// A chain, and who serves it.
+/// A chain, and its server.
 struct Source {
     chain: Chain,
     server: NodeProcess,

@@ -1,4 +1,5 @@
-//! [`Proposed`]: what the one validator of a chain takes to make batches, on a state of its own, of a pool that is full before it starts.
+//! [`Proposed`]: the cost of making batches to the one validator of a chain. It works on a state of its own, from a pool that is
+//! full before it starts.
 
 use std::{
     path::Path,
@@ -25,7 +26,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Far above what any row takes.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// What a run took.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proposed {
     /// From the first batch to the last.

@@ -26,7 +26,7 @@ fn of(memory: Memory, hints: &'static str, predict: &'static str) -> Row {
     Row { memory, hints, predict }
 }
 
-/// What the aims speak of.
+/// The figures of the aims.
 fn compared(samples: &Samples, has_aims: bool, suffix: &str) -> Vec<Figure> {
     let seconds = |row: Row| -> Option<Vec<f64>> {
         Some(samples.rows.get(&row)?.iter().map(|run| run.seconds).collect())

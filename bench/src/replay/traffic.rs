@@ -1,4 +1,4 @@
-//! [`Traffic`]: what the transactions of a chain do.
+//! [`Traffic`]: the work of a chain's transactions.
 
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
 use anyhow::Result;
@@ -17,11 +17,11 @@ const STORAGE_WRITES: usize = 4;
 /// Slots of an access list that one transaction touches; every fourth it writes.
 const LISTED_SLOTS: usize = 32;
 const WRITES_OF: usize = 4;
-/// Bounds of the gas of one call; what is left of it is given back.
+/// Bounds of the gas of one call; unused gas is given back.
 const CALL_GAS: u64 = 300_000;
 const TOUCH_GAS: u64 = 1_500_000;
 
-/// See the module.
+/// The traffic of a chain, as the module describes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Traffic {
     /// Transfers of one token between holders that are drawn uniformly.
@@ -40,7 +40,7 @@ impl Traffic {
     pub(super) const ALL: [Traffic; 5] =
         [Traffic::Erc20, Traffic::Erc20Zipf, Traffic::Amm, Traffic::Storage, Traffic::Lists];
 
-    /// In figures.
+    /// The traffic's name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Traffic::Erc20 => "erc20",
@@ -93,7 +93,7 @@ struct Call {
 
 struct Maker<'a> {
     world: &'a World,
-    /// Of the senders.
+    /// The nonces of the senders.
     nonces: Vec<u64>,
     random: SmallRng,
 }

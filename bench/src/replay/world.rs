@@ -39,7 +39,7 @@ const VERSION: u8 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size {
     pub(super) rows: u64,
-    /// Accounts that send.
+    /// The accounts that send.
     pub(super) senders: u32,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Contracts {
     pub(super) lists: Address,
 }
 
-/// See the module.
+/// The state below a chain, as the module describes.
 pub(super) struct World {
     pub(super) genesis: Genesis,
     pub(super) senders: Vec<Account>,
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Rows that are put beside what the contracts' creation leaves.
+    /// Rows that are put beside those of the contracts' creation.
     pub(super) fn rows(&self) -> u64 {
         2 * self.holders + 3 * self.senders.len() as u64 + self.slots + self.listed.len() as u64
     }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::harness::kept::clone_store;
 
-    /// Goal: what transactions are going to read is there, under the keys that the contracts compute, each once.
+    /// Goal: every key that transactions are going to read is there once, as the contracts compute it.
     #[test]
     fn a_clone_has_the_rows_that_contracts_read() {
         let size = Size { rows: 1_000, senders: 10 };

@@ -43,12 +43,12 @@ pub struct ClientsOptions {
     pub gap_ms: u64,
 }
 
-/// What they took together.
+/// The cost of all clients together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ClientsReport {
     /// From the first start to the last end.
     pub(super) seconds: f64,
-    /// Of all answers.
+    /// The bytes of all answers.
     pub(super) bytes: u64,
     /// Requests that the server refused; they were asked again.
     pub(super) refused: u64,
@@ -135,7 +135,7 @@ async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u
     Ok((bytes, refused))
 }
 
-/// Answers nothing.
+/// A handler that refuses every request.
 struct Silent;
 
 impl Handler for Silent {

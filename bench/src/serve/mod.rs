@@ -46,12 +46,12 @@ const MIB: f64 = (1 << 20) as f64;
 const FULL: (u64, usize) = (2_500, 3);
 const QUICK: (u64, usize) = (400, 1);
 
-/// What a server did for some clients.
+/// The work of a server for some clients.
 #[derive(Clone, Debug)]
 struct Served {
     clients: ClientsReport,
     cpu_s: f64,
-    /// None of the floor, which has no cache.
+    /// The server's cache; `None` for the floor.
     cache: Option<Cache>,
 }
 

@@ -14,7 +14,7 @@ use super::clients::{after, range_request};
 use slipnet::{accounts::node_key, output::print_line};
 
 const SEED: &str = "slipnet-bench-sender";
-/// What the line that says that it is ready begins with; the address for peers follows.
+/// The beginning of the line that says that it is ready; the address for peers follows.
 pub(super) const READY: &str = "sender ready ";
 
 /// What the sender is told.

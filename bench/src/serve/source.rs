@@ -1,16 +1,14 @@
 //! A certified ledger of any size: headers that follow each other over parts that nobody has to execute. It is larger than the
 //! serving cache, which a chain of real transactions would take minutes to become.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{fs, path::Path};
 
 use anyhow::Result;
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
-use slipstream_types::{
-    Address, BatchHeader, BatchNumber, ChainConfig, Delta, Digest, Genesis, SecretKey, Validator,
-    bounded::BoundedVec,
-};
+use slipstream_testkit::{certify, genesis, keys};
+use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, SecretKey};
 
-use crate::{harness::chain::certify, ledger::chain::Parts};
+use crate::ledger::chain::Parts;
 use slipnet::progress::Progress;
 
 /// Fills a directory's database with batches of about 120 KiB, and writes the genesis file.
@@ -18,27 +16,20 @@ pub(super) fn make(database: &Path, genesis_file: &Path, batches: u64, progress:
     fs::create_dir_all(database)?;
     let config = StorageConfig { fsync: false, snapshot_interval_batches: 0, ..Default::default() };
     let store = Store::open(&config, database)?;
-    let key = SecretKey::from_seed([1; 32]);
-    let validator = Validator { public_key: key.public(), fee_recipient: Address::ZERO };
-    let genesis = Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms: 0,
-        validators: BoundedVec::new(vec![validator])?,
-        accounts: BTreeMap::new(),
-        ..Genesis::default()
-    };
+    let keys = keys([1]);
+    let genesis = genesis(&keys, 0);
     fs::write(genesis_file, serde_json::to_string(&genesis)?)?;
     store.initialize(&genesis)?;
     let mut task = progress.task("batches", batches);
     for number in 1..=batches {
-        append(&store, &key, BatchNumber::new(number))?;
+        append(&store, &keys, BatchNumber::new(number))?;
         task.update(number, "");
     }
     store.close();
     Ok(())
 }
 
-fn append(store: &Store, key: &SecretKey, number: BatchNumber) -> Result<()> {
+fn append(store: &Store, keys: &[SecretKey], number: BatchNumber) -> Result<()> {
     let head = store.head()?;
     let Parts([body, receipts, delta_blob, hints]) = Parts::new(number.get())?;
     let header = BatchHeader {
@@ -50,9 +41,7 @@ fn append(store: &Store, key: &SecretKey, number: BatchNumber) -> Result<()> {
         delta_digest: Digest::ZERO,
         ..head.header
     };
-    let mut accumulator = head.accumulator;
-    accumulator.append(header.digest());
-    let certificate = certify(key, &header, accumulator.root())?;
+    let certificate = certify(&head.accumulator, &header, None, keys);
     let delta = Delta::default();
     let batch = CommitBatch {
         body: Some(&body),

@@ -1,4 +1,4 @@
-//! What the child processes do: a restore, or the floor.
+//! The work of the child processes: a restore, or the floor.
 
 use std::{
     fs,
@@ -33,13 +33,13 @@ const FILES: &str = "SLIPNET_BENCH_SNAPSHOT_FILES";
 /// One side of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Task {
-    /// A verified restore.
+    /// A restore with all checks.
     Restore,
     /// Sorted files and ingestion of the same rows.
     Floor,
 }
 
-/// What a child found.
+/// The measurements of a child.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     /// From the first chunk to the new head.
@@ -66,7 +66,7 @@ pub(super) struct Assigned {
 }
 
 impl Task {
-    /// What a parent asked this process for.
+    /// The task that a parent gave this process.
     pub(super) fn of_this_process() -> Option<Assigned> {
         let task = match std::env::var(TASK).ok()?.as_str() {
             "floor" => Task::Floor,
@@ -111,7 +111,7 @@ fn restore(work: &Path, files: &Path) -> Result<Measured> {
         ..StorageConfig::default()
     };
     let store = Store::open(&config, work)?;
-    store.initialize(&source::genesis()?)?;
+    store.initialize(&source::genesis())?;
     let target = source::Target::read(files)?;
     let start = Instant::now();
     let restore = store.restore(&target.restore_target())?;

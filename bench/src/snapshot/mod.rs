@@ -1,9 +1,9 @@
-//! What it costs to export and to restore a snapshot, beside writing the same rows as sorted files and ingesting them with no proof,
-//! no hash and no record.
+//! The cost of exporting and restoring a snapshot. Beside it stands the cost of writing the same rows as sorted files and ingesting
+//! them without proofs, hashes or records.
 //!
-//! Export is a scan in chunks of 1 MiB with a proof each, in memory. Then the chunks lie in files, as a network would hand them over,
-//! and child processes take turns: one restores them (proofs checked, rows written and ingested, progress recorded, tree and head
-//! in place), the next writes and ingests the same rows. A child has no past, so the peak that the kernel notes is its own.
+//! Export is a scan in chunks of 1 MiB with a proof each, in memory. Then the chunks lie in files, as a network would hand them
+//! over, and child processes take turns. One restores them (proofs checked, rows written and ingested, progress recorded, tree and
+//! head in place); the next writes and ingests the same rows. A child has no past, so the peak that the kernel notes is its own.
 //!
 //! Last, nodes bootstrap from that snapshot over the transport ([`network`]). `--keys` measures this alone, on states of other sizes.
 
@@ -84,7 +84,7 @@ fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Resul
     let mut rounds = Vec::new();
     for round in 1..=runs {
         progress.step(&format!("restore and floor, round {round} of {runs}"));
-        // Who comes first changes, so that what the disk still has to do after the other is shared.
+        // The first task changes each time, so that both share the disk's leftover work of the other.
         let mut tasks = [Task::Restore, Task::Floor];
         tasks.rotate_left(round % 2);
         let mut measured = [Measured::default(); 2];
@@ -131,7 +131,7 @@ struct Made {
 }
 
 impl Made {
-    /// What is, or will be, in a directory.
+    /// The paths of a directory's snapshot, made or still to be made.
     fn at(dir: &Path, rows: u64) -> Made {
         Made { rows, store: dir.join("source"), files: dir.join("files") }
     }

@@ -1,4 +1,5 @@
-//! A bootstrap over the transport, beside the verified restore of the same rows from files: what peers, links and protocol add to it.
+//! A bootstrap over the transport, beside the verified restore of the same rows from files. It shows the cost of peers, links and
+//! protocol.
 //!
 //! ```text
 //!  filled store ─┬─▶ clones, each behind a server in this process ◀─ a relay each ─▶ slipstream, pinned to `snapshot`
@@ -44,10 +45,10 @@ const QUICK_ROUNDS: usize = 2;
 /// Far above what a bootstrap should take: this, and a second for so many rows.
 const DEADLINE: Duration = Duration::from_secs(120);
 const DEADLINE_ROWS_PER_S: u64 = 50_000;
-/// Serving stores.
+/// The number of serving stores.
 const PEERS: usize = 4;
 
-/// Whom the follower gets the snapshot from, and how far away they are.
+/// The peers of the follower's snapshot, and their distance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Link {
     peers: usize,
@@ -68,7 +69,7 @@ impl Link {
     }
 }
 
-/// Who takes turns.
+/// The parties that take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Contender {
     Local,
@@ -90,7 +91,7 @@ pub(super) fn rounds(is_quick: bool) -> usize {
     if is_quick { QUICK_ROUNDS } else { FULL_ROUNDS }
 }
 
-/// Measures one size; `standard` is the one that the aims speak of. Works in `dir`, on the file system of what was made.
+/// Measures one size; `standard` is the one that the aims speak of. Works in `dir`, on the file system of the exported snapshot.
 pub(super) fn measure(
     made: &Made,
     dir: &Path,
@@ -119,7 +120,7 @@ impl NetworkBench<'_> {
         let deadline = DEADLINE + Duration::from_secs(made.rows / DEADLINE_ROWS_PER_S);
         let goal = Goal { head: header.number.get(), state_root: header.state_root, deadline };
         let genesis = dir.join("genesis.json");
-        fs::write(&genesis, serde_json::to_string(&source::genesis()?)?)?;
+        fs::write(&genesis, serde_json::to_string(&source::genesis())?)?;
         progress.step(&format!("cloning the store of {} rows for {PEERS} peers", short(made.rows)));
         let stores = (0..PEERS).map(|index| serving(&made.store, &dir.join(format!("peer-{index}"))));
         let stores = stores.collect::<Result<_>>()?;
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(clone.head().unwrap().header, header);
         let snapshots = clone.snapshots();
         assert_eq!((snapshots.len(), snapshots[0].state_root), (1, header.state_root));
-        let genesis = source::genesis().unwrap();
+        let genesis = source::genesis();
         genesis.check().unwrap();
         let read: Genesis = serde_json::from_str(&serde_json::to_string(&genesis).unwrap()).unwrap();
         assert_eq!(read.header().unwrap().digest(), genesis.header().unwrap().digest());

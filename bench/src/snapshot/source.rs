@@ -1,15 +1,15 @@
 //! The store whose snapshot is exported: rows as a chain has them, under a certificate.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use slipstream_storage::{CommitBatch, RestoreTarget, StorageConfig, Store};
+use slipstream_testkit::{certify, keys, next_header};
 use slipstream_types::{
-    AccountValue, Address, B256, BatchHeader, BatchNumber, Certificate, ChainConfig, Delta, Digest, Epoch,
-    Genesis, LedgerInfo, RulesId, SecretKey, StateKey, StateValue, U256, Validator,
-    accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::DeltaEntry,
+    AccountValue, Address, B256, BatchHeader, BatchNumber, Certificate, Delta, Digest, Genesis, StateKey,
+    StateValue, U256, accumulator::AccumulatorRangeProof, codec, delta::DeltaEntry,
 };
 
 use slipnet::progress::Progress;
@@ -19,7 +19,7 @@ const BATCH_ROWS: u64 = 200_000;
 /// Contracts that share the slots.
 const CONTRACTS: u64 = 1_000;
 
-/// What a restore needs to know beside the rows.
+/// The facts that a restore needs beside the rows.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Target {
     header: BatchHeader,
@@ -44,26 +44,18 @@ impl Target {
     }
 }
 
-fn key() -> SecretKey {
-    SecretKey::from_seed([5; 32])
-}
+/// The seed of the one validator's key.
+const VALIDATOR: u8 = 5;
 
-pub(super) fn genesis() -> Result<Genesis> {
-    let validator = Validator { public_key: key().public(), fee_recipient: Address::ZERO };
-    Ok(Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms: 1_000,
-        validators: BoundedVec::new(vec![validator])?,
-        accounts: BTreeMap::new(),
-        ..Genesis::default()
-    })
+pub(super) fn genesis() -> Genesis {
+    slipstream_testkit::genesis(&keys([VALIDATOR]), 1_000)
 }
 
 /// A store with so many leaves: half accounts, half slots. Its head is certified.
 pub(crate) fn filled(dir: &Path, leaves: u64, progress: Progress) -> Result<Store> {
     let config = StorageConfig { fsync: false, snapshot_interval_batches: 0, ..StorageConfig::default() };
     let store = Store::open(&config, dir)?;
-    store.initialize(&genesis()?)?;
+    store.initialize(&genesis())?;
     let mut task = progress.task("leaves", leaves);
     for first in (0..leaves).step_by(BATCH_ROWS as usize) {
         let last = leaves.min(first + BATCH_ROWS);
@@ -77,33 +69,8 @@ fn commit(store: &Store, first: u64, last: u64) -> Result<()> {
     let head = store.head()?;
     let delta = Delta::new((first..last).into_par_iter().map(entry).collect(), Vec::new())?;
     let speculation = store.speculate(&delta)?;
-    let header = BatchHeader {
-        number: head.header.number.next(),
-        parent: head.digest,
-        epoch: Epoch(0),
-        rules: RulesId::GENESIS,
-        timestamp_ms: head.header.timestamp_ms + 100,
-        proposer: Address::ZERO,
-        tx_count: 0,
-        tx_bytes: 0,
-        gas_used: 0,
-        delta_bytes: 0,
-        transactions_root: Digest::ZERO,
-        receipts_root: Digest::ZERO,
-        delta_digest: Digest::ZERO,
-        state_root: speculation.root(),
-    };
-    let mut accumulator = head.accumulator;
-    accumulator.append(header.digest());
-    let info = LedgerInfo {
-        epoch: header.epoch,
-        number: header.number,
-        accumulator_root: accumulator.root(),
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators: None,
-    };
-    let certificate = Certificate::signed(info, 0, [(0, &key())])?;
+    let header = next_header(&head.header, speculation.root());
+    let certificate = certify(&head.accumulator, &header, None, &keys([VALIDATOR]));
     let batch = CommitBatch { certificate: Some(&certificate), ..CommitBatch::new(&header, &delta) };
     Ok(store.commit(batch, Some(speculation))?)
 }

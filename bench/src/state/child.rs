@@ -1,4 +1,5 @@
-//! What runs in processes of their own on a store: commits, until a number of them is done or until the process is killed, and one opening.
+//! Processes of their own that work on a store: commits, until a number of them is done or until the process is killed, and one
+//! opening.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -51,10 +52,10 @@ pub struct CommitOptions {
     pub rounds: usize,
 }
 
-/// What commits cost.
+/// The costs of commits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CommitReport {
-    /// Round by round.
+    /// The costs, round by round.
     pub(super) costs: Vec<Cost>,
     /// Data blocks that were not in the block cache, per update.
     pub(super) block_reads_per_update: f64,
@@ -134,7 +135,7 @@ pub struct OpenOptions {
     pub tree_memory_mib: u64,
 }
 
-/// What opening cost.
+/// The cost of opening.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OpenReport {
     pub(crate) seconds: f64,
@@ -142,7 +143,7 @@ pub(crate) struct OpenReport {
     pub(crate) resident_mib: f64,
     /// The most until then.
     pub(crate) peak_mib: f64,
-    /// The head's batch.
+    /// The number of the head's batch.
     pub(crate) head: u64,
 }
 

@@ -1,14 +1,11 @@
-//! Who is measured: the store, and RocksDB with no tree.
+//! The contenders: the store, and RocksDB without a tree.
 
 use std::{num::NonZeroUsize, path::Path as FilePath};
 
 use anyhow::{Context, Result};
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use slipstream_storage::{CommitBatch, StateHistory, StorageConfig, Store, plain_database};
-use slipstream_types::{
-    Address, BatchHeader, ChainConfig, Delta, Digest, Genesis, Path, SecretKey, Validator,
-    bounded::BoundedVec,
-};
+use slipstream_types::{BatchHeader, Delta, Digest, Genesis, Path};
 
 use super::{
     meter::{Cost, Meter},
@@ -33,7 +30,7 @@ pub(crate) trait Contender {
     fn commit(&mut self, prepared: Self::Prepared) -> Result<Committed>;
 }
 
-/// What was made durable.
+/// The durable result of a commit.
 pub(crate) struct Committed {
     pub(super) updates: usize,
 }
@@ -46,9 +43,9 @@ pub(crate) fn measure<C: Contender>(contender: &mut C, round: &Round) -> Result<
     meter.stop(updates)
 }
 
-/// The same for everybody, and a state's working set in the cache: what is measured is committing, not reading.
+/// The same for everybody, and a state's working set in the cache: the bench measures committing, not reading.
 pub(crate) fn config(fsync: bool) -> StorageConfig {
-    // What is kept of the past is no part of it.
+    // Kept states of the past are outside of this measurement.
     let state_history = StateHistory::Batches(0);
     StorageConfig { snapshot_interval_batches: 0, fsync, state_history, ..StorageConfig::default() }
 }
@@ -59,8 +56,8 @@ pub(crate) enum Way {
     /// As a follower commits what others certified: roots are in the headers, and one batch is hashed while the one before is written. The
     /// roots are computed before the clock starts, which touches the keys that are timed.
     Given,
-    /// As a validator commits: the root is computed, put into the header, and the batch is committed with what was computed. All of it is
-    /// timed, and nothing touched the keys before.
+    /// As a validator commits: the root is computed, put into the header, and the batch is committed with the computed nodes. All
+    /// of it is timed, and nothing touched the keys before.
     Fresh,
     /// As [`Way::Fresh`], of a validator that is a batch ahead: the next root is computed while a batch is written.
     Ahead,
@@ -76,7 +73,7 @@ impl Way {
     }
 }
 
-/// The store.
+/// The node's own store.
 pub(crate) struct Ours(Store);
 
 impl Ours {
@@ -158,7 +155,7 @@ impl ByWay<'_> {
 
 /// A round for the store.
 pub(crate) struct Deltas {
-    /// Of [`Way::Given`].
+    /// The headers for [`Way::Given`].
     headers: Vec<BatchHeader>,
     deltas: Vec<Delta>,
 }
@@ -238,15 +235,7 @@ impl Contender for Floor {
 }
 
 fn genesis() -> Genesis {
-    let public_key = SecretKey::from_seed([1; 32]).public();
-    let validator = Validator { public_key, fee_recipient: Address::ZERO };
-    Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms: 0,
-        validators: BoundedVec::new(vec![validator]).expect("one validator is within the limit"),
-        accounts: Default::default(),
-        ..Genesis::default()
-    }
+    slipstream_testkit::genesis(&slipstream_testkit::keys([1]), 0)
 }
 
 pub(crate) fn next_header(parent: &BatchHeader, state_root: Digest) -> BatchHeader {

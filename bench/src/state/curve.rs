@@ -1,5 +1,5 @@
-//! The curve from a tree that is all in memory to one of which next to nothing is: the same store and the same commits, with less and less
-//! memory for the tree.
+//! The curve from a tree in memory to one that is nearly all on the disk. The store and the commits stay the same, with less and
+//! less memory for the tree.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{child::CommitOptions, dir::SizeDir, meter::Cost};
 use crate::{Figure, size::short};
 use slipnet::progress::Progress;
 
-/// What is measured.
+/// The points to measure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Curve {
     /// Memory for the tree; 0 is no limit.
@@ -26,7 +26,7 @@ const UPDATES: usize = 10_000;
 const BATCHES: usize = 10;
 
 impl Curve {
-    /// Each sample is of a process of its own. Passes begin at different ends, so that what the store goes through is shared.
+    /// Each sample is of a process of its own. Passes begin at different ends, so that the store's changes over time are shared.
     pub(super) fn measure(
         &self,
         size_dir: &SizeDir,

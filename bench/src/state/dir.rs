@@ -21,7 +21,7 @@ use slipnet::progress::Progress;
 
 const MARKER: &str = "workload.json";
 
-/// What is known of a directory's stores.
+/// The facts about a directory's stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Marker {
     /// Of the rows that they were filled with.
@@ -30,7 +30,7 @@ struct Marker {
     batches: u64,
 }
 
-/// See the module.
+/// The directory of one size, as the module describes.
 pub(crate) struct SizeDir {
     dir: PathBuf,
     keys: u64,
@@ -133,7 +133,7 @@ impl SizeDir {
 mod tests {
     use super::*;
 
-    /// Goal: runs on a kept directory never repeat each other's batches, and other rows are not mistaken for it.
+    /// Goal: runs on a kept directory never repeat each other's batches, and a directory of other rows is told apart.
     #[test]
     fn a_later_run_goes_on() {
         let place = tempfile::tempdir().unwrap();

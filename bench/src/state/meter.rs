@@ -1,4 +1,4 @@
-//! What a round cost: time, CPU of the whole process, bytes that reached the disk or came from it.
+//! The cost of a round: time, CPU of the whole process, bytes that reached the disk or came from it.
 
 use std::time::Instant;
 
@@ -32,13 +32,13 @@ impl Cost {
         self.bytes / self.updates
     }
 
-    /// From the disk itself: what the operating system's cache holds does not count.
+    /// From the disk itself: reads from the operating system's cache do not count.
     pub(crate) fn read_bytes_per_update(&self) -> f64 {
         self.read_bytes / self.updates
     }
 }
 
-/// A running measurement.
+/// A measurement under way.
 pub(crate) struct Meter {
     start: Instant,
     cpu_s: f64,

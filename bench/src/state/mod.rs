@@ -1,9 +1,9 @@
-//! What it costs to commit certified state: the store beside the same rows written to RocksDB with no tree, and beside other people's
-//! trees: the `jmt` crate over the same RocksDB, and `nomt`.
+//! The cost of committing certified state. The store stands beside the same rows in RocksDB without a tree, and beside other
+//! people's trees: the `jmt` crate over the same RocksDB, and `nomt`.
 //!
-//! What is timed is one durable commit after the other: from a decoded, sorted delta in memory to the state root checked or computed
-//! ([`Way`]), the rows written and synced. Deltas and the floor's rows are made before the clock starts. Contenders take turns, round by
-//! round, on directories of their own that were filled with the same keys in the order of the table.
+//! The clock covers one durable commit after the other. Each goes from a decoded, sorted delta in memory to the state root checked
+//! or computed ([`Way`]), the rows written and synced. Deltas and the floor's rows are made before the clock starts. Contenders
+//! take turns, round by round, on directories of their own that were filled with the same keys in the order of the table.
 
 mod child;
 mod contender;
@@ -21,14 +21,14 @@ pub(super) use self::{
     child::{CommitOptions, OpenOptions, OpenReport},
     contender::{Ours, Way, config, measure, next_header},
     dir::SizeDir,
-    meter::Cost,
+    meter::{Cost, Meter},
     workload::{Choice, Initial, Workload},
 };
 use self::{curve::Curve, nomt::Caches, size::SizeRun};
 use super::{Aim, BenchOptions, Figure, Report, harness::kept::Place, size::short};
 use slipnet::progress::Progress;
 
-/// What is measured of one size.
+/// The measurements of one size.
 struct SizePlan {
     keys: u64,
     rounds: usize,
@@ -43,7 +43,7 @@ struct SizePlan {
     with_jmt: bool,
     nomt: Option<Caches>,
     curve: Option<Curve>,
-    /// Whether the store is also measured in a process of its own, which tells what memory it takes.
+    /// Whether the store is also measured in a process of its own, which tells its memory.
     alone: bool,
 }
 
@@ -58,13 +58,13 @@ struct Case {
 
 /// The case that the aims are about.
 const MAIN: Case = Case { updates: 10_000, choice: Choice::Uniform, batches: 10 };
-/// From so many keys on, memory for the tree is a part of what it needs, and one case is measured.
+/// From so many keys on, memory for the tree is a part of its need, and one case is measured.
 const LARGE_KEYS: u64 = 50_000_000;
 /// The largest size that the aims speak of.
 pub(super) const KEPT_KEYS: u64 = 100_000_000;
 /// Memory for a large tree.
 const LARGE_TREE_MIB: u64 = 1_024;
-/// Everything fits: what is measured is committing, not reading.
+/// Everything fits: the bench measures committing, not reading.
 const ALL_CACHED: Caches = Caches { pages_mib: 1_024, leaves_mib: 1_024 };
 /// As much as ours has: pages of the tree beside our tree, those of values beside our cache of blocks.
 const LARGE_CACHES: Caches = Caches { pages_mib: 1_024, leaves_mib: 256 };

@@ -14,19 +14,19 @@ use slipnet::progress::Progress;
 
 /// Rows of one batch while it is filled; it syncs five files for each.
 const FILL_ROWS: usize = 1_000_000;
-/// Pages of the hash table, which takes them all from the disk at once: 1 GiB up to 5M keys, then one for every 20 keys, so that it probes
-/// little; at 100M keys 10 GiB, of which a little more than half is used.
+/// Pages of the hash table, which takes them all from the disk at once. There are 1 GiB up to 5M keys, then one page for every 20
+/// keys, so that it probes little. At 100M keys they are 10 GiB, of which a little more than half is used.
 const PAGES: (u64, u64) = (1 << 18, 2_500_000);
 const KEYS_PER_PAGE: u64 = 20;
 const PAGE_BYTES: u64 = 4 << 10;
-/// A key and its value in the file of values, with what its pages leave free and its log: 165 were seen with 2M keys.
+/// A key and its value in the file of values, with the free part of its pages and its log: 165 were seen with 2M keys.
 const VALUE_BYTES: u64 = 192;
 /// A worker per core of the machine that the aims are about.
 const WORKERS: usize = 2;
 
 type Writes = Vec<(KeyPath, KeyReadWrite)>;
 
-/// Its caches.
+/// The sizes of its caches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caches {
     pub(super) pages_mib: usize,
@@ -36,7 +36,7 @@ pub(super) struct Caches {
 pub(super) struct NomtPeer(Nomt<Sha2Hasher>);
 
 impl NomtPeer {
-    /// What it takes of the disk, with so many keys.
+    /// Its bytes on the disk, with so many keys.
     pub(super) fn disk_bytes(keys: u64) -> u64 {
         u64::from(pages(keys)) * PAGE_BYTES + keys * VALUE_BYTES
     }

@@ -31,10 +31,10 @@ const PEERS: [&str; 2] = ["jmt", "nomt"];
 const RUN_BATCHES: u64 = 10_000;
 /// Rounds of a process that has only our store, before those that count: enough to fill the memory that the tree may take.
 const ALONE_WARM_ROUNDS: usize = 5;
-/// What the disk keeps free beside a peer.
+/// The space that the disk keeps free beside a peer.
 const FREE_BYTES: u64 = 4 << 30;
 
-/// What was measured.
+/// The measurements of one size.
 pub(super) struct Measured {
     pub(super) figures: Vec<Figure>,
     pub(super) notes: Vec<String>,
@@ -42,7 +42,7 @@ pub(super) struct Measured {
     pub(super) main: BTreeMap<Way, Vec<Cost>>,
 }
 
-/// See the module.
+/// The run of one size, as the module describes.
 pub(super) struct SizeRun<'a> {
     plan: &'a SizePlan,
     size_dir: SizeDir,
@@ -152,7 +152,7 @@ impl<'a> SizeRun<'a> {
         Ok(peers)
     }
 
-    /// None, and a note, if the disk has no room for it.
+    /// Measures nomt; `None`, and a note, if the disk is too full.
     fn nomt(
         &self,
         caches: Caches,
@@ -263,7 +263,7 @@ impl<'a> SizeRun<'a> {
     }
 }
 
-/// What the file system of a directory still takes.
+/// The free bytes of a directory's file system.
 fn free_bytes(dir: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(dir).with_context(|| format!("no file system of {}", dir.display()))?;
     Ok(found.f_bavail * found.f_frsize)

@@ -30,7 +30,7 @@ pub(crate) struct Round {
     pub(crate) batches: Vec<Delta>,
 }
 
-/// The rows of a state at first, in the order of the table: RocksDB then moves whole files down and never merges one, and a tree
+/// The rows of a state at first, in the order of the table. So RocksDB moves whole files down and never merges one, and a tree
 /// touches one narrow range after the other.
 pub(crate) struct Initial {
     order: Vec<u32>,

@@ -1,6 +1,6 @@
-//! `slipnet bench sweep`: what hints and predictors gain over a cold replay, over the number of threads that read, how far ahead they read,
-//! how much of the state the cache may hold, and how slow the disk is. The sweeps are those of the papers that both are from: Ira's, of
-//! threads and of cache, and the thesis on Erigon's, of threads, readahead and disks.
+//! `slipnet bench sweep`: the gain from hints and predictors over a cold replay. The sweeps go over the number of threads that
+//! read, how far ahead they read, the cache's share of the state, and the disk's slowness. They are those of the papers that both
+//! are from: Ira's, of threads and of cache, and the thesis on Erigon's, of threads, readahead and disks.
 
 mod plot;
 
@@ -32,7 +32,7 @@ const READAHEADS: [usize; 5] = [1, 2, 4, 8, 16];
 const CACHES: [u64; 6] = [0, 16, 32, 64, 128, 256];
 /// Of a read, in microseconds: a good disk, a poor one, one behind a network, one that turns.
 const DEVICES: [u64; 4] = [100, 500, 1_000, 5_000];
-/// What is not swept has a node's default.
+/// A node's default, for the values that stand still.
 const THREADS_DEFAULT: usize = 16;
 const READAHEAD_DEFAULT: usize = 8;
 /// On modelled devices one block in so many is replayed: cold, they take as long as they take.
@@ -43,7 +43,7 @@ const MODELLED_OF: usize = 3;
 enum Way {
     /// Every key is read when execution comes to it.
     Cold,
-    /// Who made the block said what it reads.
+    /// The block's maker named its reads.
     Hints,
     /// Programs of its contracts say.
     Full,
@@ -61,7 +61,7 @@ impl Way {
     }
 }
 
-/// What was measured of one sweep: for each point the seconds of each way, run by run.
+/// The measurements of one sweep: for each point the seconds of each way, run by run.
 struct Sweep {
     name: &'static str,
     axis: &'static str,

@@ -11,7 +11,7 @@ const COLORS: [RGBColor; 3] = [RGBColor(200, 60, 60), RGBColor(40, 110, 190), RG
 /// Points are drawn at equal distances, whatever lies between them; values on a scale of powers of ten.
 pub(super) struct Plot {
     pub(super) title: &'static str,
-    /// What the points are.
+    /// The quantity of the points.
     pub(super) axis: &'static str,
     /// Each with its name, and a value for each point.
     pub(super) lines: Vec<(&'static str, Vec<(f64, f64)>)>,

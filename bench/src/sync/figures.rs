@@ -8,7 +8,7 @@ use crate::{
     harness::{ONE_WAY, chain::Source, ratios, workload::Workload},
 };
 
-/// All runs, by what was followed how.
+/// All runs, by chain and mode.
 #[derive(Default)]
 pub(super) struct Samples {
     followed: Vec<(Key, Vec<Followed>)>,
@@ -103,8 +103,8 @@ fn headlines(samples: &Samples) -> Vec<Figure> {
     figures
 }
 
-/// Time with latency over time without, the worst mode's under the name of the aim; and the seconds that it adds, which are those
-/// of the start however long the chain is.
+/// Time with latency over time without; the worst mode's has the name of the aim. Then the seconds that latency adds, which are
+/// those of the start however long the chain is.
 fn of_latency(samples: &Samples) -> Vec<Figure> {
     let (mut costs, mut added) = (Vec::new(), Vec::new());
     for (key, without) in samples.followed.iter().filter(|(key, _)| key.one_way.is_zero()) {

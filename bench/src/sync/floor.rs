@@ -1,5 +1,5 @@
-//! The floors: a mode's own work, on batches that are in memory already. Nothing is fetched and nothing is verified; the next
-//! batch is made ready while the one before it is committed, as the node does it.
+//! The floors: a mode's own work, on batches that are in memory already. They leave out fetching and verification. The next batch
+//! is made ready while the one before it is committed, as the node does it.
 
 use std::{num::NonZeroUsize, path::Path, time::Instant};
 
@@ -28,7 +28,7 @@ struct Batch {
     delta: Blob,
 }
 
-/// What a floor took.
+/// The cost of a floor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Floor {
     pub(super) seconds: f64,
@@ -65,7 +65,7 @@ impl Loaded {
         let (begin, cpu_before) = (Instant::now(), cpu::of_this_process());
         let prepare = |batch: &Batch| -> Result<Vec<Transaction>> {
             let body: Body = batch.body.open(BlobKind::Body)?;
-            Ok(decode_body(&body, source.genesis.chain.chain_id)?)
+            Ok(decode_body(&body, &source.genesis.chain)?)
         };
         let mut batches = self.batches.iter().peekable();
         let mut next = batches.peek().map(|batch| prepare(batch));
@@ -99,7 +99,7 @@ impl Loaded {
         Ok(Floor { seconds, cpu_s, execute: executing, root: rooting, commit: committing })
     }
 
-    /// Applies all deltas to a new store. Without history, as a node that keeps none.
+    /// Applies all deltas to a new store. It keeps no history, as a node that is set to none.
     pub(super) fn delta(&self, source: &Source, dir: &Path) -> Result<Floor> {
         let store = fresh(source, dir)?;
         let mut committing = 0.0;
@@ -154,7 +154,7 @@ mod tests {
     use crate::harness::workload::Workload;
     use slipnet::progress::Progress;
 
-    /// Goal: what counts as the floor does all of the work: it ends in the chain's state.
+    /// Goal: the floor does all of the work: it ends in the chain's state.
     #[test]
     fn floors_end_in_the_state_of_the_chain() {
         let store = Store::memory(&StorageConfig::default());

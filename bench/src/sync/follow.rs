@@ -24,15 +24,15 @@ pub(super) struct Supply<'a> {
     pub(super) source: &'a Source,
     /// The chain's genesis file.
     pub(super) genesis: &'a Path,
-    /// What serves it, if that is one process whose CPU is of interest.
+    /// The process that serves it, if it is one whose CPU is of interest.
     pub(super) server: Option<&'a NodeProcess>,
-    /// Entries for `network.peers`.
+    /// The entries of `network.peers`.
     pub(super) peers: Vec<String>,
     /// The link in between, if there is one.
     pub(super) relay: Option<&'a Relay>,
 }
 
-/// What a run took.
+/// The cost of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Followed {
     pub(super) transactions: u64,
@@ -40,7 +40,7 @@ pub(super) struct Followed {
     pub(super) seconds: f64,
     /// From the ready line until then: connecting, and the first summary.
     pub(super) connect_seconds: f64,
-    /// That the follower received on its connections, headers and acknowledgements included.
+    /// Bytes that the follower received on its connections, headers and acknowledgements included.
     pub(super) bytes: u64,
     pub(super) cpu_s: f64,
     pub(super) server_cpu_s: f64,

@@ -26,8 +26,8 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// The runs of each of [`MODES`].
 pub(super) type Runs = [Vec<Followed>; 3];
 
-/// Measures each mode so many times. The slow link carries the deltas in as long as the first run takes to execute the batches, so that
-/// neither mode is much better by itself.
+/// Measures each mode so many times. The slow link brings the deltas in the time in which the first run executes the batches. So
+/// both modes alone are about as fast.
 pub(super) async fn run(
     source: &Source,
     genesis: &Path,

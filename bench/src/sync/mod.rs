@@ -1,8 +1,8 @@
-//! `slipnet bench sync`: catching up with a chain, in each mode, beside the v1 protocol and beside the same work on data that
-//! is in memory already; and with hostile peers.
+//! `slipnet bench sync`: catching up with a chain, in each mode. It runs beside the v1 protocol, beside the same work on data that
+//! is in memory already, and with hostile peers.
 //!
-//! A chain is made in process, a real node serves it, and fresh followers catch up with it through a relay that adds latency
-//! (or none: that goes through the relay too). Modes take turns, and so do latencies.
+//! A chain is made in process and a real node serves it. Fresh followers catch up with it through a relay that adds latency;
+//! without latency they go through the relay too. Modes take turns, and so do latencies.
 
 mod figures;
 mod floor;
@@ -45,11 +45,11 @@ pub(super) use v1::{V1Options, run as run_v1};
 
 /// Batches between two snapshots of a source. Each chain ends between two of them, so that a snapshot has a tail.
 const SNAPSHOT_INTERVAL: u64 = 100;
-/// Names what is measured, if not all is: for who works on one of them.
+/// Names the measurements to make, for somebody who works on one of them.
 const ONLY: &str = "SLIPNET_BENCH_ONLY";
 const SERVER_SEED: &str = "slipnet-bench-server";
 
-/// One chain, and what follows it.
+/// One chain, and its followers.
 #[derive(Clone, Debug)]
 struct Case {
     workload: Workload,
@@ -183,7 +183,7 @@ impl CaseBench<'_> {
                 if self.case.both_latencies { &[ONE_WAY, Duration::ZERO][..] } else { &[ONE_WAY] };
             for &one_way in latencies {
                 let mut modes = self.case.modes.clone();
-                // The baseline is measured with latency only; who is first changes from run to run.
+                // The baseline is measured with latency only; the first one changes from run to run.
                 modes.retain(|mode| *mode != Mode::V1 || one_way > Duration::ZERO);
                 let len = modes.len();
                 modes.rotate_left(run % len.max(1));

@@ -19,12 +19,12 @@ pub(super) enum Mode {
     Snapshot,
     /// Executes every batch and keeps no history.
     ReplayAlone,
-    /// What the node chooses, keeping no history.
+    /// The node's own choice, without history.
     Auto,
 }
 
 impl Mode {
-    /// In figures.
+    /// The mode's name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Mode::V1 => "v1",

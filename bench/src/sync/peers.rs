@@ -15,16 +15,16 @@ use slipstream_types::{Blob, CodecError, bounded::BoundedVec, codec};
 
 use slipnet::accounts::node_key;
 
-/// What a dripping peer leaves of the asker's deadline, which is the node's default of 10 s.
+/// The rest that a dripping peer leaves of the asker's deadline, which is the node's default of 10 s.
 const DRIP: Duration = Duration::from_millis(9_500);
 const SEED: &str = "slipnet-bench-peer";
 
-/// What a hostile peer does to ranges. Its summaries are true, so that it is asked.
+/// A hostile peer's way with ranges. Its summaries are true, so that it is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lie {
     /// Changes a byte of a body or delta.
     Corrupt,
-    /// Never answers.
+    /// Keeps every request unanswered.
     Stall,
     /// Leaves out the second half of the batches.
     Short,
@@ -142,12 +142,12 @@ impl Peers {
         self.networks.iter().map(|network| network.local_address()).collect()
     }
 
-    /// Entries for `network.peers`.
+    /// The entries of `network.peers`.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.addresses_at(&self.listening())
     }
 
-    /// Entries for `network.peers` of who reaches each of them at another address.
+    /// Entries for `network.peers` of a node that reaches each of them at another address.
     pub(crate) fn addresses_at(&self, at: &[SocketAddr]) -> Vec<String> {
         let entry = |(address, index): (&SocketAddr, u32)| {
             PeerAddress { id: node_key(SEED, index).public(), address: *address }.to_string()
@@ -155,7 +155,7 @@ impl Peers {
         at.iter().zip(0..).map(entry).collect()
     }
 
-    /// Ends them all.
+    /// Ends all peers.
     pub(crate) async fn stop(self) {
         futures::future::join_all(self.networks.iter().map(|network| network.shutdown())).await;
     }

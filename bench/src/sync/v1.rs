@@ -1,7 +1,7 @@
-//! [`V1Follower`]: the first version of state sync, as the baseline. One random peer at a time is asked for one chunk of
-//! 1,000 transactions; the reply is waited for, verified, executed and persisted; only then the next chunk is asked for.
+//! [`V1Follower`]: the first version of state sync, as the baseline. It asks one random peer at a time for one chunk of 1,000
+//! transactions. It waits for the reply, verifies, executes and persists it, and only then asks for the next chunk.
 //!
-//! It shares with the node everything but the order of things: the transport, the server's protocol, `verify::range`, the
+//! It shares all parts with the node, and only their order differs: the transport, the server's protocol, `verify::range`, the
 //! executor's functions and the store with its fsync. Hints are not asked for.
 
 use std::{
@@ -57,7 +57,7 @@ pub struct V1Options {
     pub target: u64,
 }
 
-/// What it took.
+/// The cost of a baseline run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct V1Report {
     /// From the first request to the last commit.
@@ -88,7 +88,7 @@ impl Stages {
     }
 }
 
-/// The baseline follower.
+/// The follower of the baseline.
 struct V1Follower {
     store: Store,
     chain: ChainConfig,
@@ -168,7 +168,7 @@ impl V1Follower {
         Ok(self.transport.request(peer, Protocol::SYNC, payload, limits).await?)
     }
 
-    /// Verifies, executes and persists one chunk; returns its transactions. That it follows the head is the store's to check.
+    /// Verifies, executes and persists one chunk; returns its transactions. The store checks that it follows the head.
     fn take(&mut self, request: &RangeRequest, answer: Vec<u8>, due: u64) -> Result<u64> {
         let begin = Instant::now();
         let range: Range = codec::decode("range", &answer, ANSWER_BYTES_MAX)?;
@@ -185,7 +185,7 @@ impl V1Follower {
         let begin = Instant::now();
         let RangeBatch { header, body: blob, .. } = batch;
         let body: Body = blob.as_ref().context("a body that was verified")?.open(BlobKind::Body)?;
-        let transactions = decode_body(&body, self.chain.chain_id)?;
+        let transactions = decode_body(&body, &self.chain)?;
         let head = self.store.head()?;
         let basis = Basis::of(&head.header, header);
         let outcome = execute(&self.store.view()?, &basis.env(&self.chain), &transactions)?;
@@ -205,7 +205,7 @@ impl V1Follower {
     }
 }
 
-/// What the baseline answers.
+/// The baseline's server, which serves nobody.
 struct ServesNobody;
 
 impl Handler for ServesNobody {

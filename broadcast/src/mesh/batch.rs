@@ -25,35 +25,35 @@ const HINTS_PATIENCE: Duration = Duration::from_millis(30);
 const BODY_PATIENCE: Duration = Duration::from_secs(2);
 /// Validators beside a batch's leader whose plan of its body is taken.
 const LENDERS_MAX: usize = 2;
-/// Plans of one part that one validator may sign in one view: a liar's true one has to be among them, and an honest one that starts again may
-/// cut the same content in another way.
+/// Most plans of one part that one validator may sign in one view. A liar's true plan must be among them, and an honest validator that
+/// restarts may cut the same content in another way.
 const SIGNED_MAX: usize = 2;
 /// How long a batch without a body's plan waits for one: somebody on the way may have left it out.
 const PLAN_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Whom this node has told of it.
+/// The peers that this node has told of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Telling {
-    /// Nobody yet.
+    /// No peer was told yet.
     Nobody,
     /// Some; those that nobody else tells until then are told as well.
     Some(Instant),
-    /// Everybody.
+    /// All peers were told.
     All,
 }
 
-/// What was handed over of it.
+/// The parts of it that were handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Handed {
-    /// Nothing yet.
+    /// No part was handed over yet.
     Nothing,
-    /// That it does not come: sync fetches it, unless its body comes later after all.
+    /// The news that its body is missing: sync fetches it, unless the body still arrives.
     GaveUp,
     /// All that is wanted of it, or it is here by other ways.
     All,
 }
 
-/// What a peer knows of a batch.
+/// The parts of a batch that a peer knows.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) plans: BTreeSet<PayloadId>,
@@ -69,7 +69,7 @@ pub(super) struct Batch {
     pub(super) accumulator: Option<Accumulator>,
     /// Its certificates that were checked, by their views: more than one if the view changed while it was agreed on.
     certificates: BTreeMap<u64, Certificate>,
-    /// Who told of it, the first one first.
+    /// The peers that told of it, the first one first.
     pub(super) tellers: Vec<PeerId>,
     pub(super) plans: Vec<(PayloadId, SignedPlan)>,
     pub(super) payloads: Vec<Payload>,
@@ -81,7 +81,7 @@ pub(super) struct Batch {
     pub(super) telling: Telling,
     /// When this node spreads it itself, unless whoever should has begun.
     pub(super) lead_at: Option<Instant>,
-    /// What is here, whose plan it came by, and since when.
+    /// The body, the signer of its plan, and when it arrived.
     body: Option<(Blob, PublicKey, Instant)>,
     hints: Option<(Blob, PublicKey)>,
     pub(super) handed: Handed,
@@ -135,8 +135,8 @@ impl Batch {
         }
     }
 
-    /// Whether there is room for a plan. Whoever leads one of its views has places of its own, which no other validator takes; of a body two
-    /// others may tell as well, should the leader be silent, and one of them false.
+    /// Whether there is room for a plan. The leader of one of its views has places of its own. For a body, two other validators may tell
+    /// too, in case the leader is silent and one of them lies.
     pub(super) fn has_room(&self, plan: &SignedPlan, set: &ValidatorSet) -> bool {
         let leads = |plan: &SignedPlan| plan.signer == set.primary(plan.view);
         let alike = || self.plans.iter().map(|(_, known)| known).filter(|known| known.part == plan.part);
@@ -170,8 +170,7 @@ impl Batch {
         self.payloads.iter_mut().find(|payload| payload.id == *id)
     }
 
-    /// Whether its body is spread under a plan that this node knows to be good, as it serves it, or does not know to be bad. That peers say to
-    /// have it tells nothing: anybody can.
+    /// Whether its body is spread under a plan that this node serves or has no reason to doubt. Peers' claims to have it prove nothing.
     pub(super) fn is_spread(&self, liars: &BTreeSet<PublicKey>) -> bool {
         let of_body = |payload: &&Payload| payload.part == Part::Body;
         let is_good = |it: &Payload| it.state != State::Over && !liars.contains(&it.signer);
@@ -186,7 +185,7 @@ impl Batch {
         }
     }
 
-    /// What a peer is to be told that it does not know: all of it, or plans that are new to it, with the certificate of their view.
+    /// The news of a batch for a peer: all of it, or plans that are new to it, with the certificate of their view.
     pub(super) fn tell(&mut self, peer: PeerId) -> Vec<Message> {
         let number = self.header.number;
         let told = self.told.entry(peer).or_default();
@@ -251,7 +250,7 @@ impl Batch {
         }
     }
 
-    /// When to hand over what is here, or to say that it does not come; never for who wants no bodies.
+    /// When to hand over the present parts, or to report a missing body. Returns `None` for a node that wants no bodies.
     pub(super) fn deliver_at(&self, wants: Wants) -> Option<Instant> {
         match (&self.body, self.handed) {
             (_, Handed::All) => None,
@@ -262,7 +261,7 @@ impl Batch {
         }
     }
 
-    /// The longest that a part can be, compressed: what does not get shorter grows by a byte in 255, and by what stands before it.
+    /// The longest that a part can be, compressed: incompressible content grows by a byte in 255, and by its head.
     pub(super) fn bytes_max(&self, part: Part) -> u64 {
         let content = match part {
             Part::Body => u64::from(self.header.tx_bytes),
@@ -289,14 +288,14 @@ impl Batch {
         self.payloads.iter().find(|payload| payload.part == part && payload.is_coming())
     }
 
-    /// What is handed over, if its body is here; what comes later is only passed on.
+    /// The delivery, if the body is here. Parts that arrive later are only passed on.
     pub(super) fn deliver(&mut self) -> Option<Delivery> {
         let (certificate, _) = self.certificate()?;
         let (header, certificate) = (BatchHeader::clone(&self.header), certificate.clone());
         let (body, body_signer, _) = self.body.take()?;
         self.handed = Handed::All;
         let (hints, signer) = self.hints.take().unzip();
-        // Whoever told of it may have left meanwhile.
+        // The peer that told of it may have left meanwhile.
         let from = signer.or(self.tellers.first().copied()).unwrap_or(body_signer);
         Some(Delivery { from, header, certificate, body, hints })
     }

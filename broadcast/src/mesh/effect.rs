@@ -1,4 +1,4 @@
-//! What the mesh asks its driver for, and what comes back.
+//! The mesh's requests to its driver, and their results.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,41 +10,41 @@ use tokio::time::Instant;
 
 use crate::message::Part;
 
-/// Names a job.
+/// Identifies a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
 /// Something to do. Order matters only among the messages to one peer.
 #[derive(Debug)]
 pub enum Effect {
-    /// Send a message.
+    /// Send a message to one peer.
     Send {
-        /// To whom.
+        /// The receiver.
         peer: PeerId,
-        /// The message.
+        /// The encoded message.
         message: Bytes,
-        /// What overtakes what on the way to one peer.
+        /// Its place among the messages to that peer.
         priority: Priority,
     },
-    /// Run a job on another thread, and hand what comes of it to [`super::Mesh::handle_done`].
+    /// Run a job on another thread, and hand its result to [`super::Mesh::handle_done`].
     Run {
-        /// Its name.
+        /// Identifies the job in [`super::Mesh::handle_done`].
         id: JobId,
-        /// What to do.
+        /// The work to do.
         job: Job,
     },
     /// A batch is certified and on its way here: until then sync need not fetch it.
     Expect {
-        /// Which one.
+        /// Number of the batch.
         number: BatchNumber,
-        /// Until when.
+        /// When the mesh gives up on the batch.
         until: Instant,
     },
     /// A peer has a batch, or soon will, that does not come here by the mesh.
     Heard {
-        /// Who.
+        /// The peer that has the batch.
         peer: PeerId,
-        /// Which one.
+        /// Number of the batch.
         number: BatchNumber,
     },
     /// A batch that was expected does not come.
@@ -53,21 +53,21 @@ pub enum Effect {
     Deliver(Box<Delivery>),
     /// A peer sent so many bytes that were of use.
     Credit {
-        /// Who.
+        /// The peer that sent them.
         peer: PeerId,
-        /// Bytes.
+        /// How many bytes were useful.
         bytes: usize,
     },
-    /// Whoever should spread a batch does not: this validator codes its body and signs a plan of its own, and hands them to
-    /// [`super::Mesh::publish`].
+    /// The leader of this batch is silent. This validator therefore codes the body, signs a plan of its own, and hands both
+    /// to [`super::Mesh::publish`].
     Lead(Box<Lead>),
     /// The peer sent what no honest node sends.
     Ban {
-        /// Who.
+        /// The peer to ban.
         peer: PeerId,
-        /// What it sent.
+        /// The fault, in words.
         reason: String,
-        /// For how long.
+        /// How long the ban lasts.
         duration: Duration,
     },
 }
@@ -75,26 +75,27 @@ pub enum Effect {
 /// A certified batch that has to be spread by this node.
 #[derive(Clone, Debug)]
 pub struct Lead {
-    /// Its header.
+    /// Header of the batch.
     pub header: BatchHeader,
-    /// Its certificate.
+    /// Certificate of the batch.
     pub certificate: Certificate,
     /// Its transactions, as a blob's bytes.
     pub body: Arc<[u8]>,
 }
 
-/// A certified batch. Its parts are what a validator signed, and the body is the header's; what hints are worth is for whoever takes them to see.
+/// A certified batch. A validator signed its parts, and the body is the header's. The receiver judges the hints' worth.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delivery {
-    /// Who is to answer for it: the validator whose hints these are; without hints, the peer that told of it first.
+    /// The peer that answers for the hints: the validator that vouches for them; without hints, the peer that told of the
+    /// batch first.
     pub from: PeerId,
-    /// Its header.
+    /// Header of the batch.
     pub header: BatchHeader,
-    /// Its certificate.
+    /// Certificate of the batch.
     pub certificate: Certificate,
-    /// Its transactions.
+    /// The batch's transactions, as a blob.
     pub body: Blob,
-    /// What executing it reads, if it is wanted and came in time.
+    /// The hints, if this node wants them and they came in time.
     pub hints: Option<Blob>,
 }
 
@@ -105,26 +106,26 @@ pub enum Job {
     Check(Check),
     /// See whether a payload is what the header says.
     Open {
-        /// Which part it is.
+        /// The part of the batch that the payload is.
         part: Part,
-        /// Whose.
+        /// Header of the payload's batch.
         header: Arc<BatchHeader>,
         /// The bytes whose digest was signed.
         payload: Arc<[u8]>,
     },
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub enum Done {
-    /// Of [`Job::Check`].
+    /// Result of [`Job::Check`].
     Checked(Checked),
     /// Of [`Job::Open`]: the payload, or why it is none of the batch.
     Opened(Result<Blob, String>),
 }
 
 impl Job {
-    /// Does it.
+    /// Does the job on the calling thread.
     pub fn run(self) -> Done {
         match self {
             Job::Check(check) => Done::Checked(check.run()),
@@ -143,7 +144,7 @@ fn open(part: Part, header: &BatchHeader, payload: &[u8]) -> Result<Blob, String
                 return Err("its digest is not the header's".into());
             }
         }
-        // Nothing certified says what hints must be, and whoever executes looks at the rest.
+        // Hints have no certified rule for their content; execution checks the rest.
         Part::Hints => drop(blob.content(part.kind()).map_err(text)?),
     }
     Ok(blob)

@@ -1,4 +1,4 @@
-//! Batches that are told of: whether they are true, and who is told next.
+//! Announced batches: checks their truth, and chooses the peers to tell next.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::message::{Announced, Message, Part, PayloadId, SignedPlan};
 
-/// What sync leaves to the mesh beyond the mesh's own patience, so that it is told first.
+/// Time that sync waits beyond the mesh's own patience, so that the mesh reports first.
 const EXPECT_SLACK: Duration = Duration::from_millis(50);
 /// How long a batch is left to its leader before another validator spreads it.
 const LEADER_PATIENCE: Duration = Duration::from_millis(300);
@@ -227,8 +227,8 @@ impl Mesh {
         }
     }
 
-    /// Keeps an announcement until the batch before it is here: each peer has a place of its own, as anybody can make one up of an epoch whose
-    /// validators are not known yet.
+    /// Keeps an announcement until the batch before it is here. Each peer has a place of its own, because anybody can invent batches of an
+    /// epoch whose validators are unknown yet.
     fn wait(&mut self, from: PeerId, announced: &Announced) {
         self.waiting.entry(announced.header.number).or_default().push((from, announced.clone()));
     }
@@ -310,7 +310,7 @@ impl Mesh {
         let signer = set.validators.get(usize::from(plan.signer)).map(|validator| validator.public_key);
         let is_liar = signer.is_some_and(|signer| self.liars.contains(&signer));
         if is_liar || !batch.has_room(&plan, &set) {
-            // Others may not know yet what is known here; and the same payload may come by an honest plan.
+            // Others may lack the knowledge that is here; and the same payload may come by an honest plan.
             self.charge(from, 0, now);
             return Ok(false);
         }
@@ -328,7 +328,7 @@ impl Mesh {
         Ok(true)
     }
 
-    /// A payload is not put together here: who told of it, and would send it, is told that it is not needed.
+    /// This node does not assemble the payload. It tells the peers that told of it and would send it.
     fn decline(&mut self, from: PeerId, (id, part): (PayloadId, Part)) {
         if self.wants.has(part)
             && let Ok(ids) = BoundedVec::new(vec![id])
@@ -399,7 +399,8 @@ impl Mesh {
         true
     }
 
-    /// Tells some peers of a batch at once, of those that have told nothing of it; the rest has time to hear of it from others.
+    /// Tells some peers of a batch at once, chosen among those that told nothing of it. The rest may hear of it from others
+    /// first.
     pub(super) fn tell_some(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.telling != Telling::Nobody {
@@ -433,10 +434,10 @@ impl Mesh {
         messages.iter().for_each(|message| self.send(peer, message, Priority::First));
     }
 
-    /// A validator signed what is false: what else it signs in this epoch is not taken, and bodies that this node has are spread by it if nobody
-    /// else spreads them.
+    /// A validator signed a lie. For the rest of the epoch this node ignores its signatures, and spreads bodies that it has itself if
+    /// nobody else does.
     pub(super) fn lied(&mut self, signer: PublicKey, number: BatchNumber, what: &str, now: Instant) {
-        // Who left with an epoch can do no harm in the next one.
+        // A signer that left with its epoch can do no harm in the next one.
         if self.head.set.index_of(&signer).is_none() || !self.liars.insert(signer) {
             return;
         }

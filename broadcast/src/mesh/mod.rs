@@ -9,11 +9,12 @@
 //! ```
 //!
 //! Invariants:
-//! * Nothing is passed on that was not checked against something signed: a header against a certificate and the ledger before it, a plan
-//!   against its signer, a chunk against its plan. So a peer that sends what fails such a check made it up, and is cut off; what is
-//!   signed and false is its signer's, and no relay's.
-//! * What one peer sends displaces nothing of another's.
-//! * A node sends of a payload at most twice `send_cap` (sent whole: `degree`) times its size unasked, and to one that asks at most twice its size.
+//! * A node passes on only what it checked against something signed. It checks a header against a certificate and the ledger before
+//!   it, a plan against its signer, a chunk against its plan. A peer that sends what fails such a check made it up, and is cut off.
+//!   If signed content is false, its signer is at fault and its relays are not.
+//! * Messages of one peer never displace another's.
+//! * Of a payload, a node sends unasked at most twice `send_cap` times its size (a payload sent whole: twice `degree` times). To a peer
+//!   that asks it sends at most twice the size.
 
 mod batch;
 mod effect;
@@ -62,11 +63,11 @@ use crate::{
 const AHEAD_MAX: u64 = 8;
 /// Batches up to the head whose payloads are kept for peers that lack something.
 const KEPT: u64 = 8;
-/// How long it is left to others to tell the peers that this node did not tell at once, and to whoever leads to spread a batch.
+/// How long to leave it to others to tell the remaining peers, and to the leader to spread a batch.
 const LAZY: Duration = Duration::from_millis(150);
 /// How often peers are told again what this node wants: a message may be lost, and they would send nothing for ever.
 const WANTS_EVERY: Duration = Duration::from_secs(5);
-/// What a message costs that cannot be read, in bytes of no use: a peer of another version sends few.
+/// Cost of an unreadable message, in bytes of no use: a peer of another version sends few.
 const UNREADABLE_BYTES: usize = 1 << 20;
 /// Peers of which it is known after they left what they sent of no use.
 const DEPARTED_MAX: usize = 1_024;
@@ -76,7 +77,7 @@ const BAN: Duration = Duration::from_secs(600);
 /// The end of the ledger here, on which the next batch stands.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// The last batch.
+    /// Number of the last committed batch.
     pub number: BatchNumber,
     /// The digest of its header.
     pub digest: Digest,
@@ -90,7 +91,7 @@ pub struct Head {
 pub struct Mesh {
     config: BroadcastConfig,
     wants: Wants,
-    /// From a secret: whom a node chooses is nothing that a peer can compute, and neither are the weights of a batch of chunks.
+    /// Seeded from a secret, so that peers can compute neither this node's choices nor the weights that check chunks.
     rng: StdRng,
     head: Head,
     /// The validators of the epoch before the head's.
@@ -111,7 +112,7 @@ pub struct Mesh {
     liars: BTreeSet<PublicKey>,
     /// When peers are told again what it wants.
     wants_at: Option<Instant>,
-    /// What a chunk stands for, if not for itself: only in simulations.
+    /// Pretended size of a chunk, in simulations only.
     chunk_bytes: Option<usize>,
     effects: VecDeque<Effect>,
     status: MeshStatus,
@@ -120,11 +121,11 @@ pub struct Mesh {
 /// A payload at its source.
 #[derive(Debug)]
 pub struct Source {
-    /// Its name.
+    /// Identifies the payload.
     pub id: PayloadId,
-    /// Which part it is.
+    /// The part of the batch that it is.
     pub part: Part,
-    /// With all of it.
+    /// The codec, which has the whole payload.
     pub codec: Box<dyn Codec>,
 }
 
@@ -205,7 +206,7 @@ impl Mesh {
         self.peers.contains_key(peer)
     }
 
-    /// The ledger has grown, whoever committed: what was assembled for it is over.
+    /// The ledger has grown, by any way: batches assembled for it are over.
     pub fn handle_head(&mut self, head: Head, now: Instant) {
         let before = std::mem::replace(&mut self.head, head);
         if before.set.epoch != self.head.set.epoch {
@@ -225,7 +226,7 @@ impl Mesh {
         self.look_again(number.next(), now);
     }
 
-    /// What this node wants has changed: it validates now, or no longer.
+    /// This node's wants have changed: it has begun or ended to validate.
     pub fn set_wants(&mut self, wants: Wants) {
         if wants != self.wants {
             self.wants = wants;
@@ -244,7 +245,7 @@ impl Mesh {
     pub fn handle_message(&mut self, from: PeerId, bytes: &[u8], now: Instant) {
         let Some(peer) = self.peers.get(&from) else { return };
         let peeked = Message::peek(bytes);
-        // What a peer has or wants is worth knowing even of one that said too much.
+        // Notices count even from a muted peer: what it has or wants is worth knowing.
         if peer.is_muted(now) && peeked != Peeked::Notice {
             return;
         }
@@ -284,7 +285,7 @@ impl Mesh {
         }
     }
 
-    /// Takes what came of a job.
+    /// Takes the result of a job.
     pub fn handle_done(&mut self, id: JobId, done: Done, now: Instant) {
         let Some(payload) = self.jobs.remove(&id) else { return };
         match done {
@@ -325,7 +326,7 @@ impl Mesh {
         self.effects.pop_front()
     }
 
-    /// What was moved, and how fast.
+    /// Counts the traffic and its speed.
     pub fn status(&self) -> MeshStatus {
         let of_batch = |(number, batch): (&BatchNumber, &Batch)| {
             let of = |payload: &payload::Payload| payload.status(*number);
@@ -359,9 +360,9 @@ impl Mesh {
             Charged::Fine => {}
             Charged::Muted => {
                 self.status.muted += 1;
-                tracing::warn!(peer = %peer.short(), "a peer sends mostly what is of no use; nothing of it is looked at for a while");
+                tracing::warn!(peer = %peer.short(), "a peer sends mostly useless messages: it is not listened to for a while");
             }
-            Charged::CutOff => self.ban(peer, "again and again it sent mostly what is of no use".into(), now),
+            Charged::CutOff => self.ban(peer, "it sent mostly useless messages again and again".into(), now),
         }
     }
 

@@ -1,7 +1,7 @@
 //! [`Payload`]: one payload on its way here and on.
 //!
-//! For each chunk that comes and is of use so many are sent as the configuration's cap says, to the peers that have got least; so nothing
-//! is sent that was not checked, the payload moves on before it is whole, and a node sends no more than the cap times its size.
+//! For each useful chunk that arrives, the node sends as many as the configured cap says, to the peers that have got least. So every sent
+//! chunk was checked, the payload moves on before it is whole, and a node sends at most the cap times its size.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use tokio::time::{Duration, Instant};
 use super::{effect::JobId, status::PayloadStatus};
 use crate::message::{Part, PayloadId};
 
-/// How long the mesh may take from one useful chunk to the next before somebody is asked, beside the time that a chunk is on its way at 8 Mbit/s.
+/// How long the mesh may wait from one useful chunk to the next before it asks a peer. The time that a chunk takes at 8 Mbit/s is added.
 const PATIENCE: Duration = Duration::from_millis(120);
-/// Chunks of a coded payload that go out for the first one that comes. Measured with 2,000 nodes (`slipnet sim broadcast`): without it a batch of 119 KB takes
-/// 1.5 times as long at 50 Mbit/s, with twice as many it sends more and is no sooner there.
+/// Chunks of a coded payload that go out for the first one that comes. Measured with 2,000 nodes (`slipnet sim broadcast`): with none, a
+/// batch of 119 KB takes 1.5 times as long at 50 Mbit/s. With twice as many, the mesh sends more and delivers no sooner.
 const BURST_CHUNKS: usize = 48;
-/// And no more bytes than that, so that an up-link of 50 Mbit/s is not choked by large chunks.
+/// Most bytes of that burst, so that large chunks do not choke an up-link of 50 Mbit/s.
 const BURST_BYTES: usize = 512 << 10;
 /// Chunks that one peer is sent because it asked, in multiples of what the payload needs.
 const PULLED_MAX: usize = 2;
-/// The time in which all peers together may be sent what the payload needs once more because they asked, beside what the configuration's cap
-/// gives them at once: keys are free, and an up-link is not.
+/// The time in which all asking peers together may get the payload's needs once more, beside what the configured cap gives them at once.
+/// Keys are free, and an up-link is not.
 const PULLED_TIME: Duration = Duration::from_millis(500);
 /// Chunks beyond what the payload needs that a peer may send: those under way when it was complete.
 const CHUNKS_SPARE: usize = 8;
@@ -45,7 +45,7 @@ pub(super) enum State {
     Over,
 }
 
-/// What passed between this node and a peer.
+/// The traffic between this node and a peer.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     /// The peer told the plan: it has chunks, or soon will.
@@ -91,12 +91,12 @@ pub(super) struct Payload {
     allowance: usize,
     /// Chunks that were sent because somebody asked.
     pulled: usize,
-    /// Whether this node still needs it: if not it is only passed on, and nobody is asked for it.
+    /// Whether this node still needs it. If not, it merely passes the payload on.
     pub(super) is_wanted: bool,
     began_at: Instant,
     /// How long nothing may come before somebody is asked.
     patience: Duration,
-    /// From the batch's certificate to its last byte.
+    /// Time from the batch's certificate to its last byte.
     pub(super) took: Option<Duration>,
     pub(super) moved: Moved,
     /// When it was whole.
@@ -175,7 +175,7 @@ impl Payload {
         side.asked_at.take()
     }
 
-    /// What an operator is told of it.
+    /// The payload's state for operators.
     pub(super) fn status(&self, number: BatchNumber) -> PayloadStatus {
         PayloadStatus {
             number,
@@ -219,8 +219,9 @@ impl Payload {
         side.received <= most
     }
 
-    /// A chunk was of use, or the payload is this node's own: so much more may be sent. A whole payload goes to `degree` peers. Of a coded one the first
-    /// chunks go to many peers at once, because a tree is as low as it is wide, and then `cap` for each that comes.
+    /// Raises the allowance, because a chunk was useful or the payload is this node's own. A whole payload goes to `degree` peers. The
+    /// first chunks of a coded payload go to many peers at once, because a wide tree is low. Then `cap` chunks follow for each that
+    /// arrives.
     pub(super) fn allow(&mut self, degree: usize, cap: usize) {
         let all = cap * self.codec.chunks_needed();
         let more = match (self.kind(), std::mem::replace(&mut self.is_sent, true)) {
@@ -268,8 +269,8 @@ impl Payload {
         self.codec.chunks_needed().saturating_sub(has)
     }
 
-    /// A chunk for a peer that asked. None if there is none of use, if the peer had its share, or if all peers together had what may
-    /// go out by this moment.
+    /// A chunk for a peer that asked. Returns `None` without a useful chunk, if the peer had its share, or if all peers together had
+    /// what may go out by this moment.
     pub(super) fn pull(
         &mut self,
         peer: PeerId,

@@ -1,4 +1,4 @@
-//! [`Neighbour`]: what is known of one peer, and how much useless work it may cause.
+//! [`Neighbour`]: the knowledge of one peer, and how much useless work it may cause.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use tokio::time::Instant;
 
 use crate::message::Wants;
 
-/// What an honest peer may send at once that is of no use, in messages and as many times 16 KiB: chunks that were on their way when their
-/// payload was complete here.
+/// Useless messages that an honest peer may send at once, and, times 16 KiB, their bytes. Such chunks were on their way when their
+/// payload became complete here.
 const DEBT_MAX: f64 = 1_024.0;
 const DEBT_BYTES: f64 = 16_384.0;
 /// Of it is forgiven per second.
 const DEBT_FORGIVEN_PER_SECOND: f64 = 256.0;
 /// How long nothing of a peer is looked at that sent more.
 const MUTED: Duration = Duration::from_secs(10);
-/// Who was muted so often within so long is cut off: an honest peer never is.
+/// A peer that was muted so often within so long is cut off; an honest peer never is.
 const MUTES_MAX: u32 = 3;
 const MUTES_TIME: Duration = Duration::from_secs(600);
 /// How often a peer is told everything again because it says that it has started again.
@@ -23,13 +23,13 @@ const ASKS_EVERY: Duration = Duration::from_secs(1);
 const FAR_EVERY: Duration = Duration::from_millis(250);
 /// Until a pull was answered a peer is believed to need so long.
 const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
-/// What a measured latency counts beside what was known: a mean over the last eight.
+/// Weight of a new latency measurement against the known value: a mean over the last eight.
 const LATENCY_WEIGHT: f64 = 1.0 / 8.0;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Neighbour {
-    /// Which parts it wants; none until it says so.
+    /// The parts that it wants; none until it says so.
     pub(super) wants: Wants,
     /// Chunks of it that were of use, decaying.
     pub(super) score: f64,
@@ -44,7 +44,7 @@ pub(super) struct Neighbour {
     asks_at: Option<Instant>,
 }
 
-/// What is kept of a peer that left, so that leaving cures nothing.
+/// The record of a peer that left, so that leaving clears no debt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Departed {
     debt: f64,
@@ -62,7 +62,7 @@ impl Departed {
     }
 }
 
-/// What becomes of a peer that sent what is of no use.
+/// The fate of a peer that sent useless messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Charged {
     /// Nothing: honest peers do, now and then.
@@ -89,7 +89,7 @@ impl Neighbour {
         }
     }
 
-    /// What is to be kept of it when it leaves, if anything is.
+    /// Returns the record to keep when it leaves, if there is anything to keep.
     pub(super) fn depart(self, now: Instant) -> Option<Departed> {
         let Neighbour { debt, debt_at, muted_until, mutes, first_muted_at, .. } = self;
         let departed = Departed { debt, debt_at, muted_until, mutes, first_muted_at, left_at: now };

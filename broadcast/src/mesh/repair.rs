@@ -12,7 +12,7 @@ use crate::message::{Message, PayloadId};
 
 /// How long a payload waits when nobody can be asked.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The shortest time between two pulls of a payload: what was asked for is on its way.
+/// The shortest time between two pulls of a payload: the answer to the first is on its way.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
 /// The longest, of the first one: whoever is slower than that is not waited for.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -45,8 +45,8 @@ impl Mesh {
         due.into_iter().for_each(|id| self.begin_at_source(id));
     }
 
-    /// Asks the peer that was not asked for the longest time; of these one that says that it has the payload, then who told of it, then who was told; then
-    /// who was of most use.
+    /// Asks the peer that was asked least recently. Among equals it prefers peers that claim to have the payload, then those that told of
+    /// it or were told, then the most useful.
     fn pull(&mut self, id: PayloadId, now: Instant) {
         let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get_mut(number)) else {
             return;
@@ -60,7 +60,8 @@ impl Mesh {
             Some(((has, tells), side.and_then(|side| side.asked_at), neighbour, *peer))
         });
         let best = known.max_by(|(has, asked, it, _), (other_has, other_asked, other, _)| {
-            // Never asked before asked, long ago before just now: who says that it has the payload and gives nothing is not asked again and again.
+            // Peers that were never asked come first, then those asked long ago. So a peer that claims to have the payload and keeps it
+            // back is not asked over and over.
             let by_ask = other_asked.cmp(asked);
             by_ask.then(has.cmp(other_has)).then(it.score.total_cmp(&other.score))
         });

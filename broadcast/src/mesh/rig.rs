@@ -10,8 +10,8 @@ use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 use slipstream_coding::{CodecKind, Parameters, encode};
 use slipstream_network::PeerId;
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, LedgerInfo, PublicKey,
-    SecretKey, Validator, ValidatorSet, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec,
+    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, PublicKey, SecretKey,
+    ValidatorSet, accumulator::Accumulator, batch::content_digest, bounded::BoundedVec,
 };
 use tokio::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(super) const LATENCY: Duration = Duration::from_millis(10);
 
 /// A validator's key.
 pub(super) fn key(seat: u8) -> SecretKey {
-    SecretKey::from_seed([seat + 1; 32])
+    slipstream_testkit::key(seat + 1)
 }
 
 pub(super) fn peer(node: usize) -> PeerId {
@@ -37,7 +37,7 @@ pub(super) fn peer(node: usize) -> PeerId {
 /// A chain of certified batches with bodies of noise.
 pub(super) struct Chain {
     pub(super) set: Arc<ValidatorSet>,
-    /// After each batch, the genesis first.
+    /// The head after each batch, the genesis first.
     pub(super) heads: Vec<Head>,
     pub(super) batches: Vec<(BatchHeader, Certificate, Blob)>,
     rng: StdRng,
@@ -45,10 +45,8 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn new(bodies: &[usize]) -> Chain {
-        let validator =
-            |seat| Validator { public_key: key(seat).public(), fee_recipient: Default::default() };
-        let validators = BoundedVec::new((0..VALIDATORS).map(validator).collect()).unwrap();
-        let set = Arc::new(ValidatorSet::new(Epoch(0), validators));
+        let keys = slipstream_testkit::keys(1..=VALIDATORS);
+        let set = Arc::new(slipstream_testkit::set(0, &keys, Address::ZERO));
         let mut accumulator = Accumulator::default();
         accumulator.append(Digest([9; 32]));
         let genesis = Head {
@@ -74,31 +72,22 @@ impl Chain {
             .collect();
         let content = Body::new(noise).unwrap().content().unwrap();
         let header = BatchHeader {
-            number: head.number.next(),
-            parent: head.digest,
+            timestamp_ms: 1,
             transactions_root: content_digest(BlobKind::Body, &content),
             tx_bytes: content.len() as u32,
-            ..blank()
+            ..slipstream_testkit::header(head.number.get() + 1, head.digest)
         };
-        let mut accumulator = head.accumulator.clone();
+        let mut accumulator = head.accumulator;
+        let keys = slipstream_testkit::keys(1..=VALIDATORS);
+        let certificate = slipstream_testkit::certify(&accumulator, &header, None, &keys);
         accumulator.append(header.digest());
-        let info = LedgerInfo {
-            epoch: header.epoch,
-            number: header.number,
-            accumulator_root: accumulator.root(),
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: None,
-        };
-        let keys: Vec<_> = (0..VALIDATORS).map(key).collect();
-        let certificate = Certificate::signed(info, 0, (0..).zip(&keys)).unwrap();
         let head =
             Head { number: header.number, digest: header.digest(), accumulator, set: Arc::clone(&self.set) };
         self.heads.push(head);
         self.batches.push((header, certificate, Blob::compress(BlobKind::Body, &content).unwrap()));
     }
 
-    /// What a validator publishes of a batch, with these bytes for its body.
+    /// A validator's publication of a batch, with these bytes for its body.
     pub(super) fn published(
         &self,
         number: usize,
@@ -128,25 +117,6 @@ impl Chain {
 
     pub(super) fn body(&self, number: usize) -> &Blob {
         &self.batches[number - 1].2
-    }
-}
-
-fn blank() -> BatchHeader {
-    BatchHeader {
-        number: BatchNumber::GENESIS,
-        parent: Digest::ZERO,
-        epoch: Epoch(0),
-        rules: Default::default(),
-        timestamp_ms: 1,
-        proposer: Default::default(),
-        tx_count: 0,
-        tx_bytes: 0,
-        gas_used: 0,
-        delta_bytes: 0,
-        transactions_root: Digest::ZERO,
-        receipts_root: Digest::ZERO,
-        delta_digest: Digest::ZERO,
-        state_root: Digest::ZERO,
     }
 }
 

@@ -28,8 +28,8 @@ fn of_bytes(bytes: u32, chain: &Chain, seat: u8, view: u64, part: Part, salt: u8
     SignedPlan::sign(header, (part, plan), view, (seat.into(), &key(seat))).unwrap()
 }
 
-/// Goal: validators who are first everywhere with plans of what they never send hold no batch up, as the leader's places are its own; and
-/// no relay pays for what they signed.
+/// Goal: validators that are first everywhere with plans of payloads that they never send do not delay a batch: the leader's places are
+/// its own. Their relays keep their score.
 #[test]
 fn false_plans_take_no_place_of_the_leaders() {
     let mut rig = Rig::graph(Chain::new(&[BODY]), 10, 3).connect();
@@ -85,8 +85,8 @@ fn a_silent_leader_is_stood_in_for() {
     }
 }
 
-/// Goal: a leader that signs a plan of another body than was agreed on delays a batch, and does not stop it: those who have the
-/// body spread it.
+/// Goal: a leader that signs a plan of another body than the agreed one delays a batch, but does not stop it. Validators that
+/// have the body spread it.
 #[test]
 fn a_false_leader_is_stood_in_for() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
@@ -100,14 +100,14 @@ fn a_false_leader_is_stood_in_for() {
     };
     let id = told.plans[0].id(&rig.chain.batches[0].0.digest()).unwrap();
     rig.inject(0, 1, &Message::Batch(Box::new(told)));
-    // Whoever says to have it proves nothing.
+    // A claim to have it proves nothing.
     rig.inject(2, 1, &Message::Have(BoundedVec::new(vec![id]).unwrap()));
     rig.run_for(ms(400));
     assert_eq!(rig.nodes[1].leads.len(), 1);
     assert!(rig.nodes[1].mesh.liars.is_empty(), "another packing of the same content is no lie");
 }
 
-/// Goal: what a node wants reaches its peers though a message of it is lost, and though the peer is not listened to at the moment.
+/// Goal: a node's wants reach its peers even if a message of them is lost, or the peer is muted at the moment.
 #[test]
 fn wants_are_told_again() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2);
@@ -139,7 +139,7 @@ fn who_starts_again_knows_nothing() {
     assert!(!knows(&rig));
 }
 
-/// Goal: however many keys ask, a source sends no more for the asking than its cap at once, and a little more as time goes by.
+/// Goal: however many keys ask, a source sends at most its cap at once for the asking, and a little more as time goes by.
 #[test]
 fn many_keys_pull_little() {
     let mut rig = Rig::new(Chain::new(&[BODY]), 13);
@@ -159,7 +159,7 @@ fn many_keys_pull_little() {
     assert!(pulled > BODY && pulled < (cap + 1) * BODY * 11 / 10, "{pulled}");
 }
 
-/// Goal: who has a batch by other ways goes on passing it to those behind it.
+/// Goal: a node that gets a batch by other ways goes on passing it to those behind it.
 #[test]
 fn a_relay_that_commits_early_goes_on() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
@@ -205,7 +205,7 @@ fn the_next_epoch_waits_for_this_one() {
     assert!(rig.nodes[1].mesh.waiting.is_empty());
 }
 
-/// Goal: who sends junk again and again is cut off in the end; a validator only from the mesh.
+/// Goal: a peer that sends junk again and again is cut off in the end; a validator only from the mesh.
 #[test]
 fn junk_without_end_is_cut_off() {
     let junk = Message::Have(BoundedVec::new(vec![crate::PayloadId(Digest([3; 32])); 1]).unwrap());
@@ -223,7 +223,7 @@ fn junk_without_end_is_cut_off() {
     assert!(!std::iter::from_fn(|| mesh.poll_effect()).any(|effect| matches!(effect, Effect::Ban { .. })));
 }
 
-/// Goal: who repeats itself is charged for it.
+/// Goal: a peer that repeats itself is charged for it.
 #[test]
 fn repetitions_are_charged() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -267,8 +267,8 @@ fn late_is_better_than_never() {
     assert_eq!(rig.without(1), [0]);
 }
 
-/// Goal: a leader that signs one plan for the validators and another one for everybody else holds no batch up, as both are taken; and is not
-/// convicted for that alone: who starts again may cut the same content in another way.
+/// Goal: a leader that signs one plan for the validators and another one for the rest delays no batch, because both are taken. That alone
+/// does not convict it: a restarted leader may cut the same content in another way.
 #[test]
 fn a_leader_with_two_plans_holds_nothing_up() {
     // 0 is the leader, 1 a validator that lends what it was told, 2 and 3 fullnodes behind it.
@@ -308,7 +308,7 @@ fn plans_of_more_bytes_than_there_can_be_are_lies() {
     rig.blames_nobody();
 }
 
-/// Goal: what comes of a payload that is committed here is not held against honest senders, who are told at once that they need not go on.
+/// Goal: late messages of a committed payload cost honest senders nothing. They learn at once that they need not go on.
 #[test]
 fn who_sends_what_is_declined_is_told_so() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -370,7 +370,7 @@ fn a_body_outlives_its_tellers() {
     assert_eq!(rig.without(1), [0]);
 }
 
-/// Goal: leaving and coming back cures nothing, and what is said meanwhile shortens no silence.
+/// Goal: leaving and coming back keeps a peer muted, and messages meanwhile do not shorten that.
 #[test]
 fn who_is_muted_stays_muted() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();

@@ -1,4 +1,4 @@
-//! Chunks that come, what becomes of them, and chunks that go.
+//! Takes arriving chunks, and sends chunks on.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Mesh {
                 self.spread(id);
             }
             Accepted::Waiting => self.moved(id, part, |moved| &mut moved.useful, bytes),
-            // Honest peers send some, who do not know of each other; how many is bounded above.
+            // Honest peers that do not know of each other send some; their number is bounded above.
             Accepted::Duplicate | Accepted::Dependent | Accepted::Surplus => {
                 self.moved(id, part, |moved| &mut moved.duplicate, bytes);
             }
@@ -58,7 +58,8 @@ impl Mesh {
         self.check(id);
     }
 
-    /// Takes a chunk of a payload that is not put together here: its sender is told so when it tells of it, and hears that soon.
+    /// Takes a chunk of a payload that this node does not assemble. Its sender learns that when it tells of the payload, which
+    /// is soon.
     fn take_declined(&mut self, from: PeerId, id: PayloadId, chunk: &[u8], now: Instant) {
         let batch = self.places.get(&id).and_then(|number| self.batches.get(number));
         let declined_at = batch.and_then(|batch| batch.declined.get(&id));
@@ -95,7 +96,7 @@ impl Mesh {
         let serves = told.iter().any(|(peer, told)| told.plans.contains(&id) && lacks(peer));
         let is_due = match payload.state {
             State::Assembling | State::Lent => true,
-            // What is left is to check the whole against its commitment, of use only to who passes chunks on.
+            // The remaining check compares the whole with its commitment; only relays of chunks need it.
             State::Opening | State::Whole => serves,
             State::Over => false,
         };
@@ -180,7 +181,7 @@ impl Mesh {
         }
     }
 
-    /// Hands a batch over if there is nothing more to wait for, or says that it does not come.
+    /// Hands a batch over once nothing more is awaited, or reports that it is missing.
     pub(super) fn deliver(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.deliver_at(self.wants).is_none_or(|at| at > now) {
@@ -206,8 +207,8 @@ impl Mesh {
         self.lied(signer, number, what, now);
     }
 
-    /// What this node wanted to lend is not what was signed, which proves nothing: the same content may be packed in two ways. If nobody gets
-    /// it whole soon, this node spreads its own.
+    /// The content that this node wanted to lend differs from the signed payload. That proves no lie, because the same content may be
+    /// packed in two ways. If no peer completes the payload soon, this node spreads its own.
     fn is_not_own(&mut self, id: PayloadId, now: Instant) {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(batch) = self.batches.get_mut(&number) else { return };
@@ -325,7 +326,7 @@ impl Mesh {
         }
     }
 
-    /// A batch is committed: nobody is asked for what is not whole, which is still passed on to those behind this node.
+    /// A batch is committed: the node stops asking for its incomplete payloads, and still passes them on to peers behind it.
     pub(super) fn need_no_more(&mut self, number: BatchNumber) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         batch.handed = Handed::All;

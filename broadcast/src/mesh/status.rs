@@ -1,4 +1,4 @@
-//! [`MeshStatus`]: what an operator is told.
+//! [`MeshStatus`]: the mesh's report to operators.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use slipstream_types::BatchNumber;
 use super::payload::Moved;
 use crate::message::Part;
 
-/// Upper ends of the classes that times to decode are counted in, in milliseconds; what took longer is in one more.
+/// Upper ends of the classes that times to decode are counted in, in milliseconds; one more class has the longer ones.
 pub const DECODED_MS: [u64; 10] = [5, 10, 25, 50, 100, 200, 400, 800, 1_600, 3_200];
 
 /// What was moved since the start.

@@ -15,7 +15,7 @@ fn second() -> Duration {
     Duration::from_secs(1)
 }
 
-/// Goal: with every codec a batch goes hop by hop through a line of nodes, at a latency a hop, and nobody has to ask for anything.
+/// Goal: with every codec a batch goes hop by hop through a line of nodes, at a latency a hop, and no node has to ask.
 #[test]
 fn a_batch_goes_down_a_line_of_nodes() {
     for kind in KINDS {
@@ -103,7 +103,7 @@ fn a_graph_is_covered_within_the_cap() {
     }
 }
 
-/// Goal: who wants no bodies is sent none, and still hears of each batch and passes it on.
+/// Goal: a node that wants no bodies gets none. It still hears of each batch and passes it on.
 #[test]
 fn a_node_that_applies_deltas_receives_no_body() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3);
@@ -114,7 +114,8 @@ fn a_node_that_applies_deltas_receives_no_body() {
     let middle = &rig.nodes[1];
     assert_eq!((&middle.delivered[..], &middle.heard[..], &middle.gave_up[..]), (&[][..], &[1][..], &[][..]));
     assert!(middle.mesh.status().parts.is_empty() && middle.chunk_bytes_sent == 0);
-    // Behind it a body cannot come this way: it is to be fetched from who told of it, as soon as nobody has chunks of it.
+    // Behind it a body cannot come this way. The node fetches it from the peer that told of it, as soon as its neighbours
+    // have no chunks of it.
     assert_eq!((&rig.nodes[2].heard[..], &rig.nodes[2].gave_up[..]), (&[1][..], &[1][..]));
     assert_eq!(rig.nodes[2].mesh.status().incomplete, 1);
 }
@@ -151,7 +152,7 @@ fn what_is_lost_is_repaired() {
     }
 }
 
-/// Goal: who sends forged chunks keeps nobody from the batch; if anybody is cut off it is the forger, and nobody who only passed things on.
+/// Goal: a sender of forged chunks keeps nobody from the batch. Only the forger may be cut off, and its relays stay.
 #[test]
 fn a_forger_harms_nobody() {
     for kind in KINDS {
@@ -169,7 +170,7 @@ fn a_forger_harms_nobody() {
         rig.run_for(second());
         assert!(rig.without(1).iter().all(|node| [0, 5].contains(node)), "{kind}: {:?}", rig.without(1));
         let banned: Vec<_> = rig.nodes.iter().flat_map(|node| &node.bans).collect();
-        // What comes when all is here is not looked at; the next test has the others.
+        // Chunks after the last needed one stay unread; the next test has the others.
         assert!(banned.iter().all(|(who, _)| *who == peer(5)), "{kind}: {banned:?}");
     }
 }
@@ -193,8 +194,8 @@ fn a_forged_chunk_is_its_senders() {
     }
 }
 
-/// Goal: a batch is told of under its own certificate, on its own place in the ledger, with plans that a validator signed; whoever
-/// tells anything else is cut off, and nothing of it is passed on.
+/// Goal: a batch is told under its own certificate, at its own place in the ledger, with plans that a validator signed. A peer
+/// that tells anything else is cut off, and its words go nowhere.
 #[test]
 fn what_is_not_signed_goes_nowhere() {
     let chain = Chain::new(&[BODY, BODY]);
@@ -235,8 +236,8 @@ fn what_is_not_signed_goes_nowhere() {
     }
 }
 
-/// Goal: a validator that signs a payload that is not the batch's is found out by whoever puts it together; no relay is blamed, and the
-/// plan of an honest validator brings the batch.
+/// Goal: if a validator signs a false payload, a node that assembles it finds out. Relays keep their score, and the plan of an honest
+/// validator brings the batch.
 #[test]
 fn a_false_payload_is_its_signers() {
     for kind in KINDS {
@@ -249,7 +250,7 @@ fn a_false_payload_is_its_signers() {
         rig.nodes[0].mesh.publish(announced, sources, rig.now);
         rig.run_for(second());
         assert_eq!(rig.without(1), [0], "{kind}");
-        // Who finds it out passes it on no more, so that those behind may never have it whole.
+        // A node that finds it out stops passing it on, so those behind may never complete it.
         assert!(rig.nodes[1].mesh.liars.contains(&key(3).public()), "{kind}");
         assert!((2..4).all(|node| rig.nodes[node].mesh.liars.len() <= 1), "{kind}");
         rig.blames_nobody();

@@ -1,10 +1,10 @@
-//! The Merkle tree over shards: SHA-256, leaves and nodes under tags of their own, filled up with empty leaves to a power of two, so that all
-//! paths have the same length.
+//! The Merkle tree over shards: SHA-256, with separate tags for leaves and nodes. Empty leaves fill it up to a power of two, so all paths
+//! have the same length.
 
 use sha2::{Digest as _, Sha256};
 use slipstream_types::Digest;
 
-/// What stands for a leaf that there is not.
+/// Stands for a missing leaf.
 const EMPTY: Digest = Digest::ZERO;
 
 /// The leaf of a shard. Its place is part of it.

@@ -3,9 +3,9 @@
 //! A shard that fits the root is verified alone, and is passed on as it came. Any `data` of them give the payload, which is compared with the
 //! signed digest.
 //!
-//! Whether the shards under a root are those of *one* payload nobody checks before it has the payload. It needs no check for safety: two nodes
-//! that decode from different shards both compare with one digest, so that neither takes another payload than the other. A source whose
-//! shards are no code word can make some nodes fail to decode; those know then that who signed the plan lied, and get the payload whole.
+//! A node can check only with the payload whether the shards under a root belong to *one* payload. Safety needs no earlier check: nodes
+//! that decode from different shards compare the result with one digest, so they accept the same payload. If a source's shards are no code
+//! word, some nodes fail to decode. Those then know that the plan's signer lied, and get the payload whole.
 
 mod merkle;
 mod shards;
@@ -30,7 +30,7 @@ use crate::{
 /// A set of shards: shard `i` is bit `i % 8` of byte `i / 8`.
 type ShardMap = [u8; SHARD_MAP_BYTES_MAX];
 
-/// No shard.
+/// The map of a peer without shards.
 const NONE: ShardMap = [0; SHARD_MAP_BYTES_MAX];
 
 fn insert(map: &mut ShardMap, index: usize) {
@@ -58,11 +58,11 @@ pub(crate) struct ReedSolomon {
     whole: Whole,
     shape: Shape,
     root: Digest,
-    /// By their places.
+    /// Shards at hand, by their index.
     shards: BTreeMap<usize, Shard>,
     /// Whether the root is known to be that of the payload's shards; all of them are here then.
     is_vouched: bool,
-    /// Which shards each peer has, as far as is known; all if it has the payload.
+    /// The shards of each peer, as far as is known; all of them if it has the payload.
     peers: Peers<ShardMap>,
 }
 
@@ -74,7 +74,7 @@ fn shape(bytes: usize, data: u16, parity: u16) -> Result<Shape, EncodeError> {
 }
 
 impl ReedSolomon {
-    /// At the source: cuts the payload and commits to its shards.
+    /// Makes the codec of a source: cuts the payload and commits to its shards.
     pub(crate) fn encode(
         payload: Arc<[u8]>,
         data: u16,
@@ -90,7 +90,7 @@ impl ReedSolomon {
         Ok(codec)
     }
 
-    /// At a receiver.
+    /// Makes the codec of a receiver.
     pub(crate) fn open(plan: Plan, root: Digest, data: u16, parity: u16) -> Result<Self, EncodeError> {
         let shape = shape(plan.bytes as usize, data, parity)?;
         Ok(Self::new(Whole::expected(plan, 1), shape, root))
@@ -248,7 +248,7 @@ impl Codec for ReedSolomon {
                 map.iter_mut().zip(bytes.iter()).for_each(|(to, from)| *to = *from);
                 map
             }
-            // No word of this codec's but for one who has nothing.
+            // Peers of this codec say this only if they have nothing.
             Held::Chunks(_) => NONE,
         };
         let Some(known) = self.peers.of(peer, NONE) else { return };

@@ -19,7 +19,7 @@ pub(super) struct Shape {
     pub(super) bytes: usize,
     /// Shards that it is cut into.
     pub(super) data: usize,
-    /// Shards beyond those.
+    /// Number of parity shards beyond the data shards.
     pub(super) parity: usize,
 }
 

@@ -34,7 +34,7 @@ impl Chunk {
         Ok(coefficients)
     }
 
-    /// Reads a chunk's scalars from its bytes, of which [`Chunk::coefficients`] has compared the length.
+    /// Reads a chunk's scalars from its bytes; [`Chunk::coefficients`] has compared their length.
     pub(super) fn scalars(shape: &Shape, bytes: &[u8]) -> Result<Vec<Plain>, Malformed> {
         residues(&bytes[32 * shape.pieces..], shape.pieces)
     }
@@ -47,8 +47,8 @@ fn residues(bytes: &[u8], first: usize) -> Result<Vec<Plain>, Malformed> {
     bytes.as_chunks::<32>().0.iter().enumerate().map(residue).collect()
 }
 
-/// So many random short factors, none of them zero. With short ones a combination costs a quarter of what it costs with full ones, and
-/// is useless to a receiver that lacks something with a probability of 2^-56, which nobody can raise who does not know them before.
+/// Draws this many random short factors, all nonzero. Short factors make a combination four times as cheap as full ones. A combination
+/// is useless to a receiver that lacks something with a probability of 2^-56; to raise that, one must know the factors beforehand.
 fn factors(count: usize, rng: &mut dyn RngCore) -> Vec<u64> {
     (0..count).map(|_| (rng.next_u64() >> (u64::BITS - SHORT_BITS)).max(1)).collect()
 }

@@ -1,7 +1,7 @@
 //! The points that pieces are committed with.
 //!
-//! Generator `j` is the hash of `j` to the group, so that nobody knows a relation between them: with one, other scalars would fit the same
-//! commitment. They are the same for all chains and never change.
+//! Generator `j` is the hash of `j` to the group, so nobody knows a relation between generators. With one, other scalars would fit the
+//! same commitment. They are the same for all chains and never change.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -10,12 +10,12 @@ use curve25519_dalek::{
 };
 use sha2::{Digest as _, Sha512};
 
-/// The generators that this process has made so far: 160 bytes and some 15 microseconds each. What is shared is a function of
-/// nothing, so that it matters to nobody who made it.
+/// The generators that this process has made so far: 160 bytes and some 15 microseconds each. They are constants, so it does
+/// not matter which thread made them.
 static MADE: Mutex<Option<Arc<[RistrettoPoint]>>> = Mutex::new(None);
 
-/// Generators of which odd multiples are kept, 10 kB for each and 5 MB together. Sums over so few take a fifth to a quarter less time with them;
-/// from a thousand on they take more, because the multiples do not fit the caches.
+/// Generators of which odd multiples are kept, 10 kB for each and 5 MB together. Sums over at most so many take a fifth to a quarter less
+/// time with them. From a thousand on they take more, because the multiples do not fit the caches.
 const TABLE_GENERATORS: usize = 512;
 
 static TABLE: LazyLock<VartimeRistrettoPrecomputation> =
@@ -26,14 +26,14 @@ pub(super) fn table(count: usize) -> Option<&'static VartimeRistrettoPrecomputat
     (count <= TABLE_GENERATORS).then(|| &*TABLE)
 }
 
-/// At least the first `count` generators. Makes those that are missing, without keeping others from those that are there.
+/// At least the first `count` generators. Makes the missing ones, while others may use those that are there.
 pub(super) fn first(count: usize) -> Arc<[RistrettoPoint]> {
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let known = made().clone().unwrap_or_default();
     if known.len() >= count {
         return known;
     }
-    // Whoever needs more will often need a little more again.
+    // A caller that needs more will often soon need a little more again.
     let wanted = count.next_multiple_of(512);
     let more: Arc<[_]> = known.iter().copied().chain((known.len()..wanted).map(generator)).collect();
     let mut shared = made();

@@ -2,7 +2,7 @@
 
 use super::scalar::Factor;
 
-/// What a row is to those of an echelon form.
+/// How a row relates to those of an echelon form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rank {
     /// A combination of the first rows that were asked about.
@@ -25,7 +25,8 @@ impl Echelon {
         self.rows.len()
     }
 
-    /// What a row is to the first so many rows, and to all. Costs as many multiplications as it has coefficients, for each row.
+    /// Relates a row to the first so many rows, and to all. For each row it costs as many multiplications as the row has
+    /// coefficients.
     pub(super) fn reduce(&self, mut row: Vec<Factor>, first: usize) -> Rank {
         for (index, (pivot, earlier)) in self.rows.iter().enumerate() {
             if index == first && row.iter().all(Factor::is_zero) {
@@ -62,7 +63,7 @@ impl Echelon {
     }
 }
 
-/// `row -= times * other`.
+/// Subtracts a multiple: `row -= times * other`.
 fn subtract(row: &mut [Factor], other: &[Factor], times: &Factor) {
     for (coefficient, other) in row.iter_mut().zip(other) {
         *coefficient = coefficient.minus(&times.times(other));

@@ -1,12 +1,12 @@
 //! Random linear network coding under Pedersen commitments on Ristretto, as "Faster block/blob propagation in Ethereum" (2024) has it.
 //!
-//! The payload is cut into `N` pieces `v_i` of `M` scalars. The plan has the commitments `C_i = sum_j v_ij G_j`, and a chunk is a combination
-//! `sum_i b_i v_i` with its coefficients `b`: it fits if it commits to `sum_i b_i C_i`. So does every combination of chunks that fit, and
-//! whoever knows no relation between the generators can make no other that does.
+//! The payload is cut into `N` pieces `v_i` of `M` scalars. The plan has the commitments `C_i = sum_j v_ij G_j`. A chunk is a combination
+//! `sum_i b_i v_i` with its coefficients `b`; it fits if it commits to `sum_i b_i C_i`. So does every combination of chunks that fit. To
+//! make any other chunk that fits, one must know a relation between the generators.
 //!
-//! Where this differs from the paper: chunks are verified together ([`verify`]), with arithmetic whose time depends on the data, all
-//! of which is public; generators are hashed, and have no known relations ([`generators`]); factors of a combination have
-//! 56 bits ([`chunk`]); the digest of the whole judges it before the commitments do.
+//! Differences to the paper: chunks are verified together ([`verify`]), with arithmetic whose time depends on the data, all of which
+//! is public. Generators are hashed, so they have no known relations ([`generators`]). Factors of a combination have 56 bits
+//! ([`chunk`]). The digest of the whole judges it before the commitments do.
 
 mod chunk;
 mod decode;
@@ -44,7 +44,7 @@ use crate::{
 // A check adds up to so many products.
 const _: () = assert!(PIECES_MAX + SPARES_MAX <= scalar::SUM_TERMS_MAX);
 
-/// What is known of a peer.
+/// The knowledge of one peer.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     /// Dimensions of what is verified here that it has, at the least: chunks that it sent and that it was sent.
@@ -117,7 +117,7 @@ impl Rlnc {
         Self { whole, shape, commitments, waiting, is_vouched: false, peers: Peers::new() }
     }
 
-    /// At a receiver.
+    /// Makes the codec of a receiver.
     ///
     /// The identity is a commitment like any other, to a piece of zeros.
     pub(crate) fn open(plan: Plan, commitments: &[[u8; 32]]) -> Result<Self, PlanError> {

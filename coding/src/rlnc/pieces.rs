@@ -1,7 +1,7 @@
 //! A payload as vectors of scalars, 252 bits each, and back.
 //!
-//! Scalar `i` is bits `252 i` to `252 i + 251` of the payload, least significant first, with zeros behind the payload's end: two of them are
-//! 63 bytes. All such scalars are below the group's order, so that no two payloads of one length have the same scalars.
+//! Scalar `i` is bits `252 i` to `252 i + 251` of the payload, least significant first, with zeros behind the payload's end. Two scalars
+//! are 63 bytes. All such scalars are below the group's order, so different payloads of one length have different scalars.
 
 use super::scalar::Plain;
 
@@ -15,7 +15,7 @@ const WINDOW_BYTES: usize = 32;
 pub(super) struct Shape {
     /// Bytes of the payload.
     pub(super) bytes: usize,
-    /// Pieces.
+    /// Number of pieces.
     pub(super) pieces: usize,
     /// Scalars of each piece.
     pub(super) scalars: usize,

@@ -1,8 +1,8 @@
 //! Arithmetic modulo the order of Ristretto's group, for sums of many products.
 //!
-//! Everything here is public data, so nothing has to take constant time, and a sum of products is reduced once, not at each product. Data
-//! stays in plain form ([`Plain`]); what multiplies it is kept in Montgomery form ([`Factor`]), so that one Montgomery reduction
-//! of a sum of `factor * plain` gives plain form again.
+//! Everything here is public data, so variable time is safe, and a sum of products is reduced once at its end. Data stays in plain form
+//! ([`Plain`]); its multipliers are in Montgomery form ([`Factor`]). One Montgomery reduction of a sum of `factor * plain` so gives plain
+//! form again.
 
 use curve25519_dalek::scalar::Scalar;
 
@@ -21,7 +21,7 @@ const ORDER_INVERSE_NEGATED: u64 = {
     }
     inverse.wrapping_neg()
 };
-/// 2^512 modulo the order: what Montgomery multiplication takes from plain to Montgomery form.
+/// 2^512 modulo the order: Montgomery multiplication by it takes a scalar from plain to Montgomery form.
 const MONTGOMERY_SQUARED: Plain = {
     let (mut power, mut bit) = ([1, 0, 0, 0], 0);
     while bit < 512 {
@@ -65,8 +65,8 @@ const fn mul_add(sum: u64, a: u64, b: u64, carry: u64) -> (u64, u64) {
 /// The residue of a number of at most 256 bits.
 #[inline(always)]
 const fn below_order(number: Plain) -> Plain {
-    // 2^252 is a little less than the order: taking the order off as often as 2^252 goes in leaves a residue, or goes below zero by less
-    // than one order.
+    // 2^252 is a little less than the order. Subtracting the order as often as 2^252 goes in leaves a residue, or goes below zero by
+    // less than one order.
     let times = number[3] >> 60;
     let (mut residue, mut borrow, mut carry, mut limb) = ([0; 4], 0, 0, 0);
     while limb < 4 {
@@ -98,7 +98,7 @@ pub(super) fn from_bytes(bytes: &[u8; 32]) -> Option<Plain> {
     below.then_some(limbs)
 }
 
-/// The canonical encoding.
+/// Encodes the scalar canonically.
 pub(super) fn to_bytes(plain: &Plain) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (bytes, limb) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(plain) {
@@ -167,7 +167,7 @@ impl Factor {
     }
 }
 
-/// The full product.
+/// Multiplies to the full product.
 #[inline(always)]
 const fn multiply(a: &Plain, b: &Plain) -> [u64; 8] {
     let (mut wide, mut row) = ([0; 8], 0);
@@ -259,12 +259,12 @@ fn dot(a: &[Plain], b: &[Plain]) -> [u64; 8] {
 
 /// A matrix of factors that multiplies vectors, with half of the multiplications: S. Winograd, "A New Algorithm for Inner Product" (1968).
 ///
-/// `x1 y1 + x2 y2 = (x1 + y2) (x2 + y1) - x1 x2 - y1 y2`, and the last two are the same for a whole row of the matrix and for a
-/// whole vector.
+/// Uses `x1 y1 + x2 y2 = (x1 + y2) (x2 + y1) - x1 x2 - y1 y2`. The last two terms are constant for a row of the matrix and for
+/// a vector.
 pub(super) struct Matrix {
     /// Each row's first of two factors, and its second.
     rows: Vec<[Vec<Plain>; 2]>,
-    /// What to take off for each row.
+    /// The correction to subtract for each row.
     corrections: Vec<Factor>,
     /// Room for the sums of one row and a vector.
     sums: [Vec<Plain>; 2],
@@ -343,8 +343,8 @@ impl ShortSum {
     #[inline(always)]
     pub(super) fn reduce(self) -> Plain {
         let [a, b, c, d, e] = self.0;
-        // 2^252 is the order less its low half: what stands above it, 64 bits, is taken off as often as that low half. The rest is at
-        // most 2^189 below zero, so that one order brings it back.
+        // 2^252 is the order less its low half: so that low half is subtracted as often as the upper 64 bits say. The rest is at most
+        // 2^189 below zero, so that one order brings it back.
         let high = e << 4 | d >> 60;
         let (first, carry) = mul_add(0, high, ORDER[0], 0);
         let (second, third) = mul_add(0, high, ORDER[1], carry);

@@ -110,7 +110,7 @@ proptest! {
         prop_assert_eq!(assembly.finish().unwrap(), &*payload);
     }
 
-    /// Not what a payload has, and so not to be taken for it: each scalar counts.
+    /// A payload never has this, so it must not be taken for one: each scalar counts.
     #[test]
     fn no_other_scalars_give_the_payload(bytes in 0..300_usize, pieces in 1..5_usize, at in any::<prop::sample::Index>(), bit in 0..252_usize) {
         let payload = payload(bytes, &mut StdRng::seed_from_u64(1));

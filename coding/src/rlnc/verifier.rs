@@ -15,7 +15,7 @@ use crate::{
 pub struct Verifier(Rlnc);
 
 impl Verifier {
-    /// Under this plan.
+    /// Makes a verifier for one plan.
     ///
     /// # Errors
     /// If no honest source makes such a plan, or the plan is another codec's.
@@ -26,10 +26,10 @@ impl Verifier {
         }
     }
 
-    /// Which of the chunks do not fit the plan: all are judged together, by weights from `rng`.
+    /// For each chunk, whether it contradicts the plan. All chunks are judged together, by weights from `rng`.
     ///
     /// # Errors
-    /// What is wrong with the first chunk that is not even one.
+    /// The fault of the first malformed chunk.
     pub fn forged(&self, chunks: &[Vec<u8>], rng: &mut dyn RngCore) -> Result<Vec<bool>, Malformed> {
         let shape = &self.0.shape;
         let read = |bytes: &Vec<u8>| {

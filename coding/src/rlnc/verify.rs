@@ -22,8 +22,8 @@ pub(super) fn commit(payload: &[u8], shape: &Shape, piece: usize) -> RistrettoPo
     deviation(&scalars, &[], &[])
 }
 
-/// What the scalars commit to, less the same combination of commitments: the identity if they are the same, and else a point that
-/// nobody could choose.
+/// The commitment of the scalars minus the same combination of commitments. It is the identity if both agree, and otherwise a
+/// point that nobody could choose.
 fn deviation(scalars: &[Plain], coefficients: &[Plain], commitments: &[RistrettoPoint]) -> RistrettoPoint {
     let negated = coefficients.iter().map(|coefficient| -scalar::to_scalar(coefficient));
     let scalars = scalars.iter().map(scalar::to_scalar);
@@ -41,7 +41,7 @@ fn weights(count: usize, seed: [u8; 32]) -> Vec<Factor> {
     (0..count).map(|_| Factor::of(&[rng.next_u64() | 1, rng.next_u64(), 0, 0])).collect()
 }
 
-/// Chunks under verification.
+/// The chunks under verification.
 struct Batch<'a> {
     shape: Shape,
     commitments: &'a [RistrettoPoint],
@@ -50,8 +50,8 @@ struct Batch<'a> {
     forged: Vec<bool>,
 }
 
-/// Which of the chunks do not fit the commitments. If all do, that costs one multi-scalar multiplication; each that does not costs
-/// about as many more as the number of chunks has bits. `seed` is drawn after the chunks came.
+/// For each chunk, whether it contradicts the commitments. If all fit, that costs one multi-scalar multiplication. Each forged
+/// chunk costs about as many more as the number of chunks has bits. The caller draws `seed` after the chunks came.
 pub(super) fn forged(
     shape: Shape,
     commitments: &[RistrettoPoint],
@@ -69,7 +69,7 @@ pub(super) fn forged(
 }
 
 impl Batch<'_> {
-    /// What chunks `start..end`, weighed and added, deviate from the commitments.
+    /// The deviation of chunks `start..end` from the commitments, weighed and added.
     fn deviation(&self, start: usize, end: usize) -> RistrettoPoint {
         let (chunks, weights) = (&self.chunks[start..end], &self.weights[start..end]);
         let combine = |count: usize, of: fn(&Chunk, usize) -> &Plain| -> Vec<Plain> {

@@ -21,7 +21,7 @@ struct Entry {
     is_spare: bool,
 }
 
-/// What a chunk's coefficients say before anything else is known of it.
+/// The place of a chunk, as its coefficients alone determine it.
 #[derive(Debug)]
 pub(super) enum Place {
     /// It is a combination of verified ones.
@@ -58,7 +58,7 @@ impl Waiting {
         &self.verified
     }
 
-    /// Chunks that are not verified and not being verified, without spares.
+    /// Counts the chunks that wait for verification, without spares.
     pub(super) fn independent(&self) -> usize {
         self.waiting.iter().filter(|entry| !entry.is_spare).count()
     }
@@ -77,8 +77,8 @@ impl Waiting {
         }
     }
 
-    /// Takes a chunk, if there is room, at a place that was asked for just now. If all room is taken, the sender with the most chunks that wait
-    /// gives up its newest one for a sender with fewer, so that nobody keeps others out.
+    /// Takes a chunk, if there is room, at a place that was asked for just now. If all room is taken, the sender with the most waiting
+    /// chunks gives up its newest one for a sender with fewer. So one sender cannot shut others out.
     pub(super) fn add(&mut self, from: PublicKey, chunk: Chunk, place: Place) -> Accepted {
         let is_spare = matches!(place, Place::Spare);
         if is_spare && self.checking.iter().chain(&self.waiting).any(|entry| *entry.chunk == chunk) {
@@ -90,7 +90,7 @@ impl Waiting {
         }
         self.waiting.push(Entry { from, chunk: Arc::new(chunk), is_spare });
         match place {
-            // What gave way may have been a row.
+            // The chunk that gave way may have been a row.
             _ if is_full => self.rebuild(),
             Place::New(row) => self.echelon.push(row),
             Place::Spare | Place::Dependent => {}
@@ -121,8 +121,9 @@ impl Waiting {
         self.checking.iter().map(|entry| entry.chunk.clone()).collect()
     }
 
-    /// Takes the word on those that were taken: who sent what fits, a name for each, and who sent what is forged. Whatever else waits of forgers is
-    /// thrown away, and so are spares that combine what is verified by now; other spares take the place of what is lost.
+    /// Takes the verdict on the chunks under verification. Returns the senders of fitting chunks, a name for each, and the senders of
+    /// forged ones. It drops all other waiting chunks of forgers, and spares that combine only verified chunks. Other spares take the place
+    /// of lost rows.
     pub(super) fn judge(&mut self, forged: &[bool]) -> (Vec<PublicKey>, Vec<PublicKey>) {
         let (mut fit, mut forgers) = (Vec::new(), Vec::new());
         for (entry, is_forged) in mem::take(&mut self.checking).into_iter().zip(forged) {

@@ -1,4 +1,4 @@
-//! What the tests of codecs share.
+//! The shared parts of the codecs' tests.
 
 use std::sync::Arc;
 

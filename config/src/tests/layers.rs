@@ -8,7 +8,7 @@ use slipstream_sync::Mode;
 use super::{PEER, fullnode};
 use crate::{ConfigError, Loaded, Origin, Overrides, Preset, Role, load, parse, tree::Tree};
 
-/// What a file with this text is, below these variables and flags.
+/// Loads a file with this text below these variables and flags.
 fn loaded(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Result<Loaded, ConfigError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("node.yaml");
@@ -60,8 +60,8 @@ fn sections_lists_and_nothing() {
     assert_eq!(config.schedule, None);
 }
 
-/// Goal: a wrong value names the variable or the flag that has it, whether its type or a rule refuses it, and a value of the file that
-/// was replaced is not blamed.
+/// Goal: an error about a value names the variable or the flag that set it, whether its type or a rule refuses it. A replaced value
+/// of the file is not blamed.
 #[test]
 fn errors_name_the_layer() {
     let text = fullnode("sync: { audit: 0.5 }\n");
@@ -91,7 +91,7 @@ fn errors_name_the_layer() {
     let error = refused(&fullnode("sync: { audit: 2 }\n"), &[], &[]);
     assert!(error.contains("node.yaml:7:16: sync.audit: 2 is no share"), "{error}");
     loaded(&fullnode("sync: { audit: 2 }\n"), &[], &["sync.audit=0.5"]).unwrap();
-    // What cannot be read at all is wrong, whatever stands above it.
+    // An unreadable value is wrong, whatever stands above it.
     assert!(
         refused(&fullnode("sync: { audit: x }\n"), &[], &["sync.audit=0.5"]).contains("node.yaml:7:16: ")
     );
@@ -111,7 +111,7 @@ fn any_layer_says_the_role() {
     assert_eq!(config.role, Role::Validator);
 }
 
-/// Goal: every preset is a valid configuration together with what no preset can know, and sets what it is there for.
+/// Goal: every preset is a valid configuration together with the keys that only an operator knows, and sets what it is there for.
 #[test]
 fn presets() {
     let text = fullnode("").replace("role: fullnode\n", "");
@@ -123,7 +123,13 @@ fn presets() {
     let archive = with("archive");
     assert_eq!(archive.storage.state_history, StateHistory::All);
     assert_eq!(archive.storage.prune, Default::default());
-    let light = with("light");
+    let (light, default) = (with("light"), loaded(&fullnode(""), &[], &[]).unwrap().config);
+    for preset in ["validator", "light"] {
+        assert_eq!(with(preset).storage.state_history, StateHistory::Batches(256), "{preset}");
+    }
+    // The documentation promises this to wallets.
+    assert_eq!(default.storage.state_history, StateHistory::Batches(3_000));
+    assert_eq!(with("fullnode").storage.state_history, default.storage.state_history);
     assert!(!light.sync.executes_head() && light.storage.tree_memory_mib < 2_048 && !light.sync.history);
     // A preset that another layer takes away sets nothing.
     let plain = loaded(&fullnode("preset: archive\n"), &[], &["preset=~"]).unwrap();
@@ -133,7 +139,7 @@ fn presets() {
     );
 }
 
-/// Goal: a preset only says what differs from the defaults of a node, or what it is there to promise.
+/// Goal: a preset only has keys that differ from the defaults of a node, or that it is there to promise.
 #[test]
 fn presets_are_documented() {
     let documented = include_str!("../../../docs/configuration.md");
@@ -147,7 +153,7 @@ fn presets_are_documented() {
     }
 }
 
-/// Goal: what is shown can be read, means the same, and says where each value is from.
+/// Goal: the shown configuration can be read, means the same, and says where each value is from.
 #[test]
 fn what_is_shown_is_read_back() {
     let text = fullnode(
@@ -173,7 +179,7 @@ fn what_is_shown_is_read_back() {
     assert!(!shown.to_yaml(false).contains('#'));
 }
 
-/// Goal: an instance shares no file and no port with another one, and a port that does not exist is refused.
+/// Goal: instances share neither files nor ports, and a port above the highest is refused.
 #[test]
 fn instances_are_moved_out_of_each_others_way() {
     let text = format!(

@@ -1,4 +1,5 @@
-//! The schema, and what is generated from it. `UPDATE_DOCS=1 cargo test -p slipstream-config generated` writes the files.
+//! The schema, and the texts that are generated from it. `UPDATE_DOCS=1 cargo test -p slipstream-config generated` writes the
+//! files.
 
 use std::{
     fmt::Write as _,
@@ -23,7 +24,7 @@ fn root(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Compares a file with what it should be, or writes it.
+/// Compares a file with the expected text, or writes it.
 fn compare(path: &str, wanted: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(root(path), wanted).unwrap();
@@ -33,7 +34,7 @@ fn compare(path: &str, wanted: &str) {
     assert!(found == wanted, "{path} is not what the types say, first at {differs:#?}; run `{COMMAND}`");
 }
 
-/// Goal: the committed schema, and the tables of the page, say what the types say.
+/// Goal: the committed schema, and the tables of the page, agree with the types.
 #[test]
 fn generated_files_are_up_to_date() {
     compare(SCHEMA, &(serde_json::to_string_pretty(&schema()).unwrap() + "\n"));
@@ -133,7 +134,7 @@ fn is_configuration(value: &Value) -> bool {
     section.contains_key("role") || section.contains_key("preset") || has_all()
 }
 
-/// Goal: whatever the project shows or ships as a configuration passes the schema.
+/// Goal: every configuration that the project shows or ships passes the schema.
 #[test]
 fn every_configuration_in_the_project_passes_the_schema() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
@@ -164,7 +165,7 @@ fn every_configuration_in_the_project_passes_the_schema() {
     assert!(checked > Preset::ALL.len(), "{checked}");
 }
 
-/// All YAML files below a directory; none if it does not exist.
+/// All YAML files below a directory; empty if it is missing.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
     let below = |path: PathBuf| match path.extension() {
@@ -175,7 +176,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(below).collect()
 }
 
-/// Whether a rule is against it, once it has what every fullnode needs.
+/// Whether a rule is against it, once it has the keys that every fullnode needs.
 fn refused_by_a_rule(yaml: &str) -> bool {
     let mut config = decode::file(yaml, "node.yaml".as_ref()).unwrap();
     config.genesis = Some("genesis.json".into());
@@ -183,8 +184,8 @@ fn refused_by_a_rule(yaml: &str) -> bool {
     rules::check(&config).is_err()
 }
 
-/// Goal: the schema refuses what the node refuses of a key by itself, and takes what the node takes: every default, and every form
-/// that a value has.
+/// Goal: the schema refuses each key's value that the node refuses, and takes what the node takes: every default, and every form of
+/// a value.
 #[test]
 fn the_schema_agrees_with_the_node() {
     let validator = jsonschema::validator_for(&schema()).unwrap();

@@ -1,7 +1,7 @@
-//! [`Couriers`]: who gets the next message on its way to the proposer.
+//! [`Couriers`]: chooses the receivers of the next message on its way to the proposer.
 //!
-//! The proposer itself if it is connected and answers; else a few peers, drawn anew for every message, so that nobody can be the
-//! one through whom all transactions have to go. A peer that hangs or fails rests, longer each time, and holds up nobody else.
+//! Messages go to the proposer itself if it is connected and answers. Otherwise they go to a few peers, drawn anew for every
+//! message, so that no peer sees all transactions. A peer that hangs or fails rests, longer each time, and delays nobody else.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -33,7 +33,7 @@ const REMEMBERED_MAX: usize = 1_024;
 /// How the peers do that transactions are sent to.
 pub(super) struct Couriers {
     local: PeerId,
-    /// The proposer first.
+    /// The current validators, the proposer first.
     validators: Vec<PeerId>,
     peers: HashMap<PeerId, Courier>,
     /// The validators that were connected when this was last told.
@@ -68,7 +68,7 @@ pub(super) enum Ended {
     Answered { taken: usize },
     /// The peer has no time for so long.
     Busy(Duration),
-    /// No answer, or none that can be read.
+    /// The answer is missing or unreadable.
     Failed,
 }
 
@@ -78,8 +78,8 @@ impl Couriers {
         Couriers { local, validators: validators.to_vec(), peers, connected: Vec::new(), secret, round: 0 }
     }
 
-    /// From now on these are the validators, the first of whom proposes. Says whether that is another one than before: who proposed
-    /// before, or does now, then does not rest for what happened when it had another part.
+    /// Sets the validators, the first of whom proposes. Returns whether the proposer changed. The old and the new proposer then
+    /// stop resting, because their failures were in another role.
     pub(super) fn lead(&mut self, validators: &[PeerId]) -> bool {
         let before = std::mem::replace(&mut self.validators, validators.to_vec());
         if before.first() == validators.first() {
@@ -103,7 +103,7 @@ impl Couriers {
         self.validators.first() == Some(peer)
     }
 
-    /// Takes note of who is connected. A validator that was not a moment ago does not rest any longer for what happened before.
+    /// Notes which peers are connected. A validator that has just connected stops resting.
     pub(super) fn note_connected(&mut self, connected: &[PeerId]) {
         let validators: Vec<PeerId> =
             self.validators.iter().filter(|validator| connected.contains(validator)).copied().collect();
@@ -115,8 +115,8 @@ impl Couriers {
         self.connected = validators;
     }
 
-    /// Whether the next message should wait for room at those who would get it. What waits keeps its place; what is sent to nobody has
-    /// to wait for the pool to offer it again.
+    /// Tells whether the next message should wait for room at its receivers. A waiting message keeps its place; for a message without
+    /// receivers, the pool must offer the transactions again.
     pub(super) fn outlook(&self, connected: &[PeerId], now: Instant) -> Outlook {
         let proposer = connected.iter().find(|peer| self.is_from_proposer(peer));
         let wanted = match proposer {
@@ -134,8 +134,8 @@ impl Couriers {
         }
     }
 
-    /// Whom to send the next message to. Nobody if this node proposes, or if nobody has room for one: the pool keeps the transactions,
-    /// and offers them again.
+    /// Chooses the receivers of the next message. The list is empty if this node proposes, or if every peer is full: the pool
+    /// keeps the transactions, and offers them again.
     pub(super) fn choose(&mut self, connected: &[PeerId], now: Instant) -> Vec<PeerId> {
         self.forget(connected, now);
         if self.is_proposer() {
@@ -353,7 +353,8 @@ mod tests {
         assert_eq!(couriers.choose(&connected, now), []);
     }
 
-    /// Goal: the next message goes to who proposes now, however often it failed as another; who proposed before is one of the others.
+    /// Goal: the next message goes to the present proposer, however often that one failed in another role. The former proposer is one
+    /// of the others.
     #[test]
     fn another_one_leads() {
         let (first, second, now) = (PublicKey([200; 32]), PublicKey([201; 32]), Instant::now());

@@ -4,8 +4,8 @@
 //!  handle ─ charge ─▶ one queue a peer ─ in turns, a slice at a time ─▶ threads: look up, decode, recover, add ─▶ outcomes
 //! ```
 //!
-//! Recovering senders takes more of a core than anything else that strangers can ask for. It runs on threads that nothing else
-//! needs and that come after all others, and a peer with much to do waits behind its own messages only.
+//! Of all that strangers can ask for, recovering senders takes most of a core. It runs on threads of its own, with the lowest
+//! priority. A busy peer waits behind its own messages only.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,7 +14,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use slipstream_executor::{Transaction, TransactionError};
+use slipstream_executor::{Admission, Transaction, TransactionError};
 use slipstream_network::PeerId;
 use slipstream_types::{batch::RawTransaction, keccak256};
 use tokio::{
@@ -30,8 +30,8 @@ use super::{
 };
 use crate::pool::{Pool, Refused};
 
-/// Every so many turns one goes to a peer whose transactions were mostly of no use. The others go to those whose were of use: so
-/// strangers in any number, who have used up their allowances, do not make these wait.
+/// Every so many turns one goes to a peer whose transactions were mostly of no use. Other turns go to peers with useful
+/// transactions. So strangers in any number, who have used up their allowances, do not make these wait.
 const USELESS_TURN: u64 = 8;
 /// Transactions of one peer that are worked on before it is the next one's turn: two milliseconds.
 const SLICE: usize = 64;
@@ -50,7 +50,7 @@ pub(super) struct Job {
     transactions: Vec<RawTransaction>,
     bytes: usize,
     outcomes: Vec<Outcome>,
-    /// What is charged for what is not done yet.
+    /// The charge for work that is still to do.
     held: i64,
     /// Whether the peer's transactions were of use until now.
     is_useful: bool,
@@ -70,7 +70,7 @@ impl Job {
     }
 }
 
-/// What transactions cost if they are nothing but new, beside their hashing.
+/// The charge for transactions if all of them are new, beside their hashing.
 pub(super) fn recovery_of(transactions: &[RawTransaction]) -> i64 {
     RECOVERY * transactions.len() as i64
 }
@@ -232,19 +232,19 @@ impl Shared {
             self.queue.lock().put_back(job);
             self.arrived.notify_one();
         } else {
-            // Who asked may have gone; the transactions count all the same.
+            // The asker may have gone; the transactions count all the same.
             let _ = job.answer.send(job.outcomes);
         }
     }
 }
 
-/// Takes single transactions: what the threads share.
+/// Takes single transactions; the threads share it.
 pub(super) struct Taker {
     pub(super) pool: Pool,
-    pub(super) chain_id: u64,
+    pub(super) admission: Admission,
     pub(super) meter: Mutex<Meter<PeerId>>,
     pub(super) refused: Mutex<Memory>,
-    /// What was new, on its way to others.
+    /// New transactions on their way to others.
     pub(super) queue: mpsc::Sender<Item>,
 }
 
@@ -264,7 +264,7 @@ impl Taker {
             let (outcome, spent) =
                 if skips { (Some(Refused::Busy), LOOKUP) } else { self.take(job.peer, raw) };
             job.outcomes.push(outcome);
-            // What the pool takes was worth its hashing, too.
+            // Hashing pays off too if the pool takes the transaction.
             cost += if outcome.is_none() { 0 } else { spent + hashing(raw.len()) };
         }
         job.held -= charged;
@@ -273,7 +273,7 @@ impl Taker {
         job.is_useful = meter.is_useful(&job.peer);
     }
 
-    /// What becomes of a transaction, and what work that was of no use.
+    /// Decides on a transaction; returns the outcome and the cost of useless work.
     fn take(&self, peer: PeerId, raw: &RawTransaction) -> (Outcome, i64) {
         let hash = keccak256(&raw[..]);
         if self.pool.contains(&hash) {
@@ -299,7 +299,7 @@ impl Taker {
             self.pool.count_refused(reason, 1);
             (Some(reason), JUNK)
         };
-        let unrecovered = match Transaction::decode_known(raw, self.chain_id, Default::default()) {
+        let unrecovered = match Transaction::decode_known(raw, self.admission, Default::default()) {
             Ok(transaction) => transaction,
             Err(error) => return junk(error),
         };
@@ -365,7 +365,7 @@ mod tests {
         assert!(queue.pop().is_none() && queue.bytes == 0 && queue.peers.is_empty());
     }
 
-    /// Goal: many peers whose transactions are of no use have one turn in eight between them, and all of them while nobody else waits.
+    /// Goal: many peers with useless transactions share one turn in eight, and have all turns while nobody else waits.
     #[test]
     fn the_useful_come_first() {
         let mut queue = Queue::default();
@@ -388,7 +388,8 @@ mod tests {
         let pool = Pool::new(Default::default(), genesis.chain.clone(), store(&genesis)).unwrap();
         let (queue, mut queued) = mpsc::channel(8);
         let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
-        let taker = Taker { pool: pool.clone(), chain_id: genesis.chain.chain_id, meter, refused, queue };
+        let admission = Admission::from(&genesis.chain);
+        let taker = Taker { pool: pool.clone(), admission, meter, refused, queue };
         let taker = Arc::new(taker);
         let intake = Intake::start(taker.clone(), 3).unwrap();
         let raw = RawTransaction::new(Account::new(0).transfer(0, 1).raw.to_vec()).unwrap();
@@ -399,7 +400,7 @@ mod tests {
         until("the threads end", || Arc::strong_count(&taker) == 1).await;
     }
 
-    /// Goal: what waits is bounded, for each peer and for all, in messages and in bytes; one message always gets in.
+    /// Goal: waiting messages are bounded, for each peer and for all, in number and in bytes; one message always gets in.
     #[test]
     fn what_waits_is_bounded() {
         let mut queue = Queue::default();

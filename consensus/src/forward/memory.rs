@@ -1,4 +1,4 @@
-//! [`Memory`]: what was refused a while ago, so that it is refused again without the work.
+//! [`Memory`]: recent refusals, so that a transaction is refused again without the work.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -97,7 +97,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what holds is remembered for minutes, what may change for seconds, and the rest not at all; never too much of it.
+    /// Goal: lasting refusals are remembered for minutes, passing ones for seconds, others not at all. The memory stays
+    /// bounded.
     #[test]
     fn memory_is_as_long_as_the_refusal_holds() {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What travels: transactions in messages within limits, and what became of each of them in the answer.
+//! The messages: transactions within limits, and answers with the outcome of each.
 
 use alloy_primitives::B256;
 use serde::{Deserialize, Serialize};
@@ -34,10 +34,10 @@ struct Answer {
     outcomes: BoundedBytes<MESSAGE_TRANSACTIONS_MAX>,
 }
 
-/// What became of a transaction: nothing against it, or why it was refused.
+/// The outcome of a transaction: `None` if it was accepted, or the reason of its refusal.
 pub(super) type Outcome = Option<Refused>;
 
-/// A message and what is in it.
+/// A message and its transactions.
 pub(super) struct Packed {
     pub(super) payload: Vec<u8>,
     pub(super) hashes: Vec<B256>,
@@ -55,7 +55,7 @@ pub(super) fn encode_answer(outcomes: &[Outcome]) -> Result<Vec<u8>, CodecError>
     codec::encode("outcomes", &Answer { outcomes: BoundedBytes::new(codes)? })
 }
 
-/// What became of the transactions of a message. A reason that a later release adds is one to try again for.
+/// Decodes the outcomes of a message's transactions. A reason that a later release adds means: try again.
 pub(super) fn decode_answer(bytes: &[u8]) -> Result<Vec<Outcome>, CodecError> {
     let answer: Answer = codec::decode("outcomes", bytes, ANSWER_BYTES_MAX)?;
     let outcome = |code: &u8| match code {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::testing::Account;
 
-    // Many transactions make several messages, none above its limit, and nothing is lost or reordered.
+    // Many transactions make several messages within the limit. None is lost or reordered.
     #[test]
     fn messages_are_bounded_and_complete() {
         let account = Account::new(0);

@@ -1,8 +1,8 @@
 //! [`Meter`]: how much work each sender of transactions may ask for that comes to nothing.
 //!
 //! Recovering a sender from a signature is what a transaction costs whoever takes it. A transaction that the pool takes pays for
-//! that by its fee, so its charge is given back; one that it does not take is paid from an allowance. So honest peers are never
-//! held up, however fast they are, and a peer that sends junk gets a few percent of a core, then nothing for a while.
+//! that by its fee, so its charge is given back. A refused one is charged to an allowance. So honest peers are never delayed,
+//! however fast they are. A peer that sends junk gets a few percent of a core, then nothing for a while.
 
 use std::{collections::HashMap, hash::Hash, time::Duration};
 
@@ -22,23 +22,23 @@ pub(super) fn hashing(bytes: usize) -> i64 {
     (bytes / BYTES_PER_UNIT) as i64
 }
 
-/// What one costs that no honest node passes on, because its own pool would not have taken it.
+/// Charge for a transaction that an honest node's own pool would have refused, so it would not pass it on.
 pub(super) const JUNK: i64 = 64 * RECOVERY;
 
 /// Units that come back each second: those of 512 useless recoveries, 15 milliseconds of one core.
 const PER_SECOND: i64 = 512 * RECOVERY;
-/// What a sender that was never heard of may ask for at once: two full messages.
+/// The allowance of an unknown sender at first: two full messages.
 const FIRST: i64 = 4_096 * RECOVERY;
 /// So much do all senders together begin with: sixteen of them with a full first allowance. It comes back like an allowance, so that ever
 /// new keys get no more than one peer does.
 const NEWCOMERS: i64 = 16 * FIRST;
-/// What a sender begins with when that is used up: enough for a few transactions.
+/// The first allowance of a sender once that of newcomers is used up: a few transactions.
 const FIRST_LEAST: i64 = 256 * RECOVERY;
-/// What anybody may ask for at once: eight full messages.
+/// The largest allowance of any sender: eight full messages.
 const MOST: i64 = 16_384 * RECOVERY;
 /// Nobody owes more than comes back in ten minutes.
 const DEBT_MAX: i64 = 600 * PER_SECOND;
-/// Senders told apart. When there are more, those go that have most left, and who owes stays.
+/// Senders told apart. When there are more, those with most left go, and debtors stay.
 const SENDERS_MAX: usize = 4_096;
 /// A sender whose earlier messages are still worked off comes back soon: most of their charge will be given back.
 const SOON: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ const SOON: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Meter<K> {
     senders: HashMap<K, Allowance>,
-    /// What is left for new senders to begin with; none before the first one.
+    /// The allowance left for new senders to begin with; `None` before the first one.
     newcomers: Option<Allowance>,
 }
 
@@ -117,7 +117,7 @@ impl<K: Copy + Eq + Hash> Meter<K> {
         self.senders.get(sender).is_some_and(|allowance| allowance.left + allowance.held < 0)
     }
 
-    /// What a sender begins with that was never heard of.
+    /// The first allowance of an unknown sender.
     fn first(&mut self, now: Instant) -> i64 {
         let newcomers = self.newcomers.get_or_insert(Allowance { left: NEWCOMERS, held: 0, at: now });
         newcomers.refill(NEWCOMERS, now);
@@ -145,7 +145,7 @@ mod tests {
 
     const MESSAGE: i64 = 2_048 * RECOVERY;
 
-    /// Goal: whoever sends what the pool takes is never held up, at any rate.
+    /// Goal: a sender of useful transactions is never delayed, at any rate.
     #[test]
     fn useful_work_is_free() {
         let (mut meter, now) = (Meter::new(), Instant::now());
@@ -180,7 +180,7 @@ mod tests {
         assert!(done(&mut meter, 2_048 * LOOKUP) > 800);
     }
 
-    /// Goal: one message of what no pool takes costs its sender minutes, and its debt does not grow for ever.
+    /// Goal: one message of transactions that every pool refuses costs its sender minutes, and the debt is bounded.
     #[test]
     fn junk_puts_its_sender_into_debt() {
         let (mut meter, now) = (Meter::new(), Instant::now());
@@ -197,7 +197,7 @@ mod tests {
         assert!(meter.charge(1, MESSAGE, now).unwrap_err() <= Duration::from_secs(620));
     }
 
-    /// Goal: ever new senders neither fill the memory nor wash anybody's debt off.
+    /// Goal: ever new senders cannot fill the memory or clear a debt.
     #[test]
     fn senders_are_bounded_and_debtors_stay() {
         let (mut meter, now) = (Meter::new(), Instant::now());

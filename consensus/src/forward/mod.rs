@@ -6,11 +6,11 @@
 //!                        └──────────── what became of each ◀────────────────┘
 //! ```
 //!
-//! A node forwards only what was new to its own pool, and not to whom it has it from, so that a transaction crosses each node
-//! once. What is still in the pool after [`LINGER`] is offered again, a few of each sender in turns: the proposer may have been
-//! away, or have lost its pool in a restart. The answer says what became of each transaction: what the proposer could not
-//! execute is dropped here, too. What ten minutes of batches leave out, and three hours what a user of this node gave it, is
-//! dropped as well, and not taken back from peers.
+//! A node forwards only transactions that were new to its own pool, and skips the peer that sent them. So a transaction crosses
+//! each node once. Transactions still in the pool after [`LINGER`] are offered again, a few of each sender in turns. The proposer
+//! may have been away, or have lost its pool in a restart. The answer has each transaction's outcome: if the proposer could not
+//! execute it, this node drops it too. A node also drops transactions that ten minutes of batches leave out; those of its own users
+//! have three hours. It refuses dropped ones from peers.
 
 mod couriers;
 mod intake;
@@ -26,7 +26,7 @@ mod verdicts;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use slipstream_executor::Transaction;
+use slipstream_executor::{Admission, Transaction};
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_types::{Failures, ValidatorSet};
 use tokio::{
@@ -56,7 +56,7 @@ const THREADS_MAX: usize = 8;
 /// When a peer comes back for which there is no room: some messages are worked off by then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(200);
 
-/// What a message costs that holds no transactions at all: its sender is silent for some seconds.
+/// Charge for a message without any transaction: its sender is silent for some seconds.
 const MALFORMED: i64 = 32 * JUNK;
 
 /// A transaction to be sent, and whom it came from.
@@ -65,12 +65,12 @@ type Item = (Transaction, Option<PeerId>);
 /// Takes transactions into the pool and forwards those that were new.
 pub struct Forwarder {
     pool: Pool,
-    chain_id: u64,
+    admission: Admission,
     transport: Arc<dyn Transport>,
     journal: Option<Arc<Journal>>,
     taker: Arc<Taker>,
     intake: Intake,
-    /// What wallets may ask for that comes to nothing, by their address.
+    /// Bounds the useless work of wallets, by their address.
     wallets: Mutex<Meter<IpAddr>>,
     couriers: Mutex<Couriers>,
     verdicts: Mutex<Verdicts>,
@@ -83,26 +83,26 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Forwards towards the first of `validators`, who proposes until [`Forwarder::lead`] names another; a node that proposes itself
-    /// only collects. With a journal,
-    /// what users give this node outlives it.
+    /// Forwards towards the first of `validators`, the proposer until [`Forwarder::lead`] names another. A node that proposes itself
+    /// only collects. With a journal, its users' transactions outlive it.
     ///
     /// # Errors
     /// If the system gives no threads.
     pub fn new(
         pool: Pool,
-        chain_id: u64,
+        admission: impl Into<Admission>,
         transport: Arc<dyn Transport>,
         validators: &[PeerId],
         journal: Option<Journal>,
     ) -> std::io::Result<Arc<Forwarder>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::with_threads(pool, chain_id, transport, validators, journal, (cores / 2).clamp(1, THREADS_MAX))
+        let threads = (cores / 2).clamp(1, THREADS_MAX);
+        Self::with_threads(pool, admission.into(), transport, validators, journal, threads)
     }
 
     fn with_threads(
         pool: Pool,
-        chain_id: u64,
+        admission: Admission,
         transport: Arc<dyn Transport>,
         validators: &[PeerId],
         journal: Option<Journal>,
@@ -110,13 +110,13 @@ impl Forwarder {
     ) -> std::io::Result<Arc<Forwarder>> {
         let (queue, queued) = mpsc::channel(QUEUE_MAX);
         let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
-        let taker = Arc::new(Taker { pool: pool.clone(), chain_id, meter, refused, queue });
+        let taker = Arc::new(Taker { pool: pool.clone(), admission, meter, refused, queue });
         let couriers = Couriers::new(transport.local(), validators);
         // Until a set is told, as many as a third of them makes it.
         let enough = usize::from(Failures::thirds(validators.len()).any) + 1;
         Ok(Arc::new(Forwarder {
             pool,
-            chain_id,
+            admission,
             transport,
             journal: journal.map(Arc::new),
             intake: Intake::start(taker.clone(), threads)?,
@@ -130,7 +130,7 @@ impl Forwarder {
         }))
     }
 
-    /// Bytes of the longest request that [`Forwarder::handle`] takes; what nodes send each other is never longer.
+    /// Bytes of the longest request that [`Forwarder::handle`] takes; nodes never send longer ones.
     pub const fn request_bytes_max() -> usize {
         message::PAYLOAD_BYTES_MAX
     }
@@ -165,8 +165,8 @@ impl Forwarder {
         }
     }
 
-    /// Takes a peer's transactions; answers what became of each. A peer that has asked for too much work that came to nothing is told
-    /// when to come back, before anything is decoded.
+    /// Takes a peer's transactions; answers with the outcome of each. A peer that asked for too much useless work is told when to
+    /// come back, before anything is decoded.
     ///
     /// # Errors
     /// Busy if the peer has to wait, malformed if it sent no transactions.

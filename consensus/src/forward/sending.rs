@@ -1,4 +1,4 @@
-//! Sending what is queued and what lingers, and hearing what became of it.
+//! Sends queued and lingering transactions, and takes the outcomes.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub(super) const LINGER: Duration = Duration::from_secs(3);
 /// Transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
 const LINGERING_MAX: usize = 1_024;
-/// How often a pool that is not the proposer's is swept of what the proposer does not execute. Ten sweeps find it.
+/// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps find them.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// While nobody has room, the connections are looked at this often: one that is new has room.
@@ -39,7 +39,7 @@ struct Sent {
 
 /// When the loop does what by itself.
 struct Timers {
-    /// What arrived before this mark is offered again at `remind`.
+    /// Transactions that arrived before this mark are offered again at `remind`.
     mark: u64,
     remind: Instant,
     sweep: Instant,
@@ -171,7 +171,7 @@ impl Forwarder {
         couriers.end(&peer, ended, Instant::now());
         if matches!(ended, Ended::Busy(_)) && couriers.is_from_proposer(&peer) {
             drop(couriers);
-            // It has looked at none of them, and no detour is faster.
+            // The proposer looked at none of them, and a detour takes as long.
             hashes
                 .iter()
                 .filter_map(|hash| self.pool.get(hash))
@@ -179,7 +179,7 @@ impl Forwarder {
         }
     }
 
-    /// What a peer says of each transaction.
+    /// Takes a peer's outcomes for each transaction.
     fn heard(&self, peer: PeerId, hashes: &[B256], bytes: &[u8]) -> Ended {
         let outcomes = match message::decode_answer(bytes) {
             Ok(outcomes) if outcomes.len() == hashes.len() => outcomes,
@@ -203,7 +203,7 @@ impl Forwarder {
     }
 }
 
-/// What is queued shortly after the first, up to a message.
+/// Gathers items queued shortly after the first, up to a message.
 async fn gather(first: Item, queued: &mut mpsc::Receiver<Item>) -> Vec<Item> {
     let mut items = vec![first];
     tokio::time::sleep(GATHER).await;

@@ -1,4 +1,4 @@
-//! What users of this node give it: checked, written down, and then on its way.
+//! Takes transactions from users of this node: checks them, writes them down, and sends them on.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -31,7 +31,8 @@ pub enum SubmitError {
     /// The pool does not take it.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// It could not be written down, and so is not acknowledged; it may be executed all the same. Sent again, it is written down then.
+    /// Writing the transaction down failed, so it is not acknowledged; it may be executed all the same. If it is sent again, it is
+    /// written down then.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The address has sent too much that no pool takes.
@@ -43,9 +44,9 @@ pub enum SubmitError {
 }
 
 impl Forwarder {
-    /// Takes a transaction of a user of this node, who calls from `address`; none is the operator's own, or stands for many, and is not
-    /// metered. It outlives this process when this returns; before the user is told, [`Forwarder::synced`] makes it outlive a power cut. Blocks for some
-    /// microseconds, and for a write of the journal now and then.
+    /// Takes a transaction of a user who calls from `address`. `None` marks the operator's own calls, or an address that stands for many;
+    /// these are not metered. When this returns, the transaction survives this process; [`Forwarder::synced`] makes it survive a power cut
+    /// before the user is told. Blocks for some microseconds, and for a write of the journal now and then.
     ///
     /// # Errors
     /// If it is not taken; the texts begin as Ethereum's clients write them.
@@ -58,7 +59,7 @@ impl Forwarder {
         }
         let submitted = self.submit_unmetered(raw);
         // Who delegates asks for a recovery of each authority, too.
-        let parse = || Transaction::decode_known(raw, self.chain_id, Default::default());
+        let parse = || Transaction::decode_known(raw, self.admission, Default::default());
         let authorities = || parse().map_or(0, |transaction| transaction.authorizations() as i64);
         let cost = if submitted.is_ok() { 0 } else { charged + RECOVERY * authorities() };
         self.wallets.lock().settle(&address, charged, cost);
@@ -66,7 +67,7 @@ impl Forwarder {
     }
 
     fn submit_unmetered(&self, raw: &[u8]) -> Result<B256, SubmitError> {
-        let decoded = Transaction::decode(raw, self.chain_id);
+        let decoded = Transaction::decode(raw, self.admission);
         let transaction = decoded.inspect_err(|error| self.pool.count_refused(reason_of(error), 1))?;
         let hash = transaction.hash;
         // Before the pool takes it, which may drive out others that are acknowledged.
@@ -90,7 +91,7 @@ impl Forwarder {
         }
     }
 
-    /// Room in the journal; none without one.
+    /// Reserves room in the journal; returns `None` without a journal.
     fn reserve(&self, transaction: &Transaction) -> Result<Option<Place<'_>>, JournalError> {
         let Some(journal) = &self.journal else { return Ok(None) };
         let sender_bytes = self.pool.local_bytes_beside(transaction);
@@ -98,8 +99,8 @@ impl Forwarder {
         place.map(Some).inspect_err(|error| self.not_written(error))
     }
 
-    /// What cannot be written stays in the pool like a peer's that is offered here: whom it drove out does not come back, so that it
-    /// must not go, too. It counts as acknowledged once it is written, when it is sent again.
+    /// If writing fails, the transaction stays in the pool as a peer's would. It may have driven others out, which do not come back,
+    /// so dropping it would only lose more. When it is sent again and written, it counts as acknowledged.
     fn write_down(&self, transaction: &Transaction, place: Option<Place<'_>>) -> Result<(), JournalError> {
         let place = match place {
             Some(place) => Some(place),
@@ -148,13 +149,13 @@ impl Forwarder {
         self.journal.as_ref().map_or(0, |journal| journal.bytes())
     }
 
-    /// Takes what the journal has from before the start, by the ordinary checks. What the state does not allow yet stays in the journal
-    /// and is tried again.
+    /// Gives the pool the journal's transactions from before the start, by the ordinary checks. Those that the state does not allow yet
+    /// stay in the journal and are tried again.
     pub(super) fn replay(&self, attempt: u32) {
         let Some(journal) = &self.journal else { return };
         let (mut taken, mut waiting, mut gone) = (0u64, Vec::new(), 0u64);
         for raw in journal.recovered() {
-            let Ok(transaction) = Transaction::decode(&raw, self.chain_id) else {
+            let Ok(transaction) = Transaction::decode(&raw, self.admission) else {
                 gone += 1;
                 continue;
             };

@@ -29,7 +29,7 @@ fn fullnode(
     let pool = Pool::new(Default::default(), genesis.chain.clone(), store(genesis)).unwrap();
     let members = [id(0)];
     let forwarder =
-        Forwarder::with_threads(pool, genesis.chain.chain_id, transport, &members, journal, 0).unwrap();
+        Forwarder::with_threads(pool, (&genesis.chain).into(), transport, &members, journal, 0).unwrap();
     endpoint.serve(forwarder.clone());
     (forwarder, endpoint)
 }
@@ -69,7 +69,7 @@ async fn transactions_reach_the_proposer() {
     let [near, far] = [1, 2].map(|index| {
         let (transport, endpoint) = join(&hub, id(index));
         let pool = Pool::new(Default::default(), genesis.chain.clone(), store(&genesis)).unwrap();
-        let forwarder = Forwarder::new(pool, genesis.chain.chain_id, transport, &[id(0)], None).unwrap();
+        let forwarder = Forwarder::new(pool, &genesis.chain, transport, &[id(0)], None).unwrap();
         tokio::spawn(forwarder.clone().run(shutdown.clone()));
         endpoint.serve(forwarder.clone());
         forwarder
@@ -88,8 +88,8 @@ async fn transactions_reach_the_proposer() {
     shutdown.cancel();
 }
 
-/// Goal: the same junk for ever is recovered once, then answered from memory, and soon not at all; a peer with good transactions
-/// is not held up by it.
+/// Goal: endless equal junk is recovered once, then answered from memory, and soon ignored. It does not delay a peer with good
+/// transactions.
 #[tokio::test(start_paused = true)]
 async fn junk_ends_in_silence() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));
@@ -122,14 +122,14 @@ async fn junk_ends_in_silence() {
     assert_eq!(told(&node, id(6), &batch).await.last(), Some(&Some(Refused::Busy)));
     let refusal = node.handle(id(6), payload(&batch[..1])).await.unwrap_err();
     assert!(matches!(refusal.kind(), RefusalKind::Busy { retry_after_ms: 3_000.. }), "{refusal}");
-    // What is no message at all is malformed, and is paid for as well.
+    // A malformed message is paid for as well.
     let malformed = node.handle(id(9), vec![0xff; 100]).await.unwrap_err();
     assert_eq!(malformed.kind(), RefusalKind::Malformed);
     let garbage = node.handle(id(8), vec![1, 3, 0xff, 0xff, 0xff]).await.unwrap();
     assert_eq!(message::decode_answer(&garbage).unwrap(), [Some(Refused::Malformed)]);
 }
 
-/// Goal: transactions of accounts without money, each another one, cost their sender its allowance, and are not recovered twice.
+/// Goal: transactions of ever new accounts without money cost their sender its allowance, and are recovered once each.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_can_pay_for_is_rationed() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));
@@ -147,7 +147,7 @@ async fn what_nobody_can_pay_for_is_rationed() {
     assert_eq!(told(&node, id(8), &batch[..1]).await, [Some(Refused::Funds)]);
 }
 
-/// Goal: with the proposer out of reach, peers that never answer do not keep a transaction from the one that does.
+/// Goal: while the proposer is out of reach, hanging peers do not keep a transaction from the peer that answers.
 #[tokio::test(start_paused = true)]
 async fn hanging_peers_do_not_hold_transactions() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));
@@ -170,8 +170,8 @@ async fn hanging_peers_do_not_hold_transactions() {
     until("the proposer has them", || proposer.pool.status().pending == 20).await;
 }
 
-/// Goal: a proposer that has no time for a while, and then takes a message at a time, gets everything in that order of time, and not a
-/// few hundred transactions every few seconds.
+/// Goal: a proposer that is busy for a while, and then takes a message at a time, soon gets everything. It does not get a few hundred
+/// transactions every few seconds.
 #[tokio::test(start_paused = true)]
 async fn a_busy_proposer_is_waited_for() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));
@@ -307,8 +307,8 @@ async fn lingering_transactions_are_offered_again() {
     .await;
 }
 
-/// Goal: what the proposer could not execute leaves the pools of the nodes on the way, on its word and on nobody else's, and its
-/// owner is told why when he sends it again.
+/// Goal: a transaction that the proposer could not execute leaves the pools on the way, on the proposer's word alone. Its owner
+/// is told why when he sends it again.
 #[tokio::test(start_paused = true)]
 async fn the_proposers_refusal_reaches_the_sender() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));
@@ -393,7 +393,7 @@ async fn what_was_acknowledged_survives_a_restart() {
     assert_eq!((status.pending, status.queued), (3, 1));
 }
 
-/// Goal: what cannot be written down is not acknowledged, and is not kept as if it were.
+/// Goal: a transaction that could not be written down stays unacknowledged, and is not kept as if it were.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_down_is_not_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
@@ -406,7 +406,7 @@ async fn what_cannot_be_written_down_is_not_acknowledged() {
     assert_eq!(node.pool.status().pending, 1);
 }
 
-/// Goal: a transaction that cannot be written down drives nobody out: what it would replace is acknowledged.
+/// Goal: an unwritten transaction drives out no other: the one that it would replace is acknowledged.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_down_replaces_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -482,7 +482,7 @@ async fn one_wallet_does_not_fill_the_journal() {
     }
 }
 
-/// Goal: an address whose transactions come to nothing has to wait; one whose transactions are taken never has.
+/// Goal: an address whose transactions are useless has to wait. One whose transactions are taken never has to.
 #[tokio::test(start_paused = true)]
 async fn wallets_are_metered_by_address() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));

@@ -8,8 +8,9 @@ use slipstream_network::PeerId;
 /// Transactions that some validators, not yet enough, have refused.
 const OPEN_MAX: usize = 4_096;
 
-/// A transaction that a user was told is taken is dropped when so many validators say that it cannot be executed that one of them is
-/// honest. The primary alone is not enough where validators may lie: each of them is the primary in its turn. No other peer's word counts.
+/// Counts the validators that call a user's acknowledged transaction not executable. It is dropped once so many say so that one of them is
+/// honest. The primary's word alone is too little where validators may lie, because each becomes the primary in its turn. The words of
+/// other peers do not count.
 #[derive(Debug)]
 pub(super) struct Verdicts {
     validators: BTreeSet<PeerId>,
@@ -24,7 +25,7 @@ impl Verdicts {
         Verdicts { validators: validators.iter().copied().collect(), enough, open: HashMap::new() }
     }
 
-    /// These are the validators now. What was said counts on while they are the same, whoever of them is the primary.
+    /// Sets the validators. Earlier verdicts count on while the set is the same, whichever validator is the primary.
     pub(super) fn follow(&mut self, validators: &[PeerId], enough: usize) {
         let next = Verdicts::new(validators, enough);
         if (&next.validators, next.enough) != (&self.validators, self.enough) {

@@ -9,12 +9,12 @@ use std::{
 use alloy_primitives::keccak256;
 use slipstream_types::limits::TRANSACTION_BYTES_MAX;
 
-/// What the file begins with.
+/// The first bytes of the file.
 pub(super) const MAGIC: &[u8] = b"slipstream journal 1\n";
 const LENGTH_BYTES: usize = 4;
 const CHECKSUM_BYTES: usize = 8;
 
-/// What was found in the file.
+/// The content of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Recovered {
     /// The envelopes, in their order.
@@ -78,7 +78,7 @@ pub(super) fn rewrite<'a>(path: &Path, entries: impl Iterator<Item = &'a [u8]>) 
     }
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
-    // Whatever can fail before the old file is gone, does.
+    // Does everything that can fail before the old file goes.
     let dir = path.parent().map(File::open).transpose()?;
     fs::rename(&fresh, path)?;
     if let Some(dir) = dir {

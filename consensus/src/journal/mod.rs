@@ -4,10 +4,10 @@
 //! "slipstream journal 1\n"  then for each  length u32 │ checksum 8 │ envelope      little-endian; first 8 bytes of Keccak-256
 //! ```
 //!
-//! Whoever acknowledges a transaction reserves its room before the pool takes it, appends it then, and waits for [`Journal::sync`] before the
-//! answer leaves, once for all that it has. When the file has grown it is written anew with what is still in the pool. When it is
-//! full, what waits for a nonce or for funds keeps an eighth of it: so nobody's many that may never execute keep others out. A torn
-//! end is cut off when it is opened, damaged entries are passed over, and both are told.
+//! A caller that acknowledges a transaction reserves its room before the pool takes it, and then appends it. Before the answer leaves, it
+//! waits for [`Journal::sync`] once for all its transactions. When the file has grown, it is rewritten with the transactions still in the
+//! pool. In a full file, waiting transactions (for a nonce or for funds) keep an eighth. So transactions that may never execute cannot keep
+//! others out. Opening cuts a torn end off, passes over damaged entries, and reports both.
 
 mod file;
 mod share;
@@ -48,14 +48,14 @@ const SENDER_SHARE: u64 = 16;
 /// Why a transaction could not be written down.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk.
+    /// The disk fails.
     #[error("cannot {action} the transaction journal {}: {source}; free some room, or set consensus.pool.journal_mib to 0 to do without", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// The file.
+        /// Path of the journal's file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// It is full of transactions that are still in the pool.
@@ -63,7 +63,7 @@ pub enum JournalError {
         "the journal of this node's transactions is full: {bytes} bytes of at most {bytes_max}; retry later"
     )]
     Full {
-        /// Bytes in it.
+        /// Bytes in the journal.
         bytes: u64,
         /// [`PoolConfig::journal_mib`](crate::PoolConfig::journal_mib) in bytes.
         bytes_max: u64,
@@ -85,7 +85,7 @@ pub enum JournalError {
 pub struct Journal {
     path: PathBuf,
     bytes_max: u64,
-    /// Held while the file is written to, and while it is written anew, which waits for the disk: not for threads that nothing may hold.
+    /// Locked while the file is written to or rewritten, which waits for the disk. Threads that must not wait leave it alone.
     inner: Mutex<Inner>,
     /// Held by the one that waits for the disk in the name of all.
     syncing: Mutex<()>,
@@ -93,7 +93,7 @@ pub struct Journal {
     appended: AtomicU64,
     /// How many of these are on the disk.
     synced: AtomicU64,
-    /// The file's.
+    /// Length of the file.
     bytes: AtomicU64,
     has_kept: AtomicBool,
 }
@@ -107,13 +107,13 @@ struct Inner {
     /// Its length when it was written anew, and when that was last tried.
     compacted_bytes: u64,
     compacted: Option<Instant>,
-    /// When it was written anew, not all had room: doing it again soon gives none.
+    /// The last rewrite lacked room for all, so rewriting again soon would free none.
     is_tight: bool,
-    /// From before the start, and in no pool yet.
+    /// Entries from before the start that are in no pool yet.
     kept: Vec<Vec<u8>>,
-    /// What was kept has been given to the pool at least once.
+    /// The pool has seen the kept transactions at least once.
     is_settled: bool,
-    /// A write failed: what the file holds is unknown, and so is whether this handle is still the file's.
+    /// A write failed: the content of the file is unknown, and so is whether this handle is still the file's.
     is_broken: bool,
 }
 
@@ -141,9 +141,9 @@ impl Journal {
         let Recovered { transactions, damaged_bytes } = recover(&bytes);
         if damaged_bytes > 0 {
             let (path, entries) = (path.display(), transactions.len());
-            tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; what is whole is kept");
+            tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; its whole entries are kept");
         }
-        // A file of its own: what was damaged is gone with it, and the handle appends to what is known.
+        // A new file, without the damaged part: the handle then appends to a known end.
         let (file, bytes) = rewrite(path, transactions.iter().map(Vec::as_slice)).map_err(failed("write"))?;
         let has_kept = AtomicBool::new(!transactions.is_empty());
         let inner = Inner {
@@ -178,7 +178,7 @@ impl Journal {
         rewrite(path, envelopes).map(drop).map_err(failed)
     }
 
-    /// What was in the file when it was opened and has not been settled since. Blocks.
+    /// Returns the file's transactions of before the start that are unsettled. Blocks.
     pub(crate) fn recovered(&self) -> Vec<Vec<u8>> {
         self.inner.lock().kept.clone()
     }
@@ -188,8 +188,8 @@ impl Journal {
         self.has_kept.load(Acquire)
     }
 
-    /// Of what was in the file, only `kept` is still to be kept although it is in no pool. Writes the file anew with that and with what is
-    /// in the pool. Blocks.
+    /// Of the file's entries that are in no pool, only `kept` is still kept. Rewrites the file with these and the pool's transactions.
+    /// Blocks.
     ///
     /// # Errors
     /// If it cannot be written; then it is written before anything else is.
@@ -213,7 +213,7 @@ impl Journal {
     /// the pool. `live` says what the pool has of them, in case the file is to be written anew. Blocks.
     ///
     /// # Errors
-    /// If there is no room, or the file cannot be written to.
+    /// If the journal is full, or the file is not writable.
     pub(crate) fn reserve(
         &self,
         raw_len: usize,
@@ -337,7 +337,7 @@ impl Place<'_> {
     /// Adds the transaction, which the pool has taken. It outlives this process at once, and a power cut after [`Journal::sync`].
     ///
     /// # Errors
-    /// If it cannot be written; then it may not be in the file.
+    /// If writing fails; the file may then lack the entry.
     pub(crate) fn append(self, raw: &[u8]) -> Result<(), JournalError> {
         let journal = self.journal;
         let mut inner = journal.inner.lock();

@@ -1,4 +1,4 @@
-//! What of the pool goes into a file that has no room for all.
+//! Chooses the transactions that go into a file without room for all.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,21 +6,22 @@ use alloy_primitives::{Address, Bytes};
 
 use super::file::{MAGIC, entry_bytes};
 
-/// What waits for a nonce or for funds may take this share of a full file, as a divisor. The same for what is in no pool yet.
+/// Share of a full file, as a divisor, for transactions that wait for a nonce or for funds. Those that are in no pool yet
+/// have the same share.
 const WAITING_SHARE: u64 = 8;
 
 /// A transaction of this node's users that is in the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
-    /// The envelope.
+    /// The signed envelope.
     pub(crate) raw: Bytes,
-    /// Who signed it.
+    /// The account that signed it.
     pub(crate) sender: Address,
     /// Whether it cannot execute yet.
     pub(crate) waits: bool,
 }
 
-/// What goes into the file.
+/// The entries that go into the file.
 pub(super) struct Fitting<'a> {
     pub(super) entries: Vec<&'a [u8]>,
     /// How many do not.
@@ -29,8 +30,8 @@ pub(super) struct Fitting<'a> {
     pub(super) is_tight: bool,
 }
 
-/// All of it if that takes `bytes_max`. Else what waits gets its share of a file of `file_bytes_max`, the senders with the least of it first; and
-/// so does what was kept from before the start, once the pool has had a look at it.
+/// Takes all entries if they fit `bytes_max`. Otherwise waiting transactions get their share of a file of `file_bytes_max`, the senders
+/// with the least first. Entries from before the start get the same share, once the pool has seen them.
 pub(super) fn fitting<'a>(
     kept: &'a [Vec<u8>],
     is_settled: bool,
@@ -54,7 +55,7 @@ pub(super) fn fitting<'a>(
     Fitting { entries, left_out, is_tight: true }
 }
 
-/// Which of those that wait fit into so many bytes.
+/// The waiting transactions that fit into so many bytes.
 fn least_first(live: &[Live], bytes_max: u64) -> HashSet<usize> {
     let mut senders: BTreeMap<Address, (u64, Vec<usize>)> = BTreeMap::new();
     for (index, live) in live.iter().enumerate().filter(|(_, live)| live.waits) {

@@ -172,7 +172,7 @@ fn a_failed_sync_is_never_believed_again() {
     assert_eq!(recover(&fs::read(&path).unwrap()).transactions, raws(1..3));
 }
 
-/// Goal: a file that could not be written anew is not appended to: it may not be the one that the next start reads.
+/// Goal: after a failed rewrite nothing is appended to the file: the next start may read another one.
 #[test]
 fn a_file_that_was_not_rewritten_is_not_trusted() {
     let (_dir, path) = file();
@@ -190,7 +190,7 @@ fn a_file_that_was_not_rewritten_is_not_trusted() {
     assert_eq!(journal.inner.lock().reserved, 0);
 }
 
-/// Goal: whoever may not be held asks without waiting for the one who writes the file anew.
+/// Goal: questions are answered while another thread rewrites the file.
 #[test]
 fn questions_do_not_wait_for_the_disk() {
     let (_dir, path) = file();
@@ -201,8 +201,8 @@ fn questions_do_not_wait_for_the_disk() {
     assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
 }
 
-/// Goal: one sender's transactions never fill the file, and those that wait, of whomever, leave room for others: the ones of the senders with
-/// most of them go first, and what executes never.
+/// Goal: one sender's transactions never fill the file, and waiting ones leave room for others. Those of the senders with most of them go
+/// first; executable ones never go.
 #[test]
 fn what_waits_leaves_room_for_others() {
     let (_dir, path) = file();
@@ -226,7 +226,7 @@ fn what_waits_leaves_room_for_others() {
     assert!(matches!(full, JournalError::SenderFull { bytes: 200_000, .. }), "{full}");
 }
 
-/// Goal: what was kept from before the start gives no way before the pool has had a look at it, and then to what the pool has.
+/// Goal: entries from before the start keep their room until the pool has seen them, and then yield to the pool's.
 #[test]
 fn what_is_kept_gives_way_once_it_is_settled() {
     let (_dir, path) = file();

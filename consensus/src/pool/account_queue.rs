@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use alloy_primitives::{Address, B256, U256};
 
-/// What ordering and limits need to know of a transaction. Fixed once it is decoded, because the base fee is.
+/// The fields of a transaction that ordering and limits use. Decoding fixes them, because the base fee is fixed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) hash: B256,
@@ -15,7 +15,7 @@ pub(super) struct Terms {
     pub(super) cost_max: U256,
     pub(super) max_fee_wei: u128,
     pub(super) tip_cap_wei: u128,
-    /// What the proposer earns per gas at the chain's base fee.
+    /// The proposer's income per gas at the chain's base fee.
     pub(super) tip_wei: u128,
     /// Accounts that it would delegate (EIP-7702), each with the nonce that it must have for that.
     pub(super) authorities: Vec<(Address, u64)>,
@@ -27,8 +27,8 @@ pub(super) struct Entry<T> {
     pub(super) terms: Terms,
     /// Order of arrival; the earlier of two equal payers goes first.
     pub(super) sequence: u64,
-    /// What each of its sender's executable transactions pays at least, from the next one to this one. Kept by the queue, and of
-    /// no meaning while this one waits.
+    /// The least tip among its sender's executable transactions up to this one. The queue maintains it; it means nothing while
+    /// this one waits.
     pub(super) floor_wei: u128,
     /// A user of this node gave it, and was told that it is taken.
     pub(super) is_local: bool,
@@ -39,15 +39,15 @@ pub(super) struct Entry<T> {
     pub(super) payload: T,
 }
 
-/// What a place in the pool is worth: the least goes first when there is no room.
+/// The worth of a place in the pool: the least goes first when room is short.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Worth {
     /// Waits for a lower nonce or for funds. It may never pay, whatever it offers, so it is worth less the more of these its sender
     /// has.
     Waiting(Reverse<usize>),
-    /// Can execute.
+    /// The transaction can execute.
     Ready {
-        /// What its sender's transactions pay at least up to this one: a high tip behind low ones earns only when those are paid.
+        /// The least tip of its sender's transactions up to this one: a high tip behind low ones earns only when those are paid.
         floor_wei: u128,
         /// Among its sender's first [`SENDER_SLOTS`]: at equal pay nobody's many take the place of anybody's few.
         is_within_slots: bool,
@@ -62,12 +62,12 @@ pub(super) type HeadKey = (u128, Reverse<u64>, Address);
 /// Rank of a sender's last transaction: the lowest is evicted first.
 pub(super) type TailKey = (Worth, Reverse<u64>, Address);
 
-/// Which transactions are offered again, each in a circle of its own.
+/// A set of transactions that is offered again in a circle of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Circle {
     /// Those of this node's users.
     Local = 0,
-    /// Every one.
+    /// All transactions of the pool.
     All = 1,
 }
 
@@ -81,8 +81,8 @@ pub(super) struct AccountState {
 }
 
 /// All transactions of one sender. The *ready* ones have the nonces `state.nonce..ready_end` without a gap, and the balance
-/// covers the most that all of them together can cost; so a ready transaction fails only if something other than its
-/// sender's own transactions takes the sender's money.
+/// covers their largest total cost. So a ready transaction fails only if something beside its sender's own transactions takes
+/// the sender's money.
 #[derive(Debug)]
 pub(super) struct AccountQueue<T> {
     state: AccountState,
@@ -90,7 +90,7 @@ pub(super) struct AccountQueue<T> {
     ready_end: u64,
     ready_cost: U256,
     ready_bytes: usize,
-    /// Of the transactions of this node's users.
+    /// Bytes of the transactions of this node's users.
     local_bytes: usize,
     /// Where the next offer of its transactions to others begins, in each circle.
     offer_from: [u64; 2],
@@ -169,7 +169,7 @@ impl<T> AccountQueue<T> {
         Some((worth, Reverse(entry.sequence), entry.terms.sender))
     }
 
-    /// What the transaction would be worth if it were inserted now, in the place of the one that has its nonce, if any.
+    /// The worth of the transaction if it were inserted now, in place of the one that has its nonce, if any.
     pub(super) fn worth_of(&self, terms: &Terms) -> Worth {
         let behind = self.entries.range(terms.nonce.min(self.ready_end)..self.ready_end);
         let before_cost = behind.fold(self.ready_cost, |cost, (_, entry)| cost - entry.terms.cost_max);
@@ -200,8 +200,8 @@ impl<T> AccountQueue<T> {
         self.ready_bytes
     }
 
-    /// At most `max` transactions that arrived before `sequence`, the lowest nonces first, from where the circle's last call ended, and
-    /// from the beginning again after the last one.
+    /// At most `max` transactions that arrived before `sequence`, the lowest nonces first. It goes on where the circle's last call
+    /// ended, and restarts after the last one.
     pub(super) fn offer(&mut self, circle: Circle, sequence: u64, max: usize) -> Vec<T>
     where
         T: Clone,
@@ -314,7 +314,7 @@ impl<T> AccountQueue<T> {
         let mut floor_wei = u128::MAX;
         for (nonce, entry) in self.entries.range_mut(self.state.nonce..self.ready_end) {
             floor_wei = floor_wei.min(entry.terms.tip_wei);
-            // None of those that are gone paid less, so that nothing changes behind it.
+            // None of the removed ones paid less, so the floor behind them stays.
             if *nonce == self.state.nonce && entry.floor_wei == floor_wei {
                 return;
             }

@@ -1,4 +1,4 @@
-//! What reached the pool last, for those who ask now and then what is new: hashes, and of the very last the transactions themselves.
+//! Keeps the pool's latest arrivals for pollers: their hashes, and the newest transactions whole.
 
 use std::collections::VecDeque;
 
@@ -6,9 +6,9 @@ use alloy_primitives::B256;
 
 /// Hashes that are kept, 2 MiB: some seconds of the heaviest load, minutes of an ordinary one.
 const ARRIVALS_MAX: usize = 65_536;
-/// What the transactions weigh that are kept whole, about their memory: they may have left the pool when somebody asks for them.
+/// Most memory of transactions kept whole, about: they may have left the pool when somebody asks for them.
 const WHOLE_BYTES_MAX: usize = 8 << 20;
-/// What one weighs beside its envelope, which is there once as it came and once decoded.
+/// Memory of one transaction beside its envelope, which is there once raw and once decoded.
 const WHOLE_BYTES_BESIDE: usize = 1 << 10;
 
 /// The last arrivals, in order, under consecutive numbers.
@@ -50,7 +50,7 @@ impl<T: Clone> Arrivals<T> {
         self.count
     }
 
-    /// At most `max` from a number on, and the number behind them. What is no longer kept is left out.
+    /// At most `max` from a number on, and the number behind them. Hashes that are gone are left out.
     pub(super) fn since(&self, number: u64, max: usize) -> (Vec<B256>, u64) {
         let first_kept = self.count - self.kept.len() as u64;
         let from = number.clamp(first_kept, self.count);
@@ -59,7 +59,7 @@ impl<T: Clone> Arrivals<T> {
         (hashes, after)
     }
 
-    /// At most `max` transactions from a number on; none if one of them is not kept any more.
+    /// At most `max` transactions from a number on, or `None` if one of them is gone.
     pub(super) fn whole_since(&self, number: u64, max: usize) -> Option<Vec<T>> {
         let first_kept = self.count - self.whole.len() as u64;
         let skipped = number.min(self.count).checked_sub(first_kept)?;
@@ -78,7 +78,7 @@ mod tests {
         range.map(|number| B256::from(U256::from(number))).collect()
     }
 
-    /// Goal: everything is told once and in order, in parts; who comes too late gets what is kept.
+    /// Goal: everything is told once and in order, in parts; a late caller gets the part that is kept.
     #[test]
     fn arrivals_are_told_once_and_in_order() {
         let mut arrivals = Arrivals::default();
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(arrivals.since(5, usize::MAX), (hashes(5..ARRIVALS_MAX + 2), ARRIVALS_MAX as u64 + 2));
     }
 
-    /// Goal: whole transactions are kept within their bytes, in order, and who comes too late is told so and gets no part of them.
+    /// Goal: whole transactions are kept within their bytes, in order. A late caller is told so and gets none of them.
     #[test]
     fn whole_transactions_are_bounded_in_bytes() {
         let mut arrivals = Arrivals::default();

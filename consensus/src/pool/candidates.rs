@@ -1,8 +1,8 @@
-//! [`Candidates`]: what a proposer draws from the pool for one batch, the best first.
+//! [`Candidates`]: a proposer's draws from the pool for one batch, the best first.
 //!
 //! A batch fills by the gas that its transactions use, which nobody knows before they are executed. So the proposer draws one
-//! transaction at a time, by the room that the ones before it left. One that does not fit is passed over together with its
-//! sender's later ones, and nothing remembers that: for the next batch it stands where its tip puts it.
+//! transaction at a time, by the room that the ones before it left. If one does not fit, it and its sender's later ones are
+//! passed over for this batch alone. In the next batch it stands where its tip puts it.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -11,20 +11,20 @@ use slipstream_executor::{BuildLimits, Candidates as _, Room, Transaction};
 
 use super::{Pool, account_queue::HeadKey};
 
-/// Transactions that one batch may look at in vain: a pool full of misfits costs the proposer some ten milliseconds. Whoever
-/// wants to hide the rest of the pool behind misfits needs as many senders, each with the money for its whole gas limit.
+/// Transactions that one batch may look at in vain: a pool full of misfits costs the proposer some ten milliseconds. To hide
+/// the rest of the pool behind misfits, an attacker needs as many senders, each with the money for its whole gas limit.
 const MISFITS_MAX: usize = 16_384;
 /// The same for each draw once the batch is as good as full: its last bit of room is not worth a long search.
 const LAST_MISFITS_MAX: usize = 64;
 /// A batch is as good as full when less than this share of its gas or of its bytes is left, as a divisor.
 const LAST_SHARE: u64 = 64;
 
-/// What batches hold that are executed but not committed: by sender, the nonce after the last of its transactions there. The pool still
-/// has these transactions, in case that the batches are rolled back.
+/// The pool's transactions in executed, uncommitted batches: for each sender, the nonce after its last one there. The pool keeps these
+/// transactions in case the batches are rolled back.
 pub(crate) type Ahead = HashMap<Address, u64>;
 
-/// Draws from a pool. Holds no lock in between, so that the pool goes on taking transactions; those of them that rank above
-/// what is drawn already wait for the next batch.
+/// Draws from a pool. It holds no lock between draws, so the pool goes on taking transactions. New ones that rank above the
+/// last draw wait for the next batch.
 pub struct Candidates {
     pool: Pool,
     cursor: Cursor,
@@ -45,8 +45,7 @@ impl Pool {
 }
 
 impl Candidates {
-    /// What a batch with these limits will mostly hold: the best transactions, as long as there is room for all the gas and bytes that they
-    /// ask for.
+    /// The probable content of a batch with these limits: the best transactions, as long as all the gas and bytes that they ask for fit.
     pub(crate) fn peek(mut self, limits: &BuildLimits) -> Vec<Transaction> {
         let mut room = Room { gas: limits.gas, bytes: limits.body_bytes };
         let mut likely = Vec::new();
@@ -89,7 +88,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// What was drawn last is not taken, so that its sender's later ones are not opened.
+    /// The last drawn transaction is not taken, so its sender's later ones stay closed.
     pub(super) fn leave_out(&mut self) {
         self.drawn = None;
     }

@@ -1,4 +1,4 @@
-//! What is in the pool, for people and tools that look into it: copied at once and therefore bounded.
+//! Copies the pool's content for people and tools. The copy is made at once and therefore bounded.
 
 use alloy_primitives::Address;
 use slipstream_executor::Transaction;
@@ -8,7 +8,7 @@ use super::index::Index;
 /// How much one look may copy: the pool stands still meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContentLimit {
-    /// Transactions.
+    /// Most transactions in one answer.
     pub transactions_max: usize,
     /// Bytes of their envelopes.
     pub bytes_max: usize,
@@ -19,7 +19,7 @@ pub struct ContentLimit {
 pub struct PoolContent {
     /// Those that can execute now.
     pub pending: Vec<(Address, Vec<Transaction>)>,
-    /// Those that wait for a lower nonce or for funds.
+    /// Transactions that wait for a lower nonce or for funds.
     pub queued: Vec<(Address, Vec<Transaction>)>,
 }
 
@@ -27,14 +27,14 @@ pub struct PoolContent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{transactions} transactions of {bytes} bytes")]
 pub struct TooMuchContent {
-    /// Transactions there.
+    /// Transactions that the answer would have.
     pub transactions: usize,
     /// Bytes of their envelopes.
     pub bytes: usize,
 }
 
 impl Index<Transaction> {
-    /// What is here of one sender or of all.
+    /// Copies the transactions of one sender or of all.
     ///
     /// # Errors
     /// If it is more than the limit.
@@ -71,7 +71,8 @@ mod tests {
         testing::{Account, genesis, store},
     };
 
-    /// Goal: what executes and what waits is told apart by sender and in the order of nonces, and more than the limit is refused with its size.
+    /// Goal: the content separates executable from waiting transactions, by sender and in the order of nonces. More than the limit is
+    /// refused with its size.
     #[test]
     fn content_by_sender_and_within_its_limit() {
         let accounts = [Account::new(1), Account::new(2)];

@@ -1,4 +1,4 @@
-//! [`Dropped`]: what left the pool without being executed, so that it does not come back at once.
+//! [`Dropped`]: remembers transactions that left the pool unexecuted, so that they do not come back at once.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -45,7 +45,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// The last that were dropped. Only what was in the pool gets here, so that junk cannot drive others out.
+/// The last that were dropped. Only transactions that were in the pool get here, so junk cannot drive others out.
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
     by_hash: HashMap<B256, (DropReason, Instant)>,

@@ -14,9 +14,9 @@ pub enum PoolError {
     /// The sender has already used this nonce.
     #[error("nonce too low: next nonce {next}, tx nonce {nonce}")]
     NonceTooLow {
-        /// The transaction's.
+        /// The transaction's nonce.
         nonce: u64,
-        /// The account's.
+        /// The account's next nonce.
         next: u64,
     },
     /// Too far ahead of the account, or the sender has as many transactions here as it may.
@@ -24,11 +24,11 @@ pub enum PoolError {
         "nonce too high: transaction has {nonce}, the account's next is {next} and at most {max} may wait"
     )]
     NonceTooHigh {
-        /// The transaction's.
+        /// The transaction's nonce.
         nonce: u64,
-        /// The account's.
+        /// The account's next nonce.
         next: u64,
-        /// [`PoolConfig::per_sender_max`](crate::PoolConfig::per_sender_max).
+        /// Most transactions of a sender, [`PoolConfig::per_sender_max`](crate::PoolConfig::per_sender_max).
         max: u64,
     },
     /// The balance does not cover value and gas.
@@ -36,7 +36,7 @@ pub enum PoolError {
     InsufficientFunds {
         /// The most that the transaction can cost.
         cost_wei: U256,
-        /// What the account has.
+        /// Balance of the account, in wei.
         balance_wei: U256,
     },
     /// The pool is full of transactions that pay at least as much, or was a moment ago.
@@ -44,9 +44,9 @@ pub enum PoolError {
         "transaction underpriced: its place pays {tip_wei} wei per gas, the pool is full and asks for {lowest_wei} wei"
     )]
     Underpriced {
-        /// What it would pay to the proposer per gas; no more than its sender's earlier ones.
+        /// Wei per gas that it would pay the proposer, at most as much as its sender's earlier ones.
         tip_wei: u128,
-        /// What the next one to be evicted pays, or the last ones that were.
+        /// The tip of the next one to be evicted, or of those evicted last.
         lowest_wei: u128,
     },
     /// Another transaction with the same sender and nonce pays too much to be replaced by this one.
@@ -67,7 +67,7 @@ pub enum PoolError {
         "in-flight transaction limit reached for delegated accounts: {sender} may have one, with its next nonce"
     )]
     InFlightLimit {
-        /// The sender.
+        /// Address of the sender.
         sender: Address,
     },
     /// It would delegate an account that has more than one transaction here.
@@ -75,35 +75,35 @@ pub enum PoolError {
         "authority already reserved: {authority} has several transactions in the pool; retry when they are executed"
     )]
     AuthorityReserved {
-        /// The account.
+        /// Address of the delegating account.
         authority: Address,
     },
     /// It was here and had to go.
     #[error("transaction dropped: {hash} {reason}")]
     Dropped {
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
-        /// Why.
+        /// Why it was dropped.
         reason: DropReason,
     },
-    /// No room, and nothing in the pool is worth less.
+    /// The pool is full, and every transaction in it is worth as much or more.
     #[error("txpool is full: {transactions} transactions, {bytes} bytes; retry later")]
     Full {
-        /// Transactions in it.
+        /// Transactions in the pool.
         transactions: usize,
-        /// Their bytes.
+        /// Bytes of their envelopes.
         bytes: usize,
     },
     /// It is in the pool.
     #[error("already known: {hash}")]
     AlreadyKnown {
-        /// The transaction.
+        /// Hash of the transaction.
         hash: B256,
     },
     /// No batch can hold it.
     #[error("exceeds block gas limit: the transaction asks for {gas_limit}, a batch has {max}")]
     GasLimit {
-        /// The transaction's.
+        /// The transaction's gas limit.
         gas_limit: u64,
         /// The chain's limit for one batch.
         max: u64,
@@ -158,9 +158,9 @@ impl PoolError {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Refused {
-    /// It is here.
+    /// The pool has the transaction.
     Known = 1,
-    /// No transaction, or not one of this chain.
+    /// The bytes are no transaction of this chain.
     Malformed = 2,
     /// Its signature names no sender.
     Signature = 3,
@@ -174,7 +174,7 @@ pub enum Refused {
     Underpriced = 7,
     /// It does not pay enough to replace another.
     Replacement = 8,
-    /// No room.
+    /// The pool is full.
     Full = 9,
     /// It breaks a rule whatever the state is.
     Invalid = 10,
@@ -193,7 +193,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Every reason.
+    /// All reasons of refusal.
     pub const ALL: [Refused; 16] = [
         Refused::Known,
         Refused::Malformed,

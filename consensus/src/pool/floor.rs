@@ -1,4 +1,4 @@
-//! [`TipFloor`]: what entry into a pool costs that was full a moment ago.
+//! [`TipFloor`]: the price of entry into a pool that was full a moment ago.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use tokio::time::Instant;
 /// After this long the floor is half as high: a minute of a full pool is over for those who wait a few.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 
-/// The tip that a newcomer must offer at least. Every eviction raises it to what the evicted one paid, so that who fills the pool to
-/// drive others out pays for each of his transactions what they had offered, and not again the lowest price as soon as a batch made
-/// room. Then it decays.
+/// The least tip that a newcomer must offer. Every eviction raises it to the tip of the evicted transaction. So an attacker who
+/// fills the pool to drive others out must pay for each transaction what they had offered. The price does not fall back as soon as a
+/// batch made room. Then it decays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TipFloor {
     wei: u128,

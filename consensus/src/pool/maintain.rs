@@ -75,7 +75,7 @@ impl Pool {
             if head.since(from) > DELTAS_MAX {
                 return self.refresh();
             }
-            // Whoever advances the pool first wins; the loop looks again where it stands.
+            // If another caller advanced the pool first, the loop looks again where it stands.
             let Some(blob) = self.shared.store.blob(BlobKind::Delta, from.next())? else {
                 return self.refresh();
             };

@@ -1,8 +1,8 @@
 //! The transaction pool: bounded, ordered by nonce within a sender and by effective tip across senders.
 //!
-//! The order and the limits are in `index` and know no store; a proposer draws from it by `candidates`. This module adds what
-//! knows a store: the senders' accounts are read from the state at the head when a transaction arrives, and follow the committed
-//! batches afterwards ([`Pool::catch_up`], [`maintain`]).
+//! The order and the limits are in `index` and know no store; a proposer draws from it by `candidates`. This module adds the
+//! store. It reads a sender's account from the head's state when a transaction arrives; the accounts then follow the committed
+//! batches ([`Pool::catch_up`], [`maintain`]).
 
 mod account_queue;
 mod arrivals;
@@ -63,7 +63,7 @@ pub struct Pool {
 
 struct Shared {
     chain: ChainConfig,
-    /// Of the batch after the head, by the head's time. All that is here was judged by them.
+    /// The rules of the batch after the head, by the head's time. All that is here was judged by them.
     rules: RwLock<Rules>,
     store: Store,
     senders: Arc<Senders>,
@@ -75,16 +75,16 @@ struct Shared {
     refused: RefusedCounts,
 }
 
-/// Who gives a transaction.
+/// The giver of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
     /// A user of this node.
     Wallet,
-    /// Another node, which may not know yet what became of it.
+    /// Another node, which may not know the outcome yet.
     Peer,
 }
 
-/// A transaction that passed the checks that need neither sender nor account.
+/// A transaction that passed the checks without sender and account.
 pub(crate) struct Checked(Terms);
 
 /// The accounts in `index` are as of batch `head` or later.
@@ -124,7 +124,7 @@ impl Pool {
         })
     }
 
-    /// Who signed what the pool took: for those who meet the same transactions later.
+    /// Senders of the transactions that the pool took, for others that meet the same transactions later.
     pub fn senders(&self) -> &Arc<Senders> {
         &self.shared.senders
     }
@@ -163,8 +163,8 @@ impl Pool {
         self.insert(&mut state, terms, transaction, account, origin)
     }
 
-    /// What went stays away for a while, so that two nodes do not give it to each other for ever; one that merely was not executed
-    /// may come again from its owner.
+    /// A dropped transaction stays away for a while, so that two nodes do not pass it back and forth for ever. One that merely
+    /// expired may come again from its owner.
     fn check_dropped(&self, hash: &B256, origin: Origin) -> Result<(), PoolError> {
         match self.shared.state.lock().dropped.get(hash, Instant::now()) {
             Some(DropReason::Expired) if origin == Origin::Wallet => Ok(()),
@@ -173,8 +173,8 @@ impl Pool {
         }
     }
 
-    /// Whether a peer's transaction is worth recovering its sender: the checks that need neither sender nor account. The sender that
-    /// the transaction names is not looked at.
+    /// Whether it is worth recovering the sender of a peer's transaction: runs the checks without sender and account. It ignores the
+    /// sender that the transaction names.
     pub(crate) fn check_unrecovered(&self, transaction: &Transaction) -> Result<Checked, PoolError> {
         let checked =
             self.check_dropped(&transaction.hash, Origin::Peer).and_then(|()| self.terms(transaction));
@@ -252,14 +252,14 @@ impl Pool {
         self.shared.state.lock().index.get(hash).cloned()
     }
 
-    /// The nonce after the sender's executable transactions in the pool; none if it has no transaction here.
+    /// The nonce after the sender's executable transactions in the pool, or `None` if it has no transaction here.
     pub fn pending_nonce(&self, sender: &Address) -> Option<u64> {
         self.shared.state.lock().index.pending_nonce(sender)
     }
 
-    /// Drops what a proposer found not to be executable although it was its sender's turn, and takes it from nobody for a while:
-    /// executing it again would cost as much and pay as little. Others among `hashes` stay: they failed only because an earlier one
-    /// of the same sender was left out.
+    /// Drops transactions that a proposer found not executable in their sender's turn. It refuses them for a while: executing one
+    /// again would cost as much and pay as little. Others among `hashes` stay, because they failed only after an earlier one of the
+    /// same sender was left out.
     pub fn reject<'a>(&self, hashes: impl IntoIterator<Item = &'a B256>) {
         let mut state = self.shared.state.lock();
         for hash in hashes {
@@ -306,15 +306,15 @@ impl Pool {
         state.index.local_bytes_beside(&transaction.sender, transaction.nonce()) as u64
     }
 
-    /// Called about once a minute by nodes that do not propose: drops what was executable for [`SWEEPS_MAX`] calls and is
-    /// in no batch, because the proposer must have found it not to be; and what [`Pool::expire_waiting`] does. Time in which the chain
-    /// stands does not count. Says how many went.
+    /// Nodes that do not propose call it about once a minute. It drops transactions that were executable for [`SWEEPS_MAX`] calls and
+    /// are in no batch: the proposer must have failed to execute them. It also does [`Pool::expire_waiting`]. Time in which the chain
+    /// stands does not count. Returns how many went.
     pub(crate) fn expire(&self) -> usize {
         self.expire_by(|index| index.sweep(SWEEPS_MAX, LOCAL_SWEEPS_MAX))
     }
 
-    /// The same for the proposer, which sees by itself what it cannot execute: drops what waits for a nonce or for funds and has been
-    /// here for [`LOCAL_SWEEPS_MAX`] calls.
+    /// The same for the proposer, which itself sees what it cannot execute. It drops transactions that waited for a nonce or for
+    /// funds for [`LOCAL_SWEEPS_MAX`] calls.
     pub(crate) fn expire_waiting(&self) -> usize {
         self.expire_by(|index| index.sweep_waiting(LOCAL_SWEEPS_MAX))
     }
@@ -366,7 +366,7 @@ impl Pool {
         self.shared.state.lock().arrivals.whole_since(mark, max)
     }
 
-    /// Follows [`Pool::arrivals`].
+    /// Follows the growing count of [`Pool::arrivals`].
     pub fn watch_arrivals(&self) -> watch::Receiver<u64> {
         self.shared.counted.subscribe()
     }
@@ -376,10 +376,10 @@ impl Pool {
         self.shared.state.lock().index.is_waiting(hash)
     }
 
-    /// What is in the pool, of one sender or of all.
+    /// Copies the pool's transactions, of one sender or of all.
     ///
     /// # Errors
-    /// If that is more than the limit, of which nothing is copied then.
+    /// If it exceeds the limit; nothing is copied then.
     pub fn content(&self, of: Option<&Address>, limit: ContentLimit) -> Result<PoolContent, TooMuchContent> {
         self.shared.state.lock().index.content(of, limit)
     }
@@ -422,7 +422,7 @@ impl Pool {
     }
 }
 
-/// Whom it would delegate at which nonce, each once.
+/// The accounts that it would delegate, each once with its nonce.
 fn authorities(transaction: &Transaction, chain: &ChainConfig) -> Vec<(Address, u64)> {
     let mut authorities: Vec<(Address, u64)> = transaction.authorities(chain.chain_id).collect();
     authorities.sort_unstable();

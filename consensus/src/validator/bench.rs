@@ -22,12 +22,12 @@ pub(super) struct Bench<R> {
 }
 
 impl<R: Send + 'static> Bench<R> {
-    /// Of threads, or of a simulated machine.
+    /// A bench of threads, or of a simulated machine.
     pub(super) fn new(machine: Option<Arc<dyn Machine>>) -> Bench<R> {
         Bench { queue: VecDeque::new(), running: None, machine }
     }
 
-    /// Begins the work, or puts it behind what is there. The name is for whoever reads of its panic.
+    /// Begins the work, or queues it. The name is for readers of its panic.
     pub(super) fn add(&mut self, name: &'static str, work: impl FnOnce() -> R + Send + 'static) {
         self.queue.push_back(Job { name, work: Box::new(work) });
         self.begin();
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: one piece at a time and in order, whoever waits; a panic is told by name and ends nothing else.
+    /// Goal: pieces run one at a time and in order, whoever waits. A panic is told by name and ends nothing else.
     #[tokio::test]
     async fn one_after_another() {
         let mut bench = Bench::new(None);

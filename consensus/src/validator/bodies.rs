@@ -9,7 +9,7 @@ use super::message::{Ordered, REQUEST_BYTES_MAX};
 /// Bytes of all that waits. A primary that orders more than is executed is told to come back, so that it does not fill the memory.
 const BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
 
-/// By the order's digest, within [`BYTES_MAX`].
+/// Bodies by the order's digest, within [`BYTES_MAX`].
 #[derive(Default)]
 pub(super) struct Bodies {
     orders: HashMap<Digest, Arc<Ordered>>,
@@ -41,7 +41,7 @@ impl Bodies {
         }
     }
 
-    /// Forgets what nobody executes any more: batches that are committed, and what was ordered in views below and is not decided.
+    /// Forgets bodies that nobody will execute any more: of committed batches, and of undecided orders of earlier views.
     pub(super) fn settle(&mut self, committed: BatchNumber, decided: BatchNumber, view: u64) {
         let is_open = |it: &Ordered| {
             let order = &it.order.order;

@@ -9,14 +9,14 @@ use crate::config::ConsensusConfig;
 /// Batches by time and by what waits in the pool.
 pub(super) struct Cadence {
     interval: Duration,
-    /// None if empty batches are not made.
+    /// `None` if empty batches are off.
     empty_interval: Option<Duration>,
     full: usize,
     last: Instant,
 }
 
 impl Cadence {
-    /// Counts from now.
+    /// Starts counting now.
     pub(super) fn new(config: &ConsensusConfig) -> Cadence {
         let empty_ms = config.empty_batch_interval_ms;
         Cadence {
@@ -27,7 +27,7 @@ impl Cadence {
         }
     }
 
-    /// When to make a batch of so many transactions; never if there is nothing to make.
+    /// When to make a batch of so many transactions; `None` if there is nothing to make.
     pub(super) fn due(&self, pending: usize) -> Option<Instant> {
         match pending {
             0 => self.empty_interval.map(|interval| self.last + interval),
@@ -51,7 +51,8 @@ impl Cadence {
 mod tests {
     use super::*;
 
-    /// Goal: a full pool is proposed from at once, some transactions after the interval, nothing after the longer one or never.
+    /// Goal: a full pool is proposed at once and some transactions after the interval. An empty batch comes after the longer
+    /// interval or never.
     #[tokio::test(start_paused = true)]
     async fn batches_are_due_by_time_and_size() {
         let config = ConsensusConfig { batch_interval_ms: 100, ..ConsensusConfig::default() };

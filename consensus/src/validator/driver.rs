@@ -38,7 +38,7 @@ use crate::{
     pool::Pool,
 };
 
-/// What a driver is made of.
+/// The parts of a driver.
 pub(super) struct Parts {
     pub(super) config: ConsensusConfig,
     pub(super) ledger: Arc<Ledger>,
@@ -75,7 +75,7 @@ pub struct Driver {
     pub(super) lookups: Bench<Done>,
     pub(super) lanes: Lanes<Tag>,
     pub(super) timers: Timers<Timer>,
-    /// What waits for a record.
+    /// Outputs that wait for a record.
     pub(super) flushing: Option<Vec<Output>>,
     /// The last batch whose commit the core knows.
     pub(super) committed: BatchNumber,
@@ -92,7 +92,7 @@ pub struct Driver {
     pub(super) evidence: watch::Sender<Arc<Vec<Evidence>>>,
 }
 
-/// What came of work on a thread that may block.
+/// The result of work on a thread that may block.
 pub(super) enum Done {
     Built(Box<Making>, Result<Built, ConsensusError>),
     Executed(eve::Work, Box<SignedOrder>, Result<Box<Executed>, Failure>),
@@ -109,7 +109,7 @@ pub(super) enum Done {
 /// Where the answer to a request goes. Nobody may be listening any more.
 pub(super) type Answer = oneshot::Sender<Result<Response, ProposalError>>;
 
-/// What a request to another validator is.
+/// The purpose of a request to another validator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tag {
     /// Its answer says nothing.
@@ -118,14 +118,14 @@ pub(super) enum Tag {
     Fetch(BatchNumber),
 }
 
-/// What is waited for by time.
+/// Names a moment that the driver waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Timer {
-    /// The core waits.
+    /// The core's own timer.
     Core(eve::Timer),
     /// The next batch is to be made.
     Batch,
-    /// A batch is due, whoever makes it.
+    /// A batch is due, from whichever primary.
     Wanted,
     /// Another validator is asked for an outcome.
     Fetch,
@@ -133,7 +133,7 @@ pub(super) enum Timer {
     Complaint,
 }
 
-/// Whatever happens.
+/// Everything that the driver reacts to.
 enum Input {
     Done(Result<Done, ConsensusError>),
     Mail(Mail),
@@ -224,7 +224,7 @@ impl Driver {
     /// When going on would be useless or unsafe, the store above all, or work that panicked; the node should stop.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), ConsensusError> {
         let ended = self.work(&shutdown).await;
-        // Whoever opens the store next must find what this validator was writing.
+        // The next owner of the store must find this validator's writes.
         self.executions.finish().await;
         self.commits.finish().await;
         self.records.finish().await;
@@ -259,9 +259,9 @@ impl Driver {
 
     async fn next_input(&mut self, shutdown: &CancellationToken) -> Input {
         let pool = self.pool.clone();
-        // In this order, so that a simulated run is its seed's. Nothing starves: what stands before the mail is what this actor began itself,
-        // a bounded number of it for each mail, or a timer, which is set into the future; so the others cannot keep it from being heard,
-        // nor it the mail. What stands behind the mail every turn looks at.
+        // The order is fixed, so a simulated run is a function of its seed. No input starves the mail: those before it are work that this
+        // actor began, bounded for each mail, or timers, which lie in the future. Mail does not starve the others either. Every turn looks
+        // at the inputs behind the mail.
         tokio::select! {
             biased;
             () = shutdown.cancelled() => Input::Shutdown,

@@ -1,4 +1,4 @@
-//! What the core wants at once, and what may be seen outside once its record is durable.
+//! Carries out what the core wants at once, and emits outputs once their record is durable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -92,7 +92,7 @@ impl Driver {
         let request = match message {
             Message::Order(order) => match self.ordered_batch(&order) {
                 Some(ordered) => Request::Order(Box::new(Arc::unwrap_or_clone(ordered))),
-                // It is committed here by now: whoever lacks it gets it through sync.
+                // It is committed here by now: a validator that lacks it gets it through sync.
                 None => return Ok(()),
             },
             message => Request::Say(self.ledger.set.epoch, Box::new(message)),
@@ -111,7 +111,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What belongs to an order, whether or not it is executed.
+    /// The batch that belongs to an order, whether or not it is executed.
     pub(super) fn ordered_batch(&self, order: &SignedOrder) -> Option<Arc<Ordered>> {
         let of = |parts: &Arc<Parts>| Ordered {
             order: order.clone(),
@@ -144,8 +144,8 @@ impl Driver {
         }
     }
 
-    /// Hands the batch on without waiting: who is too slow to announce batches must not slow down making them. The primary of its view
-    /// leads: what the others have they lend.
+    /// Hands the batch on at once: a slow announcer must not slow down the making of batches. The primary of its view leads; the
+    /// others lend their bodies.
     fn announce(&self, parts: &Parts, certificate: &Certificate) {
         let sealed = &parts.sealed;
         let (number, transactions) = (sealed.header.number, sealed.header.tx_count);
@@ -174,7 +174,7 @@ impl Driver {
             return;
         }
         let all = self.convictions.iter().cloned().chain([evidence]).collect();
-        // The first ones stay: whoever lies makes as many as it likes.
+        // The first ones stay: a liar makes as many as it likes.
         let Ok(convictions) = BoundedVec::new(all) else { return };
         self.convictions = convictions;
         self.show_evidence();

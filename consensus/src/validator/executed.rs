@@ -10,16 +10,16 @@ use slipstream_types::{B256, BatchNumber, Delta, Digest, LedgerInfo};
 
 use super::{message::OutcomeParts, tip::Tip};
 
-/// What an outcome is on disk and on the wire.
+/// An outcome, as stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Parts {
-    /// What was executed; none of one that was fetched.
+    /// The order that was executed, or `None` for a fetched outcome.
     pub(super) order: Option<SignedOrder>,
-    /// The batch.
+    /// The sealed batch.
     pub(super) sealed: Sealed,
-    /// What validators sign of it.
+    /// The ledger info that validators sign for it.
     pub(super) info: LedgerInfo,
-    /// Its digest.
+    /// Digest of the ledger info.
     pub(super) token: Digest,
 }
 
@@ -32,7 +32,7 @@ impl Parts {
         self.info.number
     }
 
-    /// Without its hints, which nobody has to check.
+    /// The outcome alone; its hints are left out, because they are advice.
     pub(super) fn outcome(&self) -> OutcomeParts {
         let sealed = &self.sealed;
         OutcomeParts {
@@ -51,13 +51,13 @@ pub(super) struct Executed {
     pub(super) delta: Delta,
     /// Hashes of its transactions.
     pub(super) hashes: Vec<B256>,
-    /// What it read and wrote.
+    /// The rows that it read and wrote.
     pub(super) layer: Arc<Layer>,
     /// The state behind it.
     pub(super) state: SpeculatedState,
-    /// Until its commit begins.
+    /// The speculation, until its commit begins.
     pub(super) speculation: Mutex<Option<Speculation>>,
-    /// Of an own batch: what was found not to be executable on the way.
+    /// Of an own batch: candidates found not executable on the way.
     pub(super) rejected: Vec<B256>,
 }
 

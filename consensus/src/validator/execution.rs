@@ -29,23 +29,23 @@ use crate::{
 /// Bytes of a body that are left free for the length prefixes.
 const BODY_BYTES_SLACK: usize = 1 << 20;
 
-/// What the primary makes a batch of.
+/// The inputs from which the primary makes a batch.
 pub(super) struct Making {
     pub(super) work: Work,
-    /// [`Order::parent`].
+    /// [`Order::parent`] of the new batch.
     pub(super) parent: Digest,
     pub(super) begun: Instant,
     pub(super) transactions_max: usize,
     pub(super) may_be_empty: bool,
     pub(super) now_ms: u64,
-    /// What the batches before it, which are not committed, took of the pool.
+    /// The pool's transactions that uncommitted batches before it hold.
     pub(super) ahead: pool::Ahead,
 }
 
-/// What came of it.
+/// The result of making a batch.
 pub(super) enum Built {
     Batch(Box<Executed>),
-    /// There was nothing to put into it; these could not be executed.
+    /// The batch would be empty; these candidates could not be executed.
     Nothing(Vec<B256>),
     /// The head moved meanwhile.
     Overtaken,
@@ -54,7 +54,7 @@ pub(super) enum Built {
 /// Why there is no outcome.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No honest primary orders this, or no honest validator shows this.
+    /// The order, or the outcome shown, cannot come from an honest validator.
     Refused(Box<ProposalError>),
     /// The head moved meanwhile.
     Overtaken,
@@ -63,7 +63,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// What the protocol makes of it.
+    /// Translates it for the protocol.
     ///
     /// # Errors
     /// If this validator cannot go on.
@@ -233,7 +233,7 @@ impl Ledger {
         Ok(executed)
     }
 
-    /// Executes the transactions. Nobody vouches for the hints, so that values in them are not used.
+    /// Executes the transactions. Nobody vouches for these hints, so their values stay unused.
     fn run(
         &self,
         ground: &Ground,
@@ -331,13 +331,13 @@ impl Ledger {
         }
     }
 
-    /// What is settled about the batch behind the ground.
+    /// The settled parts of the batch behind the ground.
     fn basis<'a>(&self, ground: &'a Ground, view: u64, timestamp_ms: u64) -> Basis<'a> {
         let parent: &BatchHeader = &ground.parent.header;
         Basis { parent, epoch: self.set.epoch, timestamp_ms, proposer: self.proposer(view) }
     }
 
-    /// The state behind the batch. None if a batch was committed meanwhile, so that there is no root to be had of the batch's own.
+    /// The state behind the batch. Returns `None` if a batch was committed meanwhile: the batch's own root is then out of reach.
     fn speculate(&self, ground: &Ground, delta: &Delta) -> Result<Option<Speculation>, StorageError> {
         if let Some(before) = &ground.before {
             return self.store.speculate_after(before, delta).map(Some);

@@ -1,8 +1,8 @@
 //! [`Fetches`]: getting the outcome that others agreed on, where this validator came to another or to none.
 //!
-//! It may have been executed here in an earlier view. Otherwise the other validators are asked in turns; whoever answers is not
-//! trusted: the batch has to give the ledger info that a quorum signed, on this validator's own state. If the gap is longer than what is
-//! held, sync closes it.
+//! It may have been executed here in an earlier view. Otherwise this validator asks the others in turns and trusts none of them. On this
+//! validator's own state, the batch must give the ledger info that a quorum signed. If the gap is longer than what is held, sync closes
+//! it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -31,13 +31,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 enum Stage {
     Wanted,
-    /// Until [`Timer::Fetch`].
+    /// Waits until [`Timer::Fetch`].
     Asked,
     Found(Box<Shown>),
     Adopting,
 }
 
-/// What is to be checked.
+/// The order and outcome to check.
 type Shown = (Option<SignedOrder>, OutcomeParts);
 
 struct Fetch {
@@ -67,12 +67,12 @@ impl Fetches {
         }
     }
 
-    /// They are committed.
+    /// Batches up to this one are committed.
     pub(super) fn settle(&mut self, committed: BatchNumber) {
         self.open.retain(|number, _| *number > committed);
     }
 
-    /// Whoever was asked last takes too long, or lacks it.
+    /// The validator asked last is too slow, or lacks it.
     pub(super) fn ask_next(&mut self) {
         if let Some(fetch) = self.open.values_mut().next()
             && matches!(fetch.stage, Stage::Asked)
@@ -152,7 +152,7 @@ impl Driver {
         true
     }
 
-    /// What was found is what was agreed on, or not.
+    /// Takes the result of checking a fetched outcome: it is the agreed one, or it is wrong.
     pub(super) fn adopted(
         &mut self,
         number: BatchNumber,

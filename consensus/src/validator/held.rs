@@ -42,7 +42,8 @@ impl Held {
         self.chain.len() >= HELD_MAX
     }
 
-    /// The batches that one of that number stands on. None if the one before it is neither here nor committed.
+    /// The batches below a given number, on which its batch stands. Returns `None` if the one before it is neither here nor
+    /// committed.
     pub(super) fn before(&self, number: BatchNumber) -> Option<Vec<Arc<Executed>>> {
         let chain: Vec<_> = self.chain.iter().filter(|held| held.number() < number).cloned().collect();
         let last = chain.last().map_or(self.committed, |last| last.number());
@@ -59,7 +60,8 @@ impl Held {
         self.chain.iter().map(|held| held.hashes.len()).sum()
     }
 
-    /// What these batches took of the pool: the next nonce of every account that they changed. Of most nobody has a transaction there.
+    /// The pool's transactions in these batches: the next nonce of every account that they changed. For most of these accounts the
+    /// pool has no transaction.
     pub(super) fn ahead(&self) -> Ahead {
         let entries = self.chain.iter().flat_map(|held| held.delta.entries());
         let nonce = |(key, value): (StateKey, Option<StateValue>)| match (key, value) {
@@ -75,7 +77,7 @@ impl Held {
     pub(super) fn settle(&mut self, committed: &Tip) {
         self.committed = committed.number();
         self.chain.retain(|held| held.number() > committed.number());
-        // What sync brought may be another batch than the one that they stand on.
+        // Sync may have brought another batch than the one that they stand on.
         if self.chain.front().is_some_and(|first| first.tip.header.parent != committed.digest) {
             self.chain.clear();
         }
@@ -95,7 +97,8 @@ mod tests {
         validator::tests::{batch_after, ledger},
     };
 
-    /// Goal: a chain is held; a batch displaces those that do not lead to it, and another head drops what does not stand on it.
+    /// Goal: the chain holds each batch and drops batches that do not lead to it. Another head drops those that do not stand on
+    /// it.
     #[test]
     fn a_chain_is_held() {
         let genesis = genesis(1);

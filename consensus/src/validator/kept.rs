@@ -1,7 +1,7 @@
 //! [`Kept`]: the outcomes that this validator may have told, durable until their number is committed.
 //!
-//! Whoever tells a token promises to show what it stands for: others may agree on it, in this view or a later one. So an outcome is
-//! written before it is told, and stays when it is rolled back.
+//! A validator that tells a token promises to show its outcome: others may agree on it, in this view or a later one. So an outcome
+//! is written before it is told, and survives a rollback.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,7 +20,7 @@ const NUMBER_MAX: usize = 16;
 /// The names of the records begin so.
 const PREFIX: &str = "consensus/outcome/";
 
-/// What is stored.
+/// An outcome as it is stored.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     /// None of what was fetched.
@@ -49,7 +49,7 @@ impl Kept {
             return None;
         }
         outcomes.push(parts);
-        // What was fetched is decided: it goes last.
+        // Fetched outcomes are decided, so they go last.
         outcomes.sort_by_key(|kept| kept.order.as_ref().map_or(u64::MAX, |order| order.order.view));
         (outcomes.len() > NUMBER_MAX).then(|| name(&outcomes.remove(0)))
     }
@@ -79,7 +79,7 @@ pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
     Ok(store.put_record(&name(parts), &bytes)?)
 }
 
-/// The outcomes above a batch, by number and view. What lies up to it is removed: a crash came before that was done.
+/// Loads the outcomes above a batch, by number and view. Those up to it are removed, in case a crash prevented that.
 ///
 /// # Errors
 /// If one cannot be read: this validator promised to show it.
@@ -107,13 +107,13 @@ pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Dige
     Ok(records.iter().filter_map(|(name, _)| token(name)).collect())
 }
 
-/// By number, then by view; what was fetched comes last.
+/// By number, then by view; fetched outcomes come last.
 fn name(parts: &Parts) -> String {
     let view = parts.order.as_ref().map_or(u64::MAX, |order| order.order.view);
     format!("{PREFIX}{:020}/{view:020}/{}", parts.number().get(), parts.token)
 }
 
-/// Behind all names of that number.
+/// The bound behind all names of that number.
 fn last_of(number: BatchNumber) -> String {
     format!("{PREFIX}{:020}/~", number.get())
 }

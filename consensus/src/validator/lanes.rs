@@ -1,7 +1,7 @@
-//! [`Lanes`]: what goes out to the other validators, each on a lane of its own.
+//! [`Lanes`]: messages to the other validators, each on a lane of its own.
 //!
-//! A lane has several requests in flight and a bounded queue behind them, so that a validator that is slow or silent holds up
-//! nobody else and takes little memory. Whoever wants no answer ignores what lands.
+//! A lane has several requests in flight and a bounded queue behind them. So a slow or silent validator delays nobody else
+//! and takes little memory. Callers that want no answer ignore what lands.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,12 +24,12 @@ const QUEUE_MAX: usize = 64;
 const QUEUE_BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
 /// How long a validator may take to say that it heard.
 const DEADLINE_MS: u64 = 2_000;
-/// Payload bytes a second of the slowest link that a validator may have. The deadline of a request grows by this, because an order
-/// that cannot be sent within its deadline would be sent again from its first byte for ever. One of 24 MiB then has 25 s, which is within
-/// the receiver's transfer timeout.
+/// Payload bytes a second of the slowest link that a validator may have. A request's deadline grows by this; otherwise an order too long
+/// for its deadline would be resent from its first byte for ever. One of 24 MiB then has 25 s, which is within the receiver's transfer
+/// timeout.
 const LINK_BYTES_PER_SECOND: u64 = 1_000_000;
 
-/// One request.
+/// One queued request.
 #[derive(Clone)]
 pub(super) struct Parcel<T> {
     /// Tells its sender what the answer is to.
@@ -41,19 +41,19 @@ pub(super) struct Parcel<T> {
     pub(super) answer_bytes_max: usize,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) struct Landed<T> {
     pub(super) seat: u16,
     pub(super) tag: T,
-    /// None if there was none in time, or a refusal.
+    /// `None` if the answer was late or a refusal.
     pub(super) answer: Option<Vec<u8>>,
 }
 
 struct Lane<T> {
     peer: PeerId,
     in_flight: usize,
-    /// Of what is in flight.
+    /// Bytes of the requests in flight.
     bytes: usize,
     queue: VecDeque<Parcel<T>>,
     /// The refusals that were logged.
@@ -75,7 +75,7 @@ pub(super) struct Lanes<T> {
     transport: Arc<dyn Transport>,
     lanes: BTreeMap<u16, Lane<T>>,
     flying: JoinSet<Flight<T>>,
-    /// What was given up unsent, and is yet to be told.
+    /// Requests given up unsent, and still to be reported.
     given_up: VecDeque<Landed<T>>,
 }
 
@@ -125,7 +125,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
             lane.in_flight += 1;
             lane.bytes += bytes;
             let (transport, peer) = (self.transport.clone(), lane.peer);
-            // What is long takes its time in either direction.
+            // A long message takes time in either direction.
             let deadline = deadline(payload.len().max(answer_bytes_max));
             let limits = RequestLimits { deadline, response_bytes_max: answer_bytes_max };
             self.flying.spawn(async move {
@@ -160,7 +160,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
 impl<T> Lane<T> {
     /// A refusal is logged once per batch, silence once until it ends.
     fn note(&mut self, validator: u16, number: BatchNumber, result: &Result<Vec<u8>, NetworkError>) {
-        // A validator that has no time says nothing of the batch.
+        // A busy validator says nothing about the batch.
         let silent = matches!(result, Err(error) if error.refusal().is_none() || error.is_retryable());
         let began = !std::mem::replace(&mut self.silent, silent) && silent;
         let is_elsewhere = |error: &NetworkError| {
@@ -176,7 +176,7 @@ impl<T> Lane<T> {
                 tracing::warn!(validator, %number, %error, "a validator does not answer");
             }
             Err(error) if !silent && self.said.is_new(Some(number), &error.to_string()) => {
-                tracing::warn!(validator, %number, %error, "a validator refuses what it is told");
+                tracing::warn!(validator, %number, %error, "a validator refuses a message");
             }
             Err(error) => tracing::debug!(validator, %error, "a validator did not answer"),
         }

@@ -1,4 +1,4 @@
-//! [`Ledger`]: what execution and commit need, and what both do with the store. Everything here blocks.
+//! [`Ledger`]: the needs of execution and commit, and their work with the store. Everything here blocks.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ pub(super) struct Ledger {
     pub(super) chain: ChainConfig,
     pub(super) store: Store,
     pub(super) set: ValidatorSet,
-    /// Signs the orders.
+    /// The key that signs orders.
     pub(super) key: SecretKey,
-    /// What is signed for this chain and epoch.
+    /// The domain of signatures in this chain and epoch.
     pub(super) domain: Digest,
-    /// Shared with sync.
+    /// The executor's session, which sync shares.
     pub(super) session: Arc<Session>,
     /// The contract that says who validates the next epoch, if the genesis names one.
     pub(super) contract: Option<Address>,
@@ -34,11 +34,11 @@ pub(super) struct Ledger {
     pub(super) seams: Seams,
 }
 
-/// What a batch is executed on: a committed state, and what was executed since.
+/// The base of an execution: a committed state, and the batches executed since.
 pub(super) struct Ground {
     pub(super) view: View,
     pub(super) overlay: Overlay,
-    /// The batch before.
+    /// The parent of the next batch.
     pub(super) parent: Tip,
     /// The state behind that batch; none if it is committed.
     pub(super) before: Option<SpeculatedState>,
@@ -58,7 +58,7 @@ impl Ledger {
         Digest::tagged("slipstream/consensus/1", &place)
     }
 
-    /// Who has the fees of a view's batches.
+    /// The account that gets the fees of a view's batches.
     pub(super) fn proposer(&self, view: u64) -> Address {
         self.set.validators[usize::from(self.set.primary(view))].fee_recipient
     }
@@ -70,8 +70,8 @@ impl Ledger {
         Ok(Tip::of(head, info.and_then(|info| info.next_validators)))
     }
 
-    /// What a batch stands on: the last of the chain, or the head if that is empty. None if the head moved so that the batch is not the
-    /// next one, or the chain does not lead to the head.
+    /// The base of a batch: the last of the chain, or the head if that is empty. Returns `None` if the head moved past the batch, or
+    /// the chain does not lead to the head.
     pub(super) fn ground(
         &self,
         chain: &[Arc<Executed>],
@@ -146,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// A committed batch, if that is what came of it, and all of it is stored.
+    /// A committed batch, if it has this outcome and all its parts are stored.
     pub(super) fn committed(
         &self,
         number: BatchNumber,
@@ -168,7 +168,7 @@ impl Ledger {
     }
 }
 
-/// Of a body's transactions, in order.
+/// Hashes of a body's transactions, in order.
 pub(super) fn hashes(body: &Body) -> Vec<B256> {
     body.transactions.iter().map(|raw| keccak256(&raw[..])).collect()
 }

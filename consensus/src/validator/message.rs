@@ -1,4 +1,4 @@
-//! What validators send each other, in BCS. Every length is bounded by its type before anything is allocated.
+//! The messages between validators, in BCS. Types bound every length before anything is allocated.
 
 use serde::{Deserialize, Serialize};
 use slipstream_eve::{Message, SignedOrder};
@@ -17,16 +17,16 @@ pub(super) const TAKEN_BYTES_MAX: usize = 16;
 /// The longest answer that is one. Sync brings a batch whose parts are longer together.
 pub(super) const OUTCOME_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-/// What one validator sends another. The channel proves whose it is.
+/// A message from one validator to another. The channel proves its sender.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// [`Message::Order`], which does not come in [`Request::Say`], and what is ordered.
     Order(Box<Ordered>),
     /// Any other message, and the epoch of its sender: in another one its signatures mean nothing.
     Say(Epoch, Box<Message>),
-    /// What came of a batch where it came to this?
+    /// Asks for the outcome behind a token of a batch.
     Outcome {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
         /// Digest of the ledger info.
         token: Digest,
@@ -38,7 +38,7 @@ pub enum Request {
 pub struct Ordered {
     /// Names the body by its digest.
     pub order: SignedOrder,
-    /// The transactions.
+    /// The batch's transactions, as a blob.
     pub body: Blob,
     /// The working set, as advice.
     pub hints: Option<Blob>,
@@ -54,24 +54,24 @@ impl Ordered {
 /// The answer to a [`Request`]. A refusal is the transport's, with its reason as text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Response {
-    /// It was heard.
+    /// The message was taken in.
     Taken,
-    /// As asked for.
+    /// The outcome that the request asked for.
     Outcome(Box<OutcomeParts>),
     /// The validator does not have that outcome.
     Lacks,
 }
 
-/// A batch with what came of it. Whoever gets it checks it against a certificate.
+/// A batch with its outcome. The receiver checks it against a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OutcomeParts {
     /// Commits to the rest.
     pub header: BatchHeader,
-    /// The transactions.
+    /// The batch's transactions, as a blob.
     pub body: Blob,
-    /// What they did.
+    /// The receipts of its transactions.
     pub receipts: Blob,
-    /// What changed.
+    /// The net changes of the state.
     pub delta: Blob,
 }
 
@@ -117,7 +117,7 @@ impl Ordered {
     }
 }
 
-/// Decodes an answer.
+/// Decodes the response to a request.
 ///
 /// # Errors
 /// If it is none.
@@ -150,7 +150,7 @@ mod tests {
         Ordered { order, body: Blob::compress(BlobKind::Body, content).unwrap(), hints: None }
     }
 
-    /// Goal: what was encoded is decoded, and an order is taken with its primary's signature and its own body only.
+    /// Goal: encoded messages decode again. An order is taken only with its primary's signature and its own body.
     #[test]
     fn requests_are_whole() {
         let genesis = genesis(1);

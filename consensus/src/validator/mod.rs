@@ -9,12 +9,13 @@
 //!                                                            └─▶ Decided ──▶ node announces it to fullnodes
 //! ```
 //!
-//! [`Validator`] is a handle; the [`Driver`] is the actor that owns everything: the core, what was executed and is not committed
-//! ([`held`], and [`kept`] on disk), the bodies that wait for execution ([`bodies`]). Inputs come one after another, so that nothing of it
-//! has a lock. `driver` takes them in, `effects` carries out what the core wants, `working` and `execution` make outcomes, `fetching`
-//! gets those that others agreed on, `opening` finds after a start what was there before.
+//! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything. It has the core, executed batches that are uncommitted
+//! ([`held`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so no part needs a
+//! lock. `driver` takes them in, and `effects` carries out what the core wants. `working` and `execution` make outcomes, and `fetching`
+//! gets those that others agreed on. After a start, `opening` finds the earlier state.
 //!
-//! What is said is durable before: an outcome by whoever executed it, the votes by [`Flush`](slipstream_eve::Flush), one after another.
+//! The validator makes everything durable before it says it: outcomes when it executes them, votes by [`Flush`](slipstream_eve::Flush),
+//! one after another.
 
 mod bench;
 mod bodies;
@@ -82,13 +83,13 @@ const BUSY_PAUSE: Duration = Duration::from_millis(200);
 pub struct Decided {
     /// Whether this validator is the primary of the view that it was decided in: it spreads the batch, and the others help.
     pub leads: bool,
-    /// The batch.
+    /// Header of the decided batch.
     pub header: BatchHeader,
-    /// Its proof.
+    /// Certificate of the decided batch.
     pub certificate: Certificate,
-    /// Its transactions.
+    /// The batch's transactions, as a blob.
     pub body: Blob,
-    /// Its working set.
+    /// The batch's hints, if its maker recorded them.
     pub hints: Option<Blob>,
 }
 
@@ -113,12 +114,12 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// A validator of `set` with that key, over an initialised store: the handle to it, and the driver that does its work once it
-    /// [runs](Driver::run). Batches that are decided while it is the primary go to `decided`; if nobody takes them from there, they
-    /// are dropped, and fullnodes learn of them through sync. With `executor.hints: values` its batches' hints carry values.
+    /// Makes a validator of `set` with that key, over an initialised store. Returns the handle, and the driver that works once it
+    /// [runs](Driver::run). Batches decided while it is the primary go to `decided`; if nobody takes them, they are dropped, and
+    /// fullnodes learn of them through sync. With `executor.hints: values` its batches' hints carry values.
     ///
     /// # Errors
-    /// If the key is not one of the set's, or what it must not forget cannot be read.
+    /// If the set lacks the key, or a record that the validator must not forget is unreadable.
     #[allow(clippy::too_many_arguments, reason = "a validator is wired together once, by node")]
     pub fn new(
         config: ConsensusConfig,
@@ -139,7 +140,7 @@ impl Validator {
     /// As [`Validator::new`], where a simulator holds it.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Validator::new`].
     #[doc(hidden)]
     #[allow(clippy::too_many_arguments, reason = "as above")]
     pub fn simulated(
@@ -198,8 +199,8 @@ impl Validator {
         Ok((Validator { key: public_key, set, domain, defences, mailbox, shown, view, evidence }, driver))
     }
 
-    /// Answers a request of the consensus protocol, as soon as the driver has heard it. A refusal names what is wrong. What was begun for
-    /// a request goes on even if the future is dropped.
+    /// Answers a request of the consensus protocol, as soon as the driver has heard it. A refusal names what is wrong. Work that a
+    /// request began goes on even if the future is dropped.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let answer = match self.open(peer, &payload) {
             Ok((seat, request)) => {
@@ -263,12 +264,12 @@ impl Validator {
         answered.await.unwrap_or(Err(ProposalError::Stopping))
     }
 
-    /// Its key.
+    /// The validator's public key, as a peer.
     pub fn key(&self) -> PeerId {
         self.key
     }
 
-    /// What it is doing.
+    /// Reports the validator's present state.
     pub fn status(&self) -> ConsensusStatus {
         self.shown.borrow().status()
     }
@@ -278,18 +279,18 @@ impl Validator {
         self.view.clone()
     }
 
-    /// What proves that validators gave two statements where they may give one.
+    /// Proofs that validators gave two statements where they may give one.
     pub fn evidence(&self) -> Vec<Proof> {
         self.evidence.borrow().iter().map(|evidence| Proof::of(evidence, &self.set)).collect()
     }
 }
 
-/// What is signed for an epoch of a chain is signed in this domain.
+/// The domain of signatures in an epoch of a chain.
 pub fn domain(genesis: Digest, set: &ValidatorSet) -> Digest {
     Ledger::domain(genesis, set)
 }
 
-/// What binds the votes of whoever validates on the store.
+/// The record that binds the votes of the validator on this store.
 pub(crate) fn votes(store: &Store) -> Result<Option<Record>, RecordError> {
     records::VOTES.load(store)
 }

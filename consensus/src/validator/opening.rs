@@ -1,4 +1,4 @@
-//! [`Opened`]: what a validator finds in its store when it starts.
+//! [`Opened`]: the state that a validator finds in its store when it starts.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,12 +19,12 @@ use crate::{error::ConsensusError, planted::Planted};
 
 /// See the module.
 pub(super) struct Opened {
-    /// The head.
+    /// The store's head.
     pub(super) tip: Tip,
     pub(super) record: Option<Record>,
     /// Of the chain that is held, for the core to go on with, or to roll back.
     pub(super) outcomes: Vec<Outcome>,
-    /// What was executed above the head, also on what is not there any more.
+    /// Batches executed above the head, also on parents that are gone.
     pub(super) ordered: Vec<Ordered>,
     pub(super) held: Held,
     pub(super) kept: Kept,
@@ -73,7 +73,8 @@ struct Chains {
 }
 
 impl Chains {
-    /// Of what was kept, by number and view. What leads nowhere is left out: sync was faster with another batch.
+    /// Makes the chains of kept outcomes, by number and view. It leaves out those that lead nowhere: sync was faster with
+    /// another batch.
     fn of(ledger: &Ledger, tip: &Tip, found: Vec<Found>) -> Result<Chains, ConsensusError> {
         let mut behind: HashMap<Digest, Vec<Arc<Executed>>> = HashMap::from([(tip.digest, Vec::new())]);
         let mut all = Vec::new();
@@ -94,7 +95,7 @@ impl Chains {
         Ok(Chains { all })
     }
 
-    /// From the head on: what is decided, else what is of the newest view.
+    /// From the head on: the decided outcome, else the one of the newest view.
     fn best(&self, tip: &Tip, decided: &[Digest]) -> Vec<Arc<Executed>> {
         let mut chain: Vec<Arc<Executed>> = Vec::new();
         let mut last = tip.digest;

@@ -1,4 +1,4 @@
-//! [`Records`]: what this validator must find again after a crash, under typed names in the store.
+//! [`Records`]: the data that this validator must find again after a crash, under typed names in the store.
 
 use std::marker::PhantomData;
 
@@ -12,10 +12,10 @@ use crate::error::RecordError;
 /// The name of the store's record of what binds a validator's next vote.
 pub const VOTE_RECORD: &str = "consensus/eve";
 
-/// The highest batch that such a record has a vote for, or the decision of; none if it has neither.
+/// The highest batch that such a record has a vote or decision for, or `None` if it has neither.
 ///
 /// # Errors
-/// If it cannot be read: then nobody knows.
+/// If the record is unreadable: then nobody knows.
 pub fn voted_up_to(record: &[u8]) -> Result<Option<BatchNumber>, RecordError> {
     let record: Record =
         codec::decode(VOTES.what, record, VOTES.bytes_max).map_err(RecordError::Unreadable)?;
@@ -41,28 +41,29 @@ pub(super) struct Slot<T> {
     keeps: PhantomData<fn() -> T>,
 }
 
-/// What binds the next vote: eighteen certificates of as many signatures and next validators as there may be (12.5 KiB each), and some numbers.
+/// The record that binds the next vote. It has some numbers, and eighteen certificates with as many signatures and next validators as there
+/// may be (12.5 KiB each).
 pub(super) const VOTES: Slot<Record> =
     Slot { name: VOTE_RECORD, what: "vote record", bytes_max: 1 << 20, keeps: PhantomData };
 
-/// Who gave two statements where it may give one.
+/// Validators that gave two statements where they may give one.
 pub(super) const EVIDENCE: Slot<Convictions> =
     Slot { name: "consensus/evidence", what: "evidence", bytes_max: 1 << 20, keeps: PhantomData };
 
-/// What [`EVIDENCE`] holds.
+/// The content of [`EVIDENCE`].
 pub(super) type Convictions = BoundedVec<Evidence, EVIDENCE_MAX>;
 
 impl<T: Serialize + DeserializeOwned> Slot<T> {
-    /// What was saved last.
+    /// Loads the last saved record.
     ///
     /// # Errors
-    /// If it cannot be read: voting on without it would risk a second vote.
+    /// If it is unreadable: voting on without it would risk a second vote.
     pub(super) fn load(&self, store: &Store) -> Result<Option<T>, RecordError> {
         let Some(bytes) = store.record(self.name)? else { return Ok(None) };
         codec::decode(self.what, &bytes, self.bytes_max).map(Some).map_err(RecordError::Unreadable)
     }
 
-    /// Replaces what is there; durable when it returns.
+    /// Replaces the record; durable when it returns.
     pub(super) fn save(&self, store: &Store, record: &T) -> Result<(), RecordError> {
         let bytes = codec::encode(self.what, record).map_err(RecordError::Unreadable)?;
         Ok(store.put_record(self.name, &bytes)?)

@@ -1,4 +1,4 @@
-//! What the driver tells people: status, log, evidence.
+//! The driver's reports to people: status, log, evidence.
 
 use std::{sync::Arc, time::Duration};
 

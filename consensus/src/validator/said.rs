@@ -2,10 +2,10 @@
 
 use slipstream_types::BatchNumber;
 
-/// Texts remembered for one batch; whoever finds still more of them has said enough.
+/// Texts remembered for one batch; further ones are not logged.
 const TEXTS_MAX: usize = 16;
 
-/// What has been logged about the current batch.
+/// Texts logged about the current batch.
 #[derive(Default)]
 pub(super) struct Said {
     number: Option<BatchNumber>,
@@ -30,7 +30,7 @@ impl Said {
 mod tests {
     use super::*;
 
-    // Each text once per batch, whatever comes in between, and not without end.
+    // Each text is logged once per batch, whatever comes in between, and their number is bounded.
     #[test]
     fn each_text_once_per_batch() {
         let mut said = Said::default();

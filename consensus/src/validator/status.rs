@@ -1,4 +1,4 @@
-//! [`ConsensusStatus`]: what a validator shows of itself.
+//! [`ConsensusStatus`]: a validator's report on itself.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +133,7 @@ pub struct Position {
     pub said_ms_ago: u64,
 }
 
-/// What the actor shows, with moments in place of ages.
+/// The state that the actor shows, with moments in place of ages.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) status: ConsensusStatus,
@@ -143,14 +143,14 @@ pub(super) struct Shown {
 /// When a validator was heard last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
-    /// With anything.
+    /// The moment of the last word of any kind.
     pub(super) at: Instant,
     /// With how far it is.
     pub(super) said_at: Option<Instant>,
 }
 
 impl Shown {
-    /// Of a validator that knows nothing yet.
+    /// The state of a validator that knows nothing yet.
     pub(super) fn new(index: u16, set: &ValidatorSet) -> Shown {
         let members = (0..).zip(set.validators.iter()).filter(|(member, _)| *member != index);
         let peer = |(index, it): (u16, &Validator)| PeerStanding {
@@ -209,7 +209,7 @@ impl Shown {
         self.heard.clone_from(heard);
     }
 
-    /// As of now.
+    /// The status as of now.
     pub(super) fn status(&self) -> ConsensusStatus {
         let mut status = self.status.clone();
         let ms_ago = |at: Instant| at.elapsed().as_millis() as u64;

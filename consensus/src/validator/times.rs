@@ -1,19 +1,19 @@
-//! What time a batch may have.
+//! Rules for the time of a batch.
 
 use slipstream_eve::Order;
 use slipstream_types::{BatchHeader, BatchNumber};
 
 use crate::error::ProposalError;
 
-/// How far an order's time may be ahead of this validator's clock: clocks kept by NTP differ by far less, and a primary must not be
-/// able to push the chain's time into the future.
+/// How far an order's time may be ahead of this validator's clock. Clocks kept by NTP differ by far less, and a primary must not
+/// push the chain's time into the future.
 const AHEAD_MS_MAX: u64 = 10_000;
 
 /// How far it may be behind: a primary that repeats a time for ever must lose its view. Orders wait for a quorum for less than that,
 /// or the view has ended.
 const BEHIND_MS_MAX: u64 = 30_000;
 
-/// How far a batch's time may be after its parent's, so that a wrong time which a quorum shares costs ten minutes at most. After a
+/// How far a batch's time may be after its parent's, so that one batch of a quorum with wrong clocks costs ten minutes at most. After a
 /// longer halt the chain's time catches up over several batches.
 const STEP_MS_MAX: u64 = 600_000;
 
@@ -28,14 +28,15 @@ pub(super) fn next(parent: &BatchHeader, now_ms: u64) -> u64 {
 /// Whether an honest primary may order that time behind `parent`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that the order's time breaks.
 pub(super) fn check(order: &Order, parent: &BatchHeader, now_ms: u64) -> Result<(), ProposalError> {
     let Order { number, timestamp_ms, .. } = *order;
     let parent_ms = parent.timestamp_ms;
     if timestamp_ms < parent_ms {
         return Err(ProposalError::BeforeParent { number, timestamp_ms, parent_ms });
     }
-    if timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
+    // A certified time may be repeated however far it is ahead: nothing else may follow it, and the chain would stand until clocks reach it.
+    if timestamp_ms > parent_ms && timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
         return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
     }
     let catches_up =
@@ -59,7 +60,8 @@ mod tests {
         BatchHeader { number: BatchNumber::new(number), timestamp_ms, ..genesis(1).header().unwrap() }
     }
 
-    /// Goal: what an honest primary gives a batch others take, within the bounds of their clocks; nothing else.
+    /// Goal: validators accept every time that an honest primary gives a batch, within the bounds of their clocks, and refuse
+    /// others.
     #[test]
     fn times_follow_the_clock() {
         let judge = |parent: &BatchHeader, timestamp_ms| {
@@ -88,6 +90,11 @@ mod tests {
             let refused = judge(&late, timestamp_ms).unwrap_err();
             assert!(refused.contains(text), "{refused}");
         }
+        // A quorum's clocks were an hour ahead and are right again: the chain's time stands, and the chain goes on.
+        let ahead_ms = NOW_MS + 3_600_000;
+        let ahead = parent(7, ahead_ms);
+        assert_eq!((next(&ahead, NOW_MS), judge(&ahead, ahead_ms)), (ahead_ms, Ok(())));
+        assert!(judge(&ahead, ahead_ms + 1).unwrap_err().contains("more than 10000 ahead"));
         let halted = parent(7, 5);
         assert_eq!(judge(&halted, 5 + STEP_MS_MAX), Ok(()));
         assert!(judge(&halted, 4 + STEP_MS_MAX).is_err());

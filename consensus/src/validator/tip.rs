@@ -9,7 +9,7 @@ use slipstream_types::{
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tip {
     pub(super) header: BatchHeader,
-    /// The header's digest.
+    /// Digest of the header.
     pub(super) digest: Digest,
     /// Over the headers 0 to this one.
     pub(super) accumulator: Accumulator,
@@ -22,16 +22,9 @@ impl Tip {
         self.header.number
     }
 
-    /// What validators sign for this batch.
+    /// The ledger info that validators sign for this batch.
     pub(super) fn info(&self) -> LedgerInfo {
-        LedgerInfo {
-            epoch: self.header.epoch,
-            number: self.header.number,
-            accumulator_root: self.accumulator.root(),
-            state_root: self.header.state_root,
-            timestamp_ms: self.header.timestamp_ms,
-            next_validators: self.next.clone(),
-        }
+        LedgerInfo::of(&self.header, self.accumulator.root(), self.next.clone())
     }
 
     /// Whether the epoch of these validators has its last batch: nothing more of it may be ordered or executed.

@@ -1,4 +1,4 @@
-//! What is executed next: the core wants one batch after another, and the primary's are due by time.
+//! Chooses the next execution: the core wants one batch after another, and the primary's are due by time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::{config::ConsensusConfig, error::ConsensusError};
 /// Pause before the primary looks again for what to make a batch of, when what it found could not be executed.
 const FRUITLESS_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the core wants executed.
+/// The execution that the core wants.
 #[derive(Debug)]
 pub(super) enum Due {
     /// An own batch, as soon as one is due.
     Build { work: Work, parent: Digest },
-    /// The primary's.
+    /// Execute the primary's order.
     Execute { work: Work, order: Box<SignedOrder> },
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Working {
     own: Cadence,
     /// Since the head moved: when whoever is the primary should have made one.
     any: Cadence,
-    /// What the core was told.
+    /// Whether the core was told that a batch is wanted.
     is_wanted: bool,
     due: Option<Due>,
     running: Option<Work>,
@@ -42,7 +42,7 @@ pub(super) struct Working {
 }
 
 impl Working {
-    /// Counts from now.
+    /// Starts counting now.
     pub(super) fn new(config: &ConsensusConfig) -> Working {
         Working {
             transactions_max: config.batch_transactions_max.get(),
@@ -60,12 +60,12 @@ impl Working {
         self.due = Some(due);
     }
 
-    /// The core does not want it any more. What runs goes on, for nobody.
+    /// The core no longer wants it. A running execution goes on without effect.
     pub(super) fn clear(&mut self) {
         (self.due, self.running) = (None, None);
     }
 
-    /// The head moved.
+    /// The head moved, so waiting begins anew.
     pub(super) fn waits_since(&mut self, now: Instant) {
         self.any.made(now);
     }
@@ -114,7 +114,7 @@ impl Driver {
 
     fn build_if_due(&mut self, work: Work, parent: Digest) {
         let now = Instant::now();
-        // What is in batches already is not due again.
+        // Transactions in executed batches are not due again.
         let pending = self.pool.status().pending.saturating_sub(self.held.transactions());
         let due = self.working.own.due(pending).map(|due| due.max(self.working.not_before));
         let chain = self.held.before(work.number).filter(|_| !self.held.is_full());
@@ -228,7 +228,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What is durable is kept until its number is committed.
+    /// Keeps durable outcomes until their number is committed.
     pub(super) fn keep(&mut self, executed: &Executed) {
         let number: BatchNumber = executed.number();
         if number <= self.committed {

@@ -1,4 +1,5 @@
-//! Many worlds: nothing honest contradicts itself, no two batches of one number are certified, and the chain goes on when faults end.
+//! Runs many worlds. Honest validators never contradict themselves, each number has one certificate, and the chain goes on when
+//! faults end.
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use slipstream_types::validators::Failures;
@@ -43,6 +44,27 @@ fn fair_worlds_go_on() {
         assert!(world.height() > 50, "{validators}: {}\n{}", world.height(), world.picture());
         assert_eq!(world.views, 0, "{validators}\n{}", world.picture());
     }
+}
+
+/// Goal: a validator that nobody heard when the chain began takes part soon, though the chain goes on without it all the time. If it did
+/// not, the next validator that goes down would take the quorum with it.
+#[test]
+fn a_latecomer_takes_part_while_the_chain_goes_on() {
+    // Three batches a second: the others' certificates bring those that it misses.
+    let mut world = World::new(7, Climate { delay_us: 150_000, ..fair(4) });
+    world.cut_off(3);
+    world.run_until(1_500_000);
+    let missed = world.height_of(0);
+    assert!(missed > 2 && !world.takes_part(3), "{}", world.picture());
+    world.run_until(6_000_000);
+    assert!(world.takes_part(3), "{}", world.picture());
+    // From now on the other three are one too few without it.
+    let before = world.height_of(0);
+    for second in 7..=30 {
+        world.cut_off(0);
+        world.run_until(second * 1_000_000);
+    }
+    assert!(world.height_of(3) > before + 20, "{}", world.picture());
 }
 
 /// The world of a seed.
@@ -93,7 +115,7 @@ fn climate(seed: u64) -> Climate {
     }
 }
 
-/// What one world came to: an error says what is wrong.
+/// Plays one world to its end.
 fn play(seed: u64, climate: Climate) -> World {
     let mut world = World::new(seed, climate);
     let until = |world: &mut World, end_us: u64| {

@@ -1,7 +1,7 @@
-//! What a hostile validator might try on one core, and what a crash might make it forget.
+//! Attacks of a hostile validator on one core, and things that a crash might make it forget.
 
 use slipstream_types::{
-    BatchNumber, Certificate, CommitStatement, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet,
+    Address, BatchNumber, Certificate, CommitStatement, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet,
     bounded::BoundedVec,
 };
 
@@ -15,23 +15,16 @@ const SETTINGS: Settings =
     Settings { view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 10 };
 
 fn key(seat: u16) -> SecretKey {
-    SecretKey::from_seed([seat as u8 + 1; 32])
+    slipstream_testkit::key(seat as u8 + 1)
 }
 
 fn set() -> ValidatorSet {
-    let validator = |seat| Validator { public_key: key(seat).public(), fee_recipient: Default::default() };
-    ValidatorSet::new(Epoch(0), BoundedVec::new((0..4).map(validator).collect()).unwrap())
+    slipstream_testkit::set(0, &slipstream_testkit::keys(1..=4), Address::ZERO)
 }
 
 fn info(number: u64, name: &str) -> LedgerInfo {
-    LedgerInfo {
-        epoch: Epoch(0),
-        number: BatchNumber::new(number),
-        accumulator_root: Digest::tagged(name, &number.to_le_bytes()),
-        state_root: Digest::ZERO,
-        timestamp_ms: 0,
-        next_validators: None,
-    }
+    let accumulator_root = Digest::tagged(name, &number.to_le_bytes());
+    LedgerInfo { accumulator_root, ..slipstream_testkit::info(0, number) }
 }
 
 /// Seat 3 of four, with that record.
@@ -137,7 +130,7 @@ fn only_contradictions_convict() {
     assert!(!convicts(&commits(commit(5, "a"), (dressed, signature))));
 }
 
-/// Goal: what one liar says of how far the chain is neither ends nor silences a validator that begins.
+/// Goal: one liar's claims of a long chain neither end nor silence a validator that begins.
 #[test]
 fn a_liar_does_not_silence_who_begins() {
     let mut core = core(None);

@@ -6,7 +6,7 @@ use slipstream_types::{Digest, LedgerInfo};
 use super::world::World;
 use crate::{Ballot, Message, SignedOrder, Status, Verify, ViewChange, Vote};
 
-/// What it does with what it ought to say.
+/// How the traitor distorts what it ought to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Traitor {
     /// Orders another batch for everybody.

@@ -7,8 +7,8 @@ use std::{
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_types::{
-    BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet,
-    bounded::BoundedVec, validators::Failures,
+    Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet,
+    validators::Failures,
 };
 
 use super::traitor::Traitor;
@@ -18,7 +18,7 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// What a world is like. Times are in microseconds.
+/// The conditions of a world. Times are in microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Climate {
     pub(super) validators: usize,
@@ -58,7 +58,7 @@ enum Event {
     Restart { wiped: bool },
 }
 
-/// What survives.
+/// The part of a validator that survives a crash.
 #[derive(Default)]
 struct Disk {
     record: Option<Record>,
@@ -79,6 +79,8 @@ struct Node {
     committed_us: u64,
     timers: BTreeMap<Timer, u64>,
     incarnation: u64,
+    /// Its height when it synced last, and how often before that.
+    stood: (usize, u32),
 }
 
 /// See the module.
@@ -94,11 +96,11 @@ pub(super) struct World {
     sequence: u64,
     pub(super) now_us: u64,
     pub(super) random: StdRng,
-    /// What each outcome was executed on.
+    /// The outcome that each outcome was executed on.
     parents: BTreeMap<Digest, Digest>,
-    /// What was committed first at each number.
+    /// The first commit at each number.
     decided: BTreeMap<BatchNumber, Digest>,
-    /// What honest validators signed: kind, seat, view, number.
+    /// Statements that honest validators signed: kind, seat, view, number.
     said: BTreeMap<(u8, u16, u64, BatchNumber), Digest>,
     /// The views that honest validators said to have left for.
     left: BTreeMap<u16, u64>,
@@ -112,23 +114,12 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, climate: Climate) -> World {
-        let keys: Vec<_> =
-            (0..climate.validators).map(|seat| SecretKey::from_seed([seat as u8 + 1; 32])).collect();
-        let validators = keys
-            .iter()
-            .map(|key| Validator { public_key: key.public(), fee_recipient: Default::default() })
-            .collect();
-        let set = ValidatorSet {
-            failures: climate.failures,
-            ..ValidatorSet::new(Epoch(0), BoundedVec::new(validators).unwrap())
-        };
+        let keys = slipstream_testkit::keys(1..=climate.validators as u8);
+        let set =
+            ValidatorSet { failures: climate.failures, ..slipstream_testkit::set(0, &keys, Address::ZERO) };
         let genesis = LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::GENESIS,
             accumulator_root: Digest::tagged("genesis", b""),
-            state_root: Digest::ZERO,
-            timestamp_ms: 0,
-            next_validators: None,
+            ..slipstream_testkit::info(0, BatchNumber::GENESIS.get())
         };
         let node = || Node {
             core: None,
@@ -139,6 +130,7 @@ impl World {
             committed_us: 0,
             timers: BTreeMap::new(),
             incarnation: 0,
+            stood: (0, 0),
         };
         let nodes = (0..climate.validators).map(|_| node()).collect();
         let mut world = World {
@@ -345,7 +337,7 @@ impl World {
         core.handle_message(from, message);
     }
 
-    /// What comes of an order on what is before it; parallel execution may get it wrong.
+    /// Executes an order on the outcome before it; parallel execution may err.
     fn execute(&mut self, before: &LedgerInfo, order: &Order, sequential: bool) -> LedgerInfo {
         let wrong = !sequential && !self.is_calm() && self.random.random_bool(self.climate.divergence);
         // Those that are wrong are wrong alike, which is the worst.
@@ -354,12 +346,10 @@ impl World {
             [before.digest().as_bytes(), order.digest(&self.domain).as_bytes(), &slip.to_le_bytes()[..]]
                 .concat();
         let info = LedgerInfo {
-            epoch: Epoch(0),
-            number: order.number,
             accumulator_root: Digest::tagged("accumulator", &content),
             state_root: Digest::tagged("state", &content),
             timestamp_ms: order.timestamp_ms,
-            next_validators: None,
+            ..slipstream_testkit::info(0, order.number.get())
         };
         self.parents.insert(info.digest(), before.digest());
         info
@@ -599,15 +589,35 @@ impl World {
         node.core.as_mut().unwrap().handle_fetched(number);
     }
 
-    /// Fetches certified batches when far behind.
+    /// Fetches certified batches when far behind; after seconds at one batch also when two behind. A validator that restarts holds the
+    /// certificate of its last decision only, and those before as part of its chain.
     fn sync(&mut self, seat: u16) {
         self.post(seat, 300_000, Event::Sync);
-        let head = self.nodes[usize::from(seat)].disk.chain.len();
-        let far = |node: &&Node| node.core.is_some() && node.disk.chain.len() > head + 2;
+        let node = &mut self.nodes[usize::from(seat)];
+        let head = node.disk.chain.len();
+        let (stood, times) = node.stood;
+        node.stood = (head, if stood == head { times + 1 } else { 0 });
+        let near = if node.stood.1 < 10 { 2 } else { 1 };
+        let far = |node: &&Node| node.core.is_some() && node.disk.chain.len() > head + near;
         let Some(next) = self.nodes.iter().find(far).map(|node| node.disk.chain[head].clone()) else {
             return;
         };
         self.append(seat, next.1);
+    }
+
+    /// Keeps a validator from the others until the end of the next [`World::run_until`].
+    pub(super) fn cut_off(&mut self, seat: u16) {
+        self.cut.insert(seat);
+    }
+
+    /// Batches that a validator has committed.
+    pub(super) fn height_of(&self, seat: u16) -> usize {
+        self.nodes[usize::from(seat)].disk.chain.len()
+    }
+
+    /// Whether a validator may sign.
+    pub(super) fn takes_part(&self, seat: u16) -> bool {
+        self.nodes[usize::from(seat)].core.as_ref().is_some_and(|core| !core.is_silent())
     }
 
     /// Batches that all honest validators that are up have committed.

@@ -118,8 +118,8 @@ pub(super) fn account_value(info: &AccountInfo) -> Option<AccountValue> {
 /// Whether any state and any batch under these rules could take the transaction: revm's own checks that need neither.
 ///
 /// # Errors
-/// The rule that it breaks wherever it is tried: intrinsic gas and calldata floor, gas cap, type, fees, init code, an empty
-/// list of authorizations, the last nonce.
+/// Returns the rule that the transaction breaks on any state. Checked are intrinsic gas and calldata floor, gas cap, type,
+/// fees, init code, an empty list of authorizations, and the last nonce.
 pub fn check_static(transaction: &Transaction, rules: &Rules) -> Result<(), Rejection> {
     let (spec, cap) = (chain_spec(rules.fork), rules.transaction_gas_max);
     // Base fee, a batch's gas limit and chain id are for whoever asks.

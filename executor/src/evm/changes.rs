@@ -1,4 +1,4 @@
-//! [`Changes`]: what revm's cache holds after the batch against what the recorder read before it; the net delta.
+//! [`Changes`]: the net delta, from revm's cache after the batch and the recorder's reads before it.
 
 use alloy_primitives::{
     Address, B256, U256,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::error::ExecuteError;
 
-/// What a batch, or a part of it, changed.
+/// The rows and codes that a batch, or a part of it, changed.
 #[derive(Default)]
 pub(crate) struct Changes {
     accounts: Vec<AccountChange>,
@@ -40,9 +40,9 @@ struct AccountChange {
 /// Every row that differs, and the code that accounts have now and had not before. Deterministic: it depends on the two
 /// states alone, not on the way between them, nor on which code the store happens to hold already.
 ///
-/// From Cancun on SELFDESTRUCT removes only contracts of the same transaction, which have no rows. Under older
-/// rules (mainnet blocks in tests) a destroyed contract loses the slots that the batch had read; slots that it never
-/// read are unknown here and are not in the delta.
+/// From Cancun on SELFDESTRUCT removes only contracts of the same transaction, which have no rows. Under older rules (mainnet
+/// blocks in tests) a destroyed contract loses the slots that the batch had read. Its unread slots are unknown here, so the
+/// delta lacks them.
 pub(super) fn changes(
     cache: &CacheState,
     before: &WorkingSet,
@@ -97,8 +97,8 @@ impl Changes {
         Ok(Delta::new(entries, self.codes)?)
     }
 
-    /// Both parts of a batch of which neither read what the other wrote, but for balances that both added to or took from; none
-    /// if that cannot be told from the rows.
+    /// Joins the changes of two parts of a batch that are independent but for balances which both added to or took from.
+    /// Returns `None` if the rows do not show that.
     pub(crate) fn join(mut self, other: Changes) -> Option<Changes> {
         if self.has_destroyed || other.has_destroyed {
             return None;
@@ -136,7 +136,7 @@ impl AccountChange {
     }
 }
 
-/// What at most one of two changed.
+/// Joins a value that at most one of two parts changed.
 fn joined<T: PartialEq>(before: T, mine: T, theirs: T) -> Option<T> {
     match (mine == before, theirs == before) {
         (true, _) => Some(theirs),
@@ -145,9 +145,8 @@ fn joined<T: PartialEq>(before: T, mine: T, theirs: T) -> Option<T> {
     }
 }
 
-/// Most bytes that a delta grows by if these changes are added to it. Changes of the same keys add up here and do not in
-/// the delta, so the sum over a batch's transactions is never too low. New code weighs enough for its number to be
-/// bounded too.
+/// Most bytes that these changes add to a delta. Changes of the same key add up here and merge in the delta, so the sum over
+/// a batch's transactions is never too low. New code weighs enough to bound its number too.
 pub(super) fn delta_bytes_max(changes: &EvmState) -> usize {
     const ACCOUNT_BYTES: usize = 100;
     const SLOT_BYTES: usize = 90;
@@ -179,7 +178,7 @@ fn slot_entries(
         let slot = B256::from(*index);
         push(slot, before.slots.get(&slot).copied().unwrap_or_default(), *new);
     }
-    // A destroyed account's cache is emptied: what was read of it before is gone unless it was written again.
+    // A destroyed account's cache is emptied: slots read before are gone unless they were written again.
     let gone =
         |slot: &B256| storage.is_none_or(|storage| !storage.contains_key(&U256::from_be_bytes(slot.0)));
     for (slot, old) in before.slots.iter().filter(|(slot, _)| gone(slot)) {
@@ -187,7 +186,7 @@ fn slot_entries(
     }
 }
 
-/// An account without nonce and code was never a contract and has no storage.
+/// An account with nonce 0 and empty code was never a contract, so it has no storage.
 fn check_wiped(address: &Address, before: Option<AccountValue>) -> Result<(), ExecuteError> {
     match before {
         Some(value) if value.nonce != 0 || value.code_hash.is_some() => {

@@ -8,9 +8,9 @@ use super::{machine::Executed, observe::Observed};
 use crate::{access::AccessSet, transaction::Transaction};
 
 impl Executed {
-    /// What others could disturb, and what could disturb others. Left out is what commutes: balances that nobody asked for,
-    /// the fee recipient's, and the sender's nonce, which the transaction itself names. The fee recipient's existence is left out too,
-    /// because every fee may begin it ([`Executed::looks_at`]).
+    /// The accesses that others could disturb, or that could disturb others. It leaves out what commutes: unobserved balances, the fee
+    /// recipient's, and the sender's nonce, which the transaction itself names. It leaves out the fee recipient's existence too,
+    /// because every fee may create the account ([`Executed::looks_at`]).
     pub(crate) fn access(&self, sender: Address, beneficiary: Address) -> AccessSet {
         let mut set = AccessSet::default();
         for (address, account) in &self.state {
@@ -57,8 +57,8 @@ impl Executed {
     }
 }
 
-/// Of each account that paid in a part of a batch, what was left at the least and what it paid in all. Balances commute only as
-/// long as everybody who pays could also pay if the other parts' payments had come first.
+/// For each account that paid in a part of a batch, its least balance and its payments in all. Balances commute only if every
+/// payer could also pay after the payments of the other parts.
 #[derive(Default)]
 pub(crate) struct Spends(AddressMap<Spent>);
 
@@ -112,7 +112,7 @@ impl Spends {
     }
 }
 
-/// What an account is to a transaction, if it is more than others.
+/// The part that an account plays for a transaction.
 #[derive(Clone, Copy)]
 struct Role {
     is_sender: bool,

@@ -14,8 +14,8 @@ impl<'a> Listing<'a> {
         Listing(machine.inspected_by(AccessListInspector::default()))
     }
 
-    /// Runs a call; what its access list names, and what it touched beside that. Who calls, who is called and precompiles are among
-    /// it only with slots.
+    /// Runs a call. Returns its result, with the keys that its access list names or that it touched beside. Sender, called account
+    /// and precompiles appear only with slots.
     pub(crate) fn call(
         &mut self,
         request: &CallRequest,

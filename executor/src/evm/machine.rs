@@ -21,7 +21,7 @@ use super::{
     interrupting::{self, Pace},
     observe::{self, Observed, ObservedContext, ObservedEvm},
     recorder::{ReadError, Recorder},
-    system_calls,
+    system_calls, words,
     working_set::WorkingSet,
 };
 use crate::{
@@ -38,12 +38,12 @@ use crate::{
 
 pub(crate) type Database<'a> = State<Recorder<'a>>;
 pub(super) type Evm<'a, I = ()> = ObservedEvm<Database<'a>, I>;
-/// What an inspector sees.
+/// The context that inspectors see.
 pub(crate) type Seen<'a> = ObservedContext<Database<'a>>;
 type EvmError = EVMError<EvmDatabaseError<ReadError>>;
 
-/// One batch in execution. What a transaction did counts only once it is committed. An inspector, if there is one, looks at what is run by
-/// [`Machine::inspect`] and its like, and at nothing else.
+/// One batch in execution. A transaction's changes count once they are committed. An inspector sees the runs of [`Machine::inspect`] and
+/// its like alone.
 pub(crate) struct Machine<'a, I = ()> {
     pub(super) evm: Evm<'a, I>,
     pub(super) env: &'a BatchEnv,
@@ -52,13 +52,13 @@ pub(crate) struct Machine<'a, I = ()> {
     is_observed: bool,
 }
 
-/// What one transaction did.
+/// The result of one transaction.
 pub(crate) struct Executed {
     pub(crate) success: bool,
     pub(crate) gas_used: u64,
     /// Empty if it failed.
     pub(crate) logs: Vec<EvmLog>,
-    /// What it returned, or why it reverted.
+    /// The returned data, or the reason of the revert.
     pub(crate) output: Bytes,
     /// Why it stopped, if it neither returned nor reverted.
     pub(crate) halt: Option<Halt>,
@@ -70,17 +70,17 @@ pub(crate) struct Executed {
 
 /// Why a transaction neither returned nor reverted.
 pub(crate) struct Halt {
-    /// The EVM's name for it.
+    /// geth's words for it.
     pub(crate) reason: String,
     /// Whether more gas may help.
     pub(crate) out_of_gas: bool,
 }
 
-/// What a batch did.
+/// The results of a batch.
 #[derive(Default)]
 pub(crate) struct Finished {
     pub(crate) delta: Delta,
-    /// What it read.
+    /// The keys that the batch read.
     pub(crate) hints: Hints,
     /// Where the slots among that come from.
     pub(crate) preimages: Vec<Preimage>,
@@ -92,7 +92,7 @@ pub(crate) struct Finished {
 pub(crate) enum RunError {
     /// The transaction's fault.
     Rejected(Rejection),
-    /// Not the transaction's fault.
+    /// The transaction is not at fault.
     Failed(ExecuteError),
 }
 
@@ -107,8 +107,8 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// A machine for one call that is no transaction: without its checks of nonce, sender and gas limit, and without a fee if
-    /// it offers none. It ends when `interrupt` says so.
+    /// Makes a machine for one call outside of transactions. It skips the checks of nonce, sender and gas limit, and takes a
+    /// fee only if the call offers one. The call ends when `interrupt` says so.
     pub(crate) fn for_call(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
@@ -120,7 +120,7 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// The same for several calls, each of which has to be [prepared](Machine::prepare_call).
+    /// The same for several calls; each must be [prepared](Machine::prepare_call).
     pub(crate) fn for_calls(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
@@ -148,8 +148,8 @@ impl<'a> Machine<'a> {
         Self::interruptible(state, env, interrupt).with_system_calls()
     }
 
-    /// A machine for calls that follow each other in one batch, of which the caller bounds the gas: without a look at who sends them and, unless
-    /// they are validated, at nonces and fees. Makes the system calls first.
+    /// Makes a machine for consecutive calls in one batch, whose gas the caller bounds. It skips checks of senders and, unless the calls
+    /// are validated, of nonces and fees. It makes the system calls first.
     pub(crate) fn for_simulation(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
@@ -225,7 +225,7 @@ impl<'a, I> Machine<'a, I> {
         self.transact(adapter::call_env(request, self.env, gas_limit))
     }
 
-    /// Sets the fee of the call that comes next: one that offers none has none, and BASEFEE is zero for it unless it is overridden.
+    /// Sets the fee of the next call. For a call that offers none, BASEFEE is zero or its override.
     pub(crate) fn prepare_call(&mut self, request: &CallRequest, block: &BlockOverrides) {
         let context = &mut self.evm.ctx;
         let is_free = request.max_fee_wei == 0;
@@ -280,12 +280,12 @@ impl<'a, I> Machine<'a, I> {
         database.commit(executed.state);
     }
 
-    /// What follows is done by the transaction at this position. Only parts of a batch need to know.
+    /// Begins the transaction at this position. Only parts of a batch need to know it.
     pub(crate) fn begin(&mut self, index: u32) {
         self.evm.ctx.journaled_state.database.database.begin(index);
     }
 
-    /// What the batch changed and read.
+    /// Returns the changes and reads of the batch.
     pub(crate) fn finish(self) -> Result<Finished, ExecuteError> {
         let (changes, reads) = self.finish_part()?;
         Ok(Finished { delta: changes.into_delta()?, ..reads.finish() })
@@ -325,7 +325,7 @@ impl Executed {
             ExecutionResult::Revert { output, .. } => (false, Vec::new(), output, None),
             ExecutionResult::Halt { reason, .. } => {
                 let out_of_gas = matches!(reason, HaltReason::OutOfGas(_));
-                (false, Vec::new(), Bytes::new(), Some(Halt { reason: reason.to_string(), out_of_gas }))
+                (false, Vec::new(), Bytes::new(), Some(Halt { reason: words::halt(&reason), out_of_gas }))
             }
         };
         let delta_bytes_max = delta_bytes_max(&done.state);

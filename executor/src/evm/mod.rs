@@ -5,13 +5,12 @@
 //!     │                                   │ after                                 │ before
 //!     └── finish ─────────────────────────┴─────────────── changes ───────────────┘──▶ Delta, Hints
 //! ```
-//! revm's `State` asks its database once per key and batch. The recorder below it therefore sees the working set in
-//! first-use order (the hints) and the value of every key before the batch, and comparing these with the cache
-//! after the batch gives the net delta, whatever happened in between. What KECCAK256 hashes on the way is kept too
-//! (`preimages`), because hints name the slots of mappings by it.
+//! revm's `State` asks its database once per key and batch. So the recorder below it sees the working set in first-use order,
+//! which becomes the hints. It also sees every key's value before the batch; compared with the cache after the batch, these
+//! give the net delta. The inputs of KECCAK256 are kept too (`preimages`), because hints name the slots of mappings by them.
 //!
-//! On several threads helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`], which also stands below
-//! the recorder then; [`Machine::accept`] tells whether such a result holds.
+//! On several threads, helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`], which then also stands
+//! below the recorder. [`Machine::accept`] tells whether such a result holds.
 
 mod adapter;
 mod changes;
@@ -31,6 +30,7 @@ mod tests;
 mod tracing;
 mod transfers;
 mod versions;
+mod words;
 mod working_set;
 
 pub use adapter::check_static;

@@ -1,9 +1,9 @@
-//! What a transaction looked at beside the rows that it loaded: exact balances, nonces, and whether accounts exist.
+//! Records what a transaction observed beside the loaded rows: exact balances, nonces, and the existence of accounts.
 //!
-//! Nearly every transaction loads accounts whose balance others change, the fee recipient's and a wrapped-ether contract's
-//! above all, and hardly any asks what the balance *is*: it only adds to it, or takes from it what is there. So the
-//! instructions that do ask leave a note here, and all other changes of balances commute. Source of the idea: the lazy
-//! updates of pevm, which know plain transfers and the fee recipient only.
+//! Nearly every transaction loads accounts whose balance others change, above all the fee recipient's and a wrapped-ether
+//! contract's. Hardly any asks for the balance: it only adds to it, or takes what is there. So the instructions that do ask
+//! leave a note here, and all other changes of balances commute. Source of the idea: the lazy updates of pevm, which know
+//! plain transfers and the fee recipient only.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ const NOTES_MAX: usize = 32;
 /// Balances and values from here on count as exact, so that no sum of a transaction's values can overflow.
 pub(super) const COMMUTING_BITS_MAX: usize = 192;
 
-/// What one transaction looked at.
+/// The observations of one transaction.
 #[derive(Default, Debug)]
 pub(crate) struct Observed {
     /// Accounts whose balance it knows exactly.
@@ -49,11 +49,11 @@ pub(crate) struct Observed {
     pub(super) spent: Vec<(Address, U256)>,
     /// Too much to tell.
     pub(super) everything: bool,
-    /// What it hashed, for hints.
+    /// The inputs that it hashed, for hints.
     pub(super) preimages: Vec<Preimage>,
     /// When a call is to end early; transactions never are.
     pub(super) pace: Pace,
-    /// Whom jumps are told.
+    /// The watcher that is told of jumps.
     pub(super) watch: Option<Arc<JumpWatch>>,
 }
 

@@ -1,5 +1,5 @@
-//! KECCAK256, with its two-word inputs remembered: that is how Solidity and Vyper place the entries of a mapping, so these inputs
-//! say in a few bytes where a slot's 32 come from.
+//! KECCAK256 that remembers its two-word inputs. Solidity and Vyper place the entries of a mapping by it, so these inputs explain
+//! a slot's 32 bytes in a few.
 
 use alloy_primitives::B256;
 use revm::{

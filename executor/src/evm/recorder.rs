@@ -54,7 +54,7 @@ impl<'a> Recorder<'a> {
         Self { shared: Some(versions), ..Self::new(versions, versions.env()) }
     }
 
-    /// What follows is read by the transaction at this position of the batch.
+    /// Attributes the following reads to the transaction at this position.
     pub(super) fn begin(&mut self, index: u32) {
         self.turn = index + 1;
     }
@@ -109,7 +109,7 @@ impl Database for Recorder<'_> {
     }
 }
 
-/// What tracers look up is not what the batch read.
+/// Reads of tracers do not count as the batch's.
 impl DatabaseRef for Recorder<'_> {
     type Error = ReadError;
 

@@ -1,4 +1,4 @@
-//! [`Speculator`]: runs transactions ahead of their turn; [`Reads`]: what they saw, by which one can tell whether the result holds.
+//! [`Speculator`]: runs transactions ahead of their turn; [`Reads`]: the rows that they saw, which show whether the result holds.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Address, B256, U256};
@@ -39,17 +39,17 @@ struct Seen {
     has_code: bool,
 }
 
-/// What a transaction that ran ahead of its turn saw, in the order in which it read it.
+/// The reads of a transaction that ran ahead of its turn, in their order.
 pub(crate) struct Reads(Vec<Read>);
 
-/// What becomes of its result.
+/// Tells whether its result holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// It does not hold.
     Refused,
     /// It holds.
     Holds,
-    /// It holds, and what it reads and writes may have to be told anew: an account that it saw empty is not, or the other way round.
+    /// The result holds, but its access set must be told anew: an account that it saw empty no longer is, or the other way round.
     Moved,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Speculator<'a> {
         Self { evm: observe::build(database, versions.env(), None) }
     }
 
-    /// Runs the transaction at this position on what is known by now; none if it fails there, for whatever reason.
+    /// Runs the transaction at this position on the values known by now. Returns `None` if it fails there, for any reason.
     pub(crate) fn run(&mut self, index: u32, transaction: &Transaction) -> Option<(Executed, Reads)> {
         let database = &mut self.evm.ctx.journaled_state.database;
         (database.index, database.sender, database.nonce) = (index, transaction.sender, transaction.nonce());
@@ -136,12 +136,12 @@ impl<'a> Machine<'a> {
         Self::over(database, versions.env(), versions.watch()).with_system_calls()
     }
 
-    /// Whether a transaction that ran ahead would do the same now that its turn has come: every row that it read has the
-    /// same value, or a balance that it did not look at has another. If so the result is brought up to date
-    /// and may be committed; else nothing has changed, and the transaction must be run again.
+    /// Whether a transaction that ran ahead would do the same now that its turn has come. Each row that it read must have the
+    /// same value, or a new balance that it did not observe. If so, the result is brought up to date and may be committed.
+    /// Otherwise nothing has changed, and the transaction must run again.
     ///
-    /// The rows are read here in the order of the transaction, and no further than it would have come: so the recorder
-    /// sees exactly what running the transaction here would have read.
+    /// The rows are read here in the transaction's order, and only as far as it would have come. So the recorder sees exactly
+    /// the reads of running the transaction here.
     pub(crate) fn accept(
         &mut self,
         executed: &mut Executed,
@@ -168,7 +168,7 @@ impl<'a> Machine<'a> {
                     }
                     let rule = Rule::new(*address, seen, executed, transaction, spec);
                     shifts.extend(Shift::between(*address, seen, &now));
-                    // Of the fee recipient, who is paid all the time, only its balance is told.
+                    // The fee recipient is paid all the time, so only its balance is told.
                     if seen.is_empty() != now.is_empty() && *address != self.env.beneficiary {
                         verdict = Verdict::Moved;
                     }
@@ -186,7 +186,7 @@ impl<'a> Machine<'a> {
 
 /// How an account may differ from what a transaction saw without making a difference.
 struct Rule {
-    /// Not at all.
+    /// Whether the account must be exactly the same.
     is_exact: bool,
     balance_is_exact: bool,
     nonce_is_exact: bool,
@@ -243,12 +243,12 @@ impl Rule {
     }
 }
 
-/// What others did to an account in the meantime, to be put under what the transaction did.
+/// The meantime changes of an account by others, which the transaction's own must build on.
 struct Shift {
     address: Address,
     /// Added to the balance, modulo 2^256.
     added: U256,
-    /// In place of a nonce that the transaction leaves alone.
+    /// The nonce to set if the transaction leaves the nonce alone.
     nonce: Option<u64>,
 }
 
@@ -263,7 +263,7 @@ impl Shift {
         let Some(account) = changes.get_mut(&self.address) else { return false };
         account.info.balance = account.info.balance.wrapping_add(self.added);
         account.info.nonce = self.nonce.unwrap_or(account.info.nonce);
-        // What it found there changes alike: else the others' changes would count as its own (`Executed::access`).
+        // The original values change alike; otherwise the changes of others would count as its own (`Executed::access`).
         let found = account.original_info_mut();
         found.balance = found.balance.wrapping_add(self.added);
         found.nonce = self.nonce.unwrap_or(found.nonce);

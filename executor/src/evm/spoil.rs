@@ -1,4 +1,4 @@
-//! What a bug of concurrency makes of a transaction's result.
+//! Spoils a transaction's result as a concurrency bug would.
 
 use super::machine::Executed;
 use crate::parallel::Bug;

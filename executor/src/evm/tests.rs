@@ -64,8 +64,8 @@ fn env(spec: SpecId) -> BatchEnv {
     }
 }
 
-/// Contracts that write the second word of their call data to the slot that the first one names, or destroy themselves if
-/// the second word is 99.
+/// Contracts that write the second word of their call data to the slot that the first word names. If the second word is 99,
+/// they destroy themselves.
 fn start() -> MemoryState {
     let mut state = MemoryState::default();
     for index in 0..USERS {
@@ -142,8 +142,8 @@ fn transaction(random: &mut Random, nonces: &mut [u64]) -> Transaction {
     }
 }
 
-/// Runs a batch with revm's own bookkeeping switched on and compares: what revm says an account or slot is after the batch
-/// is what the state with the delta applied says, and the delta names nothing that revm did not change.
+/// Runs a batch with revm's own bookkeeping switched on and compares. revm's accounts and slots after the batch must equal
+/// the state with the delta applied. The delta must name only what revm changed.
 fn check(seed: u64, spec: SpecId) -> usize {
     let (state, env) = (start(), env(spec));
     let database = State::builder().with_database(Recorder::new(&state, &env)).with_bundle_update().build();

@@ -7,17 +7,17 @@ use revm::{
     context::{ContextTr, JournalTr},
     inspector::JournalExt,
     interpreter::{
-        CallInputs, CallOutcome, CreateInputs, CreateOutcome, InstructionResult, Interpreter,
+        CallInputs, CallOutcome, CallScheme, CreateInputs, CreateOutcome, InstructionResult, Interpreter,
         interpreter::EthInterpreter,
         interpreter_types::{InputsTr as _, Jumps as _, LoopControl as _},
     },
 };
 
-/// Who seems to emit the logs, and their topic: an ERC-20 token's `Transfer(address,address,uint256)`.
+/// The pretended emitter of the logs, and their topic: an ERC-20 token's `Transfer(address,address,uint256)`.
 const EMITTER: Address = address!("0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
 const TOPIC: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
-/// Puts its logs between those that contracts emit, in the order in which things happen. What reverts takes its logs with it, these too.
+/// Puts its logs between those of contracts, in the order of events. A revert removes these logs too.
 #[derive(Default)]
 pub(crate) struct Transfers {
     /// Of the call that is about to begin. Only once it has begun are its logs undone with it.
@@ -28,7 +28,7 @@ pub(crate) struct Transfers {
 
 struct Transfer {
     from: Address,
-    /// None of a contract whose address is not known yet.
+    /// `None` while the address of a created contract is unknown.
     to: Option<Address>,
     value: U256,
 }
@@ -47,7 +47,9 @@ impl Transfer {
 impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
     fn call(&mut self, _: &mut C, inputs: &mut CallInputs) -> Option<CallOutcome> {
         let (from, to) = (inputs.transfer_from(), Some(inputs.transfer_to()));
-        self.announced = inputs.transfer_value().map(|value| Transfer { from, to, value });
+        // A CALLCODE pays its own contract: nothing moves.
+        let value = inputs.transfer_value().filter(|_| inputs.scheme != CallScheme::CallCode);
+        self.announced = value.map(|value| Transfer { from, to, value });
         None
     }
 
@@ -62,7 +64,7 @@ impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
         }
     }
 
-    /// Of an account without code, or a precompile: nothing was run.
+    /// The called account has no code, or is a precompile: nothing ran.
     fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
         if let Some(transfer) = self.announced.take()
             && outcome.result.is_ok()

@@ -1,9 +1,9 @@
 //! [`Versions`]: the state as transactions in the middle of a batch see it, while others still run.
 //!
-//! Source: the multi-version memory of Block-STM (arXiv 2203.06871): of every key the value before the batch and what each
-//! transaction wrote. Balances are kept as differences, so that those who add to one need not wait for each other. What is
-//! read here may be stale: whoever uses a result checks what it read (`Machine::accept`). What is read from the state is kept
-//! for all threads, and a contract's code is analysed once for all of them.
+//! Source: the multi-version memory of Block-STM (arXiv 2203.06871). For every key it keeps the value before the batch and
+//! the writes of each transaction. Balances are kept as differences, so transactions that add to one need not wait for each
+//! other. A reader here may see stale values: the user of a result checks its reads (`Machine::accept`). Values read from the
+//! state serve all threads, and a contract's code is analysed once for them.
 
 use std::{
     hash::{BuildHasher, Hash},
@@ -32,8 +32,8 @@ use crate::{env::BatchEnv, predict::JumpWatch, reader::StateReader};
 
 /// Locks of each table: enough that a few threads seldom meet.
 const SHARDS: usize = 64;
-/// Changes of one account that are kept apart. Of an account that more transactions pay, the later differences are only
-/// added up: its balance is then about right, which is all that those need who add to it too.
+/// Changes of one account that are kept apart. If more transactions pay an account, the later differences are only added up.
+/// Its balance is then about right, which suffices for those that add to it.
 const WRITES_MAX: usize = 8;
 
 /// A table behind many locks.
@@ -55,10 +55,10 @@ impl<K: Hash + Eq, V> Sharded<K, V> {
     }
 }
 
-/// What one transaction did to an account.
+/// The change of an account by one transaction.
 struct AccountWrite {
     index: u32,
-    /// What it added to the balance, modulo 2^256.
+    /// The balance that it added, modulo 2^256.
     added: U256,
     nonce: Option<u64>,
     code: Option<Box<(B256, Option<Bytecode>)>>,
@@ -68,16 +68,16 @@ struct AccountWrite {
 #[derive(Default)]
 struct AccountEntry {
     before: Option<Option<AccountValue>>,
-    /// In the order of the batch.
+    /// Writes in the order of the batch.
     writes: Vec<AccountWrite>,
-    /// What further transactions added to the balance, modulo 2^256.
+    /// The balance that further transactions added, modulo 2^256.
     added: U256,
 }
 
 #[derive(Default)]
 struct SlotEntry {
     before: Option<U256>,
-    /// In the order of the batch.
+    /// Writes in the order of the batch.
     writes: Vec<(u32, U256)>,
 }
 

@@ -1,4 +1,4 @@
-//! [`WorkingSet`]: what a batch, or a part of it, read of the state before the batch.
+//! [`WorkingSet`]: the reads that a batch, or a part of it, made of the state before the batch.
 
 use std::hash::Hash;
 
@@ -14,7 +14,7 @@ use slipstream_types::{
 use super::{code::AnalysedCode, machine::Finished, preimages::PREIMAGES_MAX};
 use crate::hot::Touched;
 
-/// What was read of one account, before the batch changed anything.
+/// The reads of one account, before the batch changed it.
 #[derive(Default)]
 pub(super) struct AccountReads {
     pub(super) value: Option<AccountValue>,
@@ -32,13 +32,13 @@ pub(crate) struct WorkingSet {
     accounts: AddressMap<AccountReads>,
     account_order: Order<Address>,
     pub(super) codes: B256Map<AnalysedCode>,
-    /// What each turn hashed; [`PREIMAGES_MAX`] in all.
+    /// The inputs that each turn hashed; [`PREIMAGES_MAX`] in all.
     preimages: Vec<(u32, Vec<Preimage>)>,
     preimages_len: usize,
 }
 
 impl WorkingSet {
-    /// What was read of an account; none if nothing was.
+    /// The reads of an account, or `None` if there were none.
     pub(super) fn account(&self, address: &Address) -> Option<&AccountReads> {
         self.accounts.get(address)
     }
@@ -76,7 +76,7 @@ impl WorkingSet {
         self.codes.contains_key(&B256::from(*hash))
     }
 
-    /// What a batch tells of it; the delta is left empty.
+    /// Reports the batch's reads, with an empty delta.
     pub(crate) fn finish(self) -> Finished {
         let (hints, touched) = (self.hints(), self.touched());
         Finished { hints, touched, preimages: self.into_preimages(), ..Finished::default() }
@@ -113,13 +113,13 @@ impl WorkingSet {
         Touched { rows, codes }
     }
 
-    /// What was hashed, in its order.
+    /// The hashed inputs, in their order.
     fn into_preimages(self) -> Vec<Preimage> {
         let preimages = self.preimages.into_iter().flat_map(|(_, preimages)| preimages);
         preimages.take(PREIMAGES_MAX).collect()
     }
 
-    /// What this part and another one of the same batch read: as if one had done all of it, turn by turn.
+    /// Joins the reads of this part with those of another part of the batch, as if one had made them all, turn by turn.
     pub(crate) fn join(mut self, other: WorkingSet) -> WorkingSet {
         let is_in_both =
             |address: &Address| self.accounts.contains_key(address) && other.accounts.contains_key(address);

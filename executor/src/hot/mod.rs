@@ -1,14 +1,15 @@
-//! [`HotCache`]: what the last batches read and wrote, with the values that it has now, so that the next batch need not ask the disk.
+//! [`HotCache`]: the rows that the last batches read and wrote, with their present values, so that the next batch need not ask the
+//! disk.
 //!
-//! Of the keys of a mainnet block, 57 to 63 % were touched in the 32 blocks before it. The cache is a function of the batches that
-//! were put into it, in their order, and of its size: no clock and no sampling.
+//! Of the keys of a mainnet block, 57 to 63 % were touched in the 32 blocks before it. The cache is a function of its size and of
+//! the batches that it took in, in their order: it uses neither clock nor sampling.
 //!
 //! ```text
 //!  Outcome of batch n ── apply ──▶ HotCache at n ── reader ──▶ execution of n + 1 ── what it lacks ──▶ layers, warm data, store
 //! ```
-//! It belongs to the state behind exactly one batch, named by its header's digest. [`HotCache::apply`] moves it to the next; a batch
-//! with another parent (another branch, a restore, a gap) empties it; and a reader for another batch passes everything on. So nothing
-//! stale is ever read, whoever forgot to tell it of what.
+//! It belongs to the state behind exactly one batch, named by its header's digest. [`HotCache::apply`] moves it to the next batch. A
+//! batch with another parent (another branch, a restore, a gap) empties the cache. A reader for another batch passes every read on.
+//! So no reader gets a stale value, even if the cache missed an event.
 
 use std::{
     collections::VecDeque,
@@ -37,10 +38,10 @@ const CODE_BYTES: usize = 200;
 /// Memory of a key among the ages that has come again since.
 const AGE_BYTES: usize = 64;
 
-/// What executing a batch read: the values before the batch.
+/// The rows that executing a batch read, with the values before the batch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Touched {
-    /// Rows in first-use order; none where there is no row.
+    /// Rows in first-use order; `None` where the state has no row.
     pub rows: Vec<(StateKey, Option<StateValue>)>,
     /// Code by its hash, in the order of the hashes.
     pub codes: Vec<(B256, AnalysedCode)>,
@@ -57,7 +58,7 @@ pub struct HotCache {
     age: u64,
     rows: HashMap<StateKey, (Option<StateValue>, u64)>,
     codes: B256Map<(AnalysedCode, u64)>,
-    /// What each batch touched, the oldest batch first. Keys that a later one touched too are in both.
+    /// The keys that each batch touched, the oldest batch first. A key that a later batch touched too is in both.
     ages: VecDeque<(u64, vec::IntoIter<Key>)>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -112,8 +113,8 @@ impl HotCache {
         }
     }
 
-    /// Moves on by the batch whose header has the digest `batch`. Who executed it passes what it read; who applied a delta has
-    /// nothing to pass, and then only what the batch changed counts as touched.
+    /// Moves on by the batch whose header has the digest `batch`. A caller that executed the batch passes its reads. A caller
+    /// that applied a delta has none to pass, so only the changed keys count as touched.
     pub fn apply(&mut self, parent: Digest, batch: Digest, touched: Option<&Touched>, delta: &Delta) {
         self.move_on(self.at == Some(parent), batch);
         let mut keys = Vec::new();
@@ -220,14 +221,14 @@ impl HotCache {
         leave_out(hints, |key| self.peek(key), |hash| self.has_code(hash));
     }
 
-    /// Reads the state behind the batch whose header has the digest `at`, from here what is here and the rest from `below`, which
-    /// must be that state. If the cache belongs to another one, everything comes from `below`.
+    /// Reads the state behind the batch whose header has the digest `at`: cached rows from here, the others from `below`, which
+    /// must be that state. If the cache belongs to another state, every row comes from `below`.
     pub fn reader<'a>(&'a self, at: Digest, below: &'a dyn StateReader) -> Stacked<'a> {
         static NO_LAYERS: Overlay = Overlay::new();
         Stacked::new(&NO_LAYERS, self.is_at(at).then_some(self), below)
     }
 
-    /// What it holds and how it did.
+    /// Counts what it holds and how often it helped.
     pub fn stats(&self) -> HotStats {
         HotStats {
             rows: self.rows.len(),

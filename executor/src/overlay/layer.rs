@@ -1,4 +1,4 @@
-//! [`Layer`]: what some batches in a row read and wrote.
+//! [`Layer`]: the reads and writes of some batches in a row.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::{evm::AnalysedCode, hot::Touched};
 const ROW_BYTES: usize = 320;
 /// Memory of an entry for code, without the code.
 const CODE_BYTES: usize = 100;
-/// Above so much memory a layer takes up nothing more that was only read: execution can read it again, and transactions that do nothing but
-/// read cold rows must not fill the memory of whoever executes many batches ahead. 32 blocks of mainnet touch 10 MiB.
+/// Above this size a layer takes up no more rows that were only read. Execution can read them again, and transactions that merely read cold
+/// rows must not fill the memory of a node that executes many batches ahead. 32 blocks of mainnet touch 10 MiB.
 const READ_BYTES_MAX: usize = 16 << 20;
 
-/// What one batch, or several in a row, read and wrote: the values behind the last of them. It has all that they wrote, and of what they
-/// only read as much as fits 16 MiB.
+/// The reads and writes of one batch, or of several in a row, with the values behind the last of them. It has all their writes, and up
+/// to 16 MiB of rows that they only read.
 #[derive(Clone, Debug)]
 pub struct Layer {
     /// Digest of the header before the first batch.
@@ -37,12 +37,13 @@ pub struct Layer {
 pub(crate) struct Row {
     pub(crate) key: StateKey,
     pub(crate) value: Option<StateValue>,
-    /// Which of the layer's batches touched it last, from 0.
+    /// The last of the layer's batches that touched it, from 0.
     pub(crate) touched: u32,
 }
 
 impl Layer {
-    /// Of one batch. Who executed it passes what it read, too; who only has its delta has nothing to pass.
+    /// Makes the layer of one batch. A caller that executed it passes its reads too; a caller that has only the delta passes
+    /// none.
     pub fn of(header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) -> Layer {
         let mut layer = Layer {
             parent: header.parent,

@@ -5,10 +5,9 @@
 //!  Outcome of n + 1 ─▶ Layer ┴▶ Overlay ─┐            ┌─ the newest layer that knows a key answers
 //!  Store's view of batch n ──────────────┴▶ State ─▶ reader ─ what no layer knows comes from the view
 //! ```
-//! A layer holds what its batches wrote and what they read, with the values behind the last of them. Layers are named by the digests of
-//! headers, each stands on the one before it, and a [`State`] exists only without a gap between its committed batch and its layers.
-//! So whoever executes ahead of agreement, or ahead of the disk, never reads a value of another branch. Rolling back is forgetting
-//! layers: nothing below them knows of them.
+//! A layer holds the writes and reads of its batches, with the values behind the last of them. Digests of headers name the layers. Each
+//! stands on the one before it, and a [`State`] exists only without a gap between its committed batch and its layers. So execution
+//! ahead of agreement or of the disk never reads a value of another branch. A rollback forgets layers, which nothing below refers to.
 
 mod layer;
 mod state;
@@ -25,8 +24,8 @@ use crate::{evm::AnalysedCode, hot::Touched};
 
 /// Layers in a row, each on the one before it. A clone shares the layers, so it costs next to nothing.
 ///
-/// A read asks every layer at worst, so there should be few: who has many batches puts several into one layer ([`Overlay::extend`]). How
-/// many batches are executed ahead is for its owner to bound, by [`Overlay::batches`] and [`Overlay::bytes`].
+/// A read asks every layer at worst, so there should be few: an owner of many batches puts several into one layer ([`Overlay::extend`]).
+/// How many batches are executed ahead is for its owner to bound, by [`Overlay::batches`] and [`Overlay::bytes`].
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     /// Oldest first.
@@ -34,7 +33,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Without layers.
+    /// An overlay without layers.
     pub const fn new() -> Overlay {
         Overlay { layers: Vec::new() }
     }
@@ -71,13 +70,13 @@ impl Overlay {
         self.layers.truncate(kept);
     }
 
-    /// The layers that end in this batch or before it; none if no layer ends in it.
+    /// The layers that end in this batch or before it, or `None` if no layer ends in it.
     pub fn up_to(&self, number: BatchNumber) -> Option<Overlay> {
         let last = self.layers.iter().rposition(|layer| layer.header().number == number)?;
         Some(Overlay { layers: self.layers[..=last].to_vec() })
     }
 
-    /// The newest layer.
+    /// The newest layer, or `None` if there is none.
     pub fn newest(&self) -> Option<&Arc<Layer>> {
         self.layers.last()
     }

@@ -1,4 +1,4 @@
-//! [`State`]: what a batch is executed on.
+//! [`State`]: the base on which a batch executes.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// The state behind the overlay's last batch, or behind the view's if the overlay is empty. None if there is a gap: the view's
-    /// batch is neither in the overlay nor the one before it.
+    /// The state behind the overlay's last batch, or behind the view's if the overlay is empty. Returns `None` at a gap: the
+    /// view's batch must be in the overlay or directly before it.
     ///
     /// Layers of batches that the view has are harmless, they repeat it. As long as they are kept, what was read ahead from an older view
     /// can be used, too.
@@ -53,12 +53,12 @@ impl<'a> State<'a> {
         Stacked::new(self.overlay, hot, base)
     }
 
-    /// What is not committed of it.
+    /// Its uncommitted layers.
     pub(crate) fn layers(&self) -> &'a Overlay {
         self.overlay
     }
 
-    /// What is below the layers: the committed state, or what was read ahead of one that this one [covers](State::covers).
+    /// The reader below the layers: the committed state, or rows read ahead of a state that this one [covers](State::covers).
     pub(crate) fn base<'b>(&self, warm: Option<&'b Warm>) -> &'b dyn StateReader
     where
         'a: 'b,
@@ -72,8 +72,8 @@ impl<'a> State<'a> {
     }
 }
 
-/// Layers over a cache over a state: whoever knows a key first answers. Each of the lower ones may be behind another of the layers'
-/// batches, because a layer has all that changed since.
+/// Layers over a cache over a state: the first that knows a key answers. Each of the lower ones may be behind another of the
+/// layers' batches, because a layer has all that changed since.
 pub struct Stacked<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,
@@ -95,7 +95,7 @@ impl<'a> Stacked<'a> {
         Stacked { watch, ..self }
     }
 
-    /// What a layer has the cache is going to have, so that for whoever watches the cache they are one.
+    /// Counts a hit in a layer as one of the cache: the cache will have the row soon.
     fn count_hit(&self) {
         if let Some(hot) = self.hot {
             hot.count_hit();

@@ -1,4 +1,4 @@
-//! [`Board`]: who does what, seen by all threads of a batch.
+//! [`Board`]: the work of all threads of a batch, visible to each.
 
 use std::{
     collections::BinaryHeap,
@@ -11,7 +11,7 @@ use std::{
 use super::plan::{Plan, Planned};
 use crate::{evm::Reads, outcome::Done};
 
-/// What running ahead gave; none if the transaction failed there.
+/// The result of running ahead, or `None` if the transaction failed there.
 pub(super) type Result = Option<(Done, Reads)>;
 
 /// Nobody has begun.
@@ -21,7 +21,7 @@ const TAKEN: u8 = 1;
 /// Its result lies ready.
 const DONE: u8 = 2;
 
-/// What the leader finds when a transaction's turn has come.
+/// The situation that the leader finds at a transaction's turn.
 pub(super) enum Turn {
     /// It is the leader's now.
     Own,
@@ -31,7 +31,7 @@ pub(super) enum Turn {
     Ready(Box<Result>),
 }
 
-/// A transaction that a thread has taken. Whatever becomes of the thread, the others hear of it.
+/// A transaction that a thread has taken. If the thread ends early, dropping this tells the others.
 pub(super) struct Taken<'a> {
     board: &'a Board,
     index: usize,
@@ -109,7 +109,7 @@ impl Board {
         self.release(index);
     }
 
-    /// Those that waited for a transaction need not wait for it any more.
+    /// Transactions that waited for this one wait no longer.
     pub(super) fn release(&self, index: usize) {
         for &successor in &self.planned[index].successors {
             let successor = successor as usize;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use alloy_primitives::B256;
 
-/// What goes wrong when a transaction ran beside one that it conflicts with.
+/// Ways to spoil a transaction that ran beside one it conflicts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
     /// It writes what follows from the values before the other one's.
@@ -20,7 +20,7 @@ pub enum Bug {
 #[derive(Debug)]
 pub struct Faults {
     bug: Bug,
-    /// Of 2^32.
+    /// Share of transactions that go wrong, out of 2^32.
     rate: u64,
     seed: u64,
     /// Whether the transaction alone decides if it goes wrong; else chance does, each time.
@@ -37,8 +37,7 @@ impl Faults {
         Faults { bug, rate, seed, by_transaction: false, met: 0.into(), struck: 0.into() }
     }
 
-    /// The same, but of two that run the same transaction beside one that it conflicts with either both go wrong or none, if their seeds are
-    /// equal: the bug is not one of chance.
+    /// As `new`, but deterministic: of two instances with equal seeds that run the same conflicting transaction, both fail or both succeed.
     pub fn alike(bug: Bug, rate: f64, seed: u64) -> Faults {
         Faults { by_transaction: true, ..Faults::new(bug, rate, seed) }
     }
@@ -48,7 +47,7 @@ impl Faults {
         (self.met.load(Relaxed), self.struck.load(Relaxed))
     }
 
-    /// What goes wrong with this transaction now, if anything does.
+    /// The bug that spoils this transaction now, if one does.
     pub(super) fn strike(&self, hash: &B256) -> Option<Bug> {
         let met = self.met.fetch_add(1, Relaxed);
         let step = if self.by_transaction {

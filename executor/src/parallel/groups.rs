@@ -1,12 +1,12 @@
 //! [`Groups`]: parts of a batch that have nothing to do with each other, each on a thread of its own.
 //!
-//! Handing every transaction over costs about as much as running a light one. Where the conflicts leave a batch in many
-//! small components, whole groups of them are handed over instead: each thread runs its group on a machine of its own, on the state
-//! before the batch, and what they changed and read is put together once.
+//! Handing every transaction over costs about as much as running a light one. Where conflicts split a batch into many small
+//! components, threads take whole groups of them instead. Each thread runs its group on a machine of its own, on the state before
+//! the batch. At the end their changes and reads are put together once.
 //!
-//! The result is that of the sequential order if no transaction read what an earlier one of another group wrote, and nobody paid with
-//! what another group's payments would not have left. Both are checked against what the transactions really did; if they do
-//! not hold, or anything at all went wrong, there is no result, and the batch is executed on one thread.
+//! The result is that of the sequential order under two conditions. No transaction read a key that an earlier one of another group
+//! wrote. Each sender could pay after all groups' payments. Both are checked against what the transactions really did. If a
+//! condition fails, or anything else goes wrong, the result is discarded, and one thread executes the batch.
 //!
 //! Source: the parallel batches of Eve (OSDI 2012), here with whole components and verified access sets.
 
@@ -38,7 +38,7 @@ const WRITES: usize = 2;
 /// The components of a batch. Threads deal them out among themselves: each goes through the batch in order, and a component belongs to
 /// whoever comes to its first transaction first. So a thread that is late, or slow, gets less to do.
 pub(super) struct Groups {
-    /// Of each transaction the first one of its component.
+    /// For each transaction, the first one of its component.
     roots: Vec<usize>,
     threads: usize,
     /// Estimated cost of all transactions, and of the dearest share if they are dealt out well.
@@ -47,8 +47,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// The components of the plan; transactions of one sender are one. None if there is only one, or if the batch has something
-    /// whose conflicts access sets do not tell.
+    /// The components of the plan, where transactions of one sender belong together. Returns `None` for a single component, or
+    /// if the batch has conflicts that access sets do not show.
     pub(super) fn new(
         plan: &Plan,
         transactions: &[Transaction],
@@ -86,7 +86,7 @@ impl Groups {
         speedup_percent * 2 >= SPEEDUP_MIN_PERCENT * self.threads as u64
     }
 
-    /// Executes them; none if that does not give what one thread would, or is not known to.
+    /// Executes the groups; returns `None` unless the result is known to be one thread's.
     ///
     /// # Errors
     /// If the batch has no outcome.
@@ -111,14 +111,14 @@ impl Groups {
             changes.try_fold(first, Changes::join).map(Changes::into_delta).transpose()
         };
         let (delta, rest) = workers.join(delta, || joined(traces, env, transactions));
-        // What does not belong together may have no delta either: that is no error.
+        // Groups that conflict may fail to form a delta, which is no error here.
         let Some((finished, tally)) = rest else { return Ok(None) };
         let Some(delta) = delta? else { return Ok(None) };
         Ok(Some((tally.finish(Finished { delta, ..finished })?, stats)))
     }
 }
 
-/// Of each transaction the first one of its component.
+/// For each transaction, the first one of its component.
 fn roots(plan: &Plan, transactions: &[Transaction]) -> Vec<usize> {
     fn root(parents: &mut [usize], mut index: usize) -> usize {
         while parents[index] != index {
@@ -140,10 +140,10 @@ fn roots(plan: &Plan, transactions: &[Transaction]) -> Vec<usize> {
     (0..transactions.len()).map(|index| root(&mut parents, index)).collect()
 }
 
-/// Which thread has which component.
+/// Tells which thread has which component.
 struct Owners<'a> {
     roots: &'a [usize],
-    /// By the first transaction of a component; [`NOBODY`] at first.
+    /// Threads by the first transaction of a component; [`NOBODY`] at first.
     threads: Vec<AtomicUsize>,
 }
 
@@ -164,11 +164,11 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// What a group did, beside its changes.
+/// The results of a group, beside its changes.
 struct Trace {
     entries: Vec<(u32, Entry)>,
     reads: WorkingSet,
-    /// With the first transaction that wrote it.
+    /// Written keys, each with the first transaction that wrote it.
     writes: HashMap<StateKey, u32>,
     /// The same of balances, but for those of senders, which are among what was spent.
     balances: AddressMap<u32>,
@@ -180,8 +180,8 @@ struct Trace {
 }
 
 impl Trace {
-    /// Runs what falls to a thread. None if a transaction may not stand where it stands, has looked at something that others change all the
-    /// time, or has changed what all others load, the fee recipient's code or nonce.
+    /// Runs a thread's share. Returns `None` if a transaction is invalid at its place or observed what others change all the time. Also if
+    /// it changed the fee recipient's code or nonce, which all others load.
     fn of(
         state: &dyn StateReader,
         env: &BatchEnv,
@@ -249,7 +249,7 @@ impl Trace {
                 && !entry.access.balances_read.iter().any(|address| is_changed(address, *index))
         };
         let spends: Vec<&Spends> = others.iter().map(|other| &other.spends).collect();
-        // Who comes after a contract that was made need not read the same code from the state.
+        // A later transaction may call a contract made earlier, and must not read the same code from the state.
         let mut codes_made = others.iter().flat_map(|other| &other.codes_made);
         let mut nonces_read = self.nonces_read.iter();
         self.entries.iter().all(reads_alone)
@@ -259,8 +259,8 @@ impl Trace {
     }
 }
 
-/// What the groups did beside their changes, in the order of the batch; none if they have to do with each other after all, or if the
-/// batch has no room for them.
+/// Joins the groups' results beside their changes, in the order of the batch. Returns `None` if the groups depend on each other
+/// after all, or the batch has no room.
 fn joined(traces: Vec<Trace>, env: &BatchEnv, transactions: &[Transaction]) -> Option<(Finished, Tally)> {
     if !traces.iter().all(|trace| trace.is_separate(&traces)) {
         return None;

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The calling thread leads. It goes through the batch in order, as [`execute`](crate::execute) does, on the same machine.
-//! Helpers run transactions ahead of their turn on what is known by then (`Versions`). When the leader comes to such a
-//! transaction it compares every row that was read with the row as it is now, and takes the result if they agree; else
-//! it runs the transaction itself. So the result never depends on what the helpers did, nor on the conflicts that somebody
-//! named: those decide in which order helpers take transactions, and how much of their work is of use.
+//! Helpers run transactions ahead of their turn on the values known by then (`Versions`). When the leader comes to such a
+//! transaction, it compares every row that was read with the row as it is now. If they agree it takes the result; else it
+//! runs the transaction itself. So the result never depends on the helpers, or on the given conflicts. Conflicts decide the
+//! order in which helpers take transactions, and how much of their work is of use.
 //!
 //! That is for batches whose transactions have much to do with each other. One whose conflicts leave it in many components is dealt
 //! out in groups (`groups`) instead, which are handed over once and put together once.
@@ -45,7 +45,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// What running ahead came to.
+/// Counts what running ahead achieved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ParallelStats {
     /// Transactions whose result was taken from another thread.

@@ -7,14 +7,14 @@ use crate::transaction::Transaction;
 
 /// Waking the helpers costs about as much as this much gas of instructions.
 const GAS_MIN: u64 = 1_000_000;
-/// Gas of instructions that a transaction must have on average. With less, handing it over and looking at what it read a second time
-/// takes what two threads gain: plain transfers, which have none, are faster on one.
+/// Gas of instructions that a transaction must have on average. With less, handing it over and checking its reads takes the time
+/// that two threads gain. Plain transfers have none, and are faster on one thread.
 const GAS_AVERAGE_MIN: u64 = 15_000;
 /// Below this many transactions there is too little to choose from.
 const TRANSACTIONS_MIN: usize = 8;
 /// Gas that every transaction pays before its first instruction.
 const GAS_INTRINSIC: u64 = 21_000;
-/// What starting and ending a transaction takes, as gas of instructions.
+/// Cost of starting and ending a transaction, as gas of instructions.
 const GAS_OVERHEAD: u64 = 15_000;
 /// Least speed-up that the graph must promise, in percent: less is eaten by the checks.
 const SPEEDUP_MIN_PERCENT: u64 = 115;
@@ -31,7 +31,7 @@ pub(super) struct Plan {
 
 /// A transaction's place in the graph.
 pub(super) struct Planned {
-    /// Those that wait for it.
+    /// Transactions that wait for it.
     pub(super) successors: Vec<u32>,
     /// How many it waits for.
     pub(super) predecessors: u32,

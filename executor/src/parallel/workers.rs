@@ -9,7 +9,7 @@ use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::Faults;
 
-/// Batches that are not grouped after one that was grouped in vain: whoever names too few conflicts costs one execution in so many.
+/// Batches that are not grouped after a futile grouping: a peer that names too few conflicts costs one execution in so many.
 const GROUPS_PAUSE_BATCHES: u32 = 64;
 
 /// Threads that stay, because starting one costs as much as a small batch. They do nothing else: a helper that comes late
@@ -24,7 +24,7 @@ pub struct Workers {
     groups_pause: AtomicU32,
 }
 
-/// What is done with every batch, also where nothing can be expected to be gained by it: for tests and measurements.
+/// Forces one way for every batch, even if it gains nothing: for tests and measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Eager {
     /// Transactions run ahead of their turn.

@@ -1,4 +1,4 @@
-//! [`Predictors::foretell`]: what a whole batch reads, in the form of hints, and what its transactions do to each other.
+//! [`Predictors::foretell`]: the reads of a whole batch, in the form of hints, and the conflicts of its transactions.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -21,21 +21,21 @@ use crate::{
 };
 
 /// Gas of a batch for each operation that its programs may take. On mainnet 240 gas go with one, so this cuts only batches that are
-/// made to be followed for long; and following one costs no more than executing it.
+/// made to be followed for long. Following a batch costs at most as much as executing it.
 const GAS_PER_STEP: u64 = 16;
 
-/// What a batch will probably do.
+/// The probable accesses of a batch.
 #[derive(Debug, Default)]
 pub struct Foretold {
-    /// What it reads.
+    /// The keys that it reads.
     pub hints: Hints,
-    /// By transaction.
+    /// The named keys of each transaction.
     named: Vec<Named>,
 }
 
 impl Foretold {
-    /// Which of its transactions wait for which: those that were followed to their end by what they read and change, the others by what they
-    /// [announce](AccessSet::announced) as well.
+    /// Returns which transactions wait for which. Those that were followed to their end count by their reads and changes. Others count
+    /// by what they [announce](AccessSet::announced) as well.
     pub fn conflicts(&self, transactions: &[Transaction]) -> Conflicts {
         let accesses: Vec<_> =
             transactions.iter().zip(&self.named).map(|(it, named)| named.accesses(it)).collect();
@@ -44,12 +44,12 @@ impl Foretold {
 }
 
 impl Predictors {
-    /// Foretells what a batch that uses `gas_used` reads: no more keys than hints of such a batch may name
-    /// ([`hints::keys_max`]), and the code of every account among them that has some.
+    /// Foretells the reads of a batch that uses `gas_used`. Their number is bounded as in hints ([`hints::keys_max`]); the
+    /// code of each named account with code is included.
     ///
-    /// [`PredictMode::Accounts`] asks `state` for nothing, so it never waits. [`PredictMode::Full`] follows the transactions side by
-    /// side, on the rayon pool that it is called in: each thread waits for its own reads. All start from `state`: what one
-    /// transaction of the batch writes the next does not see, and some guesses are wrong for it. It never fails.
+    /// [`PredictMode::Accounts`] leaves `state` unread, so it never waits. [`PredictMode::Full`] follows the transactions side by
+    /// side, on the rayon pool that it is called in: each thread waits for its own reads. All start from `state` and miss the writes
+    /// of earlier transactions in the batch, so some guesses are wrong. It never fails.
     pub fn foretell(
         &self,
         transactions: &[Transaction],
@@ -86,7 +86,7 @@ impl Predictors {
     }
 }
 
-/// What one transaction will probably read and change.
+/// The probable reads and changes of one transaction.
 #[derive(Debug, Default)]
 struct Named {
     keys: Vec<StateKey>,
@@ -96,8 +96,8 @@ struct Named {
 }
 
 impl Named {
-    /// Accounts are left out but for the sender's: hardly anybody changes what others ask of one. What only looks so is found out when the
-    /// batch is executed, and costs time.
+    /// It leaves out accounts but for the sender's: few transactions change what others ask of one. Execution finds missed conflicts, at
+    /// the cost of time.
     fn accesses(&self, transaction: &Transaction) -> AccessSet {
         let mut set = match self.is_whole {
             true => AccessSet::of_sender(transaction),
@@ -128,7 +128,7 @@ impl Gathered {
             None => {
                 self.left -= 1;
                 self.places.insert(address, self.accounts.len());
-                // Nearly every contract that a transaction comes to is called, and who has no code costs no read.
+                // Nearly every contract that a transaction names is called, and asking an account for missing code is free.
                 self.accounts.push(AccountHints { address, code: true, slots: Vec::new() });
                 self.accounts.len() - 1
             }

@@ -22,12 +22,12 @@ pub(super) struct Blocks<'a> {
 pub(super) struct Instruction<'a> {
     pub(super) pc: usize,
     pub(super) code: u8,
-    /// What a PUSH pushes: its bytes in the code, up to the code's end.
+    /// The bytes that a PUSH pushes, up to the code's end.
     pub(super) push: &'a [u8],
 }
 
 impl<'a> Blocks<'a> {
-    /// Cuts `code`. What stands behind an end and is no JUMPDEST can never run and is in no block.
+    /// Cuts `code` into blocks. It drops code behind an end that is no JUMPDEST, because that can never run.
     pub(super) fn new(code: &'a [u8]) -> Self {
         let mut blocks: Vec<Block> = Vec::new();
         let mut start = Some(0);

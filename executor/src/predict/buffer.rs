@@ -20,7 +20,7 @@ impl Buffer {
         Self { bytes, ..Self::default() }
     }
 
-    /// Nothing is known, not even how long it is.
+    /// A buffer of unknown content and length.
     pub(super) fn opaque() -> Self {
         Self { is_opaque: true, ..Self::default() }
     }
@@ -56,7 +56,7 @@ impl Buffer {
         self.is_known(at, at + length).then(|| U256::from_be_bytes(keccak256(bytes).0))
     }
 
-    /// `[at..at + length]` as known bytes, zero behind the end; none if one is not known.
+    /// `[at..at + length]` as known bytes, zero behind the end; `None` if a byte is unknown.
     pub(super) fn known_bytes(&self, at: usize, length: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.read(at, &mut bytes).then_some(bytes)
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(memory.word(32), Some(U256::from_be_bytes([1; 32])));
     }
 
-    /// Goal: reads behind the end are zero and never panic; of opaque bytes nothing is known.
+    /// Goal: reads behind the end are zero and never panic. Bytes of an opaque buffer stay unknown.
     #[test]
     fn ends_are_zero_and_opaque_is_unknown() {
         let data = Buffer::known(vec![0xff; 4]);

@@ -168,7 +168,7 @@ fn precompiled(number: u64, input: &Buffer) -> Ended {
     }
 }
 
-/// The signer as ECRECOVER gives it: nothing if the signature is not valid. None if the input is not known.
+/// The signer as ECRECOVER gives it, empty for an invalid signature. Returns `None` if the input is unknown.
 fn recovered(input: &Buffer) -> Option<Buffer> {
     let (hash, v, r, s) = (input.word(0)?, input.word(32)?, input.word(64)?, input.word(96)?);
     let parity = v.checked_sub(U256::from(27)).filter(|parity| *parity <= U256::from(1));

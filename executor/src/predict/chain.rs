@@ -1,8 +1,8 @@
 //! [`chains`]: basic blocks joined into the runs of operations that a predictor is made of.
 //!
-//! A block is traced on into its successor when there is only one, nobody else goes there, or it is small enough to be copied.
-//! Copies of a compiler's small internal functions then end in a constant return address, so that whole internal calls
-//! vanish into their callers and constants fold through them.
+//! A block's trace goes on into its only successor, if that has no other predecessor or is small enough to copy. Copies of a
+//! compiler's small internal functions then end in a constant return address. Whole internal calls then vanish into their
+//! callers, and constants fold through them.
 
 use alloy_primitives::map::HashMap;
 
@@ -31,7 +31,7 @@ pub(super) struct Chain {
     pub(super) ops: Vec<Op>,
     /// Stack entries that it takes.
     pub(super) taken: usize,
-    /// What it leaves in their place, top last.
+    /// The operands that it leaves in their place, top last.
     pub(super) stack: Vec<Operand>,
     pub(super) exit: ChainExit,
 }
@@ -45,11 +45,11 @@ pub(super) enum ChainExit {
     Return(Operand, Operand),
     /// The same, undone.
     Revert(Operand, Operand),
-    /// The call ends and what is left goes to an account.
+    /// The call ends, and the balance goes to an account.
     SelfDestruct(Operand),
     /// The call fails.
     Invalid,
-    /// On to a block.
+    /// Control goes on to a block.
     Goto(u32),
     /// A jump to where only the run will tell.
     Jump {

@@ -1,12 +1,12 @@
 //! [`Flow`]: which block follows which (step 5 of 12 of the source), and which only ever fail.
 //!
-//! A jump's target is a constant of its block, or a stack entry that blocks before it filled: the return address of a
-//! compiler's internal function. For every block and every entry near the top the analysis collects the jump targets that
-//! may lie there, over all ways into the block. Words that are no jump target are left out of these sets, so a jump
-//! that also had an unknown source looks resolved: a predictor may be wrong. Jumps that execution was seen to make are added.
+//! A jump's target is a constant of its block, or a stack entry that earlier blocks filled: the return address of a
+//! compiler's internal function. For every block and every entry near the top, the analysis collects the jump targets that
+//! may lie there, over all ways into the block. The sets leave out words that are no jump target. A jump that also had an
+//! unknown source then looks resolved, and a predictor may be wrong. Jumps seen during execution are added.
 //!
-//! The source prunes what is rare; here it is what fails: a block from which every way ends in a revert is not followed, and
-//! what decides whether to enter it need not be computed. Transactions in batches mostly succeed.
+//! The source prunes rare blocks. This analysis prunes failing ones. It stops at a block from which every way reverts, so the
+//! condition to enter it need not be computed. Transactions in batches mostly succeed.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use super::{
     ssa::{Constants, Exit, Operand, Tracer},
 };
 
-/// Stack entries of a block that are followed. Internal calls nest less deep; what lies below is taken for no jump target.
+/// Stack entries of a block that are followed. Internal calls nest less deep; words below count as no jump target.
 const ENTRIES: usize = 48;
 /// Jump targets in one set; the ones beyond are left out.
 const TARGETS_MAX: usize = 512;
@@ -27,7 +27,7 @@ const STEPS_MAX: usize = 60_000;
 /// Sets of jump targets in one analysis, so that it is bounded in memory.
 const SETS_MAX: usize = 65_536;
 
-/// What is known of the control flow.
+/// The known control flow.
 pub(super) struct Flow {
     /// Where each block may go.
     pub(super) successors: Vec<Vec<u32>>,
@@ -35,7 +35,7 @@ pub(super) struct Flow {
     pub(super) is_unresolved: Vec<bool>,
     /// How many blocks that do not only fail go to each.
     pub(super) predecessors: Vec<u32>,
-    /// Which blocks only fail.
+    /// Marks the blocks that always fail.
     pub(super) fails: Vec<bool>,
 }
 
@@ -47,7 +47,7 @@ enum Word {
     Other,
 }
 
-/// What a block does to the jump targets on the stack.
+/// The effect of a block on the jump targets on the stack.
 struct Summary {
     taken: usize,
     left: Vec<Word>,
@@ -94,8 +94,8 @@ fn summarize(blocks: &Blocks<'_>, at: usize, constants: &mut Constants) -> Summa
         }
         _ => Word::Other,
     };
-    // Compilers write all labels with one width, so that in code of more than 256 bytes a PUSH1 is a number, though it may
-    // happen to be a position.
+    // Compilers write all labels with one width. So in code of more than 256 bytes a PUSH1 is a number, even if it equals a
+    // position.
     let is_long = blocks.code().len() > 256;
     let stack_word = |operand: Operand| match word(operand) {
         Word::Target(_) if is_long && tracer.is_narrow(operand) => Word::Other,
@@ -155,7 +155,7 @@ impl Sets {
         both.extend_from_slice(&self.sets[b as usize]);
         both.sort_unstable();
         both.dedup();
-        // A set that is full stays as it is: what it holds may then not grow for ever.
+        // A full set stays as it is, so that the sets cannot grow for ever.
         let union = if both.len() > TARGETS_MAX { a } else { self.number(both) };
         let union = if union == 0 { a } else { union };
         self.unions.insert((a, b), union);
@@ -250,9 +250,9 @@ impl<'a> Search<'a> {
         after
     }
 
-    /// Jumps to a known block. If a jump target lies on the stack, that is where the block returns to, as far as can be told:
-    /// the block gets a label in its place that does not grow with the number of callers, and nothing of what is below but
-    /// where it begins.
+    /// Jumps to a known block. A jump target on the stack is presumably where the block returns to. The block then gets a
+    /// label in its place, so the sets do not grow with the number of callers. Of the entries below, it sees only where they
+    /// begin.
     fn call(&mut self, to: u32, mut after: Entries) -> usize {
         let top = after.iter().position(|set| self.sets.any(*set, |label| label & BASE == 0));
         let top = top.filter(|at| self.sets.any(after[*at], |label| label & (RETURN | BASE) == 0));
@@ -292,8 +292,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Jumps to what lay at an entry: what the function leaves above its base are its results, and below comes the stack of
-    /// whoever called it with that label.
+    /// Jumps to the target at an entry. The function's results are the entries above its base; below comes the stack of the
+    /// caller with that label.
     fn go_back(&mut self, at: u32, entry: usize, before: &Entries, after: &Entries) -> usize {
         let base = after.iter().position(|set| self.sets.any(*set, |label| label & BASE != 0));
         let labels = self.labels(before.get(entry).copied().unwrap_or(0));
@@ -441,7 +441,8 @@ mod tests {
         assert!(flow.is_unresolved.iter().all(|is_unresolved| !is_unresolved));
     }
 
-    /// Goal: blocks that cannot but revert are found through what leads to them; a block with another way out is not one.
+    /// Goal: the analysis finds blocks that must revert through their predecessors. A block with another way out is not among
+    /// them.
     #[test]
     fn only_what_cannot_succeed_fails() {
         // 0: CALLER PUSH1 5 JUMPI; 4: STOP; 5: JUMPDEST PUSH1 9 JUMP; 9: JUMPDEST PUSH0 PUSH0 REVERT

@@ -1,5 +1,5 @@
-//! What the EVM's arithmetic gives: for constant folding when a predictor is built (step 6 of 12 of the source), and when it
-//! runs. One function for both, so that they cannot differ.
+//! Computes the EVM's arithmetic: for constant folding when a predictor is built (step 6 of 12 of the source), and when it
+//! runs. One function serves both, so they agree.
 
 use alloy_primitives::{U256, keccak256};
 
@@ -8,8 +8,8 @@ use super::opcode::*;
 /// Arguments of the widest folded instruction.
 pub(super) const FOLDED_ARGS_MAX: usize = 3;
 
-/// The result of an instruction that depends on its arguments alone, top of the stack first; none if `code` is no such
-/// instruction or an argument is missing.
+/// The result of an instruction that depends on its arguments alone, top of the stack first. Returns `None` for any other
+/// instruction, or if an argument is missing.
 pub(super) fn fold(code: u8, args: &[U256]) -> Option<U256> {
     match *args {
         [a] => fold_one(code, a),

@@ -1,4 +1,4 @@
-//! Predictors: what a transaction will read, foretold without hints and without executing it.
+//! Predictors foretell the reads of a transaction without hints and execution.
 //!
 //! ```text
 //!  code ─▶ blocks ─▶ ssa + fold ─▶ flow ─▶ chain ─▶ slice ─▶ program      in the background, once per contract: build
@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Source: the diploma thesis "Speeding up the storage layer of blockchain clients with static analysis and speculative
-//! execution of smart contracts" (Erigon; in Greek), whose twelve steps the modules name. What differs: the source's
-//! predictors follow the jumps that were seen often, ours leave out what can only revert; and internal calls are copied
-//! into their callers, so that fewer jumps are left to resolve.
+//! execution of smart contracts" (Erigon; in Greek). The modules name its twelve steps. It differs in two points. The
+//! source's predictors follow the jumps that were seen often; these leave out paths that can only revert. Internal calls are
+//! copied into their callers, so fewer jumps are left to resolve.
 //!
-//! [`Predictors::foretell`] does this for a whole batch, and its result has the form of hints, with what each transaction reads and changes
-//! for a graph of conflicts.
+//! [`Predictors::foretell`] does this for a whole batch. Its result has the form of hints, with each transaction's reads and changes for a
+//! graph of conflicts.
 //!
 //! A predictor may be wrong, and costs reads then, never a result: it touches caches only. Loops, unknown jumps and
 //! instructions that cannot be foreseen give fewer keys. Everything is bounded: analysis by the code's length, runs by
@@ -70,10 +70,10 @@ pub enum PredictMode {
     Full,
 }
 
-/// What execution will probably read, or change.
+/// A row or code that execution will probably read or change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Predicted {
-    /// A row.
+    /// A row that it will probably read.
     Key(StateKey),
     /// Code, by its hash.
     Code(Digest),
@@ -84,13 +84,13 @@ pub enum Predicted {
 /// A jump that execution made, as positions in the code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JumpEdge {
-    /// Of the JUMP or JUMPI.
+    /// Position of the JUMP or JUMPI in the code.
     pub from: u32,
-    /// Of the JUMPDEST.
+    /// Position of the JUMPDEST in the code.
     pub to: u32,
 }
 
-/// What one transaction's prediction may cost. Whatever limit is reached, the keys until then are good.
+/// Limits the cost of one transaction's prediction. Keys found before a limit are good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PredictLimits {
@@ -100,7 +100,7 @@ pub struct PredictLimits {
     pub memory_bytes_max: usize,
     /// Nested calls. Bounds the thread's stack too: a call takes less than 2 KiB of it.
     pub depth_max: usize,
-    /// Keys named.
+    /// Most keys that one prediction names.
     pub keys_max: u64,
     /// Rows read to go on.
     pub reads_max: u64,
@@ -126,12 +126,13 @@ pub struct PredictConfig {
     pub programs_bytes_max: usize,
     /// Calls of a contract after which its code is analysed.
     pub calls_min: u32,
-    /// Whether a contract without a program is analysed when a prediction comes to it: costs the prediction the reading of the
-    /// code, which execution needs too, and the analysis, some milliseconds for a large contract.
+    /// Whether a prediction that meets an unanalysed contract analyses it at once. That costs reading the code, which
+    /// execution needs too, and some milliseconds of analysis for a large contract.
     pub builds_at_once: bool,
-    /// Whether slots are read, to go on with their values. Without, only keys that need none are foretold, and nobody waits.
+    /// Whether the prediction reads slots to continue with their values. If it does not, it foretells only keys that depend
+    /// on no value, and never waits.
     pub reads_slots: bool,
-    /// Per transaction.
+    /// Limits of one transaction's prediction.
     pub limits: PredictLimits,
 }
 
@@ -147,16 +148,16 @@ impl Default for PredictConfig {
     }
 }
 
-/// What a prediction came to.
+/// Counts what a prediction did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PredictStats {
-    /// Rows named.
+    /// How many rows it named.
     pub keys: u64,
-    /// Code named.
+    /// How many codes it named.
     pub codes: u64,
     /// Rows read to go on; each was named too.
     pub reads: u64,
-    /// Operations run.
+    /// How many operations it ran.
     pub steps: u64,
     /// Why there might have been more; none if everything was followed to its end.
     pub stopped_because: Option<StopReason>,
@@ -165,15 +166,15 @@ pub struct PredictStats {
 /// Why a prediction is incomplete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopReason {
-    /// [`PredictLimits::steps_max`].
+    /// It reached [`PredictLimits::steps_max`].
     Steps,
-    /// [`PredictLimits::memory_bytes_max`].
+    /// It reached [`PredictLimits::memory_bytes_max`].
     Memory,
     /// [`PredictLimits::depth_max`]; the prediction went on behind that call.
     Depth,
-    /// [`PredictLimits::keys_max`].
+    /// It reached [`PredictLimits::keys_max`].
     Keys,
-    /// [`PredictLimits::reads_max`].
+    /// It reached [`PredictLimits::reads_max`].
     Reads,
     /// The state could not be read. Execution will say why.
     ReadFailed,

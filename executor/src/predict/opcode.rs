@@ -91,18 +91,19 @@ pub(super) const STATICCALL: u8 = 0xfa;
 pub(super) const REVERT: u8 = 0xfd;
 pub(super) const SELFDESTRUCT: u8 = 0xff;
 
-/// Not of the EVM: the Keccak-256 of one word that is known without a look at memory. What hashing `memory[p..p+32]` becomes.
+/// An instruction outside of the EVM: the Keccak-256 of one word that is known without memory. Hashing `memory[p..p+32]`
+/// becomes this.
 pub(super) const HASH1: u8 = 0x21;
 /// Not of the EVM: the Keccak-256 of two words; the slot of a mapping's element.
 pub(super) const HASH2: u8 = 0x22;
 
-/// Not of the EVM: a SLOAD whose value nobody needs, so that nobody waits for it.
+/// An instruction outside of the EVM: a SLOAD whose value is unused, so the prediction does not wait for it.
 pub(super) const TOUCH_SLOT: u8 = 0x23;
-/// Not of the EVM: a BALANCE, EXTCODESIZE or EXTCODEHASH whose result nobody needs.
+/// An instruction outside of the EVM: a BALANCE, EXTCODESIZE or EXTCODEHASH whose result is unused.
 pub(super) const TOUCH_ACCOUNT: u8 = 0x24;
 
-/// Words that a plain instruction takes from the stack, and whether it leaves one. None for an instruction that the stack
-/// conversion treats by itself (PUSH, DUP, SWAP, jumps, ends, LOG) or that does not exist.
+/// The words that a plain instruction takes from the stack, and whether it leaves one. `None` for unknown instructions and
+/// those that the stack conversion handles itself: PUSH, DUP, SWAP, jumps, ends, LOG.
 pub(super) const fn plain_arity(code: u8) -> Option<(usize, bool)> {
     Some(match code {
         ADDRESS | ORIGIN | CALLER | CALLVALUE | CALLDATASIZE | GASPRICE | RETURNDATASIZE | COINBASE

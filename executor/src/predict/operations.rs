@@ -1,4 +1,4 @@
-//! What each operation of a program does, but for calls.
+//! Executes each operation of a program, but for calls.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Bytes, U256};
@@ -15,7 +15,7 @@ use super::{
 
 /// Earlier batches that BLOCKHASH knows.
 const BLOCK_HASHES: u64 = 256;
-/// Gas that an operation of a program stands for, roughly: what GAS then gives decides hardly anything.
+/// About how much gas an operation of a program stands for; the value of GAS decides hardly anything.
 const STEP_GAS: u64 = 20;
 
 impl Run<'_> {

@@ -34,8 +34,8 @@ const OBSERVED_CONTRACTS_MAX: usize = 4_096;
 /// Observed jumps of one contract.
 const OBSERVED_EDGES_MAX: usize = 256;
 
-/// Counts calls, analyses what is called often, and foretells what transactions read. Shared between threads: whoever
-/// executes or foretells notes, a background thread builds, helper threads predict.
+/// Counts calls, analyses contracts that are called often, and foretells the reads of transactions. Threads share it:
+/// execution and predictions count, a background thread builds, helper threads predict.
 #[derive(Debug)]
 pub struct Predictors {
     pub(super) config: PredictConfig,
@@ -72,7 +72,7 @@ struct Waiting {
 }
 
 impl Predictors {
-    /// Without any program.
+    /// Makes predictors without any program.
     pub fn new(config: PredictConfig) -> Self {
         let (kept, waiting, clock) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
         Self { config, kept, waiting, clock, watch: RwLock::default(), saved: None }
@@ -81,7 +81,7 @@ impl Predictors {
     /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn with_saved(mut self, store: Store) -> Result<Predictors, StorageError> {
         let (saved, programs) = Saved::open(store, self.config.programs_bytes_max)?;
         for (hash, program) in programs {
@@ -92,7 +92,7 @@ impl Predictors {
         Ok(self)
     }
 
-    /// Programs kept.
+    /// How many programs are kept.
     pub fn len(&self) -> usize {
         self.kept.read().programs.len()
     }
@@ -135,7 +135,7 @@ impl Predictors {
         }
     }
 
-    /// What an execution has to look at, for predictors to learn from it; none if nothing.
+    /// The sites that an execution has to watch so that predictors learn, or `None` if there are none.
     pub fn watch(&self) -> Option<Arc<JumpWatch>> {
         self.watch.read().clone()
     }
@@ -159,7 +159,7 @@ impl Predictors {
     pub fn observe_jumps(&self, hash: Digest, edges: &[JumpEdge]) {
         let mut waiting = self.waiting.lock();
         if waiting.observed.len() >= OBSERVED_CONTRACTS_MAX && !waiting.observed.contains_key(&hash) {
-            // What is still of use is seen again.
+            // Useful jumps will be seen again.
             waiting.observed.clear();
         }
         let observed = waiting.observed.entry(hash).or_default();
@@ -214,7 +214,7 @@ impl Predictors {
     /// Foretells what a transaction reads, into `sink`: each key and code once, as soon as it is known, so that a prefetcher
     /// can begin. `state` may be older than the transaction; the older, the more guesses are wrong.
     ///
-    /// Reads of `state` happen on this thread. It never fails: what cannot be read or followed is left out.
+    /// Reads of `state` happen on this thread. It never fails: it leaves out unreadable keys and paths that it cannot follow.
     pub fn predict(
         &self,
         transaction: &Transaction,

@@ -8,9 +8,9 @@
 //!  operand   tag (2 bits) number (6 bits, or 63 and the number in 16 bits, little-endian)
 //!            tags: result, stack entry from the top, the number itself, constant of the table (62 marks 16 bits; 63: unknown)
 //! ```
-//! The block of a JUMP is the only one that it is known to lead to, for when the operand is not known.
-//! `taken` and `left` (16 bits) say how many stack entries the block replaces by how many operands. Programs are made from
-//! code wherever they are run and never travel, so the layout is free to change; those that a node has saved carry its version.
+//! The block of a JUMP is the only one that it is known to lead to, for when the operand is not known. `taken` and `left` (16
+//! bits) say how many stack entries the block replaces by how many operands. Each node makes its programs from code where it
+//! runs them, so the layout is free to change. Saved programs carry its version.
 
 use alloy_primitives::{
     Address, U256,
@@ -30,14 +30,14 @@ use super::{
 /// Bytes of code that are analysed: the limit of EIP-170 and what chains of our own allow above it.
 pub const CODE_BYTES_MAX: usize = 65_535;
 
-/// On to another block.
+/// Control goes on to another block.
 pub(super) const GOTO: u8 = 0xb0;
 /// The call fails.
 pub(super) const INVALID: u8 = 0xfe;
 /// A block that only fails, or that was left out.
 pub(super) const NO_BLOCK: u16 = u16::MAX;
 
-/// What foretells the reads of one contract's code. Made by [`build`].
+/// Foretells the reads of one contract's code. [`build`] makes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Program {
     /// Where the code of each block begins, ascending, and its bytes.
@@ -46,7 +46,7 @@ pub struct Program {
     /// Constants of up to 64 bits, numbered before the others.
     small: Box<[u64]>,
     large: Box<[U256]>,
-    /// Positions of the jumps of which no target is known, ascending.
+    /// Positions of the jumps without a known target, ascending.
     unresolved: Box<[u32]>,
     delegate: Option<Address>,
 }
@@ -60,7 +60,7 @@ pub(super) enum Ref {
     Unknown,
 }
 
-/// Analyses code. Never fails: what cannot be followed is left out. `observed` are jumps that were seen to be made.
+/// Analyses code. It never fails: it leaves out code too hard to follow. `observed` are jumps that were seen to be made.
 pub fn build(code: &[u8], observed: &[JumpEdge]) -> Program {
     if let Some(delegate) = delegate(code) {
         return Program { delegate: Some(delegate), ..Program::default() };
@@ -81,7 +81,7 @@ fn delegate(code: &[u8]) -> Option<Address> {
     (address.len() == 20).then(|| Address::from_slice(address))
 }
 
-/// What a program is made of, but for a delegate.
+/// The tables of a program, but for a delegate.
 pub(super) struct Table<'a> {
     pub(super) blocks: &'a [(u32, u32)],
     pub(super) bytes: &'a [u8],
@@ -104,7 +104,7 @@ impl Program {
         }
     }
 
-    /// What it is made of.
+    /// Returns the program's tables.
     pub(super) fn table(&self) -> Table<'_> {
         let Program { blocks, bytes, small, large, unresolved, .. } = self;
         Table { blocks, bytes, small, large, unresolved }
@@ -120,7 +120,7 @@ impl Program {
             + size_of_val(&*self.unresolved)
     }
 
-    /// Positions of the jumps of which no target is known, ascending.
+    /// Positions of the jumps without a known target, ascending.
     pub(super) fn unresolved(&self) -> &[u32] {
         &self.unresolved
     }
@@ -143,7 +143,7 @@ impl Program {
     }
 }
 
-/// Reads the bytes of a program. None marks bytes that no encoder wrote.
+/// Reads the bytes of a program. It returns `None` at bytes that no encoder wrote.
 pub(super) struct Reader<'a> {
     program: &'a Program,
     rest: &'a [u8],
@@ -350,7 +350,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// What an instruction becomes when nobody needs its result.
+/// The instruction to use when its result is unused.
 fn without_result(code: u8) -> u8 {
     match code {
         SLOAD => TOUCH_SLOT,

@@ -48,7 +48,7 @@ pub(super) struct Call {
     pub(super) caller: Address,
     pub(super) value: Value,
     pub(super) input: Buffer,
-    /// Of the code.
+    /// Keccak-256 of the code.
     pub(super) hash: Digest,
     /// The code, if it is at hand.
     pub(super) code: Option<Bytes>,
@@ -75,7 +75,7 @@ impl Ended {
 pub(super) struct Frame {
     pub(super) call: Call,
     pub(super) memory: Buffer,
-    /// What the last call inside gave back.
+    /// The data that the last inner call returned.
     pub(super) returned: Buffer,
     stack: Vec<Value>,
     results: Vec<Value>,
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
         self.world.tell_changes();
     }
 
-    /// What came of it, and the jumps that no program had a block for.
+    /// Returns the counts, and the jumps that no program had a block for.
     pub(super) fn finish(self) -> (PredictStats, Vec<(Digest, JumpEdge)>) {
         (self.world.stats, self.missed)
     }
@@ -290,7 +290,7 @@ impl<'a> Run<'a> {
         Some(guess)
     }
 
-    /// Makes room for `memory[at..at + length]`; none if it is not known where that is.
+    /// Makes room for `memory[at..at + length]`; returns `None` if the place is unknown.
     pub(super) fn range(
         &mut self,
         frame: &mut Frame,
@@ -327,7 +327,7 @@ impl<'a> Run<'a> {
 /// Where control goes.
 enum To {
     Block(u16),
-    /// From a jump's position to where a value says.
+    /// A jump at this position to where a value says.
     Position(u16, Value),
 }
 
@@ -345,7 +345,7 @@ impl Frame {
         }
     }
 
-    /// Replaces stack words as the block says; none if they do not fit.
+    /// Replaces stack words as the block says; returns `None` if they do not fit.
     fn leave(&mut self, reader: &mut Reader<'_>) -> Option<()> {
         let (taken, left) = (usize::from(reader.short()?), usize::from(reader.short()?));
         let kept = self.stack.len().checked_sub(taken)?;

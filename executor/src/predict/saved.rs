@@ -13,7 +13,7 @@ use super::program::{Program, Table};
 /// Says how code is analysed. To be raised whenever [`build`](super::build) makes another program of some code, which a test notices: programs of
 /// other versions are removed at the start.
 const VERSION: u32 = 2;
-/// Before and behind all names of records.
+/// Bounds before and behind all names of records.
 const FIRST: &str = "predict/";
 const LAST: &str = "predict0";
 
@@ -33,10 +33,10 @@ struct Record {
 }
 
 impl Saved {
-    /// The records of a store, with the programs among them that are at most so many bytes together. What else is there is removed.
+    /// Opens the records of a store, and loads programs of at most so many bytes together. Removes all others.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub(super) fn open(
         store: Store,
         bytes_max: usize,
@@ -103,7 +103,7 @@ fn encode(program: &Program) -> Result<Vec<u8>, CodecError> {
     )
 }
 
-/// What stands in it is followed as any program is, which no bytes can lead astray.
+/// Its program is followed like any other, which is safe whatever the bytes.
 fn decode(record: &[u8]) -> Result<Program, CodecError> {
     let Record { blocks, bytes, small, large, mut unresolved, delegate } =
         codec::decode("program", record, record.len())?;
@@ -135,7 +135,7 @@ mod tests {
         Predictors::new(config).with_saved(store.clone()).unwrap()
     }
 
-    /// Goal: what was learned is there after a restart, as much of it as may be kept, and what was dropped is not.
+    /// Goal: learned programs are there after a restart, within their limit; dropped ones are not.
     #[test]
     fn programs_survive_restarts() {
         let store = Store::memory(&StorageConfig::default());
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(predictors(&store, 4_096).len(), fewer.len());
     }
 
-    /// Goal: what another version wrote, and what is no program, is removed and does no harm.
+    /// Goal: opening removes records of other versions and malformed ones, without harm.
     #[test]
     fn other_versions_are_removed() {
         let store = Store::memory(&StorageConfig::default());
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(store.records(FIRST, LAST).unwrap(), []);
     }
 
-    /// Goal: whoever changes what analysis makes of code is told to raise [`VERSION`].
+    /// Goal: a change of the analysis reminds its author to raise [`VERSION`].
     #[test]
     fn the_version_names_the_analysis() {
         let delegated = [&[0xef, 0x01, 0x00][..], &[7; 20]].concat();

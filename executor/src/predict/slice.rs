@@ -1,7 +1,7 @@
 //! [`Slice`]: the operations of each chain that a predictor needs (steps 7 to 9 of 12 of the source).
 //!
-//! Backwards from what names a key, calls, writes what is read later or decides where control goes, to what these take;
-//! across chains through the stack entries that they take. Everything else is dropped.
+//! The slice goes backwards from operations that name a key, call, write memory read later, or decide the control flow, to
+//! their arguments. It crosses chains through the stack entries that they take. It drops everything else.
 
 use alloy_primitives::map::HashMap;
 
@@ -16,7 +16,7 @@ const ENTRIES: usize = 64;
 /// Rounds until what is needed must have settled; after them every entry counts as needed.
 const ROUNDS_MAX: usize = 64;
 
-/// What is needed of one chain.
+/// The needed part of one chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Slice {
     /// Per operation.

@@ -1,12 +1,12 @@
 //! [`Tracer`]: stack code into values (step 4 of 12 of the source), folding constants on the way (step 6).
 //!
-//! A chain of basic blocks becomes a list of operations whose arguments are constants, earlier results, or *entries*: what
-//! lay on the stack before the chain, counted from the top. Entries are the parameters of the chain. PUSH, DUP, SWAP and
-//! POP vanish; so do LOG and the gas of a call, which name no key.
+//! A chain of basic blocks becomes a list of operations. Their arguments are constants, earlier results, or *entries*: words
+//! below the chain on the stack, counted from the top. Entries are the parameters of the chain. PUSH, DUP, SWAP and POP
+//! vanish; so do LOG and the gas of a call, which name no key.
 //!
-//! Memory is followed where addresses are constant, so that the free memory pointer and the scratch space that Solidity
-//! hashes mapping keys in become plain values. A write to an address that is not constant is taken to be above both: true
-//! of compilers, and a predictor may be wrong.
+//! Memory is followed where addresses are constant. So the free memory pointer and the scratch space where Solidity hashes
+//! mapping keys become plain values. A write to an unknown address is assumed to lie above both: true of compilers, and a
+//! predictor may be wrong.
 
 use alloy_primitives::{U256, map::HashMap};
 
@@ -30,7 +30,7 @@ const FREE_MEMORY: u64 = 0x60;
 pub(super) enum Operand {
     /// Known now; a number in [`Constants`].
     Const(u32),
-    /// On the stack before the chain, 0 at the top.
+    /// A word on the stack before the chain, 0 at the top.
     Entry(u16),
     /// The result of an earlier operation of the chain.
     Op(u32),
@@ -54,7 +54,7 @@ impl Op {
         Self { code, args: padded, len: args.len() as u8 }
     }
 
-    /// What it takes, in the order of the stack from the top.
+    /// Its arguments, from the top of the stack.
     pub(super) fn args(&self) -> &[Operand] {
         &self.args[..usize::from(self.len)]
     }
@@ -69,11 +69,11 @@ pub(super) enum Exit {
     Return(Operand, Operand),
     /// The same, undone.
     Revert(Operand, Operand),
-    /// The call ends and what is left goes to an account.
+    /// The call ends, and the balance goes to an account.
     SelfDestruct(Operand),
-    /// An instruction that does not exist, or a stack that does not fit.
+    /// The instruction is unknown, or the stack does not fit.
     Invalid,
-    /// On to what stands behind the block.
+    /// Control goes on behind the block.
     Next,
     /// A jump.
     Jump(Operand),
@@ -127,7 +127,7 @@ pub(super) struct Tracer<'a, 'c> {
     constants: &'c mut Constants,
     /// The operations so far.
     pub(super) ops: Vec<Op>,
-    /// What the chain leaves on the stack above the entries that it did not take, top last.
+    /// The operands that the chain leaves above the entries that it did not take, top last.
     pub(super) stack: Vec<Operand>,
     /// Entries that it took.
     pub(super) taken: usize,

@@ -99,7 +99,7 @@ fn slots_are_computed_and_followed() {
     assert_eq!(slots(&state, &word(9)), [(CONTRACT, element), (CONTRACT, U256::from(77))]);
 }
 
-/// Goal: a jump whose target nobody can compute is seen when execution makes it, and foretold from then on; one that is known is not looked at.
+/// Goal: a jump to an uncomputable target is seen when execution makes it, and foretold from then on. Known jumps are not watched.
 #[test]
 fn jumps_of_execution_are_learned() {
     // jump(blobbasefee() + 5); 6: sload(1)
@@ -142,7 +142,7 @@ fn calls_are_followed() {
     assert_eq!(slots(&delegated, &[]), [(CONTRACT, U256::from(5)), (CONTRACT, U256::ZERO)]);
 }
 
-/// Goal: what only a failing way reads is not named, and a check in front of it does not stop the prediction.
+/// Goal: reads on failing ways are left out, and a check in front of them does not stop the prediction.
 #[test]
 fn failing_ways_are_not_followed() {
     // if caller == 0 { jump 11 }; sload(1); revert — 11: sload(2); stop
@@ -164,7 +164,7 @@ fn writes_are_seen_until_reverted() {
     assert_eq!(slots(&reverted, &[]), [(CONTRACT, U256::ZERO)]);
 }
 
-/// Goal: operations that no key depends on are not in the program.
+/// Goal: programs leave out operations that keys do not depend on.
 #[test]
 fn programs_hold_only_what_keys_need() {
     let plain = build(&code("6001 54 50 00"), &[]).size_bytes();

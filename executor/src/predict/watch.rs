@@ -1,4 +1,4 @@
-//! [`JumpWatch`]: the jumps of which analysis found no target, and where execution was seen to go from them.
+//! [`JumpWatch`]: the jumps that analysis cannot resolve, and where execution was seen to go from them.
 
 use alloy_primitives::{
     B256,
@@ -15,13 +15,13 @@ const SEEN_MAX: usize = 4_096;
 /// See the module. Executions of a node share one until the programs change.
 #[derive(Debug, Default)]
 pub struct JumpWatch {
-    /// By the code's hash, the positions of the jumps, ascending.
+    /// Positions of the jumps by the code's hash, ascending.
     sites: B256Map<Box<[u32]>>,
     seen: Mutex<HashSet<(B256, JumpEdge)>>,
 }
 
 impl JumpWatch {
-    /// For the programs that do not know where some jump leads; none if all know.
+    /// Watches the jumps that programs cannot resolve; `None` if all are resolved.
     pub(super) fn of<'a>(programs: impl Iterator<Item = (&'a Digest, &'a Program)>) -> Option<JumpWatch> {
         let unresolved = programs.filter(|(_, program)| !program.unresolved().is_empty());
         let sites: B256Map<_> =
@@ -33,7 +33,7 @@ impl JumpWatch {
     pub(crate) fn jumps(&self, code: &B256, from: usize, to: usize) {
         let Some(sites) = self.sites.get(code) else { return };
         let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to)) else { return };
-        // Who would have to wait learns nothing by this one.
+        // A thread that would have to wait skips this jump.
         if sites.binary_search(&from).is_ok()
             && let Some(mut seen) = self.seen.try_lock()
             && seen.len() < SEEN_MAX
@@ -42,7 +42,7 @@ impl JumpWatch {
         }
     }
 
-    /// What was seen since the last time.
+    /// The jumps seen since the last call.
     pub(super) fn take(&self) -> HashSet<(B256, JumpEdge)> {
         std::mem::take(&mut self.seen.lock())
     }

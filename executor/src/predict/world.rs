@@ -24,7 +24,7 @@ pub(super) struct World<'a> {
     pub(super) stats: PredictStats,
     accounts: AddressMap<Option<AccountValue>>,
     codes: B256Set,
-    /// None if the slot was named but not read.
+    /// `None` if the slot was named and not read.
     slots: HashMap<Slot, Option<Value>>,
     transient: HashMap<Slot, Value>,
     /// Slots as they were before each write, for calls that revert.
@@ -173,7 +173,7 @@ impl<'a> World<'a> {
     /// Tells the slots that it changed. A lock that is taken and given back changes nothing.
     pub(super) fn tell_changes(&mut self) {
         let mut changed: Vec<(Slot, Option<Value>)> = self.journal.clone();
-        // The first write of each slot stays, with what was there before.
+        // The first write of each slot stays, with the value before it.
         changed.sort_by_key(|(slot, _)| *slot);
         changed.dedup_by_key(|(slot, _)| *slot);
         let is_known = |value: &Option<Value>| matches!(value, Some(Some(_)));

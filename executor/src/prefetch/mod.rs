@@ -9,15 +9,14 @@
 //! ```
 //!
 //! Keys are read in chunks: first-use order decides which chunk comes first, the table's order how a chunk is read. No key is read twice
-//! through one [`Warm`]. The batches that are executed next come first; beyond [`PrefetchLimits`] nothing is read ahead, so that
-//! memory and wasted reads stay bounded however many batches wait.
+//! through one [`Warm`]. The batches that execute next come first. [`PrefetchLimits`] bounds the read-ahead, so memory and wasted reads
+//! stay bounded however many batches wait.
 //!
-//! Hints are advice from strangers. A missing or wrong one costs a plain read, a surplus one costs a read that nobody needed, and none
-//! changes a result: every value comes from the reader of one fixed state that a miss falls back to.
+//! Hints are advice from strangers. A missing or wrong hint costs a plain read, and a surplus hint costs a useless one. Results never
+//! change: every value comes from one fixed state, which also answers the misses.
 //!
-//! Hints with values ([`Wanted::values`]) are the exception, for whoever asks for it: a key that is not read yet is answered by what
-//! the hint says, and the key's row is read all the same. What came of such answers counts only once [`Warm::confirm`] has
-//! compared them.
+//! Hints with values ([`Wanted::values`]) are the exception, for callers that ask for it. The hint's value answers a key that is not
+//! read yet, and the key's row is read all the same. Results from such answers count only once [`Warm::confirm`] has compared them.
 
 mod load;
 mod pace;
@@ -38,7 +37,7 @@ pub use self::{
     warm::{PrefetchStats, Warm, WarmStats},
 };
 
-/// What is to be read ahead of a batch.
+/// The keys and code to read ahead of a batch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
     /// Accounts and slots, in the order in which they are needed. Repeated ones count once.
@@ -68,7 +67,7 @@ pub struct PrefetchLimits {
     pub threads: usize,
     /// Batches that are read for beside the oldest one that is not executed.
     pub readahead_batches: usize,
-    /// What was read ahead and not yet dropped may take so many bytes; then only the oldest batch is read for.
+    /// Most bytes read ahead and not dropped yet. Beyond them only the oldest batch is read for.
     pub readahead_bytes: usize,
     /// How keys are read; none lets a probe decide.
     pub backend: Option<Backend>,

@@ -1,8 +1,8 @@
 //! [`Pace`]: whether reading ahead is worth what it costs, by how many reads here are slow.
 //!
-//! A row that this process has in a cache is read by whoever needs it in less time than it takes to hand it over, so that on a machine whose
-//! cores are busy reading ahead would cost more than it gives. Threads that read ahead now and then time one read by itself; when hardly any
-//! of these is slow, batches are executed without. Then execution times its own, and begins again when enough of them are.
+//! If a row is in a cache of this process, execution reads it faster than another thread could hand it over. On a machine whose cores are
+//! busy, reading ahead would then cost more than it gives. Threads that read ahead now and then time one read by itself; when hardly any of
+//! these is slow, batches are executed without. Then execution times its own, and begins again when enough of them are.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 pub(crate) const SLOW: Duration = Duration::from_micros(12);
 /// Reads that are looked at together.
 const SAMPLES: u32 = 32;
-/// Of these, so many slow ones are few enough to stop for, and so many are enough to begin again: a thread that waits for its core is
-/// taken for one that waits for a row now and then.
+/// Counts of slow reads in a sample: with so few, reading ahead stops; with so many, it begins again. Now and then a thread that
+/// waits for its core looks like one that waits for a row.
 const FEW: u32 = 3;
 const MANY: u32 = 7;
 /// Cores from which on there is one to hand rows over, whatever else is to be done.
@@ -43,7 +43,7 @@ pub(crate) struct Reads {
 }
 
 impl Pace {
-    /// For a machine with so many cores. Until anything is known, reading ahead pays.
+    /// Makes the pace of a machine with so many cores. Until anything is known, reading ahead pays.
     pub(crate) fn new(cores: usize) -> Pace {
         Pace { has_cores: cores >= CORES_TO_SPARE, state: Mutex::default() }
     }
@@ -121,7 +121,7 @@ mod tests {
         assert!(pace.reads_ahead());
     }
 
-    /// Goal: whatever share of the reads waits, the judgement is not for ever another one.
+    /// Goal: whatever share of the reads waits, the judgement settles.
     #[test]
     fn a_state_that_is_partly_in_memory_is_judged_once() {
         for slow in 0..=SAMPLES {

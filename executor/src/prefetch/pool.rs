@@ -54,8 +54,8 @@ impl Prefetcher {
         Ok(prefetcher)
     }
 
-    /// Begins to read for a batch what is wanted from a state, and returns at once. The batch is read for until what is returned is
-    /// dropped; batches with lower numbers come first.
+    /// Begins to read a batch's wanted keys from a state, and returns at once. It reads until the returned handle is dropped;
+    /// batches with lower numbers come first.
     pub fn read_ahead<R: StateReader + 'static>(
         &self,
         number: BatchNumber,
@@ -67,7 +67,7 @@ impl Prefetcher {
         Warm::new(load, Some(Ticket { pool: Arc::clone(&self.pool), id }))
     }
 
-    /// Whether reading ahead is worth what it costs. Who is told that it is not need not ask for it.
+    /// Tells whether reading ahead is worth its cost. If it is not, callers may skip it.
     pub(crate) fn pace(&self) -> &Pace {
         &self.pool.pace
     }
@@ -83,7 +83,7 @@ impl Drop for Prefetcher {
         self.pool.queue.lock().is_closed = true;
         self.pool.change.notify_all();
         for thread in self.threads.drain(..) {
-            // Only a reader can have panicked. What it was reading is queued again, and whoever needs it meets the same panic.
+            // Only a reader can have panicked. Its key is queued again, and the thread that needs it meets the same panic.
             let _ = thread.join();
         }
     }
@@ -98,7 +98,7 @@ trait Job: Send + Sync {
         keys_max: usize,
         pace: &Pace,
     ) -> Result<Option<usize>, StorageError>;
-    /// What was read so far takes.
+    /// Bytes of the rows and code read so far.
     fn bytes(&self) -> usize;
 }
 
@@ -208,7 +208,7 @@ fn keys_at_once(backend: Backend, threads: usize) -> usize {
 }
 
 impl Queue {
-    /// What a thread does next.
+    /// The thread's next job.
     fn next(&self, limits: &PrefetchLimits) -> Option<(u64, Arc<dyn Job>)> {
         let held: usize = self.batches.iter().map(|batch| batch.job.bytes()).sum();
         let is_full = held >= limits.readahead_bytes;

@@ -1,7 +1,7 @@
-//! Which way of reading is faster here: a short probe over the first keys.
+//! Finds the faster way of reading by a short probe over the first keys.
 //!
-//! The back ends take turns. What counts of a turn is how many keys all threads together read, over the time in which any of them was
-//! reading: a batch by itself tells nothing, because several are read for at once.
+//! The back ends take turns. A turn counts how many keys all threads together read, over the time in which any of them was reading. A
+//! batch by itself tells nothing, because several are read for at once.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ pub enum Backend {
 const TURNS: u32 = 5;
 /// Keys of a turn.
 const TURN_KEYS: usize = 2_048;
-/// Point reads cost more CPU than multi-gets, 14.2 us a key against 11.9 on the consecutive batches of `slipnet bench hints`, so they have
-/// to be this much faster, in hundredths.
+/// How much faster point reads must be than multi-gets, in hundredths. They cost more CPU: 14.2 us a key against 11.9 on the consecutive
+/// batches of `slipnet bench hints`.
 const THREADS_WORTH: u32 = 110;
 
 /// Measures both back ends until one is chosen.
@@ -37,7 +37,7 @@ pub(super) struct Probe {
     multi_get: Taken,
 }
 
-/// What one thread reads.
+/// The read that one thread has under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) backend: Backend,
@@ -87,7 +87,7 @@ impl Probe {
         if begun.turn == self.turns {
             self.turn.add(Taken { keys, time: now.duration_since(since) });
         } else {
-            // What the other back end had under way was in the way: the turn counts from its end on.
+            // Reads of the other back end disturbed the turn: it counts from their end on.
             self.turn = Taken::default();
         }
         if self.reading == 0 {
@@ -123,7 +123,7 @@ mod tests {
         let mut now = Instant::now();
         while probe.turns < TURNS {
             let us = match probe.backend() {
-                // Whatever is new takes its time.
+                // A back end's first turn is slower.
                 Backend::MultiGet if probe.turns == 0 => 100 * multi_get_us,
                 Backend::MultiGet => multi_get_us,
                 Backend::Threads => threads_us,

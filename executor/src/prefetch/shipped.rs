@@ -1,4 +1,4 @@
-//! [`Shipped`]: what hints say of rows that are not read yet.
+//! [`Shipped`]: the values in hints of rows that are not read yet.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ struct Row {
 }
 
 impl Shipped {
-    /// What is said of so many keys; of others nothing is kept.
+    /// Takes the shipped values of so many keys, and drops those of others.
     pub(super) fn new(
         values: Vec<RowBefore>,
         keys: usize,
@@ -39,8 +39,8 @@ impl Shipped {
         self.rows.is_empty()
     }
 
-    /// What is said of a row, if execution is told that: because it was before, so that it never gets two answers, or because the
-    /// store's is not read yet.
+    /// The shipped value, if execution is to get it. Either execution got it before and must never get two answers, or the
+    /// store's row is still unread.
     pub(super) fn answer(&self, place: usize, is_read: impl Fn() -> bool) -> Option<Option<StateValue>> {
         let row = self.rows.get(place)?.as_ref().filter(|_| !self.is_distrusted.load(Relaxed))?;
         if !row.is_told.load(Relaxed) {
@@ -52,12 +52,12 @@ impl Shipped {
         Some(row.value)
     }
 
-    /// What is said of a row, whether anybody was told or not.
+    /// The shipped value of a row, whether or not execution got it.
     pub(super) fn value(&self, place: usize) -> Option<Option<StateValue>> {
         Some(self.rows.get(place)?.as_ref()?.value)
     }
 
-    /// What execution was told and may have used, in the order of the places.
+    /// The values that execution got and may have used, in the order of the places.
     pub(super) fn told(&self) -> impl Iterator<Item = (usize, Option<StateValue>)> {
         let rows = if self.is_distrusted.load(Relaxed) { &[] } else { &self.rows[..] };
         let rows = rows.iter().enumerate().filter_map(|(place, row)| Some((place, row.as_ref()?)));

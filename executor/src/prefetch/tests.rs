@@ -196,7 +196,7 @@ fn what_is_told_is_confirmed_later() {
     until("all is read", || gate.rows_read() == 601);
 }
 
-/// Goal: what was not read in time is told by nobody: the store's row is there.
+/// Goal: once the store's row is read, the hint's value is no longer used.
 #[test]
 fn what_is_read_is_not_taken_from_hints() {
     let values = vec![(StateKey::Slot(CONTRACT, slot(1)), None)];

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::reader::StateReader;
 
-/// A reader over what is read ahead of one batch, of one state: it falls back to the reader that the data comes from, which is a view of
-/// one fixed version, so that warm data can never be of another version. Dropping it ends the reading.
+/// A reader over the read-ahead of one batch, from one state. Misses go to the reader that the data comes from, a view of one fixed
+/// version; so warm data is always of that version. Dropping it ends the reading.
 pub struct Warm<R = View> {
     load: Arc<Load<R>>,
     /// None if everything was read before.
@@ -32,7 +32,7 @@ pub struct Warm<R = View> {
     shipped: AtomicU64,
 }
 
-/// What was read ahead so far.
+/// Counts what was read ahead so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PrefetchStats {
     /// Distinct accounts and slots that are wanted.
@@ -41,11 +41,11 @@ pub struct PrefetchStats {
     pub found: usize,
     /// Contracts whose code was read.
     pub codes: usize,
-    /// Wanted code that does not exist, did not fit the limit, or was not read yet.
+    /// Wanted code that is missing, exceeded the limit, or is not read yet.
     pub codes_skipped: usize,
 }
 
-/// What execution asked for. Accounts, slots and code count one each.
+/// Counts what execution asked for. Accounts, slots and code count one each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WarmStats {
     /// Reads that a hint named, however far its reading was.
@@ -79,7 +79,7 @@ impl<R> Warm<R> {
         }
     }
 
-    /// What was asked for so far.
+    /// Counts what execution asked for so far.
     pub fn stats(&self) -> WarmStats {
         WarmStats {
             hits: self.hits.load(Relaxed),
@@ -102,8 +102,8 @@ impl<R: StateReader> Warm<R> {
         Ok(Warm::new(load, None))
     }
 
-    /// Reads nothing ahead: what is wanted is answered by its values or when it is asked for, and what was answered by its value is
-    /// read by [`Warm::confirm`].
+    /// Reads nothing ahead. The wanted values answer, or a plain read does. [`Warm::confirm`] reads the rows that were answered by
+    /// values.
     pub fn deferred(reader: R, wanted: Wanted) -> Self {
         Warm::new(Arc::new(Load::new(reader, wanted)), None)
     }
@@ -113,9 +113,9 @@ impl<R: StateReader> Warm<R> {
         self.load.is_confirmable()
     }
 
-    /// Compares what was answered by [`Wanted::values`] with the reader's rows, and names the keys where that was wrong: then nothing
-    /// that came of reading here may be used. To be called when nobody reads here any more. It waits for reads under way,
-    /// and reads many rows at a time what nobody has begun to read.
+    /// Compares the answers of [`Wanted::values`] with the reader's rows, and returns the keys with wrong answers. If there are any,
+    /// no result of reading here may be used. Callers call it after the last read here. It waits for reads under way, and reads the
+    /// rest many rows at a time.
     ///
     /// # Errors
     /// If a read fails.
@@ -123,12 +123,12 @@ impl<R: StateReader> Warm<R> {
         self.load.confirm()
     }
 
-    /// Answers nothing by [`Wanted::values`] any more. What was answered so before is forgotten: there is nothing to confirm.
+    /// Stops answering by [`Wanted::values`]. Earlier answers of that kind are forgotten: there is nothing to confirm.
     pub fn distrust(&self) {
         self.load.distrust();
     }
 
-    /// What was read ahead so far.
+    /// Counts what was read ahead so far.
     pub fn prefetched(&self) -> PrefetchStats {
         let (found, codes, codes_skipped) = self.load.tally();
         PrefetchStats { keys: self.load.keys(), found, codes, codes_skipped }
@@ -154,7 +154,7 @@ impl<R: StateReader> Warm<R> {
         .fetch_add(1, Relaxed);
     }
 
-    /// The row of a wanted key; none if it is not wanted.
+    /// The row of a wanted key, or `None` if it is not wanted.
     fn wanted(&self, key: &StateKey) -> Result<Option<Option<StateValue>>, StorageError> {
         let Some(place) = self.load.place(key) else {
             self.count(Answer::Unwanted);

@@ -20,17 +20,17 @@ use crate::{
 /// A batch as it is known before it is executed: its place, its content, and perhaps hints.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedBatch<'a> {
-    /// Its number.
+    /// Number of the batch.
     pub number: BatchNumber,
-    /// Milliseconds since 1970.
+    /// Timestamp in milliseconds since 1970, which the proposer sets.
     pub timestamp_ms: u64,
-    /// Has the fees.
+    /// The account that receives the fees.
     pub proposer: Address,
     /// Most gas that it may use. Bounds how many keys hints may name, and predictors follow.
     pub gas_max: u64,
-    /// What it executes, in order.
+    /// The transactions to execute, in order.
     pub transactions: &'a [Transaction],
-    /// What somebody says that it reads.
+    /// The keys that the batch reads, as its maker says.
     pub hints: Option<&'a Blob>,
 }
 
@@ -45,7 +45,8 @@ impl<'a> OrderedBatch<'a> {
         OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, hints }
     }
 
-    /// The same if the header is not known: then it uses no more gas than its transactions ask for, or than the chain allows.
+    /// The same without a header. The batch then uses at most the gas that its transactions ask for, or that the chain
+    /// allows.
     pub fn without_header(
         number: BatchNumber,
         timestamp_ms: u64,
@@ -59,28 +60,28 @@ impl<'a> OrderedBatch<'a> {
     }
 }
 
-/// What of hints is used.
+/// How far hints are trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trust {
-    /// Which rows they name, and who waits for whom: what is wrong costs time only.
+    /// Use the keys and conflicts that they name; wrong ones cost time only.
     Keys,
-    /// Also the values that they ship, if the configuration says so. To be [confirmed](Ahead::confirm).
+    /// Also the values that they ship, if the configuration says so. These must be [confirmed](Ahead::confirm).
     Values,
 }
 
-/// What is known and read ahead of a batch. The default is nothing. Dropping it ends the reading.
+/// The hints of a batch and its read-ahead; empty by default. Dropping it ends the reading.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// None if nothing is read, or once it is released.
+    /// `None` if no read-ahead was begun, or once it is released.
     warm: Option<Warm>,
     /// The batch that it is read behind.
     at: Digest,
-    /// Which transactions wait for which, if that is used.
+    /// The conflicts of the batch, if several threads may execute it.
     conflicts: Option<Conflicts>,
     is_hinted: bool,
 }
 
-/// What reading ahead was worth, in rows and code. What the cache or uncommitted batches had counts nowhere.
+/// Counts how useful the read-ahead was, in rows and code. Hits in the cache or in uncommitted batches do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AheadUse {
     /// Read ahead because they were named.
@@ -92,7 +93,7 @@ pub struct AheadUse {
 }
 
 impl AheadUse {
-    /// What an execution made of it: `before` is what was asked for until then.
+    /// The use that an execution made of it; `before` counts the requests until then.
     pub(super) fn since(before: WarmStats, warm: &Warm) -> AheadUse {
         let (after, read) = (warm.stats(), warm.prefetched());
         let (used, missed) = (after.hits - before.hits, after.misses - before.misses);
@@ -106,12 +107,12 @@ impl Ahead {
         self.is_hinted
     }
 
-    /// Which transactions wait for which, if several threads are to execute the batch.
+    /// The conflicts of the batch, if several threads are to execute it.
     pub fn conflicts(&self) -> Option<&Conflicts> {
         self.conflicts.as_ref()
     }
 
-    /// What was read for a batch on that state.
+    /// The read-ahead for a batch on that state.
     pub(super) fn warm(&self, state: &State<'_>) -> Option<&Warm> {
         self.warm.as_ref().filter(|_| state.covers(self.at))
     }
@@ -145,7 +146,7 @@ impl Ahead {
 impl Session {
     /// Begins to read what the batch will probably need, and returns at once; without threads to read it reads before it returns. Where
     /// rows come from memory as fast as they could be handed over, it reads nothing. `base` is committed, and may be batches behind the
-    /// state that the batch is executed on. `overlay` is what was executed of those by now: what its layers have is not read.
+    /// state that the batch is executed on. `overlay` has those of them that were executed by now; rows in its layers are not read.
     ///
     /// # Errors
     /// If this node's disk fails. Hints that are malformed, or name more than the batch's gas allows, are as good as none.
@@ -190,8 +191,8 @@ impl Session {
         Ok(Ahead { warm, at: base.head().digest(), conflicts, is_hinted })
     }
 
-    /// Begins to read what a batch will need that is to be [made](Session::build) of such transactions, the best candidates as far as one
-    /// can see. Which of them the batch will hold decides what the reading was worth, and nothing else.
+    /// Begins to read what a future batch will need, [made](Session::build) of these transactions: the best candidates so far. The
+    /// batch's real content decides only how useful the reads were.
     ///
     /// # Errors
     /// If this node's disk fails.
@@ -224,8 +225,8 @@ impl Session {
         }
     }
 
-    /// Whichever batches cache and layers are behind: what is there by now will probably still be when the batch is executed. If not,
-    /// that costs a plain read.
+    /// The cache and layers may be behind another batch by then. Rows in them now will probably stay until the batch executes;
+    /// otherwise a plain read follows.
     fn leave_out(&self, hints: &mut Hints, layers: &Overlay) {
         let hot = self.hot();
         let row = |key: &StateKey| layers.row(key).or_else(|| hot.cache.peek(key));

@@ -1,7 +1,7 @@
-//! [`Foreteller`]: what batches without hints will read.
+//! [`Foreteller`]: foretells the reads of batches without hints.
 //!
-//! It learns from the batches that are prepared and executed here which contracts are called often, and analyses those in the background. What it
-//! foretells goes the way of hints, to the prefetcher, and is as little relied upon.
+//! It learns from the batches that are prepared and executed here which contracts are called often, and analyses those in the background.
+//! Its predictions reach the prefetcher as hints do, and are trusted as little.
 
 use std::sync::{
     Arc,
@@ -23,16 +23,16 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Code that is analysed for a batch, at most: some 10 to 20 ms of work, so that execution loses little by it. What is
-/// left waits for the next batch.
+/// Most code analysed for one batch: some 10 to 20 ms of work, so execution loses little by it. The rest waits for the next
+/// batch.
 const BUILD_BYTES: usize = 64 << 10;
 
 /// See the module.
 pub(super) struct Foreteller {
     mode: PredictMode,
     predictors: Arc<Predictors>,
-    /// Threads of their own, because each waits for the disk most of the time. None if nobody reads ahead: then everything happens on
-    /// the thread that asks, and a simulation stays a function of its seed.
+    /// A pool of its own, because its threads wait for the disk most of the time. `None` if read-ahead is off: predictions then run
+    /// on the caller's thread, and a simulation stays a function of its seed.
     threads: Option<ThreadPool>,
     is_building: Arc<AtomicBool>,
 }
@@ -65,7 +65,7 @@ impl Foreteller {
         self.mode == PredictMode::Full
     }
 
-    /// What a batch will probably do, some batches after the state `base`; none if nothing is foretold.
+    /// The probable accesses of a batch that comes some batches after the state `base`; `None` if predictions are off.
     pub(super) fn foretold(
         &self,
         chain: &ChainConfig,
@@ -90,7 +90,7 @@ impl Foreteller {
     /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub(super) fn with_saved(mut self, store: &Store) -> Result<Foreteller, StorageError> {
         if self.mode == PredictMode::Full {
             let predictors = Predictors::new(PredictConfig::default());
@@ -99,13 +99,12 @@ impl Foreteller {
         Ok(self)
     }
 
-    /// What execution is to look at, so that predictors learn by it.
+    /// The jumps that execution is to watch, so that predictors learn.
     pub(super) fn watch(&self) -> Option<Arc<JumpWatch>> {
         self.predictors.watch()
     }
 
-    /// Counts the calls of the contracts that a batch came to, as far as transactions made them, and analyses some of those that are called
-    /// often.
+    /// Counts the calls that a batch's transactions made to contracts, and analyses some contracts that are called often.
     pub(super) fn learn(&self, transactions: &[Transaction], touched: &Touched) {
         if self.mode != PredictMode::Full {
             return;
@@ -197,8 +196,8 @@ mod tests {
         ExecutorConfig { predict, prefetch_threads, ..ExecutorConfig::default() }
     }
 
-    /// Goal: accounts are foretold from the beginning, slots once their contract was executed often enough, and nothing if so
-    /// configured; on threads of its own, and without any.
+    /// Goal: accounts are foretold from the beginning, slots once their contract was executed often enough. The configuration
+    /// can turn it off; it works with and without threads of its own.
     #[test]
     fn contracts_that_are_called_often_are_followed() {
         let store = Store::memory(&StorageConfig::default());
@@ -230,7 +229,7 @@ mod tests {
                 std::thread::yield_now();
             }
             assert_eq!(slots(&foreteller), 1);
-            // What was learned is written behind it, and outlasts the process.
+            // A background thread writes what was learned, which outlasts the process.
             while slots(&start()) == 0 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! [`Known`]: what execution will probably see, for who foretells it: what is executed and not committed, the cache, and the rows.
+//! [`Known`]: the state that predictions start from: uncommitted batches, the cache, and the rows.
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use parking_lot::RwLock;
@@ -11,8 +11,8 @@ use crate::{
     reader::StateReader,
 };
 
-/// See the module. It holds the cache for a moment at each read: who foretells waits for disks and for other threads, and commits must not
-/// wait for that. What the cache has counts nowhere.
+/// See the module. It locks the cache briefly at each read: predictions wait for disks and other threads, and commits must not wait for
+/// them. Hits in the cache do not count.
 pub(super) struct Known<'a> {
     pub(super) state: State<'a>,
     below: Stacked<'a>,

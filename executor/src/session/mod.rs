@@ -1,4 +1,4 @@
-//! [`Session`]: what a node executes with, whoever asks: sync that follows, and a validator's consensus.
+//! [`Session`]: a node's means of execution, shared by sync, which follows, and a validator's consensus.
 //!
 //! ```text
 //!  OrderedBatch ── prepare ──▶ Ahead (rows on their way, who waits for whom) ─┐
@@ -8,13 +8,13 @@
 //!     batches ahead: Overlay ─────────────────────────────────────────┤        ▼
 //!     committed ones: committed │ applied ─▶ HotCache ────────────────┘      Layer ─▶ Overlay, or committed
 //! ```
-//! None of it changes what a batch does: a session decides how long execution waits, on how many threads it runs, and what is
-//! remembered for the next batch. A node has one, so that there is one cache to pay for, and it stays warm whoever commits.
+//! A session never changes a batch's results. It decides how long execution waits, on how many threads it runs, and what is
+//! kept for the next batch. A node has one, so that there is one cache to pay for, and it stays warm whoever commits.
 //!
-//! * Only commits change the cache ([`Session::committed`], [`Session::applied`]). What is executed ahead stays in the caller's
-//!   [`Overlay`](crate::Overlay), so that a rollback, or a row that hints told wrongly, leaves nothing behind here.
-//! * A commit does not wait for an execution, unless sixteen others have told theirs during it: what it says is taken in before the next
-//!   one.
+//! * Only commits change the cache ([`Session::committed`], [`Session::applied`]). Batches executed ahead stay in the caller's
+//!   [`Overlay`](crate::Overlay). So a rollback, or a wrong row from hints, leaves no trace here.
+//! * A commit does not wait for an execution: its rows are taken in before the next one. Only if sixteen commits have queued during one
+//!   execution, the next commit waits.
 //! * The session trusts its caller that a [`State`] is what it says, and nobody else. Hints are advice; values that they ship are used only
 //!   with [`Trust::Values`], by who [confirms](Ahead::confirm) them.
 
@@ -51,8 +51,8 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Commits that wait to be taken into the cache. An execution would have to take longer than so many commits; then the next one
-/// waits for it, so that the layers do not fill the memory.
+/// Most commits that wait to be taken into the cache. If an execution outlasts so many commits, the next one waits for it, so
+/// the layers do not fill the memory.
 const TOLD_MAX: usize = 16;
 
 /// See the module.
@@ -61,7 +61,7 @@ pub struct Session {
     hints: HintsMode,
     /// Whether batches are executed on several threads.
     is_parallel: bool,
-    /// None if neither hints nor predictions are used, or no threads read ahead.
+    /// `None` if hints and predictions are both off, or if no threads read ahead.
     prefetcher: Option<Prefetcher>,
     foreteller: Foreteller,
     senders: Arc<Senders>,
@@ -74,7 +74,7 @@ pub struct Session {
     stalls: Stalls,
 }
 
-/// What a commit says.
+/// The news that a commit brings to the cache.
 enum Told {
     /// The batches of a layer were executed.
     Executed(Arc<Layer>),
@@ -92,9 +92,9 @@ struct Hot {
 #[derive(Debug, thiserror::Error)]
 #[error("no thread to {purpose}: {source}; check the limits of this user and of the container")]
 pub struct SessionError {
-    /// What it is for.
+    /// The thread's purpose, in words.
     pub purpose: &'static str,
-    /// Why.
+    /// The operating system's error.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
@@ -112,23 +112,23 @@ impl SessionError {
 pub enum Way {
     /// As configured, and as its conflicts let expect to be fastest.
     Fitting,
-    /// On one, transaction by transaction: after validators came to different outcomes.
+    /// On one thread, transaction by transaction: after validators came to different outcomes.
     Sequential,
 }
 
-/// What came of executing a batch.
+/// The result of executing a batch.
 #[derive(Debug)]
 pub struct Executed {
-    /// What it did.
+    /// The batch's outcome.
     pub outcome: Outcome,
-    /// What reading ahead was worth.
+    /// Counts how useful the read-ahead was.
     pub ahead: AheadUse,
-    /// What other threads did of it.
+    /// Counts what other threads contributed.
     pub parallel: ParallelStats,
 }
 
 impl Session {
-    /// For one chain's batches, with nothing learned yet.
+    /// Makes the session of one chain, with nothing learned yet.
     ///
     /// # Errors
     /// If the system gives no threads.
@@ -153,7 +153,7 @@ impl Session {
         })
     }
 
-    /// Which hints are used, and made.
+    /// The hints that the session uses and makes.
     pub fn hints(&self) -> HintsMode {
         self.hints
     }
@@ -172,7 +172,7 @@ impl Session {
     /// The same with the programs of predictors that a store has of an earlier run, and keeping there what is learned from now on.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn with_saved(mut self, store: &Store) -> Result<Session, StorageError> {
         self.foreteller = self.foreteller.with_saved(store)?;
         Ok(self)
@@ -183,13 +183,13 @@ impl Session {
     /// # Errors
     /// Those of [`decode_body`](crate::decode_body).
     pub fn decode(&self, body: &Body) -> Result<Vec<Transaction>, BodyError> {
-        body::decode_body_with(body, self.chain.chain_id, &self.senders)
+        body::decode_body_with(body, (&self.chain).into(), &self.senders)
     }
 
-    /// Executes a batch on the state behind its parent. What was read ahead is used if the state covers what it was read from, and is
-    /// of no use otherwise.
+    /// Executes a batch on the state behind its parent. The read-ahead is used only if the state covers the state that it read from.
     ///
-    /// With values of hints ([`Trust::Values`]) neither outcome nor error counts before [`Ahead::confirm`] has found none wrong.
+    /// With values of hints ([`Trust::Values`]), outcome and error count only once [`Ahead::confirm`] has found all values
+    /// right.
     ///
     /// # Errors
     /// Those of [`execute`](crate::execute).
@@ -243,15 +243,15 @@ impl Session {
         Ok((built, ahead))
     }
 
-    /// What reads took where nothing was read ahead tells whether that would have paid.
+    /// The time of plain reads shows whether reading ahead would have paid.
     fn noted(&self, warm: Option<&Warm>, reads: &Timed<'_>) {
         if let (Some(prefetcher), None) = (&self.prefetcher, warm) {
             prefetcher.pace().executed(reads.reads());
         }
     }
 
-    /// Batches that were executed are committed: what they touched is kept for the next one. To be told in the order of the ledger;
-    /// what is told twice, or after a later batch, is passed over.
+    /// Executed batches are committed: their rows are kept for the next one. Callers tell them in the order of the ledger; repeated
+    /// and late calls are ignored.
     pub fn committed(&self, layer: &Arc<Layer>) {
         self.tell(Told::Executed(Arc::clone(layer)));
     }
@@ -288,7 +288,7 @@ impl Session {
         hot.cache.clear();
     }
 
-    /// What the last batches had of what the next one reads.
+    /// Counts how many of a batch's reads the last batches had.
     pub fn hot_stats(&self) -> HotStats {
         self.hot().cache.stats()
     }

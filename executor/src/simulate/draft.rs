@@ -12,7 +12,7 @@ use crate::{
     reader::StateReader,
 };
 
-/// What is otherwise than in the state below.
+/// The differences to the state below.
 pub(super) struct Draft<'a> {
     below: &'a dyn StateReader,
     rows: HashMap<StateKey, Option<StateValue>>,

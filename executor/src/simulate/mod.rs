@@ -15,7 +15,7 @@ use crate::{
     reader::StateReader,
 };
 
-/// What one simulation may do.
+/// Limits of one simulation, set by the node's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimulationRules {
     /// Whether calls have to have the right nonce and to pay for themselves, as transactions.
@@ -26,7 +26,7 @@ pub struct SimulationRules {
     pub output_bytes_max: usize,
 }
 
-/// Why a simulation has no outcome. It ends with the first such call: none after it would be what was asked for.
+/// Why a simulation has no outcome. It ends with the first such call: later ones would run on another state than asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A call could not be a transaction where it stands.
@@ -46,7 +46,7 @@ pub enum SimulateError {
         used: u64,
         /// Gas that it asks for.
         asked: u64,
-        /// The batch's.
+        /// Gas limit of the simulated batch.
         gas_limit: u64,
     },
     /// All calls of one simulation together use no more than [`CALL_GAS_MAX`].
@@ -56,13 +56,13 @@ pub enum SimulateError {
     GasCap {
         /// Position in its batch.
         index: usize,
-        /// What is left.
+        /// Gas that the simulation has left.
         left: u64,
     },
-    /// What the calls return and log is too much.
+    /// The returned data and logs of the calls exceed the limit.
     #[error("the calls return and log more than {max} bytes; ask for less at once")]
     OutputTooLong {
-        /// The limit.
+        /// The most that the rules allow.
         max: usize,
     },
     /// It cannot be tried at all.
@@ -73,7 +73,7 @@ pub enum SimulateError {
 /// A simulated batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimulatedBatch {
-    /// What its calls saw.
+    /// The environment that its calls saw.
     pub env: BatchEnv,
     /// Its calls, in order.
     pub calls: Vec<SimulatedCall>,
@@ -88,9 +88,9 @@ pub struct SimulatedCall {
     pub nonce: u64,
     /// The gas that it was given.
     pub gas_limit: u64,
-    /// What it did.
+    /// The result of the call.
     pub outcome: CallOutcome,
-    /// What it logged; nothing if it failed.
+    /// The logs of the call, empty if it failed.
     pub logs: Vec<Log>,
 }
 
@@ -104,14 +104,14 @@ pub struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    /// On a state. It ends when `interrupt` says so.
+    /// Simulates on a state. It ends when `interrupt` says so.
     pub fn new(state: &'a dyn StateReader, rules: SimulationRules, interrupt: Interrupt) -> Simulation<'a> {
         let (gas_left, bytes_left) = (CALL_GAS_MAX, rules.output_bytes_max);
         Simulation { draft: Draft::over(state), rules, interrupt, gas_left, bytes_left }
     }
 
     /// Executes a batch. Its number, time and parent are as `env` has them; all else of it can be overridden. Unless calls are
-    /// validated, BASEFEE is zero if it is not overridden.
+    /// validated or it is overridden, BASEFEE is zero.
     ///
     /// # Errors
     /// If a call cannot be executed where it stands, or a limit is reached; the simulation is over then.
@@ -161,10 +161,10 @@ struct Run<'a> {
     machine: Machine<'a, Transfers>,
     env: &'a BatchEnv,
     rules: SimulationRules,
-    /// Of the whole simulation.
+    /// Gas that the whole simulation has left.
     gas_left: u64,
     bytes_left: usize,
-    /// Of the batch.
+    /// Gas that the batch has used.
     gas_used: u64,
 }
 
@@ -195,7 +195,7 @@ impl Run<'_> {
         Ok(call)
     }
 
-    /// What the call may use: what it asks for, or all that is left to it.
+    /// The gas that the call may use: its own limit, or all that is left.
     fn gas_limit(&self, index: usize, asked: Option<u64>) -> Result<u64, SimulateError> {
         let (used, gas_limit) = (self.gas_used, self.env.gas_limit);
         let room = gas_limit.saturating_sub(used);

@@ -80,7 +80,7 @@ fn a_list_is_one_that_the_call_keeps_to() {
     let state = with_code(code);
     let (_, _, env) = chain();
     let listed = create_access_list(&state, &env, &request(), &Interrupt::never()).unwrap();
-    // What one of the ways touched stays in the list, as in geth.
+    // Keys touched on one of the ways stay in the list, as in geth.
     assert_eq!(listed.access_list.0, [item(CALLER, &[0, 1, 2])]);
     let plain = TxEip1559 { access_list: listed.access_list.clone(), ..dynamic(0, CALLER) };
     let outcome = execute(&state, &env, &[decode(sign(1, plain))]).unwrap();

@@ -24,7 +24,7 @@ const LIMITS: BuildLimits =
 fn build_with(env: &BatchEnv, candidates: &[Transaction], limits: BuildLimits) -> Built {
     let (state, _, _) = chain();
     let built = build(&state, env, &mut candidates.iter().cloned(), &limits).unwrap();
-    // Whatever a proposer builds, every follower accepts, with the same outcome.
+    // Followers accept every batch that a proposer builds, with the same outcome.
     let followed = execute(&state, env, &built.included).unwrap();
     assert_eq!(
         Outcome {
@@ -110,8 +110,8 @@ fn the_body_fits_its_bytes() {
     assert!(built.rejected.is_empty());
 }
 
-/// Goal: what no batch may hold is not executed before it is rejected, nor what does not fit this batch before it is left for the next:
-/// who executes for nothing can be made to do so for ever.
+/// Goal: a transaction too large for any batch is rejected unexecuted, and one that does not fit this batch waits unexecuted. Otherwise
+/// attackers could make a proposer execute unpaid for ever.
 fn assert_not_executed(built: &Built, transactions: &[Transaction]) {
     let read: BTreeSet<_> = built.outcome.hints.keys().collect();
     for transaction in transactions {
@@ -147,7 +147,8 @@ fn a_transaction_above_the_cap_is_rejected_unexecuted() {
     check(&small, &most, Rejection::GasLimitTooHigh { gas_limit: cap, max: 1_000_000 });
 }
 
-/// Goal: events are cheap. Nobody may make a batch whose receipts cannot be sealed, or the proposer would stop for good.
+/// Goal: events are cheap. A batch whose receipts cannot be sealed would stop the proposer for good, so it must not come
+/// about.
 #[test]
 fn receipts_stay_within_their_limit() {
     const LOGS: u64 = 60;

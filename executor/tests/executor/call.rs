@@ -13,7 +13,7 @@ use slipstream_executor::{
     estimate_gas, execute,
 };
 
-/// Has nothing and is not in the state.
+/// An account without any row in the state.
 const POOR: Address = Address::repeat_byte(0x77);
 
 fn request(to: Address, data: &[u8]) -> CallRequest {
@@ -171,7 +171,7 @@ fn an_estimate_stays_within_what_the_sender_can_pay() {
     }
 }
 
-/// Goal: whatever keeps a call busy, jumps, reads or calls of others, it ends soon after it is told to, and an estimate tries nothing more.
+/// Goal: a call ends soon after it is told to, whether jumps, reads or inner calls keep it busy. An estimate then tries nothing more.
 #[test]
 fn a_call_ends_when_it_is_interrupted() {
     let (state, _, env) = chain();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// A file in `$SLIPSTREAM_DATA`, or in `shared/data` beside the workspace. None if it is not there, which the test says aloud; with
 /// `SLIPSTREAM_REQUIRE_DATA=1` that is a failure.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 pub(crate) fn find(file: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let data = std::env::var_os("SLIPSTREAM_DATA").map_or_else(beside, PathBuf::from);

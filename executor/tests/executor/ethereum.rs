@@ -27,8 +27,8 @@ const CASES_MIN: usize = 973;
 /// Files that wait for a thread.
 const FILES_AHEAD: usize = 16;
 
-/// Goal: gas, receipts and the state afterwards are those of Ethereum, and blocks that Ethereum refuses are refused; but for the
-/// differences that are on purpose, each of which still is one.
+/// Goal: gas, receipts and the state afterwards equal Ethereum's, and blocks that Ethereum refuses are refused. Each deliberate
+/// difference still is one.
 #[test]
 fn ethereum_tests_end_as_on_ethereum() {
     let Some(archive) = data::find("ethereum-tests.tar.gz") else { return };

@@ -1,4 +1,4 @@
-//! What single transactions and batches of them do, under Prague's rules on a small chain.
+//! Single transactions and batches of them, under Prague's rules on a small chain.
 
 use std::collections::BTreeSet;
 

@@ -28,7 +28,7 @@ const BALANCES_CODE: &str = "33 5f52 5f602052 60405f20 8054 600101 90 55 00";
 
 static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager(Eager::Ahead));
 
-/// What a follower is given in the place of hints.
+/// The input that a follower gets in the place of hints.
 #[derive(Clone, Copy, Debug)]
 enum Given {
     Nothing,
@@ -148,7 +148,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Seal
     let basis = Basis::of(&head.header, header);
     let env = basis.env(&genesis.chain);
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
-    let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
+    let transactions = decode_body(&body, &genesis.chain).unwrap();
     let counted = Counted { view, reads: Arc::default() };
     let Decoded { hints, conflicts, .. } = hints(given, sealed, other, &transactions).unwrap_or_default();
     let warm = Warm::complete(counted.clone(), Wanted::from(&hints)).unwrap();

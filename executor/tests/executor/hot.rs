@@ -11,7 +11,7 @@ fn digest(batch: u64, branch: u64) -> Digest {
     Digest::tagged("test", &[batch.to_le_bytes(), branch.to_le_bytes()].concat())
 }
 
-/// What one batch of the chain does: the same callers again and again, and one account that was never seen.
+/// One batch of the chain: the same callers again and again, and one new account.
 fn batch(round: u64, nonce: u64) -> Vec<Transaction> {
     let fresh = Address::left_padding_from(&(0xfeed_0000 + round).to_be_bytes());
     vec![
@@ -82,7 +82,7 @@ fn another_branch_empties_the_cache() {
     cache.apply(root, ours, Some(&first.touched), &first.delta);
     assert!(cache.contains(&StateKey::Account(account(1))));
 
-    // The batch is rolled back: its cache is of no use to the state before it, and not asked.
+    // The batch is rolled back. Its cache is useless for the state before it, and stays unasked.
     let other = executed(&cache, root, &state, &env, &batch(7, 0));
     assert_eq!(cache.stats().hits, 0);
     cache.apply(root, theirs, Some(&other.touched), &other.delta);
@@ -112,7 +112,7 @@ fn deltas_replace_what_was_read() {
     assert_eq!(reader.account(&nobody).unwrap(), Some(value));
     assert_eq!(reader.slot(&nobody, &B256::ZERO).unwrap(), U256::from(5));
 
-    // What is gone is known to be gone, whatever lies below.
+    // A deleted row is known to be gone, whatever lies below.
     let mut below = below.clone();
     below.insert(account_key, StateValue::Account(value));
     below.insert(slot_key, StateValue::Slot(U256::from(5)));

@@ -8,6 +8,7 @@ mod call;
 mod data;
 mod ethereum;
 mod execute;
+mod geth;
 mod hinted;
 mod hot;
 mod mainnet;

@@ -26,9 +26,9 @@ use slipstream_types::{
 
 use crate::data;
 
-/// All of them: a block that cannot be loaded is a failure, not one block less.
+/// All of them: a block that fails to load is a failure, not one block less.
 const BLOCKS: usize = 45;
-/// What hints with values take at most, at the median of blocks since London: half of what the plain form of the keys alone takes.
+/// Most bytes of hints with values, at the median of blocks since London: half of the plain form of the keys alone.
 const VALUED_BYTES_MAX: usize = 17 << 10;
 
 #[derive(serde::Deserialize)]
@@ -58,8 +58,8 @@ pub(crate) fn cases() -> Option<impl Iterator<Item = Case>> {
     Some(numbers.into_iter().map(move |number| load(&data.join(number.to_string()), &codes, &hashes)))
 }
 
-/// Goal: gas, bloom and (where receipts hold a status) receipts root of every block are those of mainnet; hints name every
-/// key that was read; neither complete nor useless warm data changes the outcome, nor do the values that hints ship.
+/// Goal: gas, bloom and (where receipts hold a status) receipts root of every block are those of mainnet. Hints name every
+/// key that was read. Warm data, complete or useless, and the values in hints leave the outcome unchanged.
 #[test]
 fn mainnet_blocks_have_their_known_results() {
     let Some(cases) = cases() else { return };

@@ -1,5 +1,5 @@
-//! Goal: a state with uncommitted batches on it reads like the state after their commit, from whichever batch the committed part is, and
-//! whatever was rolled back in between; and their roots are foretold as they come to be.
+//! Goal: a state with uncommitted batches on it reads like the state after their commit. It does so from whichever batch the committed
+//! part is, and whatever was rolled back in between. The foretold roots equal the later ones.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use slipstream_types::{
 
 const ADDRESSES: u8 = 4;
 
-/// What one batch does to a few keys.
+/// The changes of one batch to a few keys.
 #[derive(Clone, Debug)]
 struct Plan {
     /// Values of keys, by [`key`]; none deletes.
@@ -82,7 +82,7 @@ impl Plan {
         Delta::new(entries, self.code.map(code).into_iter().collect()).unwrap()
     }
 
-    /// What its execution reads, on the state before it.
+    /// The reads of its execution, on the state before it.
     fn touched(&self, before: &View) -> Touched {
         let rows =
             self.reads.iter().map(|index| (key(*index), StateReader::row(before, &key(*index)).unwrap()));
@@ -172,7 +172,7 @@ proptest! {
                 prop_assert_eq!(state.tip(), committed.headers[executed - 1].digest());
                 assert_same(&state.reader(), &committed.views[executed], executed as u64);
             }
-            // A state that is further than the layers, or that they do not reach, is none.
+            // A view beyond the layers, or out of their reach, makes no state.
             for base in &committed.views[executed + 1..] {
                 prop_assert!(State::on(base, &overlay).is_none());
             }
@@ -267,7 +267,7 @@ fn an_overlay_says_what_it_takes() {
     assert_eq!(Bytes::from(code(1)).len(), 4);
 }
 
-/// Goal: a batch that does not follow is never mistaken for one that does.
+/// Goal: a batch that does not follow is always recognized.
 #[test]
 #[should_panic(expected = "does not continue the layer")]
 fn a_layer_is_not_extended_past_a_gap() {
@@ -298,7 +298,7 @@ fn a_layer_keeps_what_was_written_and_some_of_what_was_read() {
 
     let mut overlay = Overlay::default();
     overlay.push(Arc::new(layer));
-    // What is not in the layer comes from below, where this one has nothing.
+    // Rows outside the layer come from below, which is empty here.
     let below = slipstream_executor::MemoryState::default();
     let state = State::over(&below, header.parent, &overlay).unwrap().reader();
     let value = |index: u64| state.slot(&address(0), &B256::from(U256::from(index))).unwrap();

@@ -47,7 +47,7 @@ fn balance_nonce_and_code_of_accounts() {
     let asks = format!("{} 31", push20(account(1)));
     assert_eq!(run(&state, &env, &asks, CallRequest::default()), ether(100));
     assert_eq!(run(&state, &env, &asks, overriding(account(1), rich.clone())), U256::from(77));
-    // Who has nothing can send what it is given for the call.
+    // A poor account can send the balance that the call gives it.
     let gift = CallRequest {
         from: account(9),
         to: Some(account(2)),

@@ -43,7 +43,7 @@ const DELEGATOR: u8 = 10;
 static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(3).unwrap().eager(Eager::Ahead));
 static GROUPS: LazyLock<Workers> = LazyLock::new(|| Workers::new(3).unwrap().eager(Eager::Groups));
 
-/// What one transaction does; numbers choose among the parties.
+/// The action of one transaction; numbers choose among the parties.
 #[derive(Clone, Debug)]
 enum Action {
     Transfer { from: u8, to: u8, wei: u64 },
@@ -65,7 +65,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Accounts with and without ether, contracts, the fee recipient, addresses that nobody has.
+/// Accounts with and without ether, contracts, the fee recipient, unowned addresses.
 fn party(index: u8) -> Address {
     match index {
         1..=DELEGATOR => account(index),
@@ -184,8 +184,8 @@ fn check(actions: &[Action], noise: &[(u8, u8)]) -> Result<usize, TestCaseError>
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Goal: receipts, delta, gas, hints and access sets are those of one thread, with no conflicts named, exact, permuted, random and
-    /// absurd ones, on batches full of hot spots.
+    /// Goal: receipts, delta, gas, hints and access sets are those of one thread. The named conflicts may be empty, exact, permuted,
+    /// random or absurd, and the batches are full of hot spots.
     #[test]
     fn random_batches_have_the_outcome_of_one_thread(
         actions in vec(action(), 1..60),
@@ -216,7 +216,7 @@ fn independent_transactions_run_ahead() {
     let transactions = transactions(&actions);
     let expected = execute(&state, &env, &transactions).unwrap();
     let graph = expected.conflicts();
-    // The helpers may be late on a busy machine, but not always; how many results they have in time says nothing.
+    // Helpers may be late on a busy machine, but not always. The number of results that they have in time means little.
     let runs_ahead = || {
         let (outcome, stats) = parallel::execute(&state, &env, &transactions, &graph, &WORKERS).unwrap();
         assert_eq!(outcome, expected);
@@ -226,8 +226,8 @@ fn independent_transactions_run_ahead() {
     assert!((0..20_000).any(|_| runs_ahead()), "no result was of use in 20,000 runs");
 }
 
-/// Goal: transactions of several senders that have nothing in common are dealt out in groups, and what conflicts with them is seen
-/// although nobody named it: the batch is then executed on one thread, and the next ones are not grouped at once.
+/// Goal: independent transactions of several senders run in groups, and unnamed conflicts with them are noticed. One thread then
+/// executes the batch, and the next ones are not grouped at once.
 #[test]
 fn groups_are_of_use_and_hidden_conflicts_are_seen() {
     let (state, env) = start();

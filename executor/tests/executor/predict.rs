@@ -41,8 +41,8 @@ impl Score {
     }
 }
 
-/// Goal: with programs for the block's contracts and the state before the block, most of the keys and code that the block
-/// reads are foretold, few others, and much more than what stands in the transactions.
+/// Goal: with programs for the block's contracts and the state before it, most of the block's keys and codes are foretold,
+/// and few others. They are many more than the transactions name.
 #[test]
 fn most_reads_of_mainnet_blocks_are_foretold() {
     let Some(cases) = cases() else { return };
@@ -116,7 +116,7 @@ fn contracts_that_are_called_often_get_programs() {
     assert_eq!((with.len(), stats.stopped_because), (without.len() + 1, None));
 }
 
-/// Goal: the programs that are kept never take more than they may, and the ones not used lately go.
+/// Goal: the kept programs stay within their bytes, and those unused for longest go.
 #[test]
 fn programs_are_bounded_in_bytes() {
     let code = |number: u16| [vec![0x61], number.to_be_bytes().to_vec(), vec![0x54, 0x50, 0x00]].concat();
@@ -150,7 +150,7 @@ fn limits_end_long_loops() {
     assert_eq!(reason.as_deref(), Some("Reads"));
 }
 
-/// Goal: without reading slots, keys that need no value are still foretold.
+/// Goal: with slot reads off, keys that depend on no value are still foretold.
 #[test]
 fn keys_are_foretold_without_waiting_for_values() {
     let config = PredictConfig { builds_at_once: true, reads_slots: false, ..PredictConfig::default() };
@@ -220,7 +220,8 @@ fn what_is_foretold_is_bounded_by_the_gas() {
     }
 }
 
-/// Goal: calls of one contract wait for each other only where its program comes to slots that an earlier one changes; without a program, all do.
+/// Goal: calls of one contract wait for each other only where its program touches slots that an earlier one changes. If the program is
+/// missing, all wait.
 #[test]
 fn conflicts_are_foretold() {
     let (state, _, env) = chain();

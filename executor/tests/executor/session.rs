@@ -1,5 +1,5 @@
-//! Goal: whatever a session reads ahead, keeps and foretells, batches do what they do without it, ahead of their commit too; and what
-//! was rolled back or told wrongly leaves nothing behind.
+//! Goal: batches have the same results whatever a session reads ahead, keeps and foretells, ahead of their commit too. Rolled-back
+//! batches and wrong values leave no trace.
 
 use std::{
     sync::{
@@ -107,7 +107,7 @@ impl Node {
         self.session.execute(ahead, &self.basis(&parent), transactions, &state, way)
     }
 
-    /// What the next batch does.
+    /// The expected outcome of the next batch.
     fn expected(&self, transactions: &[Transaction]) -> Outcome {
         let parent = self.parent();
         execute(&self.model(), &self.basis(&parent).env(&self.genesis.chain), transactions).unwrap()
@@ -226,7 +226,7 @@ fn commits_told_twice_or_late_change_nothing() {
 
     node.session.forget();
     assert_eq!(node.rows(), 0);
-    // A batch that nobody could continue begins anew, a delta alone does not.
+    // A batch that does not continue the cache begins it anew; a delta alone does not.
     let Batch { header, outcome, .. } = &node.ahead[0];
     node.session.applied(header, &outcome.delta);
     assert_eq!(node.rows(), 0);
@@ -320,7 +320,8 @@ fn a_commit_never_waits_for_an_execution() {
     });
 }
 
-/// Goal: what was read ahead from an older state serves a batch as long as the layers say what came since, and does no harm after.
+/// Goal: the read-ahead from an older state serves a batch as long as the layers tell the changes since. Afterwards it is
+/// harmless.
 #[test]
 fn what_was_read_ahead_is_used_where_the_state_covers_it() {
     let config = ExecutorConfig { predict: PredictMode::Accounts, ..config() };

@@ -165,9 +165,10 @@ fn transfers_make_logs() {
     let hex = alloy_primitives::hex::encode::<Address>;
     // Sends one wei on to account 2 and emits topic 1; and the same that reverts then.
     let sends = format!("5f5f5f5f600173{}5af150 60015f5fa1", hex(account(2)));
-    // Calls `inner` with 3 wei and NOBODY with 4, emits topic 2, and destroys itself for account 3.
+    // Calls `inner` with 3 wei and NOBODY with 4, emits topic 2, and destroys itself for account 3. Its CALLCODE moves nothing.
     let calls = |to: Address, wei: u8| format!("5f5f5f5f60{wei:02x}73{}5af150", hex(to));
-    let both = format!("{} {} 60025f5fa1 73{}ff", calls(inner, 3), calls(NOBODY, 4), hex(account(3)));
+    let own = format!("5f5f5f5f600173{}5af250", hex(account(2)));
+    let both = format!("{} {} {own} 60025f5fa1 73{}ff", calls(inner, 3), calls(NOBODY, 4), hex(account(3)));
     let overrides = accounts(&[
         (inner, coded(&format!("{sends} 5f5ffd"))),
         (NOBODY, coded(&format!("{sends} 00"))),
@@ -204,7 +205,7 @@ fn transfers_make_logs() {
             (NOBODY, account(2), 1),
             (NOBODY, NOBODY, 1),
             (outer, outer, 2),
-            // What is left of ten, of which four went to NOBODY.
+            // The rest of ten, of which four went to NOBODY.
             (outer, account(3), 6),
         ]
     );
@@ -217,7 +218,7 @@ fn transfers_make_logs() {
     assert_eq!(silent[0], [(NOBODY, NOBODY, 1), (outer, outer, 2)]);
 }
 
-/// Goal: without validation neither nonces nor fees are looked at; with it they are, and the call at fault is named.
+/// Goal: an unvalidated simulation ignores nonces and fees. A validated one checks them and names the call at fault.
 #[test]
 fn validation_is_asked_for() {
     let (state, _, env) = chain();

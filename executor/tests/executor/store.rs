@@ -61,7 +61,7 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed) -> Delta {
     let basis = Basis::of(&head.header, header);
     let env = basis.env(&genesis.chain);
     let body: Body = sealed.body.open(BlobKind::Body).unwrap();
-    let transactions = decode_body(&body, genesis.chain.chain_id).unwrap();
+    let transactions = decode_body(&body, &genesis.chain).unwrap();
     let hints = sealed.hints.as_ref().unwrap();
     let decoded = open_hints(hints, header.gas_used, header.proposer, &transactions).unwrap();
     let warm = Warm::complete(view.clone(), Wanted::from(&decoded.hints)).unwrap();

@@ -6,12 +6,14 @@ use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEi
 use alloy_eips::{eip2718::Encodable2718, eip2930::AccessList, eip7702::Authorization};
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, address, keccak256};
 use k256::ecdsa::SigningKey;
-use slipstream_executor::{BatchEnv, Envelope, MemoryState, StateReader, Transaction};
+use slipstream_executor::{Admission, BatchEnv, Envelope, MemoryState, StateReader, Transaction};
 use slipstream_types::{
     BatchHeader, ChainConfig, Genesis, StateKey, StateValue, delta::Code, genesis::GenesisAccount,
 };
 
 pub(crate) const CHAIN_ID: u64 = 7_357;
+/// What the chain of [`genesis`] admits.
+pub(crate) const STRICT: Admission = Admission::protected(CHAIN_ID);
 pub(crate) const PROPOSER: Address = address!("0xbadfeebadfeebadfeebadfeebadfeebadfeebadf");
 pub(crate) const FEE: u128 = 1_000_000_000;
 pub(crate) const TIP: u128 = 100;
@@ -26,7 +28,7 @@ pub(crate) const REVERTER: Address = address!("0x0000000000000000000000000000000
 pub(crate) const HASHES: Address = address!("0x00000000000000000000000000000000c0ffee04");
 /// Emits the 32,768 zero bytes of its memory as a log, as often as its call data's first word says.
 pub(crate) const LOUD: Address = address!("0x00000000000000000000000000000000c0ffee05");
-/// Reverts unless it has 60,000 gas left, of which it then uses next to nothing.
+/// Reverts with less than 60,000 gas left, of which it needs next to nothing.
 pub(crate) const GREEDY: Address = address!("0x00000000000000000000000000000000c0ffee06");
 /// Writes 1 to every slot from the first to before the second word of its call data.
 pub(crate) const FILLER: Address = address!("0x00000000000000000000000000000000c0ffee07");
@@ -107,7 +109,7 @@ where
 }
 
 pub(crate) fn decode(raw: Vec<u8>) -> Transaction {
-    Transaction::decode(&raw, CHAIN_ID).unwrap()
+    Transaction::decode(&raw, STRICT).unwrap()
 }
 
 pub(crate) fn dynamic(nonce: u64, to: Address) -> TxEip1559 {

@@ -196,7 +196,7 @@ fn the_tree_of_calls() {
     assert_eq!(inner[2]["output"], json!(Bytes::from(reason)));
     assert!(tree.get("error").is_none());
 
-    // What a transaction creates, and a contract that destroys itself in the transaction that made it.
+    // The creations of a transaction, and a contract that destroys itself in the transaction that made it.
     let made = one(&chain().0, create(1, 0, "64 5f355f5500 5f52 6005 601b f3"), call_tracer());
     assert_eq!((&made["type"], &made["output"]), (&json!("CREATE"), &json!("0x5f355f5500")));
     assert_eq!(made["to"], json!(account(1).create(0)));
@@ -287,7 +287,7 @@ fn parity_traces() {
     assert_eq!(slot, &json!({ "from": B256::with_last_byte(3), "to": B256::with_last_byte(4) }));
 }
 
-/// Goal: what does not do again what it did is no trace, whichever transaction it is.
+/// Goal: a transaction that differs from its first execution has no trace, whichever it is.
 #[test]
 fn what_differs_is_no_trace() {
     let (state, _, env) = chain();
@@ -324,7 +324,7 @@ fn what_differs_is_no_trace() {
     assert!(matches!(rerun.pass(&good[0]), Err(TraceError::Differs { .. })));
 }
 
-/// Goal: a trace ends when it would take too much memory, whatever it is full of; and what is left counts over the transactions of a batch.
+/// Goal: a trace ends when it would take too much memory, whatever fills it. The rest of the limit counts over the transactions of a batch.
 #[test]
 fn traces_are_bounded() {
     let (state, _, env) = chain();
@@ -334,7 +334,8 @@ fn traces_are_bounded() {
         request.overrides.accounts.entry(CALLER).or_default().code = Some(bytes(code).into());
         request
     };
-    // For ever: a jump; memory that grows by a word; a new slot; a call with a megabyte; a revert of a megabyte that is called.
+    // Endless code: a jump; memory that grows by a word; a new slot; a call with a megabyte; a call that reverts with a
+    // megabyte.
     let jumps = "5b5f56";
     let grows = "5f 5b 6020 01 80 80 52 6001 56";
     let reads = "5f 5b 6001 01 80 54 50 6001 56";

@@ -13,8 +13,8 @@ use crate::{
     ways::Ways,
 };
 
-/// These keep what they find out about the account in their call data in the slot that their caller's address names: so two of them
-/// disturb each other only through that account.
+/// These contracts look at the account in their call data, and keep the result in the slot that their caller's address names. So
+/// two of them disturb each other only through that account.
 ///
 /// The balance.
 const BALANCE: Address = address!("0x00000000000000000000000000000000c0ffee21");
@@ -24,9 +24,9 @@ const HASH: Address = address!("0x00000000000000000000000000000000c0ffee22");
 const SIZE: Address = address!("0x00000000000000000000000000000000c0ffee23");
 /// Whether it took 1 wei, which costs more gas if there is no such account.
 const PAY: Address = address!("0x00000000000000000000000000000000c0ffee24");
-/// What it answers to a call.
+/// The contract's answer to a call.
 const ASK: Address = address!("0x00000000000000000000000000000000c0ffee25");
-/// Creates a contract by CREATE2 with the value of the call; the salt is the first word of the call data, the rest is its code.
+/// Creates a contract by CREATE2 with the value of the call. The salt is the first word of the call data, the code is the rest.
 const MAKE: Address = address!("0x00000000000000000000000000000000c0ffee26");
 /// Runs until 100,000 gas are left.
 const BUSY: Address = address!("0x00000000000000000000000000000000c0ffee27");
@@ -46,18 +46,18 @@ const CODES: [(Address, &str); 8] = [
 
 const OBSERVERS: [Address; 5] = [BALANCE, HASH, SIZE, PAY, ASK];
 
-/// Code that creates a contract: it destroys itself at once, keeps a slot and no code, keeps code that pays all it has to the account
-/// in its call data, or fails.
+/// Code that creates a contract. It destroys itself at once, keeps a slot without code, keeps code that pays its balance to the
+/// account in its call data, or fails.
 const INIT_CODES: [&str; 4] = ["32ff", "600760015500", "625f35ff5f526003601df3", "5f5ffd"];
 
-/// Has sent nothing and has nothing.
+/// An account that never sent and is empty.
 const NOBODY: u8 = 9;
 /// The same.
 const NOBODY_ELSE: u8 = 10;
 /// Has delegated to [`NAMER`].
 const DELEGATED: u8 = 11;
 const SENDERS: [u8; 6] = [1, 2, 3, NOBODY, NOBODY_ELSE, DELEGATED];
-/// They can send nothing that costs anything, unless the batch has paid them.
+/// These can only send free transactions, until the batch has paid them.
 const POOR: [u8; 2] = [NOBODY, NOBODY_ELSE];
 /// They send what keeps a thread at work, so that the others share out the rest.
 const BUSY_SENDERS: [u8; 2] = [7, 8];
@@ -107,7 +107,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (any::<u8>(), wei()).prop_map(|(form, wei)| What::Create { form, wei }),
         2 => (any::<u8>(), any::<u8>()).prop_map(|(about, with)| What::Call { about, with }),
     ];
-    // Who has nothing and is to pay ends the batch.
+    // A poor payer ends the batch.
     let pays = prop_oneof![20 => Just(false), 1 => Just(true)];
     (0..SENDERS.len(), pays, what).prop_map(|(from, pays, what)| Action { from: SENDERS[from], pays, what })
 }
@@ -216,8 +216,8 @@ fn random_graph(len: usize, noise: &[(u8, u8)]) -> Conflicts {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Goal: no way to execute a batch tells itself from another, whatever can be seen of an account: its existence, nonce, code,
-    /// balance, with fees and without, also if the account is the fee recipient's or made by the batch.
+    /// Goal: all ways to execute a batch look the same from inside, whatever can be seen of an account: existence, nonce, code,
+    /// balance. That holds with and without fees, and for the fee recipient or an account made by the batch.
     #[test]
     fn every_way_has_one_outcome(
         actions in vec(action(), 1..24),

@@ -101,7 +101,8 @@ fn set_failures(any: u64, commission: u64) -> Vec<u8> {
     contract::setFailuresCall { any: U256::from(any), commission: U256::from(commission) }.abi_encode()
 }
 
-/// Goal: who is added comes last, who is removed leaves the others in their order, and the batch ends its epoch with what is wanted then.
+/// Goal: an added validator comes last, and a removed one leaves the others in their order. The batch ends its epoch with the set wanted
+/// then.
 #[test]
 fn changes_end_the_epoch_with_their_batch() {
     let mut chain = Chain::new(4, 1);
@@ -136,7 +137,7 @@ fn changes_wait_for_the_boundary() {
     (11..=15).for_each(|_| assert_eq!(chain.batch(&[]).1, None));
 }
 
-/// Goal: whatever would leave a chain without a sound set, or comes from somebody else, is refused by name and changes nothing.
+/// Goal: a change that would break the set, or that comes from somebody else, is refused by name and leaves the set.
 #[test]
 fn what_is_refused_says_why() {
     let mut chain = Chain::new(4, 1);
@@ -170,7 +171,7 @@ fn what_is_refused_says_why() {
     assert!(outcome.receipts.receipts.iter().all(|receipt| !receipt.success));
     assert_eq!((next, chain.wanted()), (None, before));
 
-    // The last one goes only where no failure is to be borne, and never altogether.
+    // The last validator goes only where the set need bear no failure, and one always stays.
     let (_, next) = chain.batch(&[
         (OWNER, set_failures(0, 0)),
         (OWNER, remove(0)),
@@ -186,7 +187,7 @@ fn what_is_refused_says_why() {
     assert_eq!(succeeded, [true, true, false, true]);
 }
 
-/// Goal: a set may grow to what certificates can hold and no further, and a change of the largest costs less than any transaction may use.
+/// Goal: a set may grow to what certificates can hold and no further. A change of the largest set costs less than any transaction may use.
 #[test]
 fn the_largest_set() {
     let mut chain = Chain::new(limits::VALIDATORS_MAX, 1);

@@ -180,8 +180,8 @@ impl StateReader for Closed {
     }
 }
 
-/// Goal: execution is done before the store has answered, with a pool that meets errors and without one; and nothing is
-/// confirmed before the store has answered.
+/// Goal: execution is done before the store has answered, with a pool that meets errors and with a sound one. Confirmation
+/// waits for the store.
 #[test]
 fn execution_does_not_wait_for_the_store() {
     let case = &*CASE;
@@ -204,7 +204,7 @@ fn execution_does_not_wait_for_the_store() {
     }
 }
 
-/// Goal: hints without values are answered by the store alone, and leave nothing to confirm.
+/// Goal: if hints ship no values, the store alone answers, and there is nothing to confirm.
 #[test]
 fn hints_without_values_trust_nobody() {
     let case = &*CASE;

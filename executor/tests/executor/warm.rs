@@ -18,7 +18,7 @@ fn read_ahead(state: &MemoryState, hints: &Hints, threads: usize) -> Warm<Memory
     }
     let limits = PrefetchLimits { threads, ..PrefetchLimits::default() };
     let prefetcher = Prefetcher::new(limits).unwrap();
-    // What the threads have not read when they end is read by execution.
+    // Execution reads the rows that the threads left unread.
     prefetcher.read_ahead(BatchNumber::new(1), state.clone(), Wanted::from(hints))
 }
 
@@ -43,7 +43,7 @@ fn complete_hints_leave_nothing_to_read() {
     assert!(cold.stats().misses > 0);
 }
 
-/// Goal: "absent" is an answer too. A key without a row must not be read again.
+/// Goal: "absent" is an answer too. A key known to have no row must not be read again.
 #[test]
 fn absent_keys_are_known_to_be_absent() {
     let (mut state, _, _) = chain();
@@ -61,7 +61,7 @@ fn absent_keys_are_known_to_be_absent() {
     assert_eq!((stats.hits, stats.misses, stats.claimed), (3, 0, 0));
 }
 
-/// Goal: a hint of 32 bytes must not make a node load 64 KiB without end.
+/// Goal: hints of 32 bytes cannot make a node load 64 KiB each for ever.
 #[test]
 fn hinted_code_is_bounded_in_bytes() {
     let (mut state, _, _) = chain();
@@ -76,7 +76,7 @@ fn hinted_code_is_bounded_in_bytes() {
         let account = AccountValue { code_hash: Some(*hash), ..AccountValue::default() };
         state.insert(StateKey::Account(address(index)), StateValue::Account(account));
     }
-    // The last one has no account, and so no code to skip.
+    // The last one has no account, so it has no code to skip.
     let account = |index| AccountHints { address: address(index), code: true, slots: vec![] };
     let hints = Hints { accounts: (0..601).map(account).collect() };
     let warm = read_ahead(&state, &hints, 0);

@@ -1,5 +1,5 @@
-//! Every way to execute a batch does the same: on one thread, ahead of turn, in groups, on shipped values alone, whatever is said about
-//! conflicts and values.
+//! Every way to execute a batch gives the same: on one thread, ahead of turn, in groups, on shipped values alone, and under any claims
+//! about conflicts and values.
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{

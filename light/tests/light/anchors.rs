@@ -29,7 +29,7 @@ fn waypoints_and_the_genesis_begin_alike() {
     assert!(matches!(inside, LightError::WaypointInsideEpoch { .. }), "{inside}");
 }
 
-/// Goal: nothing that comes with a waypoint is believed: another ledger info, another genesis, validators that are no set.
+/// Goal: the client checks everything that comes with a waypoint: ledger info, genesis and validators.
 #[test]
 fn what_comes_with_a_waypoint_is_checked() {
     let (chain, other) = (Chain::new(1, 6), Chain::new(2, 6));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use slipstream_light::{AccountProof, At, Encoded, LightClient, Question, SlotProof, WaypointProof};
 use slipstream_types::{
     Address, B256, BatchHeader, BatchNumber, Certificate, ChainConfig, Digest, Epoch, Genesis, LedgerInfo,
-    Path, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet,
+    Path, SecretKey, StateKey, StateValue, U256, ValidatorSet,
     accumulator::{Accumulator, AccumulatorRangeProof, NodePosition, prove},
     bounded::{BoundedBytes, BoundedVec},
     genesis::GenesisAccount,
@@ -24,12 +24,11 @@ pub(crate) fn slot(n: u8) -> B256 {
 
 /// Validators of an epoch, by the first byte of their seeds.
 pub(crate) fn keys(first: u8, count: u8) -> Vec<SecretKey> {
-    (first..first + count).map(|seed| SecretKey::from_seed([seed; 32])).collect()
+    slipstream_testkit::keys(first..first + count)
 }
 
 pub(crate) fn set(epoch: u64, keys: &[SecretKey]) -> ValidatorSet {
-    let validator = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: RICH };
-    ValidatorSet::new(Epoch(epoch), BoundedVec::new(keys.iter().map(validator).collect()).unwrap())
+    slipstream_testkit::set(epoch, keys, RICH)
 }
 
 type State = BTreeMap<StateKey, StateValue>;
@@ -107,15 +106,7 @@ impl Chain {
     }
 
     pub(crate) fn info(&self, number: u64, next: Option<ValidatorSet>) -> LedgerInfo {
-        let header = &self.headers[number as usize];
-        LedgerInfo {
-            epoch: header.epoch,
-            number: header.number,
-            accumulator_root: self.roots[number as usize],
-            state_root: header.state_root,
-            timestamp_ms: header.timestamp_ms,
-            next_validators: next,
-        }
+        LedgerInfo::of(&self.headers[number as usize], self.roots[number as usize], next)
     }
 
     /// The certificate of a batch, by these validators of its epoch.
@@ -143,7 +134,7 @@ impl Chain {
         }
     }
 
-    /// What the state of a batch says of an account, under a certificate.
+    /// Proves an account in the state of a batch, under a certificate.
     pub(crate) fn proof(
         &self,
         number: u64,

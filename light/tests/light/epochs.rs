@@ -5,7 +5,8 @@ use slipstream_types::{BatchNumber, Certificate, Epoch, SecretKey, Waypoint};
 
 use crate::chain::{Chain, RICH, ask, keys, set};
 
-/// A chain whose epochs 0, 1 and 2 end with the batches 4, 7 and 10, the validators of each epoch, and the certificates that end them.
+/// Makes a chain whose epochs 0, 1 and 2 end with the batches 4, 7 and 10. Returns it with each epoch's validators and the
+/// certificates that end the epochs.
 fn changing() -> (Chain, [Vec<SecretKey>; 4], Vec<Certificate>) {
     let validators = [keys(1, 4), keys(11, 7), keys(21, 4), keys(1, 5)];
     let mut chain = Chain::new(1, 4);

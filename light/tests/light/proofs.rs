@@ -117,7 +117,7 @@ fn altered_values_are_refused() {
     }
 }
 
-/// Goal: neither an existing slot can be hidden nor a missing one made up, nor one slot's proof pass for another's.
+/// Goal: a proof cannot hide a slot, make one up, or pass for another slot's.
 #[test]
 fn slots_are_neither_hidden_nor_made_up() {
     let chain = Chain::new(1, 9);

@@ -1,4 +1,4 @@
-//! What peers ask each other on [`Protocol::PEERS`](crate::Protocol::PEERS).
+//! The messages that peers exchange on [`Protocol::PEERS`](crate::Protocol::PEERS).
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{CodecError, Digest, bounded::BoundedVec, codec};
@@ -30,7 +30,7 @@ pub(crate) struct Answer {
     version: u8,
     /// The answerer's own record, if it is reached from outside.
     pub(crate) own: Option<UncheckedRecord>,
-    /// Those of others.
+    /// Records of other peers.
     pub(crate) others: BoundedVec<UncheckedRecord, RECORDS_MAX>,
 }
 
@@ -59,7 +59,7 @@ impl Request {
 }
 
 impl Answer {
-    /// What is above [`RECORDS_MAX`] is left out.
+    /// Records above [`RECORDS_MAX`] are left out.
     pub(crate) fn new(
         own: Option<&PeerRecord>,
         others: impl Iterator<Item = PeerRecord>,
@@ -98,7 +98,7 @@ mod tests {
 
     const CHAIN: Digest = Digest([7; 32]);
 
-    /// The longest record that there is.
+    /// A record of the greatest length.
     fn record(n: u8) -> PeerRecord {
         let address = |at: usize| SocketAddr::new([0x2a00, 0, 0, 0, 0, 0, n.into(), at as u16].into(), 7400);
         let addresses: Vec<_> = (0..RECORD_ADDRESSES_MAX).map(address).collect();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever bytes come, they are decoded to a message that is written as the same bytes, or refused.
+        /// Goal: any bytes decode to a message that encodes to the same bytes, or are refused.
         #[test]
         fn any_bytes_are_a_message_or_refused(
             version in 0u8..3,

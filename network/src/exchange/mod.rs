@@ -1,4 +1,4 @@
-//! Peer exchange: how a node finds peers that its configuration does not name, without anybody choosing them for it.
+//! Peer exchange: finds peers outside of the configuration, so that no attacker can choose them.
 //!
 //! ```text
 //!   a peer's own word      PeerRecord ─▶ verified ─▶ Book: heard ──(dialled by this node)──▶ reached
@@ -7,10 +7,11 @@
 //!   Chooser: what happened, and when ─▶ dial, ask, drop          what was met by this node itself is passed on
 //! ```
 //!
-//! Keys cost nothing, addresses cost something, and what a stranger says costs nothing at all. So whatever is limited here is limited
-//! by the **blocks** (IPv4 /16, IPv6 /32) of the address and of whoever told of it, and shared out by a secret of the node.
+//! Keys are free, addresses cost something, and words of strangers are free too. So the **blocks** (IPv4 /16, IPv6 /32) of the
+//! address and of its teller limit everything here, and a secret of the node distributes it.
 //!
-//! No I/O and no clock in here: times come in with the events, and draws come from the secret. `quic/exchange.rs` moves the bytes.
+//! The folder decides without I/O and clock: times come in with the events, and draws come from the secret. `quic/exchange.rs`
+//! moves the bytes.
 
 mod book;
 mod chooser;
@@ -33,7 +34,7 @@ use tokio::time::Instant;
 /// A moment, by the clock that waits are measured with and by the one that records are dated with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Now {
-    /// For what passes while the node runs.
+    /// For waits while the node runs.
     pub(crate) instant: Instant,
     /// Milliseconds since 1970, for what outlasts it.
     pub(crate) ms: u64,

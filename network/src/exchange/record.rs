@@ -13,7 +13,7 @@ use crate::PeerId;
 /// Addresses of one record: both families, and a change from one to another. More would make one key many targets.
 pub(crate) const RECORD_ADDRESSES_MAX: usize = 4;
 
-/// What is signed begins so; see [`Digest::tagged`].
+/// Tag of the signed digest; see [`Digest::tagged`].
 const TAG: &str = "slipstream/peer-record/1";
 
 type Addresses = BoundedVec<SocketAddr, RECORD_ADDRESSES_MAX>;
@@ -28,11 +28,11 @@ pub(crate) struct UncheckedRecord {
     signature: Signature,
 }
 
-/// Where a peer is reached, signed by its own key for one chain. There is none whose signature was not checked.
+/// Where a peer is reached, signed by its own key for one chain. Every value of this type has a checked signature.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PeerRecord(Arc<UncheckedRecord>);
 
-/// What is wrong with a record. Nobody honest passes one on that has any of it.
+/// The rule that a record breaks. Honest peers never pass on such a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum RecordError {
     #[error("a record has no address")]
@@ -49,7 +49,8 @@ impl PeerRecord {
     /// Signs a record. The addresses are sorted.
     ///
     /// # Errors
-    /// If there is no address, or one that no record may have. What is above [`RECORD_ADDRESSES_MAX`] is left out.
+    /// If the addresses are empty, or include one that records may not have. Addresses above [`RECORD_ADDRESSES_MAX`] are
+    /// left out.
     pub(crate) fn issue(
         key: &SecretKey,
         chain: &Digest,
@@ -136,7 +137,7 @@ impl UncheckedRecord {
         }
     }
 
-    /// What is signed: chain, key, time and addresses, the last as address family (4 or 6), IP and port.
+    /// The signed digest: chain, key, time and addresses, the last as address family (4 or 6), IP and port.
     fn digest(&self, chain: &Digest) -> Digest {
         let mut signed = [chain.0.as_slice(), &self.id.0, &self.issued_ms.to_le_bytes()].concat();
         for address in self.addresses.iter() {

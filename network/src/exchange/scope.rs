@@ -6,16 +6,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// From where an address is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
-    /// From the machine itself: loopback.
+    /// Reachable from the machine itself: loopback.
     Machine,
-    /// From within a private network, or a provider's.
+    /// Reachable from within a private network, or a provider's.
     Private,
-    /// From anywhere.
+    /// Reachable from anywhere.
     Public,
 }
 
 impl Scope {
-    /// None for an address that nobody can be dialled at, or that only stands for another one.
+    /// Returns `None` for an address that cannot be dialled, or that only stands for another one.
     pub(crate) fn of(address: SocketAddr) -> Option<Scope> {
         if address.port() == 0 {
             return None;
@@ -55,7 +55,7 @@ impl Scope {
     }
 }
 
-/// What a node dials on a stranger's word: public addresses, and such as it has itself.
+/// The addresses that a node dials on a stranger's word: public ones, and ranges that it is in itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reach {
     machine: bool,

@@ -1,4 +1,4 @@
-//! [`ExchangeStatus`]: what operators see of peer exchange.
+//! [`ExchangeStatus`]: the operators' view of peer exchange.
 
 use std::net::SocketAddr;
 

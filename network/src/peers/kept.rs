@@ -1,5 +1,5 @@
-//! Which strangers' places do not go round. Not simply those of who came first: an attacker who comes before everybody else would have
-//! them for ever.
+//! Chooses the strangers whose places do not go round. The earliest alone would be wrong: an attacker who comes before everybody else
+//! would keep them for ever.
 //!
 //! ```text
 //!   a fourth of all   who gave this node most of what it asked for, of late; a newcomer can earn it
@@ -14,7 +14,7 @@ use crate::PeerId;
 const TURNS_PART: usize = 2;
 /// The part of the others that is kept for service, one in so many.
 const SERVICE_PART: usize = 2;
-/// Bytes of answers below which nobody earns a place: a few headers are no service.
+/// Bytes of answers that earn a place at least; a few headers are no service.
 const SERVED_MIN: f64 = (64 << 10) as f64;
 
 /// A stranger, as this choice sees it.
@@ -22,13 +22,13 @@ pub(super) struct Stranger {
     pub(super) id: PeerId,
     /// Connections have ascending numbers.
     pub(super) number: u64,
-    /// None from loopback, where blocks say nothing.
+    /// `None` for loopback, where blocks say nothing.
     pub(super) block: Option<IpAddr>,
     /// Bytes of answers to this node, of late.
     pub(super) served: f64,
 }
 
-/// Who keeps its place, of these strangers who have all places.
+/// Chooses, of the strangers that have all places, those that keep them.
 pub(super) fn kept(mut strangers: Vec<Stranger>) -> BTreeSet<PeerId> {
     let most = strangers.len() - strangers.len().div_ceil(TURNS_PART);
     strangers.sort_unstable_by(|one, other| other.served.total_cmp(&one.served));

@@ -160,8 +160,8 @@ fn one_network_cannot_take_all_places() {
     }
 }
 
-/// Goal: who took all places first has to make room for newcomers from elsewhere, until the places are spread evenly; those who were
-/// there before stay, and a network cannot push out others by coming again and again.
+/// Goal: a party that took all places first must make room for newcomers from elsewhere, until the places are spread evenly. Earlier
+/// peers stay, and a network cannot push out others by coming again and again.
 #[test]
 fn newcomers_from_elsewhere_find_a_place() {
     let now = Instant::now();
@@ -235,8 +235,8 @@ impl Cycling {
     }
 }
 
-/// Lets attackers cycle for a minute beside somebody who was there before, then an honest newcomer knock every eight seconds, which is
-/// how seldom a node dials in the end. How long the newcomer waited for its first place, and how much of five minutes it had one.
+/// Lets attackers cycle for a minute beside an earlier peer. Then an honest newcomer knocks every eight seconds, which is how seldom a
+/// node dials in the end. Returns how long it waited for its first place, and how much of five minutes it had one.
 fn siege(mut attackers: Cycling) -> (Duration, Duration) {
     let (start, step) = (Instant::now(), Duration::from_secs(2));
     let used = start + Duration::from_secs(3_600);
@@ -258,7 +258,7 @@ fn siege(mut attackers: Cycling) -> (Duration, Duration) {
     (waited.unwrap_or(Duration::MAX), had)
 }
 
-/// Goal: a newcomer from elsewhere gets a place soon, and has one for most of the time, while attackers with far more networks than there
+/// Goal: a newcomer from elsewhere soon gets a place, and has one most of the time. Meanwhile attackers with far more networks than there
 /// are places come again and again under fresh keys.
 #[test]
 fn fresh_keys_from_many_networks_keep_nobody_out() {
@@ -273,8 +273,8 @@ fn fresh_keys_from_many_networks_keep_nobody_out() {
     }
 }
 
-/// Goal: one connection that was held for a day, and stays, shuts out nobody else of its block while others cycle through the table; nor
-/// is somebody shut out who had a place for ten days and restarts.
+/// Goal: a connection held for a day, which stays, does not shut out its block while others cycle through the table. A peer that had a
+/// place for ten days and restarts gets in again.
 #[test]
 fn a_long_stay_shuts_nobody_out() {
     let (start, step) = (Instant::now(), Duration::from_secs(2));
@@ -299,7 +299,7 @@ fn a_long_stay_shuts_nobody_out() {
     }
 }
 
-/// Goal: whoever is at work keeps its place while one that only sits there can give its own, and has a longer turn than that one.
+/// Goal: a working peer keeps its place while an idle one can give its own, and has a longer turn than the idle one.
 #[test]
 fn whoever_is_at_work_goes_last() {
     let start = Instant::now();

@@ -1,9 +1,9 @@
 //! [`Turns`]: how long strangers from where had places of late, so that places go round where more want one than there are.
 //!
-//! Keys are free and a network of 24 or 48 bits is cheap, so neither of them earns a place by being new. What costs something is a
-//! **block**, the least that a provider is given: whoever comes from one that had little gets a turn before one that had much, and within a
-//! block networks take turns in the same way. Each turn is at least as long as the one before, so that places do not change hands all the
-//! time, and those who wait are not sent away for ever.
+//! Keys are free and a network of 24 or 48 bits is cheap, so a new one earns no place. A **block** costs something: it is the least that a
+//! provider gets. A newcomer from a block that had little gets its turn before one from a block that had much. Within a block, networks
+//! take turns in the same way. Each turn is at least as long as the one before. So places do not change hands all the time, and waiting
+//! peers get in eventually.
 
 use std::{collections::BTreeMap, f64::consts::LN_2, net::IpAddr, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::origin::block_of;
 
-/// What a place has to have been worth to its block before a newcomer's block has a better right to it.
+/// The least worth of a place to its block before a newcomer's block has a better right to it.
 pub(super) const TURN_MIN: Duration = Duration::from_secs(5);
 /// The same of a place whose peer is at work, which may be in the middle of something long.
 pub(super) const TURN_AT_WORK: Duration = Duration::from_secs(20);
@@ -23,9 +23,9 @@ const REMEMBERED_MAX: usize = 4_096;
 /// Where a stranger comes from, as turns go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Home {
-    /// As [`block_of`].
+    /// The block, as [`block_of`] gives it.
     pub(super) block: IpAddr,
-    /// As [`Origin::net`](crate::origin::Origin).
+    /// The network, as [`Origin::net`](crate::origin::Origin) gives it.
     pub(super) net: IpAddr,
 }
 
@@ -50,7 +50,7 @@ impl Turns {
         self.nets.add(home.net, seconds, now);
     }
 
-    /// What all homes had, with the places that are taken now, of each its home, since when, and whether it goes round.
+    /// Sums up what all homes had, with the places taken now: for each its home, since when, and whether it goes round.
     pub(super) fn tally(
         &self,
         taken: impl Iterator<Item = (Home, Instant, bool)>,
@@ -66,7 +66,7 @@ impl Turns {
     }
 }
 
-/// What was had up to a moment.
+/// The places had up to a moment.
 pub(super) struct Tally<'a> {
     past: &'a Turns,
     now: Instant,
@@ -79,7 +79,7 @@ pub(super) struct Tally<'a> {
 #[derive(Clone, Copy, Default)]
 struct Present {
     all: f64,
-    /// Of those that go round.
+    /// The worth of the places that go round.
     round: f64,
 }
 
@@ -138,14 +138,14 @@ impl Accounts {
     }
 }
 
-/// A stay in seconds that fade while it lasts: almost the whole of a short one, and of the longest 866 (the half-life by ln 2). So a day
-/// weighs no more than what is forgotten within minutes, and a stay counts as much in one piece as in many.
+/// The worth of a stay: its seconds, which fade while it lasts. A short stay counts almost whole, and the longest counts 866 seconds
+/// (the half-life by ln 2).
 fn worth(since: Instant, now: Instant) -> f64 {
     let full = HALF_LIFE.as_secs_f64() / LN_2;
     full - faded((full, since), now)
 }
 
-/// What is left of seconds that were counted at a moment.
+/// The rest of seconds that were counted at a moment.
 fn faded((seconds, at): (f64, Instant), now: Instant) -> f64 {
     let halves = now.saturating_duration_since(at).as_secs_f64() / HALF_LIFE.as_secs_f64();
     seconds * (-halves).exp2()
@@ -195,8 +195,8 @@ mod tests {
         assert!(!short.is_turn_of(home("192.1.1.0"), home("192.0.1.0"), TURN_MIN), "it has just come");
     }
 
-    /// Goal: ten days count no more than they would if they had been had in pieces, so that whoever had a place for long and lost it gets a
-    /// turn again within minutes, not hours; and what is had now counts as it will when it ends.
+    /// Goal: ten days count as much as the same time in pieces. So an owner that held a place for long and lost it gets a turn again within
+    /// minutes. Time under way counts as it will when it ends.
     #[test]
     fn a_long_stay_fades_while_it_lasts() {
         let start = Instant::now();
@@ -221,7 +221,7 @@ mod tests {
         assert!(!turn(300) && turn(960), "where others came as it left");
     }
 
-    /// Goal: what was had is forgotten in time, and those who make up networks fill no memory.
+    /// Goal: past stays are forgotten in time, and invented networks do not fill the memory.
     #[test]
     fn accounts_fade_and_are_bounded() {
         let (start, mut turns) = (Instant::now(), Turns::default());

@@ -1,5 +1,5 @@
-//! The answering side of a request. Room for the answer is found before it is made, and is given back when the asker has it: who
-//! asks and does not read has its own share of the memory filled, and nobody else's.
+//! The answering side of a request. Room for the answer is found before it is made, and given back when the asker has it. An
+//! asker that does not read fills only its own share of the memory.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ struct Taken {
     protocol: Protocol,
     payload: Vec<u8>,
     answer_bytes_max: usize,
-    /// Its own bytes.
+    /// Counts the bytes of the request itself.
     held: Held,
 }
 
@@ -80,8 +80,8 @@ impl Session {
                 return sender.abandon(code);
             }
         };
-        // The request may not have been read to its end; the asker must not go on sending it. An error means that the stream has
-        // ended already.
+        // The request may be only partly read, and the asker must stop sending it. An error means that the stream has ended
+        // already.
         let _ = receive.stop(code::CANCELLED);
         if self.send(&mut sender, made, answer_bytes_max).await {
             return sender.complete();
@@ -105,8 +105,8 @@ impl Session {
         })
     }
 
-    /// Refused at once rather than made to wait where the budget does not reach: unread bytes would hold the flow-control window
-    /// that the requests being read need.
+    /// If the budget has no room, refuses at once instead of waiting: unread bytes would hold the flow-control window that the
+    /// requests being read need.
     async fn read_request(&self, receive: &mut RecvStream) -> Result<Taken, Untaken> {
         let head = read_request_head(receive).await?;
         let bytes_max = self.handler.request_bytes_max(self.link.peer, head.protocol);
@@ -157,7 +157,7 @@ impl Session {
         room.map(Some).map_err(|_| self.no_room(BUSY_PAUSE))
     }
 
-    /// Counts an answer by its true length. Where that is more than was thought and there is no room, the answer is not kept.
+    /// Counts an answer by its true length. If that exceeds the estimate and there is no room, the answer is dropped.
     fn fit(&self, outcome: Result<Payload, Refusal>, mut room: Option<Held>) -> Made {
         let bytes = outcome.as_ref().map_or(0, Payload::len);
         let share = &self.shares.answers;
@@ -205,7 +205,7 @@ impl Session {
             Some(Ok(())) if room.is_none() => return true,
             Some(Ok(())) => {}
         }
-        // What quinn has taken is held by it until the peer says that it has come. It sends nothing but probes to one that does not.
+        // quinn holds the sent bytes until the peer acknowledges them. To a silent peer it sends only probes.
         let transmitted = || self.link.connection.stats().udp_tx.bytes;
         tokio::select! {
             biased;

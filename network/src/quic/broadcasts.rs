@@ -86,7 +86,7 @@ impl Session {
         let verdict = self.shares.meter.lock().judge(length, Instant::now());
         match verdict {
             Verdict::Take => {}
-            // Who is configured is trusted to be broken rather than hostile: it loses what is too much.
+            // A configured peer is presumed broken rather than hostile: it only loses the excess.
             Verdict::Flood if !self.shares.is_configured => return Err(Untaken::Flood),
             Verdict::Drop | Verdict::Flood => return Err(Untaken::TooMany),
         }

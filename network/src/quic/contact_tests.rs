@@ -1,4 +1,4 @@
-//! What a node says of peers that do not connect, and of keys that more than one node uses.
+//! A node's reports of peers that do not connect, and of keys that more than one node uses.
 
 use std::{net::UdpSocket, time::Duration};
 

@@ -20,8 +20,8 @@ use crate::{ContactFailure, PeerAddress, PeerHost, PeerTarget, peers::Direction}
 const BACKOFF_FIRST: Duration = Duration::from_millis(250);
 /// Longest wait: a peer that comes back is found again within about this time.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// A connection that lasted this long was a success; a shorter one counts as a failed attempt, so that a peer that
-/// accepts and then refuses (full, banned) is not dialled in a loop.
+/// A connection that lasted this long was a success; a shorter one counts as a failed attempt. So a peer that accepts and
+/// then refuses (full, banned) is not dialled in a loop.
 const STABLE: Duration = Duration::from_secs(10);
 /// How long a name may take to be resolved: a resolver that tries two servers twice answers in less.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ async fn dial_target(driver: &Arc<Driver>, target: &PeerTarget) -> Result<End, C
     for address in addresses(driver, target).await? {
         match dial(driver, PeerAddress { id, address }).await {
             Ok(end) => return Ok(end),
-            // What is learned of somebody who answers says more than silence elsewhere.
+            // The answer of one address says more than the silence of another.
             Err(ContactFailure::Unreachable(_)) if matches!(last, Some(ContactFailure::WrongKey(_))) => {}
             Err(failure) => last = Some(failure),
         }

@@ -1,4 +1,5 @@
-//! [`Door`]: who may begin a handshake. A handshake costs a key exchange and some KiB, and whoever begins it is nobody yet.
+//! [`Door`]: decides which handshakes may begin. A handshake costs a key exchange and some KiB, and its peer is still
+//! unknown.
 //!
 //! ```text
 //!   first packet ─▶ is the address proven, or is it quiet? ─▶ places left, or one to displace? ─▶ handshake, in less time
@@ -32,7 +33,7 @@ use crate::{
 pub(super) const HANDSHAKES_MAX: usize = 64;
 /// Handshakes of strangers; the rest is for the addresses of configured peers.
 const STRANGERS_MAX: usize = 48;
-/// Above this many a stranger's address must be proven before any work is done for it: who forges addresses gets no further.
+/// Above this many, a stranger's address must be proven before any work is done for it: forged addresses get no further.
 const UNPROVEN_MAX: usize = 16;
 /// The same for one host, so that nobody fills a host's places in its name.
 const UNPROVEN_PER_HOST_MAX: usize = 2;
@@ -44,11 +45,11 @@ const PER_NET_MAX: usize = 16;
 const PER_MACHINE_MAX: usize = 32;
 /// Handshakes from the very address of a configured peer: one, and another one if it has restarted.
 const PER_CONFIGURED_MAX: usize = 2;
-/// Handshakes of one network per second, and at once: a key exchange takes a third of a millisecond of CPU, and connections that end
+/// Handshakes of one network, per second and at once. A key exchange takes a third of a millisecond of CPU, and connections that end
 /// at once leave their places free.
 const NET_PER_SECOND: f64 = 16.0;
 const NET_BURST: f64 = 128.0;
-/// What those that are not proven leave of it.
+/// The part of the burst that unproven addresses leave to proven ones.
 const NET_BURST_PROVEN: f64 = NET_BURST / 2.0;
 /// Networks whose rate is remembered; those that were quiet for some seconds are forgotten first.
 const RATES_MAX: usize = 4_096;
@@ -57,7 +58,7 @@ const HANDSHAKE_USUAL: Duration = Duration::from_millis(600);
 /// Above this many handshakes each has a fourth of the time: enough for some round trips around the world.
 const CROWDED: usize = 24;
 
-/// What becomes of a first packet.
+/// The fate of a first packet.
 pub(super) enum Welcome {
     Enter(Place),
     Prove,
@@ -111,8 +112,8 @@ impl Door {
         Arc::new(Door { configured, state: Mutex::default() })
     }
 
-    /// From now on these are the addresses of a configured peer that has a name. Whoever answers for the name can have this peer's
-    /// places for handshakes, and nothing else: the key is proven as ever.
+    /// Takes these as the current addresses of a configured peer that has a name. A host that answers for the name gets this
+    /// peer's places for handshakes alone: the key is proven as ever.
     pub(super) fn expect(&self, peer: PeerId, addresses: &[SocketAddr]) {
         let addresses = addresses.iter().copied().map(canonical).take(NAMED_ADDRESSES_MAX).collect();
         self.state.lock().named.insert(peer, addresses);
@@ -123,7 +124,7 @@ impl Door {
         self.state.lock().named.remove(peer);
     }
 
-    /// Decides on a first packet, of which quinn says whether its address is proven.
+    /// Decides on a first packet; quinn says whether its address is proven.
     pub(super) fn knock(self: &Arc<Self>, from: SocketAddr, is_proven: bool, now: Instant) -> Welcome {
         let from = canonical(from);
         let mut state = self.state.lock();
@@ -158,7 +159,7 @@ impl Door {
     }
 }
 
-/// Who has all the places that it may have.
+/// The origin that has all the places it may have.
 #[derive(Clone, Copy)]
 enum Full {
     /// The address of a configured peer.
@@ -184,7 +185,7 @@ impl Full {
 }
 
 impl State {
-    /// Who has all places that whoever comes from there may have; the least of those who do, if several.
+    /// The smallest origin that has all its places taken, for a packet from there.
     fn full_for(&self, from: SocketAddr, is_configured: bool) -> Option<Full> {
         if is_configured {
             let full = (count(&self.addresses, &from) >= PER_CONFIGURED_MAX).then_some(Full::Address(from));
@@ -211,8 +212,8 @@ impl State {
         })
     }
 
-    /// The handshake of a stranger that makes room for one from elsewhere: the oldest of the network that has the most, if it has
-    /// more than the newcomer's will have, or if it has had time to come to its end.
+    /// The stranger's handshake that makes room for one from elsewhere. It is the oldest of the most crowded network, if that
+    /// will have more than the newcomer's, or if it has had its time.
     fn displaceable_stranger(&self, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let net = |from: SocketAddr| Origin::of(from.ip()).net;
         let (crowd, most) = self.nets.iter().max_by_key(|(_, count)| **count)?;
@@ -280,7 +281,7 @@ impl State {
 }
 
 impl Place {
-    /// The time that this handshake has, of the time that there is when it is quiet.
+    /// The time for this handshake, given the time for one when it is quiet.
     pub(super) fn patience(&self, quiet: Duration) -> Duration {
         if self.is_crowded { quiet / 4 } else { quiet }
     }

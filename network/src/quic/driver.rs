@@ -1,4 +1,4 @@
-//! [`Driver`]: what the tasks of a network share, and the life of a connection from its handshake to its end.
+//! [`Driver`]: the common state of a network's tasks, and the life of a connection from its handshake to its end.
 
 use std::{
     net::SocketAddr,
@@ -35,15 +35,15 @@ use crate::{
 const FLOOD_BAN: Duration = Duration::from_secs(60);
 const FLOOD: &str = "a flood of broadcasts";
 
-/// What came of connections: for the status, and for what the log says of them.
+/// Results of connections, for the status and for the log.
 pub(super) struct Ledger {
     pub(super) attempts: Attempts,
     pub(super) shared_keys: SharedKeys,
     pub(super) journal: Journal,
 }
 
-/// What the tasks share. It holds the handler and not the other way round, and lives only as long as a task: a handler
-/// may own the [`Network`](super::Network).
+/// The state that the tasks share. It holds the handler, and lives only as long as a task. The handler does not hold it,
+/// because a handler may own the [`Network`](super::Network).
 pub(super) struct Driver {
     pub(super) config: NetworkConfig,
     pub(super) identity: tls::Identity,

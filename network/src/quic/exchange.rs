@@ -1,4 +1,4 @@
-//! [`Exchange`]: peer exchange on the wire. What it means is decided in `crate::exchange`.
+//! [`Exchange`]: peer exchange on the wire. `crate::exchange` decides what it means.
 //!
 //! ```text
 //!   a peer asks ─▶ Answering ─▶ rate ─▶ its own record checked ─▶ Chooser: heard, met ─▶ some records
@@ -56,7 +56,7 @@ pub(super) struct Exchange {
     changed: Notify,
 }
 
-/// What there is once the chain is known.
+/// The state that exists once the chain is known.
 pub(super) struct Opened {
     pub(super) chain: Digest,
     clock: Arc<dyn Clock>,
@@ -125,7 +125,7 @@ impl Exchange {
         self.changed.notify_one();
     }
 
-    /// Resolves after [`Exchange::notify`].
+    /// Waits for the next [`Exchange::notify`].
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }

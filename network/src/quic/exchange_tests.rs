@@ -58,8 +58,8 @@ fn knows(network: &Network) -> usize {
     status.heard + status.reached
 }
 
-// Goal: a node that was told of one peer finds the others by it, keeps connections of its own choice, and finds them again after a
-// restart, without the first one.
+// Goal: a node that was told of one peer finds the others by it, and keeps connections of its own choice. After a restart it finds
+// them again, with the first one gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_third_finds_the_second_by_the_first_and_again_without() {
     let a = node(1, vec![], None).await;
@@ -94,7 +94,8 @@ async fn a_book_that_cannot_be_used_is_left_alone() {
     assert!(silent.exchange().is_none() && silent.addresses().is_none(), "no chain, no exchange");
 }
 
-// Goal: nodes of two chains tell each other of nobody; nor does one that listens everywhere dial this machine because a stranger said so.
+// Goal: nodes of two chains do not tell each other of peers. A node that listens everywhere does not dial this machine on a stranger's
+// word.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_chains_and_addresses_of_the_house_are_not_dialled() {
     let a = node(1, vec![], None).await;
@@ -113,7 +114,7 @@ async fn other_chains_and_addresses_of_the_house_are_not_dialled() {
     assert!(a.peers().contains(&b.local()));
 }
 
-/// What a peer answers to a question: the status, and the payload.
+/// A peer's answer to a question: the status, and the payload.
 async fn asked(raw: &Raw, payload: &[u8]) -> (u8, Vec<u8>) {
     let framed = framed(Protocol::PEERS, payload.len() as u32, payload);
     let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
@@ -201,7 +202,7 @@ async fn another_version_is_no_lie() {
     assert_eq!((count(&a, ExchangeEvent::Forged), a.peers()), (0, vec![peer.id]));
 }
 
-// Goal: who passes on what nobody has signed is cut off, unless it is configured; nothing that it told is kept.
+// Goal: a peer that passes on forged records is cut off, except a configured one. Its words are dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_tells_of_forged_records_is_cut_off() {
     let at: SocketAddr = "127.0.0.1:1".parse().unwrap();

@@ -23,10 +23,10 @@ use crate::{
 
 /// Time between two steps: a flood of connections has the table looked through twenty times a second, and no more.
 const STEP_EVERY: Duration = Duration::from_millis(50);
-/// What a question may take.
+/// Limits of one question.
 const LIMITS: RequestLimits =
     RequestLimits { deadline: Duration::from_secs(5), response_bytes_max: ANSWER_BYTES_MAX };
-/// How long a peer is not let in that tells what nobody has signed.
+/// How long to bar a peer that passes on a record with a bad signature.
 const FORGED_BAN: Duration = Duration::from_secs(3_600);
 
 impl Driver {
@@ -153,12 +153,12 @@ impl Driver {
         }
     }
 
-    /// Who is configured is trusted to be broken rather than hostile.
+    /// A configured peer is presumed broken rather than hostile.
     fn punish(&self, peer: PeerId, reason: &str) {
         let now = Instant::now();
         let is_configured = self.is_reserved(&peer);
         if self.ledger.lock().journal.tells(peer, now) {
-            warn!(%peer, reason, is_configured, "a peer told of others what they have not signed");
+            warn!(%peer, reason, is_configured, "a peer passed on records that their peers did not sign");
         }
         if is_configured {
             return;

@@ -36,7 +36,7 @@ async fn a_length_that_lies_is_refused_unread() {
     let (mut send, mut receive) = raw.send(&request(4, b"two")).await;
     send.finish().unwrap();
     assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::MALFORMED));
-    // The same for broadcasts, which stop without an answer, and do not hold up the next one.
+    // The same for broadcasts, which stop unanswered and leave the next one free.
     for bytes in [&u32::MAX.to_le_bytes()[..], &[1, 0, 0, 0, 7, 7], &[2, 0, 0, 0, 7], &[1, 0, 0, 0, 42]] {
         let mut stream = raw.connection.open_uni().await.unwrap();
         stream.write_all(bytes).await.unwrap();
@@ -54,7 +54,7 @@ async fn many_broadcasts_share_a_round_trip() {
     let raw = Raw::connect(2, address_of(&a)).await;
     let mut streams = Vec::new();
     for _ in 0..200 {
-        // None is read to its end, so that none makes room for another.
+        // All stay partly read, so none makes room for another.
         let stream = tokio::time::timeout(Duration::from_secs(10), raw.connection.open_uni()).await;
         let mut stream = stream.expect("a place for it").unwrap();
         stream.write_all(&2u32.to_le_bytes()).await.unwrap();
@@ -112,7 +112,7 @@ async fn bytes_that_have_come_are_budgeted_per_peer() {
     assert_eq!(receive.read_to_end(11 << 20).await.unwrap()[5..], payload);
 }
 
-// Goal: requests and broadcasts that are announced and not sent take no room from anybody; what has come of them does.
+// Goal: announced bytes that never come take no room; bytes that came do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_announced_takes_no_room() {
     let (a, probe) = start(1, &NetworkConfig { bytes_in_flight_total_max: 128 * MIB, ..loopback() }).await;
@@ -141,7 +141,7 @@ async fn what_is_announced_takes_no_room() {
     assert!(a.turned_away().iter().all(|(_, count)| *count == 0), "{:?}", a.turned_away());
 }
 
-// Goal: who lets a request stand still has no long ones read for a while, under no key, and short ones still.
+// Goal: after a stalled request its sender's long ones go unread for a while, under any key. Short ones are still read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_stalls_a_request_is_barred_from_long_ones() {
     let (a, _) = start(1, &NetworkConfig { transfer_timeout_ms: 3_000, ..loopback() }).await;
@@ -156,7 +156,7 @@ async fn who_stalls_a_request_is_barred_from_long_ones() {
     let again = from("127.0.0.9", 11).await;
     for (raw, length, status) in [(&again, 16 << 10, 0), (&again, MIB, 1), (&other, MIB, 0)] {
         let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
-        // Who is refused is told before it has sent all of it.
+        // A refused sender is told before it has sent everything.
         let _ = send.write_all(&request(length as u32, &vec![7; length])).await;
         let _ = send.finish();
         assert_eq!(receive.read_to_end(2 * MIB).await.unwrap()[0], status, "{length} bytes");
@@ -195,7 +195,7 @@ async fn answers_that_lie_are_told_apart() {
         (b"\x07\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
         (b"\x00\x05\x00\x00\x00four", |e| matches!(e, NetworkError::Malformed { .. })),
         (b"\x00\x01\x00\x00\x00two", |e| matches!(e, NetworkError::Malformed { .. })),
-        // What a peer wants to wait is clamped, and its text is bounded.
+        // A peer's wanted wait is clamped, and its text is bounded.
         (b"\x01\x04\x00\x00\x00\xff\xff\xff\xff", |e| is_busy(e, 10_000)),
         (b"\x01\x07\x00\x00\x00\x00\x00\x00\x00why", |e| is_busy(e, 20)),
         (b"\x01\x03\x00\x00\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
@@ -212,7 +212,7 @@ async fn answers_that_lie_are_told_apart() {
     }
 }
 
-// What the handler does not take is refused by its head alone.
+// A request that the handler refuses is refused by its head alone.
 #[tokio::test]
 async fn an_unwanted_request_is_refused_unread() {
     let (a, probe) = start(1, &loopback()).await;

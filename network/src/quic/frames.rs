@@ -48,7 +48,7 @@ impl From<ReadExactError> for FrameError {
     }
 }
 
-/// What a response starts with.
+/// The first byte of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Status {
     Answer,
@@ -115,7 +115,7 @@ pub(crate) fn response_frame(outcome: Result<Payload, Refusal>) -> (Status, Payl
     }
 }
 
-/// What a response says, of which head and payload were read.
+/// The meaning of a response whose head and payload were read.
 fn outcome(status: Status, payload: Vec<u8>) -> Result<Result<Vec<u8>, Refusal>, FrameError> {
     let text = String::from_utf8_lossy(&payload);
     let refusal = match status {
@@ -133,7 +133,7 @@ fn outcome(status: Status, payload: Vec<u8>) -> Result<Result<Vec<u8>, Refusal>,
     Ok(Err(refusal))
 }
 
-/// What a request begins with.
+/// The head of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestHead {
     pub(crate) protocol: Protocol,
@@ -169,7 +169,7 @@ pub(crate) async fn read_response(
     let length = read_length(stream).await?;
     let status = Status::from_byte(tag[0])?;
     let length = checked(length, status.bytes_max(answer_bytes_max))?;
-    // Who asks has room for what it asks for.
+    // The asker has room for the answer that it asked for.
     outcome(status, read_payload(stream, length, pace, |_| true).await?)
 }
 
@@ -222,8 +222,8 @@ pub(crate) async fn read_payload(
     }
 }
 
-/// What goes first on a connection. Among equals the stream that began first does: an answer that is whole is of use, halves of
-/// several are not.
+/// Orders the streams of a connection. Among equals, the stream that began first goes first: one whole answer is of use, halves
+/// of several are not.
 mod priority {
     pub(super) const BROADCAST: i32 = 2;
     pub(super) const SHORT: i32 = 1;
@@ -233,11 +233,11 @@ mod priority {
 /// Nor do they need room where they come in: a connection has as many at once as it has streams.
 pub(crate) const SHORT_BYTES: usize = 16 << 10;
 
-/// A sending half that resets the stream unless it was completed: quinn by itself would finish a dropped stream, and a
-/// half-sent message would look complete to whoever does not count.
+/// A sending half that resets the stream unless it was completed. quinn by itself would finish a dropped stream, and a
+/// half-sent message would then look complete.
 pub(crate) struct Sender {
     stream: SendStream,
-    /// What the connection sends.
+    /// Counts the bytes that the connection sends.
     pace: Arc<Pace>,
     on_drop: Option<VarInt>,
 }
@@ -258,7 +258,7 @@ impl Sender {
         self.framed(head, payload).await
     }
 
-    /// Says how long the answer would be, to an asker that does not take as much: it reads no further.
+    /// Tells the asker how long the answer would be; the asker accepts less and reads no further.
     pub(crate) async fn response_too_long(&mut self, bytes: usize) -> Result<(), WriteError> {
         let head = [&[Status::Answer.byte()], length_of(bytes).as_slice()].concat();
         self.framed(head, Payload::default()).await

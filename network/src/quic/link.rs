@@ -172,7 +172,7 @@ impl Link {
 
 /// How a connection ended.
 pub(crate) struct End {
-    /// In words; see [`describe`].
+    /// The reason in words; see [`describe`].
     pub(crate) text: String,
     /// Whether the peer ended it because another one with this node's key stays.
     pub(crate) is_displaced: bool,

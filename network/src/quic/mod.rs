@@ -71,33 +71,33 @@ const SHUTDOWN_SOCKET: Duration = Duration::from_millis(400);
 /// Receive windows for bulk transfer over 150 ms: 16 MiB a round trip is about 850 Mbit/s on one stream.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
-/// The same for whoever comes in: what a peer has sent and nobody has read is held, and strangers are many. Whoever is dialled, or
-/// known, has the larger one.
+/// The same for connections that strangers opened: their unread bytes are held, and strangers are many. Dialled and known peers
+/// have the larger window.
 const STRANGER_WINDOW_BYTES: u32 = 8 << 20;
-/// Sent before the first acknowledgement, paced: from the usual 14 KB a link of 150 ms takes a second to get to speed. In the
-/// first round trip of 150 ms this is 56 Mbit/s; a link that is slower loses some of it once and goes on as usual.
+/// Bytes sent before the first acknowledgement, paced. From the usual 14 KB a link of 150 ms takes a second to get to speed.
+/// In the first round trip of 150 ms this is 56 Mbit/s; a slower link loses some of it once and goes on as usual.
 const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
-/// Broadcasts that may be under way at once, each on a stream of its own: so many a round trip are the most that a peer can send. A batch in
-/// coded form takes some twenty; at ten batches a second and 300 ms that is 60. What they hold is bounded by the windows.
+/// Broadcasts that may be under way at once, each on a stream of its own: a peer can send so many a round trip. A batch in coded form takes
+/// some twenty; at ten batches a second and 300 ms that is 60. The windows bound their bytes.
 const BROADCAST_STREAMS_MAX: u32 = 256;
 /// First guess of the round-trip time; a lost first packet is sent again after three times this.
 const RTT_GUESS: Duration = Duration::from_millis(100);
 /// First packets that wait to be looked at, and what may be sent behind each of them.
 const INCOMING_MAX: usize = 1_024;
 const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
-/// What is asked of the system for the socket's buffers; it may give less.
+/// Size asked of the system for the socket's buffers; it may give less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 pub use orders::OrderError;
 
 /// The network over QUIC.
 ///
-/// Configured peers are dialled, and dialled again with growing waits when a connection is lost; anybody else who proves
-/// a key is accepted while there is a free place. Two nodes that dial each other at the same moment end with one
-/// connection: both keep the one that the lower id dialled, without a word about it. Requests in flight on the other one
-/// end with [`NetworkError::Closed`] and can be asked again.
+/// The network dials configured peers, and dials again with growing waits when a connection is lost. It accepts strangers
+/// that prove a key while there is a free place. If two nodes dial each other at the same moment, both keep the connection
+/// that the lower id dialled, without a word about it. Requests in flight on the other one end with [`NetworkError::Closed`]
+/// and can be asked again.
 ///
-/// A node that drops the last handle without [`Network::shutdown`] ends its tasks too, but waits for nothing.
+/// Dropping the last handle ends the tasks too, but waits for nothing; [`Network::shutdown`] waits.
 pub struct Network {
     local: PeerId,
     local_address: SocketAddr,
@@ -105,7 +105,7 @@ pub struct Network {
     ledger: Arc<Mutex<Ledger>>,
     /// Those that are dialled.
     configured: Vec<PeerTarget>,
-    /// Those that the operator added since.
+    /// Peers that the operator added since the start.
     added: Mutex<BTreeMap<PeerId, Added>>,
     /// Holds neither the handler nor its tasks.
     driver: Weak<Driver>,

@@ -22,7 +22,7 @@ use crate::{
     tests::{Probe, eventually, key, loopback},
 };
 
-/// What a name means at this moment, and how often it was asked for.
+/// The present meaning of a name, and how often it was asked for.
 struct Records {
     /// None: whoever asks waits.
     addresses: Mutex<Option<io::Result<Vec<SocketAddr>>>>,
@@ -73,8 +73,8 @@ fn trouble(network: &Network) -> String {
     network.contacts().configured[0].trouble().unwrap_or_default()
 }
 
-/// Goal: a name is resolved at each attempt, so that a record that is missing at first, and wrong later, leads to the peer once it
-/// is right; and again after the peer has moved.
+/// Goal: a name is resolved at each attempt. A record that is missing at first, and wrong later, leads to the peer once it is
+/// right, and again after the peer has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_changes_is_followed() {
     let (a, _) = start(1, &loopback()).await;
@@ -108,7 +108,7 @@ async fn a_record_that_changes_is_followed() {
     assert!(records.asked() > asked);
 }
 
-/// Goal: a resolver that is wrong, or lies, leads to nobody else, and one that hangs keeps the network from nothing.
+/// Goal: a resolver that is wrong or lies leads to no other peer. One that hangs delays only its own lookup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_record_and_one_that_hangs_harm_nobody() {
     let ((a, _), (other, _)) = (start(1, &loopback()).await, start(3, &loopback()).await);

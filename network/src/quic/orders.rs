@@ -1,4 +1,4 @@
-//! What an operator tells a network that runs: whom to dial beside the configuration, and whom not to let in. All of it holds until the
+//! An operator's orders to a running network: peers to dial beside the configured ones, and peers to bar. All of them hold until the
 //! node restarts.
 
 use std::{sync::Arc, time::Duration};
@@ -42,13 +42,13 @@ pub enum OrderError {
     /// All places are kept for somebody.
     #[error("there is no place to keep for another peer: raise network.peers_max and start the node again")]
     NoPlace,
-    /// Nobody added it.
+    /// The peer is configured or unknown: no order added it.
     #[error("{0} was not added: `slipstream peers list` shows those that were")]
     NotAdded(PeerId),
     /// It is not banned.
     #[error("{0} is not banned: `slipstream peers list` shows who is")]
     NotBanned(PeerId),
-    /// The network ends.
+    /// The network is shutting down.
     #[error("the node is shutting down")]
     ShutDown,
 }
@@ -135,11 +135,11 @@ impl Network {
             // The reason is the operator's own business.
             close(&link.connection, Goodbye::Banned, "banned by the node's operator");
         }
-        // None only if it was banned for no time at all.
+        // `None` only for a ban of zero length.
         peers.bans.of(peer, now).ok_or(OrderError::NotBanned(peer))
     }
 
-    /// Ends a ban, whoever spoke it.
+    /// Ends a ban, the operator's or the node's own.
     ///
     /// # Errors
     /// If there is none.
@@ -227,7 +227,7 @@ mod tests {
         assert!(a.bans().is_empty() && a.peers() == [id]);
     }
 
-    /// Goal: a ban ends the connection and is shown, who was added comes back as soon as it is lifted, and places do not run out.
+    /// Goal: a ban ends the connection and is shown. An added peer comes back once its ban is lifted, and places do not run out.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn bans_end_connections_and_can_be_lifted() {
         let (b, _) = start(2, &loopback()).await;

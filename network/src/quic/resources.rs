@@ -1,4 +1,4 @@
-//! [`Resources`]: what all connections of a node share out among them.
+//! [`Resources`]: the limits that all connections of a node share.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -28,7 +28,7 @@ pub(super) struct Resources {
     pub(super) turned_away: Arc<TurnedAwayCounts>,
 }
 
-/// What one connection has of it.
+/// The shares of one connection.
 pub(super) struct Shares {
     pub(super) requests: Share,
     pub(super) answers: Share,

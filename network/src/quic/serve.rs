@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{Handler, NetworkConfig, TurnedAway, budget::Held};
 
-/// What the tasks of one connection share.
+/// The state that the tasks of one connection share.
 pub(super) struct Session {
     pub(super) link: Arc<Link>,
     pub(super) handler: Arc<dyn Handler>,
@@ -94,7 +94,7 @@ pub(super) async fn serve(
 }
 
 impl Session {
-    /// Reads a message of the peer, and counts its bytes as they come: what is announced and not sent takes room from nobody.
+    /// Reads a message of the peer, and counts its bytes as they arrive: a mere announcement takes no room.
     ///
     /// # Errors
     /// Also if there is no room for so much of it, or if the peer is barred from long messages.
@@ -112,8 +112,8 @@ impl Session {
         Ok((payload, held))
     }
 
-    /// Notes that a message stood still. Who did that has no long ones read for a while, lest it hold as much again at once. A
-    /// configured peer is trusted to have a bad link.
+    /// Notes that a message stood still. For a while the sender's long messages go unread, or it would hold as much again at
+    /// once. A configured peer is presumed to have a bad link.
     pub(super) fn stood_still(&self, reason: TurnedAway) {
         self.turned_away(reason, 1);
         if !self.shares.is_configured {

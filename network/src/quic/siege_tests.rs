@@ -46,7 +46,7 @@ async fn greedy(host: &str, n: u8, target: PeerAddress) -> Raw {
     Raw::connect_from(address, n, target, transport).await
 }
 
-// Goal: who asks for much and reads nothing has a share of the node's memory held, not all of it, whatever keys it makes; others are
+// Goal: a peer that asks for much and reads nothing fills only a share of the node's memory, whatever keys it makes. Others are
 // answered meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_nobody_reads_are_bounded() {
@@ -97,7 +97,7 @@ async fn answers_to_all_hosts_are_bounded_and_leave_configured_peers_their_room(
     assert!(most <= 96 * MIB + 8 * MIB, "{} MiB were held", most / MIB);
 }
 
-// Goal: a host that did not take what it asked for does not get as much again under another key; others do.
+// Goal: a host that left its answers untaken gets no further share under another key; others do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_key_does_not_help_who_reads_nothing() {
     let config = NetworkConfig { transfer_timeout_ms: 3_000, ..loopback() };
@@ -122,7 +122,7 @@ async fn another_key_does_not_help_who_reads_nothing() {
     assert_eq!(probe.finished(), 2, "nothing was made for it");
 }
 
-// Goal: what is not read is let go of soon, and not just before the time for a whole message is over.
+// Goal: an unread answer is given up soon, well before the time for a whole message is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_not_read_is_given_up_soon() {
     let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
@@ -154,7 +154,7 @@ async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
     eventually("it is let go of", || probe.live() == 0).await;
 }
 
-// Goal: an honest peer with many pieces in flight gets all of them, none refused, beside peers that read nothing.
+// Goal: an honest peer with many pieces in flight gets all of them, beside peers that read nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honest_pieces_in_flight_are_all_answered() {
     let (a, _) = start(1, &loopback()).await;
@@ -175,8 +175,8 @@ async fn honest_pieces_in_flight_are_all_answered() {
     }
 }
 
-/// An attacker's host: it sends proper first packets from its own address, proves the address when it is asked to, and never goes
-/// on with the handshake.
+/// An attacker's host: it sends proper first packets from its own address and proves the address when asked. It never goes on
+/// with the handshake.
 async fn stall_handshakes(host: &str, target: PeerAddress, count: usize) -> Vec<Endpoint> {
     let mut endpoints = Vec::new();
     for _ in 0..count {
@@ -214,7 +214,7 @@ async fn stall_handshakes(host: &str, target: PeerAddress, count: usize) -> Vec<
     endpoints
 }
 
-// Goal: handshakes that one host begins and never ends keep nobody else out, neither strangers nor configured peers.
+// Goal: one host's endless handshakes shut out no other peer, stranger or configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_handshakes_of_one_host_keep_nobody_out() {
     let friend = PeerAddress { id: key(2).public(), address: free_address() };
@@ -232,8 +232,8 @@ async fn stalled_handshakes_of_one_host_keep_nobody_out() {
     drop(attacker);
 }
 
-// Goal: hosts of many networks that stall as many handshakes as they can leave the places of configured peers alone, and make room
-// for strangers from elsewhere.
+// Goal: hosts of many networks stall as many handshakes as they can. They leave the places of configured peers alone, and make
+// room for strangers from elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_handshakes_of_many_hosts_keep_nobody_out() {
     let friend = PeerAddress { id: key(2).public(), address: free_address() };
@@ -337,7 +337,7 @@ async fn a_flood_of_broadcasts_ends_its_connection_and_nobody_elses() {
         broadcasts.iter().filter(|(from, _)| *from == peer).map(|(_, payload)| payload[0]).collect::<Vec<_>>()
     };
     eventually("all of the honest one", || of(b.local()).len() == 40).await;
-    // What the rate lets through in that time, and as much as at once.
+    // The rate's allowance for that time, and one burst.
     let most = 8_192.0 + 2_048.0 * began.elapsed().as_secs_f64();
     assert!((of(key(3).public()).len() as f64) <= most);
     assert_eq!(of(b.local()), (0..40).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What only a real network can show: keys, sockets, crossing attempts, and lost peers.
+//! Tests for which only a real network will do: keys, sockets, crossing attempts, and lost peers.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -162,7 +162,7 @@ async fn a_busy_port_is_named_with_what_to_do() {
     }
 }
 
-// Goal: whoever listens at a peer's address without its key gets nothing.
+// Goal: a listener at a peer's address gets nothing if it lacks the peer's key.
 #[tokio::test]
 async fn a_wrong_key_is_not_connected() {
     let (a, _) = start(1, &loopback()).await;

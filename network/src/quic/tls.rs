@@ -1,6 +1,6 @@
 //! TLS 1.3 with raw ed25519 public keys (RFC 7250) on both sides: the key that a peer proves is the peer.
 //!
-//! Nothing is resumed and no early data is sent, so that every connection proves both keys afresh.
+//! TLS uses neither session resumption nor early data, so every connection proves both keys afresh.
 
 use std::sync::{Arc, OnceLock};
 
@@ -37,10 +37,10 @@ const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0
 const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// The server name in a ClientHello is not sent (no SNI) and not checked; rustls wants one.
+/// The server name that rustls wants. A ClientHello omits it (no SNI), and it is unchecked.
 pub(crate) const SERVER_NAME: &str = "slipstream.invalid";
 
-/// What a node presents, and the configurations made from it.
+/// The identity that a node presents, and the configurations made from it.
 pub(crate) struct Identity {
     provider: Arc<CryptoProvider>,
     certified: Arc<CertifiedKey>,
@@ -119,7 +119,7 @@ fn parse_spki(spki: &[u8]) -> Result<PeerId, Error> {
     }
 }
 
-/// Whom a dialler wants, and whom it met: rustls' error does not say.
+/// The peer that a dialler wants, and the one that it met: rustls' error does not say.
 #[derive(Debug)]
 struct Expected {
     peer: PeerId,

@@ -1,4 +1,4 @@
-//! `GET /v1/events`: what changes at this node, as server-sent events, for as long as somebody listens.
+//! `GET /v1/events`: the changes at this node, as server-sent events, for as long as somebody listens.
 //!
 //! A listener keeps its connection, so that there are few places for them, shared by address; and a web page of another site gets none.
 
@@ -22,16 +22,16 @@ use serde_json::json;
 use super::{Api, listener::Seat, room::Share};
 use crate::events::{Heard, Listener};
 
-/// Who may listen at a time; each holds one of the API's connections. Half of the connections that are beside those for calls.
+/// The most listeners at a time; each holds one of the API's connections. Half of the connections that are beside those for calls.
 pub(super) const LISTENERS_MAX: usize = 8;
 /// Of these, those that strangers leave to this machine and to `api.trusted_addresses`.
 pub(super) const LISTENERS_RESERVED: usize = 2;
-/// A comment comes so often if nothing else does: who does not take it is gone, and proxies see that the stream lives. Well below the time
-/// for which a connection may be silent.
+/// The pause after which an idle stream gets a comment. A client that does not take it is gone, and proxies see that the stream
+/// lives. Well below the time for which a connection may be silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Where a browser says whose page asks.
 const FETCH_SITE: &str = "sec-fetch-site";
-/// What a browser, and `slipstream events`, waits before it comes back.
+/// The pause after which a browser, or `slipstream events`, connects again.
 const RETRY: Duration = Duration::from_secs(2);
 /// The header of the last event that a listener had.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -68,7 +68,7 @@ async fn next(
 ) -> Option<(Result<Sent, Infallible>, (Listener, Share))> {
     let sent = match listener.next().await? {
         Heard::Event(told) => Sent::default().id(told.id.to_string()).event(told.name).data(&*told.json),
-        // Without an id: who comes back goes on where it was.
+        // Without an id: a client that comes back goes on where it was.
         Heard::Lost(lost) => {
             Sent::default().event("lost").data(json!({ "event": "lost", "lost": lost }).to_string())
         }

@@ -1,7 +1,7 @@
 //! Under which names a node may be called.
 //!
-//! A web page may make its own name resolve to this node's address, loopback too, and call it as if it were the page's own
-//! server: no rule of the browser stands in the way then but the `Host` that it sends.
+//! A web page may make its own name resolve to this node's address, loopback too, and call it as if it were the page's own server.
+//! Then the browser's rules let the page through, and only the `Host` that it sends gives it away.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -33,7 +33,7 @@ impl Hosts {
     }
 
     /// # Errors
-    /// If the request names a host that is not this node. One that names none comes from no browser.
+    /// If the request names a host that is not this node. A request without a host comes from a program other than a browser.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Stranger> {
         match headers.get_all(HOST).iter().find(|host| !self.admits(host)) {
             None => Ok(()),

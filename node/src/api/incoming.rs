@@ -12,11 +12,12 @@ use crate::origin::Origin;
 
 /// Bytes of long bodies that are being read or worked on: 64 of the default longest.
 const INCOMING_BYTES_MAX: usize = 128 << 20;
-/// Bodies up to this length need no room, so that long ones do not shut out ordinary calls.
+/// Bodies up to this length are free, so that long ones do not shut out ordinary calls.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// What may come beside a message of a socket before it is whole: frames with nothing in them, and what is read ahead of the next one.
+/// The bytes that may come beside a message of a socket before it is whole: empty frames, and those of the next message that are
+/// read ahead.
 const MESSAGE_BYTES_BESIDE: usize = 256 << 10;
-/// What a frame of a client has beside its payload of at most 125 bytes: head and mask (RFC 6455, 5.2).
+/// The bytes of a client's frame beside its payload of at most 125 bytes: head and mask (RFC 6455, 5.2).
 const CONTROL_HEAD_BYTES: usize = 6;
 /// Bytes of the buffers that sockets have read long messages into, and keep for as long as they are open.
 const KEPT_BYTES_MAX: usize = 128 << 20;
@@ -77,7 +78,7 @@ impl Incoming {
         self.body_bytes_max
     }
 
-    /// What the messages of a socket take, as they come.
+    /// The room that the messages of a socket take, as they come.
     pub(super) fn messages(&self, origin: Origin) -> Messages {
         Messages {
             bytes: 0,
@@ -87,11 +88,11 @@ impl Incoming {
         }
     }
 
-    /// Reads a body to its end. What a request says about its length is believed only if it is too long: room is taken for what has
-    /// come.
+    /// Reads a body to its end. A request's word about its length counts only if it is too long: room is taken for the bytes that
+    /// have come.
     ///
     /// # Errors
-    /// If it is too long, finds no room, or does not end.
+    /// If the body is too long, finds the room full, or stays unfinished.
     pub(super) async fn read(&self, origin: Origin, mut body: Body) -> Result<Read, Unread> {
         let too_long = Unread::TooLong { max: self.body_bytes_max };
         if body.size_hint().lower() > self.body_bytes_max as u64 {
@@ -193,7 +194,8 @@ mod tests {
         assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
     }
 
-    /// Goal: messages of sockets share the room of bodies, from their first long byte until they are answered, and none is without an end.
+    /// Goal: messages of sockets share the room of bodies, from their first long byte until they are answered, and each of them has
+    /// a limit.
     #[test]
     fn messages_take_their_share_as_they_come() {
         let incoming = Incoming::new(1 << 20);

@@ -1,5 +1,5 @@
-//! `GET /v1/db` and `GET /v1/snapshots`: what `slipstream db stats` and `slipstream snapshot list` show of a node that runs, whose
-//! directory they cannot open.
+//! `GET /v1/db` and `GET /v1/snapshots`: the answers of `slipstream db stats` and `slipstream snapshot list` for a running node,
+//! whose directory they cannot open.
 
 use std::{
     convert::Infallible,
@@ -104,7 +104,7 @@ impl fmt::Display for SnapshotEntry {
 }
 
 pub(super) async fn db(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
-    // Held while the statistics are read: whoever comes meanwhile takes the same.
+    // Held while the statistics are read: requests that come meanwhile take the same.
     let mut cached = api.stats.lock().await;
     if let Some((_, stats)) = cached.as_ref().filter(|(read, _)| read.elapsed() < STATS_AGE_MAX) {
         return Json(&**stats).into_response();

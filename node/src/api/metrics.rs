@@ -1,7 +1,7 @@
 //! Prometheus metrics. The doc line of a field is its help text; the registry belongs to the node, not to the process.
 //!
-//! Counts that other crates keep (sync, pool, peers) are read from their status when somebody scrapes, so nothing is
-//! counted twice; a counter only ever moves up.
+//! Sync, pool and peers keep counts of their own. A scrape reads them from the status, so nothing is counted twice; a counter only
+//! ever moves up.
 
 use std::ops::Sub;
 
@@ -49,7 +49,7 @@ macro_rules! metrics {
         }
 
         impl Metrics {
-            /// What they are called.
+            /// The names of all metrics.
             #[cfg(test)]
             pub(crate) const NAMES: &'static [&'static str] = &[$($name),*];
 
@@ -133,7 +133,7 @@ metrics! {
     "slipstream_hot_cache_misses_total" hot_cache_misses: IntCounter;
     /// About how much memory the hot cache takes.
     "slipstream_hot_cache_bytes" hot_cache_bytes: IntGauge;
-    /// Reads of execution that waited for the disk, for the database or for who was reading ahead, since start.
+    /// Reads of execution that waited for the disk, for the database or for a thread that reads ahead, since start.
     "slipstream_execute_stalls_total" execute_stalls: IntCounter;
     /// Seconds that executing threads waited for them, since start.
     "slipstream_execute_stalled_seconds_total" execute_stalled_seconds: Counter;
@@ -157,7 +157,7 @@ metrics! {
     "slipstream_sync_repair_bytes" sync_repair_bytes: IntGauge;
     /// Rows and codes that the last repair of the state changed.
     "slipstream_sync_repair_rows" sync_repair_rows: IntGauge;
-    /// Share that is done of what the node does, 0 to 1: the head over the newest certified batch, or the rows of a restore.
+    /// Finished share of the node's present work, 0 to 1: the head over the newest certified batch, or the rows of a restore.
     "slipstream_progress_ratio" progress_ratio: Gauge;
     /// Share of the running or last restore that is done, 0 to 1; 0 if there was none.
     "slipstream_sync_restore_ratio" sync_restore_ratio: Gauge;
@@ -201,7 +201,7 @@ metrics! {
     "slipstream_network_chosen_peers" network_chosen_peers: IntGauge;
     /// Peers in the address book: heard of, or reached.
     "slipstream_network_addresses" network_addresses: IntGaugeVec ["part"];
-    /// What happened in peer exchange, by event, since start.
+    /// Events of peer exchange, by event, since start.
     "slipstream_network_exchange_total" network_exchange: IntCounterVec ["event"];
     /// Keys that more than one node used within the last minute.
     "slipstream_network_shared_keys" network_shared_keys: IntGauge;
@@ -209,7 +209,7 @@ metrics! {
     "slipstream_network_open_sent_bytes" network_sent_bytes: IntGauge;
     /// Bytes received on the connections that are open now.
     "slipstream_network_open_received_bytes" network_received_bytes: IntGauge;
-    /// What the network did not do for its peers, by reason, since start.
+    /// Refusals of the network to its peers, by reason, since start.
     "slipstream_network_turned_away_total" network_turned_away: IntCounterVec ["reason"];
     /// Bytes of all messages that the mesh sent, since start.
     "slipstream_mesh_sent_bytes_total" mesh_sent_bytes: IntCounter;
@@ -227,9 +227,9 @@ metrics! {
     "slipstream_mesh_decode_seconds_count" mesh_decode_count: IntCounterVec ["codec"];
     /// The sum of these times, since start.
     "slipstream_mesh_decode_seconds_sum" mesh_decode_sum: CounterVec ["codec"];
-    /// Times that a peer was asked for what did not come, since start.
+    /// Times that a peer was asked for missing chunks, since start.
     "slipstream_mesh_pulls_total" mesh_pulls: IntCounter;
-    /// Peers that were not listened to for a while because they sent mostly what is of no use, since start.
+    /// Peers that were muted for a while because they sent mostly useless messages, since start.
     "slipstream_mesh_muted_total" mesh_muted: IntCounter;
     /// Peers that were cut off because they sent what no honest node sends, since start.
     "slipstream_mesh_banned_total" mesh_banned: IntCounter;
@@ -261,7 +261,7 @@ metrics! {
     "slipstream_pool_bytes" pool_bytes: IntGauge;
     /// Wei per gas that a transaction must offer at least; 0 unless the pool was full a while ago.
     "slipstream_pool_tip_min_wei" pool_tip_min_wei: IntGauge;
-    /// Bytes of the file that keeps what users gave this node.
+    /// Bytes of the file that keeps the transactions that users gave this node.
     "slipstream_pool_journal_bytes" pool_journal_bytes: IntGauge;
     /// Transactions that were refused or dropped, by reason, since start; "known" ones are here already.
     "slipstream_pool_refused_total" pool_refused: IntCounterVec ["reason"];
@@ -273,7 +273,7 @@ metrics! {
     "slipstream_ws_subscriptions" ws_subscriptions: IntGaugeVec ["kind"];
     /// Notifications that were made for them, by kind, since start.
     "slipstream_ws_notifications_total" ws_notifications: IntCounterVec ["kind"];
-    /// Callers that the API refused, by what was missing: connection, call, socket, room for a request or an answer, operator token.
+    /// Callers that the API refused, by the missing thing: connection, call, socket, room, operator token.
     "slipstream_api_refused_total" api_refused: IntCounterVec ["missing"];
     /// JSON-RPC calls by method and outcome (ok or error); methods that do not exist count as "unknown".
     "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];
@@ -336,7 +336,7 @@ mod tests {
         words.filter(|word| word.starts_with("slipstream_") || word.starts_with("process_")).collect()
     }
 
-    /// Goal: no rule, panel or line of the documentation is about a metric that does not exist, and each metric is documented.
+    /// Goal: rules, panels and documentation name only existing metrics, and each metric is documented.
     #[test]
     fn rules_dashboard_and_documentation_name_metrics_that_exist() {
         let read = |file: &str| {

@@ -1,6 +1,7 @@
-//! The HTTP side: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, a page for people at `GET /`, `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
-//! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics`, `GET /health`, on one port, and `/v1/operator/…` for
-//! whoever has the operator's token.
+//! The HTTP side, on one port: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, and a page for people at `GET /`. For
+//! reading: `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`, `GET /v1/events`, `GET /v1/db`,
+//! `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics` and `GET /health`. `/v1/operator/…` is for callers with the
+//! operator's token.
 //!
 //! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
 //! a halted chain is no reason to restart a node.
@@ -68,6 +69,10 @@ use crate::{
 /// Longest time for one HTTP request: above the slowest call, below what a stuck client may hold a connection for.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long the last answers may take when the API ends. It is less than its task has for that, and less than the next start of the
+/// same process waits for the store.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
+
 /// Requests of operators that are worked on at a time, apart from callers' so that a busy node can still be looked at.
 const OPERATORS_MAX: usize = 4;
 
@@ -79,7 +84,7 @@ const RESERVED_CONNECTIONS: usize = 8;
 /// Metrics are sampled anew at most this often, however many ask: nobody's monitor waits behind the scrapes of others.
 const SCRAPE_AGE_MAX: Duration = Duration::from_millis(100);
 
-/// What the handlers share.
+/// The state that all handlers share.
 pub(crate) struct Api {
     jsonrpc: JsonRpc,
     incoming: Incoming,
@@ -121,6 +126,7 @@ impl Api {
 }
 
 /// Answers until told to stop, then finishes the requests that are in flight and tells those with sockets that it goes away.
+/// Answers still unread after [`LAST_ANSWERS_MAX`] are dropped, because each connection holds the store.
 pub(crate) async fn serve(
     listener: TcpListener,
     config: ApiConfig,
@@ -128,10 +134,14 @@ pub(crate) async fn serve(
     shutdown: CancellationToken,
 ) -> Result<(), TaskError> {
     let refused = api.metrics.api_refused.with_label_values(&["connection"]);
-    let listener = Limited::new(listener, limits(&config), vouched(&config.trusted_addresses), Some(refused));
+    let end = CancellationToken::new();
+    // Also if this task is aborted: connections are tasks of their own.
+    let _end = end.clone().drop_guard();
+    let vouched = vouched(&config.trusted_addresses);
+    let listener = Limited::new(listener, limits(&config), vouched, Some(refused), end.clone());
     let (following, sockets) = (api.jsonrpc.table().follow(shutdown.clone()), api.sockets.clone());
     let events = api.events.clone();
-    let router = router(&config, api).into_make_service_with_connect_info::<Seat>();
+    let router = router(&config, api, end.clone()).into_make_service_with_connect_info::<Seat>();
     let serving = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     let closing = async {
         shutdown.cancelled().await;
@@ -139,7 +149,20 @@ pub(crate) async fn serve(
         events.close();
         sockets.close().await;
     };
-    let (served, (), ()) = tokio::join!(async { serving.await }, following, closing);
+    let cutting = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(LAST_ANSWERS_MAX).await;
+        end.cancel();
+    };
+    let serving = async {
+        let mut serving = serving.into_future();
+        tokio::select! {
+            served = &mut serving => return served,
+            () = cutting => {}
+        }
+        serving.await
+    };
+    let (served, (), ()) = tokio::join!(serving, following, closing);
     Ok(served?)
 }
 
@@ -152,12 +175,12 @@ fn limits(config: &ApiConfig) -> Limits {
     }
 }
 
-/// Whose calls come before those of others.
+/// The callers that go before others.
 pub(crate) fn vouched(addresses: &[IpAddr]) -> Vouched {
     Vouched::new(addresses)
 }
 
-fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
+fn router(config: &ApiConfig, api: Arc<Api>, end: CancellationToken) -> Router {
     let timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, REQUEST_TIMEOUT);
     let router = Router::new()
         .route("/", post(jsonrpc).route_layer(middleware::from_fn(only_json)).get(root))
@@ -180,10 +203,21 @@ fn router(config: &ApiConfig, api: Arc<Api>) -> Router {
     // No page of another origin operates a node, whatever `api.cors` lets it read.
     let router = router.merge(operator::router(api).layer(timeout));
     let hosts = Arc::new(Hosts::new(&config.allowed_hosts));
-    router.layer(middleware::from_fn_with_state(hosts, only_known_hosts)).layer(middleware::from_fn(seated))
+    router
+        .layer(middleware::from_fn_with_state(hosts, only_known_hosts))
+        .layer(middleware::from_fn_with_state(end, until_the_end))
+        .layer(middleware::from_fn(seated))
 }
 
-/// `GET /`: a WebSocket for whoever asks for one, the page for everybody else.
+/// Gives up a request that is still worked on at the end, and with it its hold on the store.
+async fn until_the_end(State(end): State<CancellationToken>, request: Request, next: Next) -> Response {
+    tokio::select! {
+        response = next.run(request) => response,
+        () = end.cancelled() => (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")], "this node stops\n").into_response(),
+    }
+}
+
+/// `GET /`: a WebSocket for a client that asks for one, the page for all others.
 async fn root(state: State<Arc<Api>>, seat: ConnectInfo<Seat>, request: Request) -> Response {
     match request.headers().contains_key(UPGRADE) {
         true => ws::upgrade(state, seat, request).await,
@@ -193,8 +227,8 @@ async fn root(state: State<Arc<Api>>, seat: ConnectInfo<Seat>, request: Request)
 
 /// Keeps the connection's seat up to date. A request with a body is not worked on before the body is read.
 async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
-    // A seat is one request at a time. The server would speak HTTP/2 too, because another crate of the program asks hyper for it; such a
-    // connection stays what it is while a head is awaited, and ends with that.
+    // A seat is one request at a time. The server would speak HTTP/2 too, because another crate of the program asks hyper for it.
+    // Such a connection counts as awaiting a head, and ends with that.
     if request.version() > Version::HTTP_11 {
         return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here\n").into_response();
     }
@@ -264,7 +298,7 @@ async fn evidence(State(api): State<Arc<Api>>) -> Response {
 }
 
 async fn metrics(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
-    // Waited for here: a thread that waits would be one of few. Whoever comes meanwhile takes the same.
+    // Waited for here: a thread that waits would be one of few. Scrapes that come meanwhile take the same result.
     let mut scrape = api.scrape.clone().lock_owned().await;
     let fresh =
         scrape.as_ref().filter(|(made, _)| made.elapsed() < SCRAPE_AGE_MAX).map(|(_, text)| text.clone());

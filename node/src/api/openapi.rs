@@ -28,7 +28,7 @@ pub(super) async fn openapi() -> impl IntoResponse {
     ([(CONTENT_TYPE, JSON)], DOCUMENT.clone())
 }
 
-/// The document.
+/// Builds the OpenAPI document.
 fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let settings = settings.with(|settings| settings.definitions_path = "/components/schemas".into());
@@ -130,7 +130,7 @@ fn get(id: &str, summary: &str, content: Value) -> Value {
     } })
 }
 
-/// Not a page: what it becomes is described where the methods are.
+/// Not a page: its use is described where the methods are.
 fn socket() -> Value {
     let mut page = get("socket", "JSON-RPC and subscriptions over WebSocket; also at `/`", text());
     page["get"]["responses"]["101"] = json!({ "description": "The connection is a WebSocket." });
@@ -194,7 +194,7 @@ mod tests {
         status::fixture::{self, consensus},
     };
 
-    /// What checks a document of this name.
+    /// A validator of the document's schema of this name.
     fn validator(name: &str) -> Validator {
         let mut schema = document();
         schema["$ref"] = json!(format!("#/components/schemas/{name}"));
@@ -209,7 +209,7 @@ mod tests {
         if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
     }
 
-    /// Goal: nobody adds a path that the document does not know, or takes one away that it does.
+    /// Goal: the document describes exactly the paths that the node serves.
     #[test]
     fn every_route_is_described() {
         let sources = [include_str!("mod.rs"), include_str!("operator.rs")];

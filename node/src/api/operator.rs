@@ -1,5 +1,5 @@
-//! `/v1/operator/…`: what an operator tells a running node. Whoever has the operator's token may; everybody else is refused before anything
-//! of the request's body is read.
+//! `/v1/operator/…`: an operator's orders to a running node. A caller needs the operator's token; all others are refused before
+//! anything of the request's body is read.
 //!
 //! ```text
 //!   GET, PUT      /v1/operator/log/filter       the log's filter
@@ -39,14 +39,14 @@ use crate::{FilterError, Log, operator_token::OperatorToken, sparse::Sparse, sta
 const BODY_BYTES_MAX: usize = 32 << 10;
 /// How long a peer may take for a pong.
 const PING_DEADLINE: Duration = Duration::from_secs(3);
-/// Bytes of a pong: what a peer tells of itself is some KiB.
+/// Bytes of a pong: a peer's text about itself is some KiB.
 const PONG_BYTES_MAX: usize = 1 << 20;
 /// Seconds of a ban at least and at most: a year.
 pub(crate) const BAN_SECONDS: std::ops::RangeInclusive<u64> = 1..=365 * 24 * 3_600;
 /// Bytes of the reason of a ban.
 pub(crate) const WHY_BYTES_MAX: usize = 256;
 
-/// What an operator may change.
+/// The parts of a node that an operator may change.
 pub(crate) struct Operator {
     pub(crate) token: OperatorToken,
     pub(crate) network: Arc<Network>,
@@ -102,8 +102,8 @@ pub(super) fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// Refuses whoever does not show the token. Each refusal costs its sender a connection, of which an address has few, and the node a
-/// comparison; the log has a line a second at most, the metrics all of them.
+/// Refuses callers without the token. Each refusal costs its sender one of its address's few connections, and the node a
+/// comparison. The log has a line a second at most, the metrics count all of them.
 async fn only_operator(
     State(api): State<Arc<Api>>,
     ConnectInfo(seat): ConnectInfo<Seat>,
@@ -231,7 +231,7 @@ async fn ping(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Re
     Ok(Json(Pong { answer_ms, rtt_ms, bytes, refusal }).into_response())
 }
 
-/// An order that is not carried out, in words for who gave it.
+/// An order that is refused, in words for its sender.
 struct Refused(StatusCode, String);
 
 impl Refused {

@@ -5,7 +5,7 @@ use axum::body::Bytes;
 use super::room::{Room, Share};
 use crate::origin::Origin;
 
-/// Answers up to this length need no room, so that slow readers of long ones do not shut out everybody else.
+/// Answers up to this length are free, so that slow readers of long ones do not shut out everybody else.
 const SHORT_BYTES_MAX: usize = 64 << 10;
 /// The part of the room that callers from elsewhere leave to the operator's own hosts: one in so many.
 const RESERVED_SHARE: usize = 8;
@@ -43,12 +43,12 @@ pub(super) struct Growing {
 }
 
 impl Growing {
-    /// Bytes so far.
+    /// Bytes of the answer so far.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Adds some parts, or tells that there is no room for them now, and adds none.
+    /// Adds all of these parts, or returns false and adds none.
     pub(super) fn push(&mut self, parts: &[&str]) -> bool {
         let len = self.text.len() + parts.iter().map(|part| part.len()).sum::<usize>();
         if len > SHORT_BYTES_MAX && !self.share.grow_to(len) {
@@ -58,14 +58,14 @@ impl Growing {
         true
     }
 
-    /// Adds a part that is so short that it needs no room: an error, or what stands between answers.
+    /// Adds a part so short that it needs no room: an error, or the text between answers.
     pub(super) fn push_short(&mut self, part: &str) {
         self.text.push_str(part);
     }
 
-    /// The answer as it is to be sent; none if nothing was added.
+    /// The answer as it is to be sent; `None` if it is empty.
     pub(super) fn finish(mut self) -> Option<Bytes> {
-        // The share counts bytes, not what the text grew to.
+        // The share counts bytes, not the text's capacity.
         self.text.shrink_to_fit();
         match self.text.len() {
             0 => None,
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(first.len(), 700 << 10);
         assert!(answer(400 << 10).is_none());
         assert!(answer(SHORT_BYTES_MAX).is_some());
-        // What is left of an answer that is half sent keeps the share.
+        // A share stays held while part of its answer is unsent.
         let rest = first.slice(600 << 10..);
         drop(first);
         assert!(answer(400 << 10).is_none());

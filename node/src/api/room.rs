@@ -1,5 +1,5 @@
-//! [`Room`]: a number of bytes, or of anything else that is counted, shared by those who call. Who finds no room is refused at once:
-//! nobody waits here.
+//! [`Room`]: a number of bytes, or of anything else that is counted, shared by callers. A caller that finds it full is refused at
+//! once.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 use crate::origin::Origin;
 
-/// What may be taken. Cheap to clone.
+/// An amount that several holders share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Room(Arc<Mutex<State>>);
 
 struct State {
     all: usize,
     free: usize,
-    /// What strangers have to leave free.
+    /// The amount that strangers leave free.
     reserved: usize,
     /// Of those who have any.
     taken: HashMap<Origin, usize>,
@@ -37,7 +37,7 @@ impl Room {
     }
 }
 
-/// What one holder has taken of a room, until it is dropped.
+/// One holder's share of a room, until it is dropped.
 pub(crate) struct Share {
     room: Room,
     origin: Origin,
@@ -45,7 +45,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes as much as is missing to `amount`, or tells that there is no room. What is more than the whole room goes alone.
+    /// Takes the rest up to `amount`, or returns false if the room is full. An amount above the whole room is granted only while
+    /// the room is empty.
     pub(crate) fn grow_to(&mut self, amount: usize) -> bool {
         let mut state = self.room.0.lock();
         let more = amount.min(state.all).saturating_sub(self.held);
@@ -54,7 +55,7 @@ impl Share {
         }
         let taken = state.taken.get(&self.origin).copied().unwrap_or_default();
         let kept = if self.origin.is_stranger() { state.reserved } else { 0 };
-        // Alone in an empty room: what is reserved does not make an answer impossible.
+        // Alone in an empty room: the reserve does not make an answer impossible.
         let alone = state.free + self.held == state.all;
         if !alone && !self.origin.may_take(taken, more, state.free.saturating_sub(kept)) {
             return false;
@@ -65,7 +66,7 @@ impl Share {
         true
     }
 
-    /// What was taken so far, apart; nothing is left of it here.
+    /// Moves the amount so far into a share of its own; this one is empty then.
     pub(crate) fn split(&mut self) -> Share {
         let empty = self.room.share(self.origin);
         std::mem::replace(self, empty)
@@ -103,7 +104,7 @@ mod tests {
         share.grow_to(amount).then_some(share)
     }
 
-    /// Goal: one address cannot fill the room, whoever has nothing gets what there is, and the operator finds what is kept.
+    /// Goal: one address cannot fill the room, a newcomer gets the rest, and the operator finds its reserve.
     #[test]
     fn an_address_leaves_twice_as_much_as_it_takes() {
         let room = Room::new(100, 20);

@@ -21,7 +21,7 @@ const WAIT_MAX: Duration = Duration::from_secs(4);
 /// Epoch ends in one answer.
 pub(crate) const EPOCH_ENDS_MAX: usize = 64;
 
-/// What may be asked for.
+/// The query's parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {

@@ -1,5 +1,5 @@
-//! What the API answers before there is a node behind it: 503, and what the start is at. Opening a large store takes minutes, and
-//! a port that only accepts looks like a node that hangs.
+//! The API's answers while the node starts: 503, and the present step. Opening a large store takes minutes, and a port that only
+//! accepts looks like a node that hangs.
 
 use std::{io, net::SocketAddr, os::fd::AsFd, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::origin::Vouched;
 /// Few ask a node that starts, and none has to wait for its answer.
 const LIMITS: Limits = Limits { calls: 64, spare: 16, reserved: 8, per_address: 16 };
 
-/// What the node is at.
+/// The present step of the start.
 type Stage = Arc<Mutex<&'static str>>;
 
 /// Answers on a listener until it is ended or dropped.
@@ -45,11 +45,18 @@ impl Starting {
         let copy = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
         let (accepts, accepting) = oneshot::channel();
         let listener = Ending {
-            listener: Limited::new(TcpListener::from_std(copy)?, LIMITS, vouched, None),
+            // A client that still reads there holds nothing of the node.
+            listener: Limited::new(
+                TcpListener::from_std(copy)?,
+                LIMITS,
+                vouched,
+                None,
+                CancellationToken::new(),
+            ),
             _accepts: accepts,
         };
         let stage = Stage::new(Mutex::new("opening the ports"));
-        // A start may take minutes: whoever restarts what is not alive must not begin it anew.
+        // A start may take minutes. A supervisor that restarts nodes that are not alive must let it finish.
         let live = get(|| async { "ok\n" });
         // The page shows by itself what the start is at, and then the node.
         let page = page::files().route("/", get(page::index).fallback(not_yet));
@@ -61,7 +68,7 @@ impl Starting {
         Ok(Starting { stage, stop: stop.drop_guard(), accepting })
     }
 
-    /// What comes now.
+    /// Sets the present step.
     pub(crate) fn stage(&self, stage: &'static str) {
         *self.stage.lock() = stage;
     }

@@ -93,7 +93,7 @@ fn find(snapshots: &Snapshots, number: BatchNumber) -> Result<&Arc<ArchivedSnaps
     found.ok_or_else(not_kept)
 }
 
-/// What is wrong is handed on as it is: who asked finds it so, and bans the archive for it.
+/// A wrong object is handed on unchanged: sync finds it wrong and bans the archive for it.
 fn unsupplied(reason: Unsupplied) -> Result<Vec<u8>, Refusal> {
     match reason {
         Unsupplied::NotKept => Err(not_kept()),

@@ -1,4 +1,4 @@
-//! Archives as peers: what `sync.archives` names is asked for snapshots as peers are, and judged as they are.
+//! Archives as peers: the archives of `sync.archives` are asked for snapshots as peers are, and judged as they are.
 //!
 //! ```text
 //!   Follower ── requests ─▶ Archives ─┬─▶ the network, for keys of peers
@@ -6,12 +6,12 @@
 //!   looking, beside it: list ─▶ manifest of a newer snapshot ─▶ checked ─▶ offered
 //! ```
 //!
-//! A peer's id is its key, and an archive has none: its id is drawn from its URL so that it is the encoding of no point of the curve
-//! ([`PublicKey::is_usable`]). No peer can prove such a key, and none can be mistaken for an archive.
+//! A peer's id is its key, and an archive has no key. Its id is drawn from its URL, and is never the encoding of a point of the
+//! curve ([`PublicKey::is_usable`]). So such a key is unprovable, and peers cannot be mistaken for archives.
 //!
-//! An archive is a peer from when its manifest is here and checked, in the background: one that is slow holds nobody up. It keeps no batches, so it is
-//! one only while its snapshot is ahead of the head. What it sends is checked by sync as every peer's answers are: a wrong object is handed on as it
-//! is, so that the archive is banned for it, with that as the reason.
+//! An archive is a peer from when its manifest is here and checked, in the background: one that is slow holds nobody up. It keeps
+//! no batches, so it is one only while its snapshot is ahead of the head. Sync checks its answers as every peer's. A wrong object
+//! is handed on unchanged, so that the archive is banned for it, with that as the reason.
 
 mod answer;
 mod supplier;
@@ -55,7 +55,7 @@ impl Archives {
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let looking = self.suppliers.values().map(|supplier| supplier.look(&shutdown));
         futures::future::join_all(looking).await;
-        // Without archives there is nothing to do until then.
+        // Without archives the task only waits for the end.
         shutdown.cancelled().await;
     }
 }

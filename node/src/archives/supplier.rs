@@ -35,10 +35,10 @@ pub(super) struct Supplier {
 
 #[derive(Default)]
 struct State {
-    /// Newest first.
+    /// The archive's snapshots, newest first.
     snapshots: Vec<Arc<ArchivedSnapshot>>,
     banned_until: Option<Instant>,
-    /// What was last said of a look that failed: it is said once.
+    /// The last reported failure of a look, so that it is reported once.
     failure: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Who may touch a data directory: a command, or the node that runs on it.
+//! Access to a data directory, for a command or for the node that runs on it.
 
 use miette::Result;
 use slipstream_config::NodeConfig;
@@ -20,7 +20,7 @@ pub(super) enum Access {
     Running(String),
 }
 
-/// Takes the directory, or finds the node that has it. Makes nothing where there is no database.
+/// Takes the directory, or finds the node that has it. A directory without a database stays as it is.
 pub(super) fn look(config: &NodeConfig) -> Result<Access> {
     check_database(config)?;
     match lock::acquire(&config.data_dir, None) {

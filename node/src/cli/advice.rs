@@ -1,5 +1,5 @@
-//! What the operator of a damaged store is to do. It depends on the node's role, which the store does not know: a fullnode can be
-//! made anew, a validator that begins with an empty directory has forgotten its last vote.
+//! Advice for the operator of a damaged store. It depends on the node's role, which the store does not know. A fullnode can be made
+//! anew; a validator that begins with an empty directory has forgotten its last vote.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use slipstream_storage::Damage;
 
 use super::exit::{Failed, causes};
 
-/// What to do about damage.
+/// Advice about damage, by role.
 pub(super) fn advice(role: Role) -> &'static str {
     match role {
         Role::Fullnode => {

@@ -4,17 +4,22 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use miette::Result;
 use slipstream_archive::{
-    Archive, ArchiveError, ArchiveSummary, ArchivedSnapshot, Exported, Location, Settings,
+    Archive, ArchiveError, ArchiveSummary, ArchivedSnapshot, Exported, Location, OnDamage, PrunedArchive,
+    Settings,
 };
 use slipstream_config::Role;
-use slipstream_storage::{Store, Trust};
+use slipstream_storage::{Snapshot, Store, Trust};
 use slipstream_types::BatchNumber;
 use tokio::runtime::Runtime;
 
-use super::{advice::advised, exit::OrFail as _, output::print};
+use super::{
+    advice::advised,
+    exit::{Exit, Failed, OrFail as _},
+    output::print,
+};
 use crate::NodeError;
 
-/// The location that a text says; if it is none the text is not repeated, as it may hold a secret.
+/// Parses a location. An error leaves out the text, as it may hold a secret.
 pub(super) fn location(text: &str) -> Result<Location> {
     text.parse().map_err(ArchiveError::from).or_fail()
 }
@@ -30,9 +35,9 @@ pub(super) fn list(location: &Location) -> Result<()> {
         .try_for_each(|entry| print(&format!("batch {}  waypoint {}", entry.number(), entry.waypoint())))
 }
 
-pub(super) fn export(store: &Store, number: BatchNumber, location: &Location, role: Role) -> Result<()> {
+pub(super) fn export(snapshot: Arc<Snapshot>, location: &Location, role: Role) -> Result<()> {
     let exported =
-        run(async { Archive::create(location, &Settings::from_env())?.export(store, number).await })?;
+        run(async { Archive::create(location, &Settings::from_env())?.export_snapshot(snapshot).await })?;
     let Exported { summary, uploaded, uploaded_bytes } = advised(exported, role)?;
     print(&described("exported", &summary, location))?;
     print(&format!("sent {uploaded} objects, {uploaded_bytes} bytes; the others were there"))
@@ -54,13 +59,33 @@ pub(super) fn verify(location: &Location, number: Option<BatchNumber>, trust: &T
     print(&described("verified", &verified.or_fail()?, location))
 }
 
-pub(super) fn prune(location: &Location, keep: NonZeroUsize) -> Result<()> {
-    let pruned =
-        run(async { Archive::open(location, &Settings::from_env())?.prune(keep).await })?.or_fail()?;
+/// Prunes, and fails with the names of unreadable manifests; everything else is done by then.
+pub(super) fn prune(location: &Location, keep: NonZeroUsize, on_damage: OnDamage) -> Result<()> {
+    let pruned = run(async { Archive::open(location, &Settings::from_env())?.prune(keep, on_damage).await })?
+        .or_fail()?;
     print(&format!(
         "{location}: {} snapshots kept, {} taken out, {} objects with {} bytes deleted",
         pruned.kept, pruned.retired, pruned.deleted, pruned.deleted_bytes
-    ))
+    ))?;
+    match pruned.damaged.is_empty() {
+        true => Ok(()),
+        false => Err(Failed::new(Exit::Data, damaged(location, &pruned)).into()),
+    }
+}
+
+/// Reports the parts that a prune could not read, and its result.
+fn damaged(location: &Location, pruned: &PrunedArchive) -> String {
+    let named = pruned.damaged.iter().map(|manifest| format!("{}: {}\n", manifest.name, manifest.reason));
+    let (count, named) = (pruned.damaged.len(), named.collect::<String>());
+    let outcome = match pruned.on_damage {
+        OnDamage::Hold => format!(
+            "{} objects stay because these may name them. Export a snapshot anew; if nobody can repair them, \
+             `slipstream snapshot prune --drop-damaged` deletes them, and what only they need",
+            pruned.held
+        ),
+        OnDamage::Drop => "they were deleted".to_owned(),
+    };
+    format!("{count} manifests of {location} cannot be read:\n{named}{outcome}")
 }
 
 async fn snapshot(

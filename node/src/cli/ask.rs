@@ -20,6 +20,9 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Longest answer that is read: a status with thousands of peers fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
+/// The codes of JSON-RPC for a node that is busy: geth's number of "request timed out", and EIP-1474's of "limit exceeded".
+const BUSY_CODES: [i64; 2] = [-32002, -32005];
+
 /// Where a node is asked that listens there: one that listens on all addresses is asked on loopback.
 pub(super) fn authority(mut listen: SocketAddr) -> String {
     if listen.ip().is_unspecified() {
@@ -44,7 +47,7 @@ pub(super) fn ask_within(authority: &str, path: &str, patience: Duration) -> Res
     open(authority, path, patience, request(authority, &format!("GET {path} HTTP/1.0"), "", patience))
 }
 
-/// Asks the node at HOST:PORT for a page, and takes whatever it says, with any status.
+/// Asks the node at HOST:PORT for a page, and takes every answer, with any status.
 pub(super) fn page(authority: &str, path: &str) -> Result<String> {
     let answer = request(authority, &format!("GET {path} HTTP/1.0"), "", TIMEOUT);
     match answer.as_ref().ok().and_then(|answer| parts(answer)) {
@@ -78,15 +81,19 @@ pub(super) fn rpc(authority: &str, method: &str, params: &Value) -> Result<Strin
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let Answer { result, error } = parse(&post(authority, "/", &request.to_string())?)?;
     match error {
-        Some(RpcError { code, message }) => {
-            let text = format!("http://{authority} refuses {method}: {message} (code {code})");
-            Err(Failed::new(Exit::Failure, text).into())
-        }
+        Some(error) => Err(refused(authority, method, &error).into()),
         None => Ok(result.to_string()),
     }
 }
 
-/// Tells the node at HOST:PORT something in its operator's name, and takes its answer. What a node says that does not obey is told as it is.
+/// A call that a node does not answer: some for now, as their resources are in use.
+fn refused(authority: &str, method: &str, RpcError { code, message }: &RpcError) -> Failed {
+    let exit = if BUSY_CODES.contains(code) { Exit::TryAgain } else { Exit::Failure };
+    Failed::new(exit, format!("http://{authority} refuses {method}: {message} (code {code})"))
+}
+
+/// Tells the node at HOST:PORT something in its operator's name, and takes its answer. The text of a node that refuses is shown
+/// unchanged.
 pub(super) fn order(
     authority: &str,
     method: &str,
@@ -146,12 +153,12 @@ fn open(authority: &str, path: &str, patience: Duration, answer: io::Result<Stri
     let (line, body) = parts(&answer).ok_or_else(|| {
         Failed::new(
             Exit::Failure,
-            format!("what listens at http://{authority} is not a node: it does not speak HTTP"),
+            format!("the program at http://{authority} is not a node: it does not speak HTTP"),
         )
     })?;
     match line.split_whitespace().nth(1) {
         Some("200") => Ok(body.to_owned()),
-        // What a node says that does not answer yet.
+        // A node that is starting answers this.
         Some("503") => {
             let text = format!("the node at http://{authority} is {}; try again later", body.trim());
             Err(Failed::new(Exit::TryAgain, text).into())
@@ -174,7 +181,7 @@ fn request(authority: &str, head: &str, body: &str, patience: Duration) -> io::R
     let mut stream = connect(authority, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    // In one piece: who refuses a request by its first bytes and closes would break off what is still being written.
+    // In one piece: a server that refuses a request by its first bytes and closes would break off the rest.
     stream.write_all(format!("{head}\r\nHost: {authority}\r\n\r\n{body}").as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
@@ -195,7 +202,7 @@ fn connect(authority: &str, patience: Duration) -> io::Result<TcpStream> {
 
 fn unanswered(authority: &str, error: &io::Error, patience: Duration) -> Failed {
     let text = match error.kind() {
-        // The first is what the kernel calls a timeout of a read.
+        // The first is the kernel's name for a timeout of a read.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
             "no answer in {} s from http://{authority}: the node is overloaded or halted, or another program listens there; \
              look at the node's log, and try again",
@@ -225,9 +232,9 @@ struct Mistaken(#[source] serde_json::Error);
 mod tests {
     use std::net::TcpListener;
 
-    use super::*;
+    use super::{super::exit::is_temporary, *};
 
-    /// What `ask` says of a server that answers so.
+    /// The result of `ask` for a server with this answer.
     fn asked(answer: &'static str) -> Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -257,6 +264,17 @@ mod tests {
         let text = asked("SSH-2.0-x\r\n\r\n").unwrap_err();
         assert!(text.to_string().contains("does not speak HTTP"), "{text}");
         assert!(parse::<Vec<u8>>("{}").unwrap_err().to_string().contains("same version"));
+    }
+
+    /// Goal: the user of a command can tell from its exit code that the same call may be answered later.
+    #[test]
+    fn a_call_that_is_refused_for_now_is_tried_again() {
+        let error = |code| RpcError { code, message: "no".into() };
+        for (code, exit) in [(-32005, true), (-32002, true), (-32000, false), (-32601, false)] {
+            let failed = miette::Report::from(refused("here:1", "slipstream_getProof", &error(code)));
+            assert_eq!(is_temporary(&failed), exit, "{failed}");
+            assert!(failed.to_string().ends_with(&format!("getProof: no (code {code})")), "{failed}");
+        }
     }
 
     #[test]

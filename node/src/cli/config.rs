@@ -70,7 +70,7 @@ fn check(args: &CheckArgs) -> Result<()> {
 
 fn show(args: &ShowArgs) -> Result<()> {
     let mut loaded = args.overrides.load(&args.config)?;
-    // What is printed means the same in a file that lies elsewhere.
+    // The printed paths mean the same in a file that lies elsewhere.
     for (_, file) in loaded.config.paths_mut() {
         *file = path::absolute(&*file).or_fail()?;
     }

@@ -94,7 +94,7 @@ pub(super) fn db(command: &DbCommand) -> Result<()> {
     }
 }
 
-/// What is removed is printed before, so that a terminal's log still has it.
+/// Prints the alarm before removing it, so that a terminal's log still has it.
 fn alarm(store: &Maintenance, role: Role, clear: bool) -> Result<()> {
     let Some(record) = advised(store.record(ALARM_RECORD), role)? else {
         return print("there is no alarm");
@@ -136,7 +136,7 @@ pub(super) fn stats_of(config: &NodeConfig) -> Result<DbStats> {
     Ok(DbStats::from(stats?))
 }
 
-/// Opens the store under the directory's lock, which a running node holds. Makes nothing where there is none.
+/// Opens the store under the directory's lock, which a running node holds. A missing store is an error.
 fn with_store(args: &DbArgs, work: impl FnOnce(&Maintenance, &NodeConfig) -> Result<()>) -> Result<()> {
     let config = args.source.load()?;
     let _lock = access::take_database(&config)?;
@@ -276,8 +276,8 @@ mod tests {
         assert!(text.contains("would free") && text.contains("newer snapshots"), "{text}");
     }
 
-    /// Goal: the commands work on a store that a node left, report damage as an error, respect the lock, and make nothing
-    /// where there is no store.
+    /// Goal: the commands work on a stopped node's store, report damage as an error, and respect the lock. Where the store is
+    /// missing, they make none.
     #[test]
     fn commands_work_on_a_stopped_node() {
         let dir = tempfile::tempdir().unwrap();

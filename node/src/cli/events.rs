@@ -1,4 +1,4 @@
-//! `slipstream events`: what changes at a node, a line for each, until interrupted.
+//! `slipstream events`: the changes at a node, a line for each, until interrupted.
 
 use std::{
     io::{self, BufRead, Read},
@@ -89,7 +89,7 @@ fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
     }
 }
 
-/// An event's id: whatever goes into a header as it is.
+/// An event's id: any text that goes into a header as it is.
 fn id(text: &str) -> std::result::Result<String, String> {
     match text.is_empty() || text.len() > 64 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Err("it is what stands first in a line of `slipstream events`".into()),
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(next(&mut stream).unwrap(), None);
     }
 
-    /// Goal: whatever listens there cannot make this program take more and more memory.
+    /// Goal: no server can make this program take more and more memory.
     #[test]
     fn a_line_without_end_is_refused() {
         let mut stream = io::BufReader::new(io::repeat(b'x'));

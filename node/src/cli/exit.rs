@@ -1,5 +1,5 @@
-//! How a command ends: what is said about its failure, once, and the exit code, which tells whoever started the process whether
-//! starting it again can help. docs/operations.md has the table.
+//! The end of a command: one message about its failure, and the exit code. The code tells the process's starter whether another
+//! start can help. docs/operations.md has the table.
 
 use std::{
     error::Error,
@@ -30,17 +30,17 @@ use crate::{
 pub(super) enum Exit {
     /// None of the others.
     Failure = 1,
-    /// Wrong arguments.
+    /// The arguments are wrong.
     Usage = 2,
-    /// EX_DATAERR: the store is damaged, or does not give what is certified.
+    /// EX_DATAERR: the store is damaged, or contradicts the certified data.
     Data = 65,
-    /// EX_SOFTWARE: a bug.
+    /// EX_SOFTWARE: the program has a bug.
     Bug = 70,
     /// EX_TEMPFAIL: the same command may succeed later.
     TryAgain = 75,
     /// EX_CONFIG: nothing but another configuration, key, genesis or waypoint helps.
     Config = 78,
-    /// What a shell shows for a program that a closed pipe ended: 128 + SIGPIPE.
+    /// A shell's code for a program that a closed pipe ended: 128 + SIGPIPE.
     ClosedPipe = 141,
 }
 
@@ -51,7 +51,7 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// What an error means: the first of its causes that tells decides.
+    /// The exit code for an error: the first of its causes that has one decides.
     pub(super) fn of(error: &(dyn Error + 'static)) -> Exit {
         causes(error).find_map(known).unwrap_or(Exit::Failure)
     }
@@ -166,7 +166,7 @@ fn of_sync(error: &SyncError) -> Option<Exit> {
             _ => Some(Exit::Data),
         },
         SyncError::WrongWaypoint { .. } => Some(Exit::Config),
-        // What peers say of another ledger is not proved.
+        // A peer's word on another ledger is unproved.
         SyncError::UnknownWaypoint { .. } | SyncError::OtherLedger { .. } | SyncError::Unrepaired { .. } => {
             Some(Exit::TryAgain)
         }
@@ -205,7 +205,7 @@ fn of_storage(error: &StorageError) -> Option<Exit> {
     }
 }
 
-/// What a node answered is not what the validators signed, unless time or another anchor helps.
+/// The exit code for a node's wrong answer, except where time or another anchor helps.
 fn of_light(error: &LightError) -> Exit {
     match error {
         LightError::TooOld { .. } | LightError::UnknownEpoch { .. } => Exit::TryAgain,
@@ -284,7 +284,7 @@ impl Failed {
         self
     }
 
-    /// Says it in the log, where it is found after the process has gone; does nothing where the log shows no errors.
+    /// Writes it to the log, where it outlives the process; does nothing where the log hides errors.
     pub(super) fn log(mut self, message: &'static str) -> Failed {
         if tracing::enabled!(tracing::Level::ERROR) {
             tracing::error!(failure = %self.text, help = self.help, "{message}");
@@ -299,8 +299,7 @@ pub(super) fn is_temporary(error: &Report) -> bool {
     error.downcast_ref::<Failed>().is_some_and(|failed| failed.exit == Exit::TryAgain)
 }
 
-/// The text of an error and of its causes, each said once: most of our texts quote their cause in the place where it makes a
-/// sentence.
+/// The text of an error and of its causes, each once. Most of our texts quote their cause in the middle of the sentence.
 fn once(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for cause in causes(error).skip(1).map(ToString::to_string) {
@@ -327,8 +326,8 @@ pub(super) fn end(result: Result<()>) -> ExitCode {
     result.map_or_else(|report| show(&report, io::stderr().lock()).into(), |()| ExitCode::SUCCESS)
 }
 
-/// Ends the program with the exit code of a result that was told, without what libraries do at an exit: RocksDB destroys its locks there,
-/// and a thread that still reads the store would abort.
+/// Ends the program with the exit code of a reported result. It skips what libraries do at an exit: RocksDB destroys its locks
+/// there, and a thread that still reads the store would abort.
 pub(super) fn at_once(result: &Result<()>) -> ! {
     signal_hook::low_level::exit(result.as_ref().map_or_else(|report| exit_of(report) as i32, |()| 0))
 }
@@ -343,7 +342,7 @@ pub(super) fn tell(report: &Report, to: impl Write) -> Report {
     Failed { told: true, ..Failed::new(exit, report.to_string()) }.into()
 }
 
-/// Shows a failure that nobody has been told of yet. Where it cannot be written nobody looks.
+/// Shows a failure that was not reported yet. If it cannot be written, it is lost.
 fn show(report: &Report, mut to: impl Write) -> Exit {
     let failed = report.downcast_ref::<Failed>();
     let exit = exit_of(report);
@@ -357,7 +356,7 @@ fn show(report: &Report, mut to: impl Write) -> Exit {
 mod tests {
     use super::*;
 
-    /// Goal: what a task failed of is found below its wrappers, and a bug is one wherever it came up.
+    /// Goal: a task's error is found below its wrappers, and a bug is one wherever it came up.
     #[test]
     fn the_cause_of_a_failed_task_decides() {
         let dir = std::path::PathBuf::from("data");
@@ -384,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Goal: what a hostile node answers neither steers the terminal nor floods it.
+    /// Goal: a hostile node's answer can neither steer the terminal nor flood it.
     #[test]
     fn quoted_text_is_plain_and_short() {
         let text = Failed::new(Exit::Data, "the node says \u{1b}[2J\r\u{9b}gone\nand more").to_string();

@@ -1,4 +1,4 @@
-//! `slipstream genesis`: what is done to a genesis file before its chain begins.
+//! `slipstream genesis`: changes of a genesis file before its chain begins.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,13 @@ use crate::genesis_file;
 #[derive(Debug, Subcommand)]
 pub(super) enum GenesisCommand {
     /// Add contracts that Ethereum's tools expect on every chain: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935
-    Predeploys(PredeploysArgs),
+    Predeploys(FilesArgs),
+    /// Admit transactions that name no chain, from before EIP-155, as those that deploy known contracts at their known addresses
+    Unprotected(FilesArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct PredeploysArgs {
+pub(super) struct FilesArgs {
     /// The genesis file to read
     genesis: PathBuf,
     /// The genesis file to write, which must not exist
@@ -25,7 +27,13 @@ pub(super) struct PredeploysArgs {
 }
 
 pub(super) fn genesis(command: &GenesisCommand) -> Result<()> {
-    let GenesisCommand::Predeploys(PredeploysArgs { genesis: path, out }) = command;
+    match command {
+        GenesisCommand::Predeploys(files) => add_predeploys(files),
+        GenesisCommand::Unprotected(files) => admit_unprotected(files),
+    }
+}
+
+fn add_predeploys(FilesArgs { genesis: path, out }: &FilesArgs) -> Result<()> {
     let before = genesis_file::load(path).or_fail()?;
     let there = predeploys().into_keys().filter(|address| before.accounts.contains_key(address));
     let kept = there.map(|address| format!("; account {address} stays as it was")).collect::<String>();
@@ -34,4 +42,20 @@ pub(super) fn genesis(command: &GenesisCommand) -> Result<()> {
     print(&format!(
         "wrote {out}: another chain than that of {path}, with the contracts that tools expect{kept}"
     ))
+}
+
+fn admit_unprotected(FilesArgs { genesis: path, out }: &FilesArgs) -> Result<()> {
+    let mut genesis = genesis_file::load(path).or_fail()?;
+    let did = std::mem::replace(&mut genesis.chain.unprotected_transactions, true);
+    genesis_file::save(out, &genesis).or_fail()?;
+    let (out, path) = (out.display(), path.display());
+    print(&match did {
+        true => {
+            format!("wrote {out}: the chain of {path}, which admits transactions that name no chain already")
+        }
+        false => format!(
+            "wrote {out}: another chain than that of {path}, with transactions that name no chain; one that was signed for \
+             elsewhere can be sent here, too, by anybody"
+        ),
+    })
 }

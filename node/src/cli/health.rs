@@ -1,4 +1,4 @@
-//! `slipstream health`: one question with an exit code, for whoever watches a process and has no HTTP client, as in a container.
+//! `slipstream health`: one question with an exit code, for a supervisor without an HTTP client, as in a container.
 
 use clap::Args;
 use miette::Result;
@@ -26,7 +26,7 @@ pub(super) fn health(args: &HealthArgs) -> Result<()> {
     }
     let health: serde_json::Value = match page(&authority, "/health/ready")? {
         said if said.starts_with('{') => parse(&said)?,
-        // A node that starts says what it is at.
+        // A node that starts tells its present step.
         said => return Err(Failed::new(Exit::TryAgain, said.trim()).into()),
     };
     if health["ready"] == true {

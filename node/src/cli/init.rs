@@ -103,7 +103,7 @@ pub(super) fn init(args: &InitArgs) -> Result<()> {
         }
     }
     let text = render(args)?;
-    // What would be refused by `run` is refused here, before anything is written.
+    // Whatever `run` would refuse is refused here, before anything is written.
     slipstream_config::parse(&text, &config).or_fail()?;
     fs::create_dir_all(&args.dir)
         .map_err(|source| miette!("cannot make the directory {}: {source}", args.dir.display()))?;
@@ -125,13 +125,13 @@ fn write(path: &Path, text: &str) -> Result<()> {
     written.or_fail().wrap_err_with(|| format!("cannot write {}", path.display()))
 }
 
-/// The commented configuration.
+/// Writes the commented configuration.
 fn render(args: &InitArgs) -> Result<String> {
     let role = match args.role() {
         RoleArg::Fullnode => "fullnode",
         RoleArg::Validator => "validator",
     };
-    // With a preset the role is the preset's, and so is whatever else it decides.
+    // With a preset the role is the preset's, and so are its other keys.
     let kind = match args.preset.map(PresetArg::preset) {
         Some(preset) => format!(
             "# What `slipstream config show --origin` shows as of the preset; what stands here is above it.\npreset: {}",

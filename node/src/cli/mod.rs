@@ -7,8 +7,6 @@ mod ask;
 mod config;
 mod db;
 mod debug;
-#[cfg(test)]
-mod documented;
 mod events;
 mod exit;
 mod genesis;
@@ -101,7 +99,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return show_usage(&error),
     };
-    // Messages hold paths, keys and carets: a line that is broken elsewhere can be neither copied nor searched for.
+    // Messages hold paths, keys and carets. A line broken in the middle cannot be copied or searched for.
     let handler = |_: &dyn miette::Diagnostic| {
         Box::new(MietteHandlerOpts::new().wrap_lines(false).break_words(false).build())
             as Box<dyn miette::ReportHandler>
@@ -136,7 +134,7 @@ fn run_command(command: &Command) -> Result<()> {
     }
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments.
+/// Prints the requested help, or the error in the arguments.
 fn show_usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(closed) if closed.kind() == io::ErrorKind::BrokenPipe && !error.use_stderr() => {

@@ -1,4 +1,4 @@
-//! What an operator tells a running node: which node that is, and what shows that its operator asks.
+//! The arguments of commands for a running node: its address, and the proof that its operator asks.
 
 use std::path::PathBuf;
 

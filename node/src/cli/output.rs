@@ -1,4 +1,4 @@
-//! What commands print. The macros of the standard library panic where standard output is closed or full, so nothing here uses
+//! The output of commands. The macros of the standard library panic where standard output is closed or full. So nothing here uses
 //! them, and a lint keeps them out of the rest of the program.
 
 use std::{
@@ -13,7 +13,7 @@ use super::exit::OrFail as _;
 /// The output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OutputError {
-    /// Whoever read it has gone, as `head` does.
+    /// The reader has gone, as `head` does.
     #[error("nobody reads the output any more")]
     Closed,
     /// For example because it goes to a file on a full disk.
@@ -37,7 +37,7 @@ pub(super) fn print(text: &str) -> Result<()> {
     written.map_err(OutputError::from).or_fail()
 }
 
-/// Prints a line for whoever waits for it. A running node neither ends nor waits if nobody takes it.
+/// Prints a line for a possible reader. A running node goes on if its output is closed or full.
 pub(super) fn offer(line: String) {
     tokio::task::spawn_blocking(move || {
         let mut stdout = io::stdout().lock();
@@ -45,7 +45,7 @@ pub(super) fn offer(line: String) {
     });
 }
 
-/// Writes a line to standard error, for whoever looks: if nobody can, the command goes on.
+/// Writes a line to standard error for a possible reader: if it cannot be written, the command goes on.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

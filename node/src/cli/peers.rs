@@ -20,7 +20,7 @@ use crate::{
     status::{NodeStatus, peers::BanStatus},
 };
 
-/// What holds of all that is told to a running node.
+/// The lifetime of every change to a running node.
 const UNTIL_RESTART: &str = "until the node stops";
 
 #[derive(Debug, Subcommand)]

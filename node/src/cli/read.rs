@@ -1,7 +1,7 @@
 //! `slipstream read`: an answer that so many validators give alike that an honest one gave it, as of a moment after the question.
 //!
-//! Validators answer reads without ordering them (the Eve paper, section 4.3). That an answer has everything in it that was certified
-//! before the question is seen so: a quorum says, each with a certificate, how far it is once it has what it voted for; each
+//! Validators answer reads without ordering them (the Eve paper, section 4.3). An answer must contain everything that was certified
+//! before the question. So a quorum says, each with a certificate, how far it is once it has every batch it voted for. Each
 //! certificate rests on a quorum of votes, and two quorums share an honest validator. So no batch above the highest of these
 //! certificates was certified before, and an answer counts only from validators that have reached it.
 
@@ -50,11 +50,11 @@ pub(super) struct ReadArgs {
 #[derive(Clone)]
 struct Witness {
     authority: String,
-    /// What it may count as.
+    /// The validator's key, under which its answer counts.
     key: PublicKey,
 }
 
-/// What a validator says it has.
+/// A validator's claimed position.
 struct Standing {
     witness: Witness,
     number: BatchNumber,
@@ -130,7 +130,7 @@ fn standings(authorities: &[String], trust: &mut Trust) -> (Vec<Standing>, Vec<S
     (standings, silent)
 }
 
-/// What one says before it is checked.
+/// A validator's claim before it is checked.
 struct Claim {
     key: PublicKey,
     certificate: Certificate,
@@ -155,7 +155,7 @@ fn decode(bytes: &Bytes) -> Result<Certificate> {
     codec::decode("certificate", bytes, CERTIFICATE_BYTES_MAX).map_err(|error| miette!("{error}"))
 }
 
-/// What those say that have reached the floor, and who says it.
+/// The answers of the validators that have reached the floor, each with those who gave it.
 fn answers(standings: &[Standing], floor: BatchNumber, request: &str) -> BTreeMap<String, Vec<PublicKey>> {
     let said = side_by_side(standings, |Standing { witness, number }| {
         if *number < floor {

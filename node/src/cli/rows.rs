@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 pub(super) struct Rows(pub(super) String);
 
 impl Rows {
-    /// Adds a line; none if there is no value.
+    /// Adds a line; nothing without a value.
     pub(super) fn add(&mut self, name: &str, value: Option<String>) {
         if let Some(value) = value {
             writeln!(self.0, "{name:<12} {value}").expect("a String takes everything");

@@ -36,7 +36,7 @@ use crate::{
 
 /// How long threads that block may take to end when everything else has.
 const BLOCKING_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a node that begins anew waits for what the one before has not let go of: a call that still reads the store.
+/// How long a node that begins anew waits for the rest of the one before: a call that still reads the store.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 const RESTART_PAUSE: Duration = Duration::from_millis(250);
 
@@ -54,13 +54,13 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     }
     log_panics(config.data_dir.clone());
     raise_open_files();
-    // By the log, which waits for nobody: the end of a node must not depend on who reads what it prints.
+    // Reports through the log, which never blocks: a node must end, whoever reads its output.
     let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
     log.close();
     exit::at_once(&result)
 }
 
-/// Makes the key of an instance that has none yet: `init` wrote one for the file, and no two nodes may share it.
+/// Makes the key of an instance that lacks one. `init` wrote a key for the file, and two nodes must not share it.
 fn make_key(config: &NodeConfig) -> Result<()> {
     if config.key_file.exists() {
         return Ok(());
@@ -77,7 +77,7 @@ fn run_logged(config: &NodeConfig, log: &Log) -> Result<()> {
         .map_err(|source| NodeError::Io { action: "start the async runtime", source })
         .or_fail()?;
     let result = runtime.block_on(until_signal(config, log));
-    // What still reads the disk is not waited for: it writes nothing any more.
+    // Threads that still read the disk are left behind; they write nothing more.
     runtime.shutdown_timeout(BLOCKING_PATIENCE);
     result
 }
@@ -104,8 +104,8 @@ fn parse_filter(place: &'static str, text: &str) -> std::result::Result<EnvFilte
     log::parse_filter(text).map_err(|source| NodeError::LogFilter { place, source })
 }
 
-/// Takes as many open files as the system allows: the usual 1,024 are meant for programs that use `select`, and a database
-/// and a few hundred connections need more.
+/// Takes as many open files as the system allows. The usual 1,024 are meant for programs that use `select`; a database and a few
+/// hundred connections need more.
 pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -127,7 +127,7 @@ fn start_log(config: &LogConfig) -> Result<Log> {
     Ok(log)
 }
 
-/// The standard library writes a panic's message to standard error itself, and waits for whoever reads there. The note is for whoever
+/// The standard library writes a panic's message to standard error itself, and waits for its reader. The note is for somebody who
 /// looks later.
 fn log_panics(data_dir: PathBuf) {
     panic::set_hook(Box::new(move |panic| {
@@ -141,7 +141,7 @@ fn log_panics(data_dir: PathBuf) {
     }));
 }
 
-/// Runs a node until SIGINT, SIGTERM or the failure of a task. If the state is what is wrong, the node begins anew: its start repairs the
+/// Runs a node until SIGINT, SIGTERM or the failure of a task. If the state is wrong, the node begins anew: its start repairs the
 /// state.
 async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
     let mut signals = Signals::listen(log).or_fail()?;
@@ -155,7 +155,7 @@ async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
 /// How a node ended that did not fail.
 enum Ended {
     BySignal,
-    /// What is wrong with its state, its next start puts right.
+    /// Its state is wrong, and its next start repairs it.
     ToBeRepaired,
 }
 
@@ -169,7 +169,7 @@ async fn run_once(
     let mut node = tokio::select! {
         started = start(config, log, patience) => advised(started, config.role)?,
         name = signals.next() => {
-            tracing::info!(signal = name, "stopped before the node was up; what is committed is kept");
+            tracing::info!(signal = name, "stopped before the node was up; committed batches are kept");
             return Ok(Ended::BySignal);
         }
     };
@@ -194,7 +194,7 @@ async fn run_once(
     let failed = failed(&failure, config.role);
     failure_notes::note(&config.data_dir, FAILURE_FILE, &failed.to_string());
     let failed = failed.log("stopping, because a task failed");
-    // What else fails then is logged; the first failure is what the operator has to know.
+    // Later failures are logged; the operator has to know the first one.
     let _ = node.stop().await;
     Err(failed.into())
 }
@@ -223,8 +223,8 @@ struct Signals {
 }
 
 impl Signals {
-    /// Listens for the first signal. The second one ends the process in the signal's own handler: a node that does not stop may
-    /// be one whose threads all wait for a disk. The store is written atomically, so nothing that is committed is lost.
+    /// Listens for the first signal. The second one ends the process in the signal's own handler, because all threads of a node
+    /// that does not stop may wait for a disk. The store is written atomically, so nothing that is committed is lost.
     fn listen(log: &Log) -> std::result::Result<Signals, NodeError> {
         let failed = |source| NodeError::Io { action: "listen for signals", source };
         let listen = |kind| signal(kind).map_err(failed);

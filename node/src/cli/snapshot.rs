@@ -1,17 +1,19 @@
-//! `slipstream snapshot`: snapshots of a node that does not run, and exports of them. A running node lists its own. What is exported to,
-//! and read from, is a directory or an archive ([`super::archive`]).
+//! `slipstream snapshot`: snapshots of a node, and exports of them. A running node lists its own; exports are read beside it. An
+//! export goes to, and comes from, a directory or an archive ([`super::archive`]).
 
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use clap::{Args, Subcommand};
-use miette::{Result, bail};
-use slipstream_archive::Location;
-use slipstream_config::NodeConfig;
+use miette::{Report, Result, bail, miette};
+use slipstream_archive::{Location, OnDamage};
+use slipstream_config::{NodeConfig, Role};
 use slipstream_storage::{
-    ExportSummary, StorageError, Store, Trust, export_snapshot, import_snapshot, verify_export,
+    ExportError, ExportSummary, Snapshot, StorageError, Store, Trust, import_snapshot, snapshots_beside,
+    verify_export, write_export,
 };
 use slipstream_types::{BatchNumber, Waypoint};
 
@@ -20,11 +22,15 @@ use super::{
     advice::advised,
     archive,
     ask::{ask, parse},
-    exit::OrFail as _,
+    exit::{Exit, Failed, OrFail as _},
     output::print,
+    run,
     source::{ConfigArgs, OverrideArgs},
 };
 use crate::{api::inspect::SnapshotEntry, genesis_file, lock::DataLock, node::DATABASE, schedule_file};
+
+/// How often a running node's newest snapshot is opened: the node may replace it right then.
+const OPEN_ATTEMPTS: usize = 5;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SnapshotCommand {
@@ -32,7 +38,7 @@ pub(super) enum SnapshotCommand {
     List(ListArgs),
     /// Make a snapshot of the last batch, which must have a certificate
     Create(SnapshotArgs),
-    /// Write a snapshot into a new directory, or add it to an archive: other nodes can be started from there
+    /// Write a snapshot into a new directory, or add it to an archive: other nodes can be started from there. The node may run
     Export(ExportArgs),
     /// Start an empty data directory from an export or an archive, without any peer
     Import(ImportArgs),
@@ -59,6 +65,9 @@ pub(super) struct PruneArgs {
     /// How many of the newest snapshots stay
     #[arg(long, value_name = "COUNT")]
     keep: NonZeroUsize,
+    /// Delete manifests that cannot be read, and what only they may need: never where a later release writes
+    #[arg(long)]
+    drop_damaged: bool,
     /// The archive: s3://BUCKET/PREFIX or file:///DIR
     #[arg(value_name = "URL")]
     archive: String,
@@ -137,7 +146,7 @@ pub(super) fn snapshot(command: &SnapshotCommand) -> Result<()> {
         SnapshotCommand::Export(args) => export(args),
         SnapshotCommand::Import(args) => import(args),
         SnapshotCommand::Verify(args) => verify(args),
-        SnapshotCommand::Prune(args) => archive::prune(&archive::location(&args.archive)?, args.keep),
+        SnapshotCommand::Prune(args) => prune(args),
     }
 }
 
@@ -172,17 +181,65 @@ fn create(args: &SnapshotArgs) -> Result<()> {
 
 fn export(args: &ExportArgs) -> Result<()> {
     let to = Place::of(&args.to)?;
-    let (config, _lock, store) = open_stopped(&args.node)?;
-    let newest = store.snapshots().first().map(|info| info.number);
-    let Some(number) = args.batch.map(BatchNumber::new).or(newest) else {
-        bail!("there is no snapshot to export: make one with `slipstream snapshot create`");
-    };
+    let config = args.node.source.load()?;
+    let batch = args.batch.map(BatchNumber::new);
+    match access::look(&config)? {
+        Access::Running(_) => export_to(&to, open_beside(&config, batch)?, config.role),
+        Access::Stopped(_lock) => {
+            let store = advised(open(&config), config.role)?;
+            let Some(number) = batch.or_else(|| store.snapshots().first().map(|info| info.number)) else {
+                bail!("there is no snapshot to export: make one with `slipstream snapshot create`");
+            };
+            let snapshot = advised(store.snapshot(number), config.role)?;
+            let snapshot = snapshot.ok_or(ExportError::NoSnapshot { number }).or_fail()?;
+            export_to(&to, snapshot, config.role)
+        }
+    }
+}
+
+fn export_to(to: &Place, snapshot: Arc<Snapshot>, role: Role) -> Result<()> {
     match to {
         Place::Dir(dir) => {
-            let summary = advised(export_snapshot(&store, number, &dir), config.role)?;
-            print(&described("exported", &summary, &dir))
+            let summary = advised(write_export(&snapshot, dir), role)?;
+            print(&described("exported", &summary, dir))
         }
-        Place::Archive(location) => archive::export(&store, number, &location, config.role),
+        Place::Archive(location) => archive::export(snapshot, location, role),
+    }
+}
+
+/// Opens a snapshot of a running node: that of a batch, or the newest. An open snapshot stays whole, whatever the node does
+/// meanwhile.
+fn open_beside(config: &NodeConfig, batch: Option<BatchNumber>) -> Result<Arc<Snapshot>> {
+    // All files of the snapshot at once: the node may remove it at any time.
+    run::raise_open_files();
+    let dir = config.data_dir.join(DATABASE);
+    for _ in 0..OPEN_ATTEMPTS {
+        let newest = snapshots_beside(&dir).or_fail()?.first().copied();
+        let Some(number) = batch.or(newest) else { return Err(none_yet(config)) };
+        let opened = Snapshot::open_beside(&config.storage, &dir, number);
+        match advised(opened, config.role)? {
+            Some(snapshot) => return Ok(Arc::new(snapshot)),
+            None if batch.is_some() => return Err(ExportError::NoSnapshot { number }).or_fail(),
+            // A newer one has taken its place.
+            None => {}
+        }
+    }
+    let text = "the node replaces its snapshots faster than one of them can be opened: try again, or raise `storage.snapshots_kept`";
+    Err(Failed::new(Exit::TryAgain, text).into())
+}
+
+fn none_yet(config: &NodeConfig) -> Report {
+    let interval = config.storage.snapshot_interval_batches;
+    match interval > 0 && config.storage.snapshots_kept > 0 {
+        true => {
+            let text =
+                format!("the node has no snapshot yet: it makes one every {interval} batches, try again");
+            Failed::new(Exit::TryAgain, text).into()
+        }
+        false => miette!(
+            "the node makes no snapshots: set `storage.snapshot_interval_batches` and `storage.snapshots_kept`, or stop it and \
+             use `slipstream snapshot create`"
+        ),
     }
 }
 
@@ -206,6 +263,11 @@ fn import(args: &ImportArgs) -> Result<()> {
     };
     store.close();
     print(&done)
+}
+
+fn prune(args: &PruneArgs) -> Result<()> {
+    let on_damage = if args.drop_damaged { OnDamage::Drop } else { OnDamage::Hold };
+    archive::prune(&archive::location(&args.archive)?, args.keep, on_damage)
 }
 
 fn verify(args: &VerifyArgs) -> Result<()> {

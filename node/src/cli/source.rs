@@ -60,7 +60,7 @@ impl OverrideArgs {
         self.instance.is_some()
     }
 
-    /// Reads a file, and what stands above it, if there is one.
+    /// Reads a file, if there is one, and the layers above it.
     pub(super) fn load_if_named(&self, file: Option<&Path>) -> Result<Option<NodeConfig>> {
         match file {
             Some(file) => self.load(file).map(|loaded| Some(loaded.config)),
@@ -72,7 +72,7 @@ impl OverrideArgs {
         }
     }
 
-    /// Reads the file, and what stands above it.
+    /// Reads the file, and the layers above it.
     pub(super) fn load(&self, file: &Path) -> Result<Loaded> {
         let overrides = Overrides::new(std::env::vars_os(), &self.sets).or_fail()?;
         slipstream_config::load(file, &overrides.with_instance(self.instance)).or_fail()

@@ -1,7 +1,7 @@
 //! `slipstream verify-account`: an account as the chain's validators signed for it, asked of any node.
 //!
-//! The node is not trusted: what it answers counts as far as its proof goes, which begins at a genesis file or a waypoint. It can withhold
-//! newer batches; the age that is allowed bounds for how long.
+//! The node is not trusted: its answer counts as far as its proof goes, which begins at a genesis file or a waypoint. It can
+//! withhold newer batches; the age that is allowed bounds for how long.
 
 use std::path::PathBuf;
 

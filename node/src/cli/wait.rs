@@ -41,7 +41,7 @@ pub(super) struct WaitArgs {
     timeout: Duration,
 }
 
-/// What is waited for.
+/// The condition to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Condition {
     Synced,
@@ -79,7 +79,7 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
-    /// What is missing; none if it holds.
+    /// The missing part of the condition; `None` once it holds.
     fn missing(self, status: &NodeStatus) -> Option<String> {
         let NodeStatus { health, sync, shared_keys, rules, .. } = status;
         let blocker = health.blocker.as_ref();

@@ -1,4 +1,4 @@
-//! [`Changes`]: what is new in a status, against the one before. Pure: whoever looks calls it with what was seen.
+//! [`Changes`]: the differences between a status and the one before. Pure: the caller gives it each status that it looks at.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::{
 /// Most peers that one look tells of: more come and go only in an attack, and the ring is for other things too.
 const PEERS_TOLD_MAX: usize = 64;
 
-/// What was seen last.
+/// The last look at the node, which the next one is compared with.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     seen: Option<Seen>,
@@ -24,7 +24,7 @@ pub(crate) struct Changes {
 #[derive(Debug)]
 struct Seen {
     doing: (State, Phase),
-    /// What was told of it.
+    /// The state and the phase that were told last.
     told: (State, Phase),
     blocker: Option<Reason>,
     peers: BTreeSet<PeerId>,
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Changes {
-    /// What is new. The first look only remembers.
+    /// The events since the last look. The first look only remembers.
     pub(crate) fn look(&mut self, status: &NodeStatus) -> Vec<Event> {
         let doing = (status.health.state, status.sync.phase);
         let banned = status.sync.peers.iter().filter(|peer| peer.banned);
@@ -50,7 +50,7 @@ impl Changes {
             return Vec::new();
         };
         let mut events = Vec::new();
-        // At the head a batch at a time is another phase for a moment: only what is seen twice is told.
+        // At the head a batch at a time is another phase for a moment: only a state that is seen twice is told.
         let is_new = doing != before.told && doing == before.doing;
         let told = if is_new { doing } else { before.told };
         if is_new {
@@ -69,7 +69,7 @@ impl Changes {
     }
 }
 
-/// Who came, went or was banned.
+/// The peers that came, went or were banned.
 fn peers(before: &Seen, now: &Seen, status: &NodeStatus) -> Vec<Event> {
     let event = |peer: &PeerId, change, reason| Event::Peer { peer: *peer, change, reason };
     let banned = now.banned.difference(&before.banned).map(|id| {
@@ -105,7 +105,7 @@ mod tests {
             .collect()
     }
 
-    /// Goal: what changes is told once; what is as before is not.
+    /// Goal: a change is told once, and everything else is quiet.
     #[test]
     fn each_change_is_told_once() {
         let halted =
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(told(&looks), expected);
     }
 
-    /// Goal: what flickers with every batch is not told, what lasts is.
+    /// Goal: a state that flickers with every batch is quiet, a lasting one is told.
     #[test]
     fn a_phase_is_told_when_it_lasts() {
         let phase = |name: &str| json!({ "sync": { "phase": name } });

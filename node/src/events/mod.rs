@@ -1,12 +1,12 @@
-//! [`Event`]s: what changes at a node, as it happens, for whoever listens at `/v1/events`.
+//! [`Event`]s: the changes at a node, as they happen, for listeners at `/v1/events`.
 //!
 //! ```text
 //!  store's head ─────────────────────────────────────▶ Head ──┐
 //!  NodeStatus, once a second ─▶ Changes (what is new) ─▶ …  ──┼─▶ Ring ─▶ listeners, each at its own place in it
 //! ```
 //!
-//! The ring holds the last events once for all listeners, bounded in bytes: one that is slower than they come, or comes back with the id of
-//! the last one it had, goes on from there as far as the ring reaches, and is told how many it missed.
+//! The ring holds the last events once for all listeners, bounded in bytes. A listener that is slow, or comes back with the id of
+//! its last event, goes on from there as far as the ring reaches. It is told how many events it missed.
 
 mod changes;
 mod ring;
@@ -126,7 +126,7 @@ pub(crate) async fn tell_heads(
                     timestamp_ms: head.header.timestamp_ms,
                 });
             }
-            // Whoever writes to the store meets the same, and stops the node with a better place to name.
+            // A task that writes to the store meets the same error, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the head cannot be read"),
         }
     }

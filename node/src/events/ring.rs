@@ -9,7 +9,7 @@ use super::Event;
 
 /// Bytes of the events that are kept: at ten batches a second those of some minutes, more than a listener is away that comes back.
 const RING_BYTES_MAX: usize = 1 << 20;
-/// What an event takes beside its text.
+/// The memory of an event beside its text.
 const ENTRY_BYTES: usize = 64;
 
 /// An event in the stream.
@@ -43,11 +43,11 @@ impl FromStr for Id {
     }
 }
 
-/// See the module.
+/// The ring of the last events, as the module describes.
 pub(crate) struct Ring {
     run: u64,
     kept: Mutex<Kept>,
-    /// The number of the newest event; none once nothing more comes.
+    /// The number of the newest event; `None` once the ring is closed.
     newest: watch::Sender<Option<u64>>,
 }
 
@@ -91,7 +91,7 @@ impl Ring {
         self.newest.send_replace(None);
     }
 
-    /// A listener to what comes from now on, or behind the last event that it had.
+    /// A listener to the events from now on, or to those behind the last event that it had.
     pub(crate) fn listen(self: &Arc<Self>, last: Option<Id>) -> Listener {
         let newest = self.kept.lock().newest;
         let (next, is_lost) = match last {
@@ -108,12 +108,12 @@ fn size(told: &Told) -> usize {
     told.json.len() + ENTRY_BYTES
 }
 
-/// What a listener hears.
+/// A listener's next news.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
-    /// The next event.
+    /// The next event of the ring.
     Event(Told),
-    /// So many were missed; none if nobody knows how many, because the node has started anew.
+    /// So many events were missed; `None` if the count is unknown, because the node has started anew.
     Lost(Option<u64>),
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Waits for the next event; none once nothing more comes.
+    /// Waits for the next event; `None` once the ring is closed.
     pub(crate) async fn next(&mut self) -> Option<Heard> {
         if std::mem::take(&mut self.is_lost) {
             return Some(Heard::Lost(None));
@@ -166,7 +166,7 @@ mod tests {
         Event::Snapshot { number: BatchNumber::new(number) }
     }
 
-    /// What is heard without waiting.
+    /// Everything that can be heard without waiting.
     fn all(listener: &mut Listener) -> Vec<Heard> {
         std::iter::from_fn(|| listener.poll()).collect()
     }
@@ -179,7 +179,7 @@ mod tests {
         heard.iter().map(number).collect()
     }
 
-    /// Goal: a listener hears what comes from then on, one that was away goes on behind what it had, and both hear the same bytes.
+    /// Goal: a listener hears events from then on. One that was away goes on behind its last one, and both hear the same bytes.
     #[test]
     fn who_comes_back_goes_on() {
         let ring = Ring::new(7);
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Goal: whoever is too slow hears how many it missed, and the ring's memory is bounded however many listen.
+    /// Goal: a slow listener hears how many it missed, and the ring's memory is bounded however many listen.
     #[test]
     fn who_is_too_slow_hears_how_many_it_missed() {
         let ring = Ring::new(7);

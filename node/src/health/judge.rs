@@ -1,4 +1,4 @@
-//! [`Judge`]: what signs mean, with a memory of since when. Pure: time and signs come from outside.
+//! [`Judge`]: the meaning of signs, with a memory of since when. Pure: time and signs come from outside.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use super::{Blocker, Health, Reason, State};
 
 /// A node so many batches behind is catching up; fewer come and go with every batch at the head.
 const BEHIND_BATCHES: u64 = 16;
-/// Whoever was catching up is at the head again at so few: no state changes with every batch.
+/// A node that was catching up is at the head again at so few, so that its state does not change with every batch.
 const AT_HEAD_BATCHES: u64 = 2;
-/// So long without peers is no restart of one's only peer.
+/// The time after which missing peers are an alert; the restart of a single peer takes less.
 const NO_PEERS_AFTER: Duration = Duration::from_secs(5);
-/// Behind the head, so long without anything that came is not a slow peer any more: three request deadlines.
+/// The time after which a silent node behind the head is stalled: three request deadlines. A slow peer takes less.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-/// What is asked of a node.
+/// The operator's requirements for a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// How old its head may be: `sync.head_age_max_s`.
     pub(crate) head_age_max: Option<Duration>,
 }
 
-/// What a health is judged by.
+/// The signs that a health is judged by.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signs {
     pub(super) head: BatchNumber,
     /// None before the first batch.
     pub(super) head_age: Option<Duration>,
     pub(super) phase: Phase,
-    /// What sync waits for, while it does nothing.
+    /// The reason why sync waits, while it waits.
     pub(super) waiting: Option<String>,
     /// The highest certified batch that any peer has ever shown, or the waypoint's.
     pub(super) target: BatchNumber,
@@ -44,10 +44,10 @@ pub(super) struct Signs {
     /// Bytes and rows that came, ever.
     pub(super) received: (u64, u64),
     pub(super) connected: usize,
-    /// Whether it can do nothing alone: all but the validator of a chain that has no other.
+    /// Whether the node depends on others. Only the validator of a chain with one validator can work alone.
     pub(super) needs_peers: bool,
     pub(super) configured: usize,
-    /// Why peers are missing: one of the configured ones with its reason, or what keeps all away.
+    /// Why peers are missing: one of the configured ones with its reason, or the reason that keeps all away.
     pub(super) missing: Option<String>,
     /// When sync tries again by itself what it waits for.
     pub(super) retry: Option<Duration>,
@@ -161,7 +161,7 @@ impl Judge {
         age > most && self.moved_at.is_none_or(|at| now.saturating_duration_since(at) > most)
     }
 
-    /// The first thing that is wrong: what comes after it may follow from it.
+    /// The first fault: later ones may follow from it.
     fn blocker(&self, signs: &Signs, behind: u64, now: Instant) -> Option<Blocker> {
         let since = |at: Instant| now.saturating_duration_since(at);
         let unheard = since(self.heard_at.unwrap_or(self.started));

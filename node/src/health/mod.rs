@@ -1,5 +1,5 @@
-//! [`Health`]: whether a node is as it should be, and why not. Status, `/health`, metrics, `eth_syncing` and the log all say what this
-//! one struct says.
+//! [`Health`]: whether a node is as it should be, and why not. Status, `/health`, metrics, `eth_syncing` and the log all read this
+//! one struct.
 //!
 //! ```text
 //!  store, follower, network, clock ─▶ Signs ─▶ Judge ─▶ Health ─▶ /v1/status, /health, /metrics, eth_syncing
@@ -133,7 +133,7 @@ impl Reason {
 pub(crate) struct HealthSource {
     store: Store,
     follower: Arc<Follower>,
-    /// None in tests of what stands beside it: such a node needs nobody.
+    /// `None` in tests of other parts: such a node works alone.
     seat: Option<Arc<Seat>>,
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
@@ -197,7 +197,7 @@ fn signs(
 ) -> Signs {
     let is_heard = |ms_ago: u64| Duration::from_millis(ms_ago) < HEARD_WITHIN;
     let heard = sync.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(is_heard));
-    // Of a chain without batches they tell that there is none.
+    // Peers on an empty chain report that they have no head.
     let heads: Vec<_> = heard.map(|peer| peer.head.unwrap_or_default()).collect();
     // Two nodes with one key keep each other from every peer: that explains what the peers say.
     let shared = contacts.shared_keys.iter().find(|key| key.own).map(ToString::to_string);

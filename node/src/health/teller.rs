@@ -1,4 +1,4 @@
-//! [`Teller`]: what of a node's health stands in the log, and when.
+//! [`Teller`]: the part of a node's health that the log gets, and when.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,16 +14,16 @@ const CHANGED_FOR: Duration = Duration::from_secs(1);
 /// Changes of state that are told within [`CHANGES_WITHIN`]: enough for a start. The next ones are seen in the calm line.
 const CHANGES_MAX: usize = 4;
 const CHANGES_WITHIN: Duration = Duration::from_secs(60);
-/// An alert ends, or gives way to another one, when that has lasted so long: longer than a connection that comes and goes, which is
-/// dialled again after 10 s at the latest.
+/// An alert ends, or gives way to another one, after it has been so for this long. A connection that comes and goes takes less: it
+/// is dialled again after 10 s at the latest.
 const SETTLED_FOR: Duration = Duration::from_secs(15);
 
 /// A line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
-    /// How it goes.
+    /// A calm line about the node's progress.
     Calm,
-    /// An alert begins.
+    /// An alert begins, for this reason.
     Begins(Reason),
     /// An alert is over.
     Ends(Reason),
@@ -106,7 +106,7 @@ impl Teller {
     }
 }
 
-/// One event: whoever collects logs finds the same fields in each.
+/// One event: collectors of logs find the same fields in each.
 macro_rules! event {
     ($level:ident, $status:ident, $message:expr $(, $field:ident = $value:expr)*) => {{
         let NodeStatus { health, progress, process, disk, .. } = $status;
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Looks once a second at what the function gives; the lines with their seconds.
+    /// Looks once a second at the function's result; returns the lines with their seconds.
     fn told(seconds: u64, at: impl Fn(u64) -> Health) -> Vec<(u64, Line)> {
         let (start, mut teller) = (Instant::now(), Teller::default());
         let look = |second| {
@@ -195,7 +195,7 @@ mod tests {
         assert!(told.iter().all(|(second, line)| second % 10 == 1 && *line == Line::Calm));
     }
 
-    /// Goal: what changes and stays is told at once, what flickers is not.
+    /// Goal: a change that stays is told at once, one that flickers is not.
     #[test]
     fn a_change_of_state_is_told_once_it_lasts() {
         let lines = told(10, |second| match second {
@@ -211,7 +211,7 @@ mod tests {
         assert!(lines.len() <= 60 + 10 * CHANGES_MAX, "{}", lines.len());
     }
 
-    /// Goal: an alert is told when it begins and when it ends, not in between, and not when it flickers.
+    /// Goal: an alert is told when it begins and when it ends, and only then, even if it flickers.
     #[test]
     fn an_alert_is_told_when_it_begins_and_when_it_ends() {
         let only_alerts = |lines: Vec<(u64, Line)>| -> Vec<_> {

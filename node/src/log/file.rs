@@ -1,7 +1,8 @@
-//! [`LogFile`]: a log file that turns over by size: `PATH` becomes `PATH.1`, what was there `PATH.2`, and the oldest goes.
+//! [`LogFile`]: a log file that turns over by size: `PATH` becomes `PATH.1`, the former `PATH.1` becomes `PATH.2`, and the oldest
+//! goes.
 //!
-//! Whatever fails here costs lines, which the queue counts, and is tried again with the next lines: nothing waits, and nothing is
-//! retried by itself. A file never grows beyond its bound, not even where earlier ones cannot be moved away.
+//! A failure here costs lines, which the queue counts. The next lines are the next attempt; nothing waits for it. A file stays
+//! within its bound, even if earlier ones cannot be moved away.
 
 use std::{
     ffi::OsString,
@@ -20,7 +21,8 @@ use slipstream_config::LogFileConfig;
 
 /// Logs name peers and addresses: they are for the operator and for the group that collects them.
 const MODE: u32 = 0o640;
-/// That the file cannot be written is told this often at most, by the log itself, which goes to standard error too.
+/// The least time between two reports that the file cannot be written. The log makes them itself, and it goes to standard error
+/// too.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Asks for the file to be opened anew.
@@ -54,7 +56,7 @@ struct Open {
 }
 
 impl LogFile {
-    /// Opens the file, behind what is in it.
+    /// Opens the file, behind its present lines.
     pub(super) fn open(path: &Path, config: &LogFileConfig) -> io::Result<(LogFile, Reopen)> {
         let reopen = Reopen::default();
         let file = LogFile {
@@ -149,7 +151,7 @@ impl Write for LogFile {
 fn append(path: &Path) -> io::Result<Open> {
     let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
     let found = file.metadata()?;
-    // A pipe or a terminal has no size, and cannot be moved away.
+    // A pipe or a terminal is unlimited, and cannot be moved away.
     if !found.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
@@ -229,7 +231,7 @@ mod tests {
         assert_eq!(names(dir.path()), named(&[("node.log", "kl")]));
     }
 
-    /// Goal: whoever moves the file away gets the next lines in a new one, after having said so.
+    /// Goal: a program that moves the file away gets the next lines in a new one, after having said so.
     #[test]
     fn a_file_that_was_moved_away_is_opened_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(names(dir.path()), named(&[("moved", "ab"), ("node.log", "c")]));
     }
 
-    /// Goal: a file that cannot be moved on neither grows nor ends anything, and goes on once it can.
+    /// Goal: a file that cannot be moved stays within its bound and ends nothing, and goes on once it can be moved.
     #[test]
     fn what_cannot_be_turned_over_costs_lines_only() {
         let dir = tempfile::tempdir().unwrap();

@@ -20,13 +20,13 @@ pub enum FilterError {
         part: String,
         /// The character at which that part begins, counted from 1.
         column: usize,
-        /// What is wrong.
+        /// The parser's reason.
         reason: String,
     },
     /// It is longer than any that is meant.
     #[error("a log filter of {bytes} bytes is longer than {FILTER_BYTES_MAX}")]
     TooLong {
-        /// Its length.
+        /// The length of the filter's text.
         bytes: usize,
     },
     /// The log belongs to another program.
@@ -44,7 +44,7 @@ impl FilterError {
     }
 }
 
-/// Reads a filter.
+/// Parses a filter, and refuses one that is too long.
 pub(crate) fn parse(text: &str) -> Result<EnvFilter, FilterError> {
     if text.len() > FILTER_BYTES_MAX {
         return Err(FilterError::TooLong { bytes: text.len() });

@@ -54,10 +54,10 @@ impl Log {
     /// A log that goes to standard error, and to the file of the configuration.
     ///
     /// # Errors
-    /// If the file cannot be opened, or the system gives no thread or file descriptor.
+    /// If the file cannot be opened, or the system refuses a thread or a file descriptor.
     pub fn open(config: &LogConfig) -> Result<Log, NodeError> {
         let failed = |source| NodeError::Io { action: "start the log", source };
-        // Not through the standard library's handle: whoever writes there holds a lock that others would wait for.
+        // Not through the standard library's handle: its writer holds a lock that others would wait for.
         let stderr =
             std::fs::File::from(rustix::io::dup(io::stderr()).map_err(|error| failed(error.into()))?);
         let stderr = Queue::to("log", stderr).map_err(failed)?;
@@ -91,7 +91,7 @@ impl Log {
         }
     }
 
-    /// The filter by which lines are written now; none if this is not the log of the process.
+    /// The present filter of the log; `None` if the process has another log.
     pub fn filter(&self) -> Option<String> {
         self.0.filter.get().map(Filter::text)
     }
@@ -99,7 +99,7 @@ impl Log {
     /// Changes the filter until the process ends. Returns the one before.
     ///
     /// # Errors
-    /// If the text is not a filter, or this is not the log of the process.
+    /// If the text is not a filter, or the process has another log.
     pub fn set_filter(&self, text: &str) -> Result<String, FilterError> {
         self.0.filter.get().ok_or(FilterError::NotInstalled)?.set(text)
     }

@@ -1,6 +1,6 @@
-//! [`Queue`]: the log's way to one place, standard error or a file. Bounded, with a thread of its own that writes. So no task ever waits
-//! for a pipe that nobody reads or for a slow disk, and a line that cannot be written (a full disk, a closed pipe) is counted and lost
-//! instead of ending the node.
+//! [`Queue`]: the log's way to one place, standard error or a file. Bounded, with a thread of its own that writes. So tasks never
+//! wait for an unread pipe or for a slow disk. A line that cannot be written (a full disk, a closed pipe) is counted and lost; the
+//! node goes on.
 
 use std::{
     io::{self, Write},
@@ -28,7 +28,7 @@ struct Shared {
 struct Waiting {
     bytes: Vec<u8>,
     lines: u64,
-    /// Whether the thread has lines that are in neither the queue nor the sink.
+    /// Whether the thread holds lines on their way from the queue to the sink.
     writing: bool,
     closed: bool,
     lost: u64,
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Goal: a reader that stands still costs lines, not time, and what was queued comes in order once it reads.
+    /// Goal: a reader that stands still costs lines, not time, and queued lines come in order once it reads.
     #[test]
     fn a_reader_that_stands_still_costs_lines_only() {
         let (sender, written) = mpsc::sync_channel(0);

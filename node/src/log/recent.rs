@@ -1,10 +1,10 @@
-//! [`Recent`]: the last lines of the log, in memory, for whoever asks what the node said before something went wrong.
+//! [`Recent`]: the last lines of the log, in memory, for questions about the time before something went wrong.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Bytes of lines that are kept: some thousand of them, a few minutes of a node that is told to debug, a day of one that is well.
+/// Bytes of lines that are kept, some thousand lines: a few minutes of a node that is told to debug, a day of one that is well.
 const BYTES_MAX: usize = 1 << 20;
 /// Of a line: more is cut off.
 const LINE_BYTES_MAX: usize = 8 << 10;
@@ -44,7 +44,7 @@ impl Recent {
     }
 }
 
-/// A line within its bound. It is cut between two words: who masks secrets later does not know half of one.
+/// A line within its bound. It is cut between two words, so that later masking never meets half of a secret.
 fn shortened(line: &[u8]) -> &[u8] {
     if line.len() <= LINE_BYTES_MAX {
         return line;

@@ -6,7 +6,7 @@ use alloy_primitives::{B256, Bytes, keccak256};
 use parking_lot::Mutex;
 use slipstream_executor::{Senders as MetSenders, Transaction};
 use slipstream_storage::Store;
-use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, Receipts};
+use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Body, ChainConfig, Receipts};
 
 use super::{
     errors::RpcError,
@@ -18,10 +18,10 @@ const CACHED_BATCHES_MAX: usize = 32;
 /// Most uncompressed bytes of bodies and receipts that are kept open; bounds the cache when batches are large.
 const CACHED_BYTES_MAX: usize = 64 << 20;
 
-/// A batch with what is stored of it.
+/// A batch with its stored parts.
 pub(crate) struct Batch {
     pub(crate) header: BatchHeader,
-    /// The header's digest.
+    /// The block's hash, which is the header's digest.
     pub(crate) hash: B256,
     pub(crate) body: Option<Body>,
     pub(crate) receipts: Option<Receipts>,
@@ -74,7 +74,7 @@ impl Batch {
                 before
             })
             .collect();
-        // Receipts hold little beside their logs; what they take in memory is counted as twice their logs' data.
+        // Receipts hold little beside their logs; their memory is counted as twice their logs' data.
         let log_bytes = receipts
             .iter()
             .flat_map(|all| &all.receipts)
@@ -119,12 +119,16 @@ impl Batch {
     }
 
     /// One transaction. Its sender is recovered once, however often it is asked for.
-    pub(crate) fn transaction(&self, index: usize, chain_id: u64) -> Result<Option<Transaction>, RpcError> {
+    pub(crate) fn transaction(
+        &self,
+        index: usize,
+        chain: &ChainConfig,
+    ) -> Result<Option<Transaction>, RpcError> {
         let Some(raw) = self.body()?.transactions.get(index) else { return Ok(None) };
         if let Some(sender) = self.senders.get(index) {
-            return Ok(Some(Transaction::decode_known(raw, chain_id, sender)?));
+            return Ok(Some(Transaction::decode_known(raw, chain, sender)?));
         }
-        let transaction = Transaction::decode(raw, chain_id)?;
+        let transaction = Transaction::decode(raw, chain)?;
         self.senders.keep(index, transaction.sender);
         Ok(Some(transaction))
     }
@@ -164,7 +168,7 @@ impl Batches {
         }
         let Some(batch) = Batch::open(&self.store, number)? else { return Ok(None) };
         let batch = Arc::new(batch.knowing(&self.senders));
-        // What lacks a part may get it later.
+        // A batch that lacks a part may get it later.
         if batch.is_complete() {
             self.keep(batch.clone());
         }

@@ -1,7 +1,7 @@
 //! Batches shown as Ethereum blocks.
 //!
-//! Number, hash, parent, timestamp and roots are Slipstream's own; what a batch does not have stands as Ethereum's empty
-//! constant, so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP form.
+//! Number, hash, parent, timestamp and roots are Slipstream's own. A field that a batch lacks stands as Ethereum's empty constant,
+//! so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP form.
 
 use alloy_consensus::constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS};
 use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
@@ -22,7 +22,7 @@ use super::{
 use crate::leash::Leash;
 
 impl RpcContext {
-    /// The batch that a block id names: none if it does not exist.
+    /// The batch that a block id names: `None` if it is missing.
     pub(crate) fn batch_number(&self, id: BlockId) -> Result<Option<BatchNumber>, RpcError> {
         let head = self.store.head()?.header.number;
         let number = match id {
@@ -35,7 +35,7 @@ impl RpcContext {
         Ok((number <= head).then_some(number))
     }
 
-    /// The batch itself.
+    /// The batch that a block id names, with its parts.
     pub(super) fn batch(&self, id: BlockId) -> Result<Option<std::sync::Arc<Batch>>, RpcError> {
         self.batch_number(id)?.map_or(Ok(None), |number| self.batches.get(number))
     }
@@ -130,7 +130,7 @@ pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
     let mut logs_bloom = Bloom::ZERO;
     match &batch.receipts {
         Some(receipts) => receipts.receipts.iter().for_each(|receipt| logs_bloom |= receipt.bloom()),
-        // Without receipts nothing can be ruled out.
+        // Without receipts every log is possible.
         None => logs_bloom = Bloom::repeat_byte(0xff),
     }
     let inner = alloy_consensus::Header {
@@ -146,7 +146,7 @@ pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         gas_limit: rules.gas_limit,
         gas_used: header.gas_used,
         timestamp: batch.timestamp_s(),
-        // What PREVRANDAO gives.
+        // The value of PREVRANDAO.
         mix_hash: header.parent.into(),
         base_fee_per_gas: Some(rules.base_fee_wei),
         withdrawals_root: Some(EMPTY_WITHDRAWALS),

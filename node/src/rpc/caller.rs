@@ -1,13 +1,13 @@
-//! [`Caller`]: who asks, and where what an answer brings about is told later.
+//! [`Caller`]: the sender of a request, and the way by which later effects of an answer are told.
 
 use super::subscriptions::Listening;
 use crate::origin::Origin;
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) origin: Origin,
-    /// None where nothing can be told later: over HTTP.
+    /// `None` over HTTP, where later news has no way back.
     pub(crate) listening: Option<Listening>,
 }
 

@@ -1,4 +1,4 @@
-//! [`Effect`]: what an answer brings about once it is on its way.
+//! [`Effect`]: the effect of an answer once it is on its way.
 
 use super::{feed::Awaited, logs::Poll, subscriptions::Begun};
 
@@ -6,9 +6,9 @@ use super::{feed::Awaited, logs::Poll, subscriptions::Begun};
 pub(crate) enum Effect {
     /// A filter moves on.
     Poll(Poll),
-    /// A subscription begins.
+    /// A subscription begins once its answer is on its way.
     Subscription(Begun),
-    /// The answer itself is a receipt that is not there yet. Never left to whoever sends the answer: see `send_sync`.
+    /// The answer itself is a receipt that is not there yet. Never left to the sender of the answer: see `send_sync`.
     Receipt(Awaited),
 }
 

@@ -18,18 +18,18 @@ use crate::sparse::Sparse;
 const SERVER_ERROR_CODE: i32 = -32000;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
-/// What geth answers for a reverted call, with the revert data.
+/// geth's code for a reverted call, with the revert data.
 const REVERTED_CODE: i32 = 3;
-/// Of EIP-7966: taken, and not in a batch in time, or not able to be in one.
+/// EIP-7966's code for a transaction that was taken and missed its time, or that cannot be in a batch.
 const NOT_INCLUDED_CODE: i32 = 4;
 const NOT_READY_CODE: i32 = 5;
-/// What geth answers to `eth_subscribe` over HTTP.
+/// geth's answer to `eth_subscribe` over HTTP.
 const NOTIFICATIONS_UNSUPPORTED_CODE: i32 = -32001;
 
 /// "Pruned history unavailable" in Ethereum's execution APIs.
 const PRUNED_CODE: i32 = 4444;
 
-/// What a method returns.
+/// The result of a method.
 pub(crate) type RpcResult<T> = Result<T, ErrorObjectOwned>;
 
 /// Why a method has no answer.
@@ -44,7 +44,7 @@ pub(crate) enum RpcError {
     #[error("batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
     #[error(
-        "no certificate of batch {asked} or a later one is here yet, so that nothing of it can be proved; try again when the node is in sync"
+        "no certificate of batch {asked} or a later one is here yet, and a proof needs one; try again when the node is in sync"
     )]
     NotCertified { asked: BatchNumber },
     // The first words are geth's.
@@ -94,12 +94,12 @@ pub(crate) enum RpcError {
     Rejected(String),
     #[error("{0}")]
     TooMuch(String),
-    // What cannot be simulated has codes of its own.
+    // A call that cannot be simulated, with a code of its own.
     #[error("{text}")]
     Simulation { code: i32, text: String },
     #[error("{method} failed: {reason}; this is a bug in slipstream, please report it with the node's log")]
     Internal { method: &'static str, reason: String },
-    /// What this node stores contradicts itself.
+    /// The node's own records contradict each other.
     #[error("{0}")]
     Damaged(String),
     #[error(transparent)]
@@ -159,14 +159,13 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::NoSuchSubscription(_) => METHOD_NOT_FOUND_CODE,
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::Simulation { code, .. } => code,
-            RpcError::TooMuch(_) => LIMIT_EXCEEDED_CODE,
+            // The same question may be answered soon.
+            RpcError::TooMuch(_) | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
-            RpcError::Storage(
-                StorageError::StateNotKept { .. }
-                | StorageError::NotProvable { .. }
-                | StorageError::TreeInUse { .. },
-            ) => SERVER_ERROR_CODE,
+            RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {
+                SERVER_ERROR_CODE
+            }
             RpcError::Storage(_) | RpcError::Codec(_) | RpcError::Damaged(_) | RpcError::Internal { .. } => {
                 static FAILURES: Sparse = Sparse::new();
                 if let Some(more) = FAILURES.pass(Instant::now()) {
@@ -203,7 +202,7 @@ impl From<SubmitError> for RpcError {
 
 impl From<TransactionError> for RpcError {
     fn from(error: TransactionError) -> Self {
-        // What geth says comes first: wallets match on it.
+        // geth's words come first: wallets match on them.
         let known = match &error {
             TransactionError::TooLong { .. } => "oversized data",
             TransactionError::Malformed(_) => "invalid transaction",
@@ -234,6 +233,16 @@ mod tests {
     use alloy_primitives::hex;
 
     use super::*;
+
+    /// Goal: a client that asks for a proof during a run of commits learns that it may ask again. The error differs from that of a
+    /// proof that never comes.
+    #[test]
+    fn a_tree_in_use_is_no_refusal_for_good() {
+        let number = BatchNumber::new(3);
+        let code = |error: StorageError| ErrorObjectOwned::from(RpcError::Storage(error)).code();
+        assert_eq!(code(StorageError::TreeInUse { number }), LIMIT_EXCEEDED_CODE);
+        assert_eq!(code(StorageError::StateNotKept { number }), SERVER_ERROR_CODE);
+    }
 
     #[test]
     fn revert_reasons_are_shown_only_if_they_are_text() {

@@ -1,4 +1,4 @@
-//! What a transaction should pay. The base fee changes with forks only, so the past tells about tips.
+//! Suggests fees for a transaction. The base fee changes with forks only, so the past tells about tips.
 
 use alloy_consensus::Transaction as _;
 use alloy_eips::eip2718::Decodable2718;
@@ -23,11 +23,11 @@ const HISTORY_WITH_TIPS_MAX: u64 = 64;
 /// Percentiles in one request, as in geth.
 const PERCENTILES_MAX: usize = 100;
 
-/// What a blob would cost per unit of blob gas if there were any: the least that there is.
+/// The price of a unit of blob gas, if the chain had blobs: the least possible one.
 pub(super) const BLOB_BASE_FEE_WEI: U64 = U64::from_limbs([1]);
 
-/// The tip that gets a transaction into the next batch unless batches are full: a tenth of the base fee, so that it is
-/// small beside what is paid anyway, and not zero, so that it orders before those that pay nothing.
+/// The tip that gets a transaction into the next batch unless batches are full: a tenth of the base fee. That is small beside the
+/// base fee, and above zero, so that it orders before transactions without a tip.
 fn suggested_tip_wei(base_fee_wei: u64) -> u64 {
     (base_fee_wei / 10).max(1)
 }

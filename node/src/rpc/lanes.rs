@@ -1,5 +1,5 @@
-//! Which threads a call takes: each kind of work has a fixed number of its own, so that costly calls wait for each other and
-//! never make the cheap ones wait.
+//! The threads of calls. Each kind of work has a fixed number of its own, so that costly calls wait for each other and never make
+//! the cheap ones wait.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use serde_json::value::RawValue;
 
 use crate::{blocking::Blocking, turns::Turns, workers::Rank};
 
-/// Most threads that the cheap calls take at once: they wait for the disk, and a disk has no more to do for them at a time.
+/// Most threads that the cheap calls take at once. They wait for the disk, which gains nothing from more at a time.
 const READS_MAX: usize = 48;
-/// Threads of calls that compute, beside one for each core, and further ones of such calls that turned out to be long and take turns. These
-/// bound how many answers, and memories of the EVM, there are at a time; of those that wait, each has what a few milliseconds can fill.
+/// Threads of calls that compute, beside one for each core, and further ones of such calls that turned out to be long and take
+/// turns. These bound the answers, and the memories of the EVM, at a time. Each waiting call holds only what it could fill in a few
+/// milliseconds.
 const CALLS_BESIDE: usize = 2;
 const CALLS_MAX: usize = 16;
 const LONG_CALLS_MAX: usize = 28;
@@ -56,8 +57,8 @@ impl Lane {
         }
     }
 
-    /// The lane of a call: that of its method, but for a block with all its transactions, whose senders are recovered one by one, and for
-    /// long filters.
+    /// The lane of a call, by its method. Exceptions are a block with all its transactions, whose senders are recovered one by one,
+    /// and long filters.
     pub(crate) fn of_call(method: &str, params: Option<&RawValue>) -> Lane {
         let params = params.map_or("", RawValue::get);
         let is_costly = match method {
@@ -82,7 +83,7 @@ impl Lane {
         }
     }
 
-    /// What computes or searches stands back for the node's own work.
+    /// Lanes that compute or search stand back for the node's own work.
     fn rank(self) -> Rank {
         if self.is_cheap() { Rank::Own } else { Rank::Behind }
     }
@@ -100,7 +101,7 @@ impl Lanes {
     /// Reads wait for the disk, so there are more of them than cores.
     pub(super) fn new() -> Lanes {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Long work leaves a core to what is short.
+        // Long work leaves a core to short work.
         let turns = Turns::new(cores.saturating_sub(1).max(1));
         let places = [
             (Lane::Reads, "rpc reads", ((2 * cores + 8).min(READS_MAX), 0)),

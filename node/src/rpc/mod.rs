@@ -1,7 +1,7 @@
 //! Ethereum's JSON-RPC over the node's store, pool and executor.
 //!
-//! A batch is shown as a block. Every committed batch is certified and final, so `latest`, `safe` and `finalized` are the
-//! same; states of the past are answered for as far back as the store keeps them, and others by an error that says so.
+//! A batch is shown as a block. Every committed batch is certified and final, so `latest`, `safe` and `finalized` are the same.
+//! States of the past are readable as far back as the store keeps them; older ones give an error that says so.
 
 mod access_list;
 mod batches;
@@ -61,7 +61,7 @@ use crate::health::HealthSource;
 /// An Ethereum transaction as JSON-RPC shows it.
 pub(crate) type RpcTransaction = alloy_rpc_types_eth::Transaction<Envelope>;
 
-/// What every method may use.
+/// The context of every method.
 pub(crate) struct RpcContext {
     pub(crate) store: Store,
     pub(crate) chain: ChainConfig,
@@ -178,8 +178,8 @@ fn sha3(_: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
     Ok(keccak256(&data))
 }
 
-/// `eth_syncing`: false at the head, while following it closely, and where the chain itself stands still: then there is nothing to sync.
-/// A node that is behind, that has not passed the operator's waypoint, or that hears of no peer and cannot know, says how far it is.
+/// `eth_syncing`: false at the head, while following it closely, and where the chain itself stands still: then there is nothing to
+/// sync. Other nodes say how far they are: one that is behind, that is below the operator's waypoint, or that hears of no peer.
 fn syncing(context: &RpcContext) -> RpcResult<Value> {
     let health = context.health.read().map_err(RpcError::from)?;
     if !health.syncing {

@@ -1,4 +1,4 @@
-//! Transactions as they were signed, byte by byte. One that is not here is no bytes at all, as in geth.
+//! Transactions as they were signed, byte by byte. A missing one is an empty answer, as in geth.
 
 use alloy_primitives::{B256, Bytes};
 use jsonrpsee::types::Params;

@@ -54,7 +54,7 @@ fn sent(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<
     Ok(awaited)
 }
 
-/// What the caller wants if that is allowed: a number, or as clients send it a quantity, of milliseconds. Else the EIP wants the node's own.
+/// The caller's time in milliseconds, as a number or as a quantity, up to the allowed one. Else the EIP wants the node's own.
 fn time(wanted: Option<&Value>, max: Duration) -> Duration {
     let ms = match wanted {
         Some(Value::String(_)) => {

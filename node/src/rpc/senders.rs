@@ -1,5 +1,5 @@
-//! Who signed the transactions of a batch. Recovering a sender takes longer than everything else that an answer needs, and
-//! clients ask for the transactions and receipts of one batch again and again.
+//! The senders of a batch's transactions. Recovering a sender takes longer than the rest of an answer, and clients ask for the
+//! transactions and receipts of one batch again and again.
 
 use std::sync::{Arc, OnceLock};
 
@@ -41,7 +41,8 @@ impl Senders {
 /// names the same transactions for ever.
 pub(crate) struct KnownSenders {
     asked: Mutex<Cache<BatchNumber, Arc<Senders>, Bytes>>,
-    /// When transactions came, and when they were executed. What clients ask for never gets there: it would drive out what is to be executed.
+    /// Senders met when transactions came, and when they were executed. Clients' requests add nothing to it, because they would
+    /// drive out transactions that wait for execution.
     met: Arc<MetSenders>,
 }
 

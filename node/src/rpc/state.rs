@@ -1,4 +1,4 @@
-//! What is read from a state: the head's, or one of the past.
+//! Reads from a state: the head's, or one of the past.
 
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag};
@@ -33,7 +33,7 @@ impl RpcContext {
         Ok(match id {
             BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
             BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber::GENESIS,
-            // A certified batch is final, and what is pending is not executed anywhere yet.
+            // A certified batch is final, and pending transactions are not executed anywhere yet.
             BlockId::Number(_) => latest,
             BlockId::Hash(hash) => {
                 let found = self.store.find_header(&hash.block_hash.into())?;

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{leash::Leash, origin::Origin};
 
-/// Who waits for the answer of a call.
+/// The receiver of a call's answer.
 pub(super) struct Asker<'a> {
     pub(super) origin: Origin,
     /// Cut when nobody waits any more.
@@ -38,13 +38,13 @@ impl Asker<'_> {
 pub(crate) struct Reply {
     /// The result as it is sent, or why there is none.
     pub(crate) result: Result<Box<RawValue>, ErrorObjectOwned>,
-    /// What happens once the answer is on its way: dropped, nothing does.
+    /// The effect once the answer is on its way; if it is dropped, nothing happens.
     pub(crate) effect: Option<Effect>,
 }
 
 type Method = dyn Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> Reply + Send + Sync;
 
-/// All methods and what they work on.
+/// All methods and their context.
 pub(crate) struct Table {
     pub(super) context: Arc<RpcContext>,
     pub(super) lanes: Lanes,
@@ -95,7 +95,7 @@ impl Table {
         let method = move |context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>| {
             let (result, effect) = method(context, params, asker);
             let write = |result| {
-                // What took long to find mostly takes long to write.
+                // An answer that took long to find mostly takes long to write.
                 asker.still_waits()?;
                 to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into())
             };
@@ -122,8 +122,8 @@ impl Table {
         self.context.forwarder.synced().await
     }
 
-    /// Calls a method on a thread of its lane, which may block and writes the answer too; none if there is no such method. A call that
-    /// is given up before it has a thread costs nothing; afterwards methods that take long are told, and end.
+    /// Calls a method on a thread of its lane, which may block and writes the answer too; `None` if the method is unknown. A call
+    /// that is given up before it has a thread costs nothing; afterwards methods that take long are told, and end.
     pub(crate) async fn call(
         &self,
         caller: impl Into<Caller>,

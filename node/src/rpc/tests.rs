@@ -6,6 +6,7 @@ mod pool;
 mod shown;
 mod simulate;
 mod trace;
+mod unprotected;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,11 +18,10 @@ use serde_json::{Value, json, value::to_raw_value};
 use slipstream_consensus::{Forwarder, Pool, PoolConfig};
 use slipstream_executor::{Envelope, ExecutorConfig, Session};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
-use slipstream_storage::{StorageConfig, Store};
+use slipstream_storage::{StateHistory, StorageConfig, Store};
 use slipstream_sync::{Follower, SyncConfig};
 use slipstream_types::{
     BatchHeader, BatchNumber, Body, ChainConfig, Digest, Epoch, Genesis, Log, Receipt, Receipts, RulesId,
-    SecretKey, Validator,
     bounded::{BoundedBytes, BoundedVec},
     genesis::GenesisAccount,
 };
@@ -65,10 +65,7 @@ fn signed<T: SignableTransaction<Signature>>(transaction: T) -> Bytes
 where
     Envelope: From<alloy_consensus::Signed<T>>,
 {
-    let (signature, parity) =
-        key().sign_prehash_recoverable(transaction.signature_hash().as_slice()).unwrap();
-    let signature = Signature::from((signature, parity));
-    Envelope::from(transaction.into_signed(signature)).encoded_2718().into()
+    Envelope::from(slipstream_testkit::signed(transaction, &key())).encoded_2718().into()
 }
 
 /// A transaction that the pool takes.
@@ -157,13 +154,19 @@ impl Handler for Nobody {
     }
 }
 
-/// JSON-RPC over a chain that has only its genesis: one rich account, one contract that answers 0x2a without call data and
-/// reverts with any, and one that returns as many zeros as its first word says, or reverts with them if there is a second.
+/// JSON-RPC over a chain with only its genesis: one rich account and two contracts. The first answers 0x2a without call data and
+/// reverts with any. The second returns as many zeros as its first word says, or reverts with them if there is a second word.
 pub(super) struct Fixture(pub(super) Table);
 
-/// What the methods use, over such a chain.
+/// The context of the methods, over such a chain.
 pub(crate) fn context() -> RpcContext {
-    let validator = SecretKey::from_seed([1; 32]).public();
+    context_under(chain())
+}
+
+/// The same under other rules.
+fn context_under(chain: ChainConfig) -> RpcContext {
+    let validators = slipstream_testkit::keys([1]);
+    let validator = validators[0].public();
     // CALLDATASIZE ISZERO PUSH1 8 JUMPI  PUSH0 PUSH0 REVERT  JUMPDEST PUSH1 42 PUSH0 MSTORE PUSH1 32 PUSH0 RETURN
     let code = hex!("36156008575f5ffd5b602a5f5260205ff3").to_vec();
     let contract = GenesisAccount {
@@ -177,22 +180,23 @@ pub(crate) fn context() -> RpcContext {
     let rich =
         GenesisAccount { balance: U256::from(10).pow(U256::from(18)), nonce: 1, ..GenesisAccount::default() };
     let genesis = Genesis {
-        chain: chain(),
+        chain: chain.clone(),
         timestamp_ms: 1_700_000_000_000,
-        validators: BoundedVec::new(vec![Validator { public_key: validator, fee_recipient: Address::ZERO }])
-            .unwrap(),
+        validators: slipstream_testkit::members(&validators, Address::ZERO),
         accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
         ..Genesis::default()
     };
-    let store = Store::memory(&StorageConfig::default());
+    // A window that a test can outgrow.
+    let state_history = StateHistory::Batches(256);
+    let store = Store::memory(&StorageConfig { state_history, ..StorageConfig::default() });
     store.initialize(&genesis).unwrap();
     let transport: Arc<dyn Transport> = MemoryHub::new().join(validator, Arc::new(Nobody));
-    let pool = Pool::new(PoolConfig::default(), chain(), store.clone()).unwrap();
+    let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone()).unwrap();
     let follower = Follower::new(
         SyncConfig::default(),
         store.clone(),
         transport.clone(),
-        Arc::new(Session::new(&ExecutorConfig::default(), chain()).unwrap()),
+        Arc::new(Session::new(&ExecutorConfig::default(), chain.clone()).unwrap()),
         None,
         Duration::ZERO,
     );
@@ -202,8 +206,9 @@ pub(crate) fn context() -> RpcContext {
         HealthSource::new(rules, store.clone(), follower.unwrap(), None, transport.clone(), clock.clone());
     RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
-        chain: chain(),
-        forwarder: Forwarder::new(pool.clone(), CHAIN_ID, transport.clone(), &[validator], None).unwrap(),
+        chain,
+        forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)
+            .unwrap(),
         pool: pool.clone(),
         transport,
         health: Arc::new(health),

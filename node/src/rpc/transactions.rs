@@ -18,8 +18,8 @@ use super::{
     table::Asker,
 };
 
-/// `eth_sendRawTransaction`. What a stranger sends is metered by address. Before anybody is told, [`Table::synced`](super::Table::synced)
-/// has to return.
+/// `eth_sendRawTransaction`. Transactions of strangers are metered by address. Before anybody is told,
+/// [`Table::synced`](super::Table::synced) has to return.
 pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<B256> {
     let (Strict(raw),): (Strict<Bytes>,) = args(params)?;
     Ok(context.forwarder.submit(&raw, asker.origin.stranger()).map_err(RpcError::from)?)
@@ -59,7 +59,7 @@ pub(super) fn receipt_of(context: &RpcContext, hash: &B256) -> Result<Option<Tra
     }
 }
 
-/// Where a committed transaction is; none if it is nowhere.
+/// The place of a committed transaction; `None` if it is unknown.
 pub(super) fn find(
     context: &RpcContext,
     hash: &B256,
@@ -81,7 +81,7 @@ pub(super) fn to_transaction(
     batch: &Batch,
     index: usize,
 ) -> Result<Option<RpcTransaction>, RpcError> {
-    let Some(decoded) = batch.transaction(index, chain.chain_id)? else { return Ok(None) };
+    let Some(decoded) = batch.transaction(index, chain)? else { return Ok(None) };
     Ok(Some(RpcTransaction {
         block_hash: Some(batch.hash),
         block_number: Some(batch.number().get()),
@@ -116,7 +116,7 @@ pub(super) fn to_receipt(
     index: usize,
 ) -> Result<Option<TransactionReceipt>, RpcError> {
     let Some(receipt) = batch.receipts()?.receipts.get(index) else { return Ok(None) };
-    let Some(decoded) = batch.transaction(index, chain.chain_id)? else { return Ok(None) };
+    let Some(decoded) = batch.transaction(index, chain)? else { return Ok(None) };
     let inner = ReceiptWithBloom {
         receipt: Receipt {
             status: Eip658Value::Eip658(receipt.success),
@@ -145,7 +145,7 @@ pub(super) fn to_receipt(
     }))
 }
 
-/// The logs of one transaction; none if there is no such transaction.
+/// The logs of one transaction; empty if it is missing.
 fn to_logs(batch: &Batch, index: usize) -> Result<Vec<Log>, RpcError> {
     let Some(receipt) = batch.receipts()?.receipts.get(index) else { return Ok(Vec::new()) };
     let numbered = receipt.logs.iter().zip(batch.before(index).1..);

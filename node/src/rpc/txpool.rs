@@ -1,4 +1,5 @@
-//! `txpool_*`: what waits in this node's pool. More than an answer may hold is refused with its size: a part would look like the whole.
+//! `txpool_*`: the transactions that wait in this node's pool. More than an answer may hold is refused with its size: a part would
+//! look like the whole.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -17,7 +18,7 @@ use super::{
     transactions::pending,
 };
 
-/// What one answer shows: some ten megabytes of JSON.
+/// The bounds of one answer: some ten megabytes of JSON.
 const CONTENT: ContentLimit = ContentLimit { transactions_max: 8_192, bytes_max: 4 << 20 };
 /// The same where each transaction is a line.
 const INSPECTED: ContentLimit = ContentLimit { transactions_max: 32_768, bytes_max: 32 << 20 };
@@ -25,7 +26,7 @@ const INSPECTED: ContentLimit = ContentLimit { transactions_max: 32_768, bytes_m
 /// By nonce, which is a decimal number here.
 type ByNonce<T> = BTreeMap<u64, T>;
 
-/// What can execute, and what waits for a nonce or for funds.
+/// The transactions that can execute, and those that wait for a nonce or for funds.
 #[derive(Debug, Serialize)]
 pub(super) struct Parts<T> {
     pending: T,

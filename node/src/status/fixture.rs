@@ -1,4 +1,4 @@
-//! A status to test with what shows it.
+//! A status, to test the code that shows it.
 
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ fn sync() -> Value {
     })
 }
 
-/// Goal: whoever reads the document back has what was written, to the last field.
+/// Goal: reading the document back gives the written one, to the last field.
 #[test]
 fn what_is_written_is_read_back() {
     let validator = json!({ "consensus": consensus() });
@@ -116,7 +116,7 @@ fn what_is_written_is_read_back() {
     }
 }
 
-/// What validator 1 of 4 says.
+/// The status of consensus at validator 1 of 4.
 pub(crate) fn consensus() -> Value {
     json!({
         "index": 1, "validators": 4, "quorum": 3, "view": 5, "changing": false, "primary": 1, "is_primary": true, "observing": false,

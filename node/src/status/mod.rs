@@ -1,6 +1,6 @@
-//! [`NodeStatus`]: what a node is and does, as one typed document. `/v1/status` serves it; `slipstream status` reads it back and shows it
-//! as text, as JSON or again and again; `slipstream wait` looks for one thing in it; the log's periodic line and the metrics are made of
-//! the same struct. So none of them can say what another one does not.
+//! [`NodeStatus`]: a node's state and work, as one typed document. `/v1/status` serves it. `slipstream status` reads it back and
+//! shows it as text, as JSON or again and again; `slipstream wait` looks for one thing in it. The log's periodic line and the
+//! metrics are made of the same struct. So all of them agree.
 //!
 //! ```text
 //!  store, follower, seat, network, pool ─┐
@@ -9,8 +9,8 @@
 //!                                                                               └─▶ watch ─▶ the log, /v1/events
 //! ```
 //!
-//! Nothing in it costs more than numbers that are kept anyway: whoever can reach the API may ask. What takes longer is sampled beside
-//! (`Resources`). Programs match on enums, whose names do not change; texts are for people.
+//! Nothing in it costs more than numbers that are kept anyway: whoever can reach the API may ask. Costlier numbers are sampled
+//! beside (`Resources`). Programs match on enums, whose names do not change; texts are for people.
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -1,4 +1,5 @@
-//! What `/v1/status` and the metrics say of peers: those that are connected, those that should be, and keys with more than one user.
+//! The part of `/v1/status` and the metrics on peers: those that are connected, those that should be, and keys with more than one
+//! user.
 
 use std::collections::BTreeMap;
 
@@ -173,7 +174,7 @@ impl From<ExchangeStatus> for PeerExchangeStatus {
     }
 }
 
-/// What peer exchange comes to.
+/// Sets the metrics of peer exchange.
 pub(super) fn sample_exchange(status: &PeerExchangeStatus, metrics: &Metrics) {
     metrics.network_chosen_peers.set(gauge(status.chosen.len() as u64));
     for (part, count) in [("heard", status.heard), ("reached", status.reached)] {
@@ -184,7 +185,7 @@ pub(super) fn sample_exchange(status: &PeerExchangeStatus, metrics: &Metrics) {
     }
 }
 
-/// Who is connected, and who should be.
+/// Sets the metrics of connected and configured peers.
 pub(super) fn sample_peers(
     connected: &[ConnectedPeer],
     configured: &[ConfiguredPeerStatus],

@@ -1,4 +1,4 @@
-//! [`Progress`]: how far a node is with what it does, and when it is done.
+//! [`Progress`]: how far a node is with its present work, and when it is done.
 
 use std::fmt;
 

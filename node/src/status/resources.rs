@@ -1,5 +1,5 @@
-//! [`Resources`]: what the process takes of the machine. Sampled beside everything else, so that whoever asks reads what is kept: the
-//! size of a data directory takes a look at each of its files.
+//! [`Resources`]: the process's use of the machine. It is sampled beside everything else, and askers get the last sample, because
+//! the size of a data directory takes a look at each of its files.
 
 use std::{
     collections::BTreeSet,
@@ -80,7 +80,7 @@ pub struct DiskUse {
 /// Where the parts of a data directory lie.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// The data directory.
+    /// The data directory to measure.
     pub(crate) data: PathBuf,
     /// The database in it.
     pub(crate) database: PathBuf,
@@ -90,7 +90,7 @@ pub(crate) struct Places {
     pub(crate) journal: PathBuf,
 }
 
-/// What was sampled last.
+/// The last sample.
 pub(crate) struct Resources {
     places: Places,
     store: Store,
@@ -134,7 +134,7 @@ impl Resources {
         sampled.process = process;
         match room {
             Ok(room) => sampled.room = room,
-            // Whoever writes to the store meets the same, and stops the node with a better place to name.
+            // A task that writes to the store meets the same error, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the free space of the disk cannot be read"),
         }
         if let Some(used) = used {
@@ -159,7 +159,7 @@ pub(crate) async fn sample(resources: Arc<Resources>, shutdown: CancellationToke
     }
 }
 
-/// What the kernel says of this process; what it does not say is 0.
+/// The kernel's numbers on this process; a missing one is 0.
 fn process() -> ProcessStatus {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
@@ -180,7 +180,7 @@ fn process() -> ProcessStatus {
     }
 }
 
-/// Measures a data directory. What ends meanwhile counts or does not: the database replaces its files all the time.
+/// Measures a data directory. A file that ends meanwhile may count: the database replaces its files all the time.
 fn measured(places: &Places) -> DiskUse {
     let mut used = DiskUse::default();
     // A snapshot is hard links to files of the database: these are counted first.
@@ -213,7 +213,7 @@ fn measured(places: &Places) -> DiskUse {
 fn look_into(dir: &Path, mut each: impl FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let Ok(entry) = entry else { continue };
-        // Not what a link leads to: that may be anywhere.
+        // A link's target is left out: it may be anywhere.
         if let Ok(found) = entry.metadata() {
             each(entry.path(), found);
         }
@@ -236,7 +236,7 @@ mod tests {
         assert!(process().cpu_seconds > before.cpu_seconds, "{sum}");
     }
 
-    /// Goal: an operator who looks for space finds it, and what is shared is not counted twice.
+    /// Goal: an operator who looks for space finds it, and shared files count once.
     #[test]
     fn a_directory_is_measured_by_part() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What `/metrics` says that is kept elsewhere: the numbers of a [`NodeStatus`], and a few that only programs count.
+//! The part of `/metrics` that other crates keep: the numbers of a [`NodeStatus`], and a few that only programs count.
 
 use slipstream_consensus::ConsensusStatus;
 use slipstream_storage::StorageError;
@@ -14,7 +14,7 @@ use crate::{
     health::{Health, Reason},
 };
 
-/// A validator that said nothing for so long is not heard: sync asks each that is connected for its head twice a second.
+/// The silence after which a validator is not heard: sync asks each connected one for its head twice a second.
 const HEARD_WITHIN_MS: u64 = 10_000;
 
 impl StatusSource {
@@ -70,7 +70,7 @@ impl StatusSource {
     }
 }
 
-/// Whether it is ready, and why not. What nobody can tell is NaN: a series that comes and goes is hard to alert on.
+/// Whether it is ready, and why not. An unknown value is NaN: a series that comes and goes is hard to alert on.
 fn sample_health(health: &Health, metrics: &Metrics) {
     metrics.head_age_seconds.set(health.head_age_seconds.unwrap_or(f64::NAN));
     metrics.sync_eta_seconds.set(health.eta_seconds.unwrap_or(f64::NAN));
@@ -109,7 +109,7 @@ fn sample_consensus(consensus: Option<&ConsensusStatus>, metrics: &Metrics) {
     metrics.consensus_evidence.set(gauge(status.evidence.len() as u64));
 }
 
-/// What the node takes of its machine.
+/// The node's use of its machine.
 fn sample_resources(status: &NodeStatus, metrics: &Metrics) {
     let ProcessStatus { memory_bytes, virtual_bytes, cpu_seconds, threads, open_files, .. } = status.process;
     metrics.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
@@ -137,7 +137,7 @@ fn sample_resources(status: &NodeStatus, metrics: &Metrics) {
     metrics.storage_snapshot_number.set(gauge(status.snapshots.first().map_or(0, |number| number.get())));
 }
 
-/// What execution found read already.
+/// The reads that execution found done already.
 fn sample_foresight(status: &NodeStatus, metrics: &Metrics) {
     let (hints, foretold, hot) = (status.sync.hints, status.sync.foretold, status.hot_cache);
     raise(&metrics.hints_named, hints.named);

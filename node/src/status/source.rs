@@ -25,7 +25,7 @@ use crate::{
     tasks::TaskError,
 };
 
-/// How often the watch looks. What changes and changes back in between is not told.
+/// How often the watch looks. A change that is undone in between stays unseen.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Everything that a status is read from.
@@ -102,7 +102,7 @@ impl StatusSource {
         })
     }
 
-    /// What proves that validators lied, if this node is one.
+    /// The proofs that validators lied, if this node is a validator.
     pub(crate) fn evidence(&self) -> Vec<Proof> {
         self.seat.validator().map(|validator| validator.evidence()).unwrap_or_default()
     }
@@ -124,7 +124,7 @@ impl StatusSource {
     }
 }
 
-/// Who answers sync is heard, too: while nothing is to be decided validators send each other nothing.
+/// A validator that answers sync is heard, too: while the chain is idle, validators are silent.
 fn hear(consensus: &mut ConsensusStatus, sync: &SyncStatus) {
     let told: BTreeMap<_, _> =
         sync.peers.iter().filter_map(|peer| Some((peer.id, peer.heard_ms_ago?))).collect();
@@ -153,7 +153,7 @@ pub(crate) async fn watch(
                 teller.tell(&status, now);
                 changes.look(&status).iter().for_each(|event| ring.tell(event));
             }
-            // Whoever writes to the store meets the same, and stops the node with a better place to name.
+            // A task that writes to the store meets the same error, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the node's status cannot be read"),
         }
     }

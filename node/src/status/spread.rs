@@ -1,4 +1,4 @@
-//! What the metrics say of the mesh.
+//! The metrics of the mesh.
 
 use slipstream_broadcast::{DECODED_MS, MeshStatus, Moved};
 

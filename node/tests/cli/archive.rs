@@ -14,12 +14,13 @@ use slipstream_types::Address;
 use tokio::runtime::Runtime;
 
 use crate::{
-    chain::{BINARY, Chain, PATIENCE, Running, printed, quantity, wait},
-    offline::{after, left_by_a_node, newcomer},
+    chain::{BINARY, Chain, PATIENCE, Running, ended, printed, quantity, wait},
+    offline::{after, left_by_a_node, newcomer, transaction},
+    process::until,
     server::{SECRET, Server},
 };
 
-/// The exit code and what was printed by a command in the environment of the server's users.
+/// The exit code and the output of a command in the environment of the server's users.
 fn with_s3(server: &Server, args: &[&str]) -> (i32, String) {
     let output = Command::new(BINARY)
         .args([&["snapshot"], args].concat())
@@ -82,9 +83,82 @@ fn a_snapshot_goes_from_node_to_node_by_a_bucket() {
 
     let pruned = done(&server, &["prune", url, "--keep", "1"]);
     assert!(pruned.contains("1 snapshots kept, 0 taken out, 0 objects"), "{pruned}");
+    let manifest = server.objects("/snapshots/").pop().unwrap();
+    fs::write(&manifest, b"nonsense").unwrap();
+    let name = manifest.file_name().unwrap().to_str().unwrap();
+    for (args, outcome) in
+        [(&["--keep", "1"][..], "objects stay"), (&["--keep", "1", "--drop-damaged"], "were deleted")]
+    {
+        let (code, text) = with_s3(&server, &[&["prune", url], args].concat());
+        assert!(code == 65 && text.contains("0 snapshots kept") && text.contains(name), "{code}: {text}");
+        assert!(text.contains(outcome), "{text}");
+    }
+    assert!(done(&server, &["list", url]).contains("no snapshots in s3://bucket/net"));
 }
 
-/// Goal: a URL that holds a secret is refused without being repeated, and what cannot be done is said.
+/// Settings that make and drop snapshots quickly.
+const QUICK_SNAPSHOTS: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 20 }\n\
+     storage: { snapshot_interval_batches: 50, snapshots_kept: 2 }\n";
+
+/// Goal: a node that goes on and replaces its snapshots can be exported. Another one begins from the export and follows it.
+#[test]
+fn a_running_node_is_exported_from() {
+    let chain = Chain::new();
+    chain.configure(QUICK_SNAPSHOTS);
+    let node = Running::start(&chain);
+    let config = chain.config();
+    let url = format!("file://{}", chain.path("archive").display());
+    let served = || -> Vec<u64> {
+        let entries: Value = serde_json::from_str(&node.http("GET /v1/snapshots", "")).unwrap();
+        entries.as_array().unwrap().iter().map(|entry| entry["batch"].as_u64().unwrap()).collect()
+    };
+    let (code, early) = ended(&["snapshot", "export", "--config", &config, "--batch", "7", &url]);
+    assert!(code == 1 && early.contains("there is no snapshot of batch 7"), "{code}: {early}");
+    for nonce in 0..3 {
+        node.rpc("eth_sendRawTransaction", json!([transaction(nonce)]));
+    }
+    until("there are snapshots", || (served().len() == 2).then_some(()));
+    let export = || printed(&["snapshot", "export", "--config", &config, &url], true);
+    let first = export();
+    let number: u64 = after(&first, "batch ").trim_end_matches(',').parse().unwrap();
+    let waypoint = after(&first, "waypoint ").to_owned();
+    until("the node has dropped it", || served().iter().all(|served| *served > number).then_some(()));
+    let text =
+        printed(&["snapshot", "export", "--config", &config, "--batch", &number.to_string(), &url], false);
+    assert!(text.contains(&format!("there is no snapshot of batch {number}")), "{text}");
+    let second = export();
+    let newer: u64 = after(&second, "batch ").trim_end_matches(',').parse().unwrap();
+    assert!(newer > number, "{second}");
+    let genesis = chain.path("genesis.json");
+    for batch in [number, newer] {
+        let (genesis, number) = (genesis.to_str().unwrap(), batch.to_string());
+        let verified = printed(&["snapshot", "verify", &url, "--genesis", genesis, "--batch", &number], true);
+        assert!(verified.contains(&format!("batch {batch},")), "{verified}");
+    }
+
+    let other = newcomer(&chain, &waypoint);
+    let imported = printed(
+        &["snapshot", "import", "--config", &other.config(), "--batch", &number.to_string(), &url],
+        true,
+    );
+    assert_eq!(after(&imported, "waypoint "), waypoint);
+    let whole = printed(&["db", "check", "--config", &other.config()], true);
+    assert!(whole.contains("the database is whole"), "{whole}");
+    let address = status(&node)["peer_address"].as_str().unwrap().to_owned();
+    let text = fs::read_to_string(other.path("node.yaml")).unwrap();
+    let peer = text.split_once("peers: [\"").unwrap().1.split_once('"').unwrap().0.to_owned();
+    fs::write(other.path("node.yaml"), text.replace(&peer, &address)).unwrap();
+    let follower = Running::start(&other);
+    until("it follows", || {
+        (quantity(&follower.rpc("eth_blockNumber", json!([]))["result"]) > newer).then_some(())
+    });
+    let balance = follower.rpc("eth_getBalance", json!([Address::repeat_byte(3), "latest"]));
+    assert_eq!(balance["result"], "0x3", "what the third transaction sent");
+    follower.stop();
+    node.stop();
+}
+
+/// Goal: a URL that holds a secret is refused without being repeated, and an impossible command says why.
 #[test]
 fn archives_are_refused_with_a_reason() {
     let chain = Chain::new();
@@ -115,10 +189,10 @@ fn archives_are_refused_with_a_reason() {
     assert!(!chain.path("data").exists(), "a refused command touches nothing");
 }
 
-/// A node that makes and serves no snapshots, so that nobody can begin from it by one.
+/// Settings of a node without snapshots, so that a newcomer cannot begin from them.
 const NO_SNAPSHOTS: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 50 }\n\
      storage: { snapshot_interval_batches: 0, snapshots_kept: 0";
-/// What such a node keeps only the newest batches by.
+/// Settings of such a node that keep only the newest batches.
 const PRUNE: &str = ", prune: { bodies: 2, receipts: 2, deltas: 2, hints: 2 }";
 
 /// A fullnode beside the validator that it follows.
@@ -166,8 +240,8 @@ fn status(node: &Running) -> Value {
     serde_json::from_str(&node.http("GET /v1/status", "")).unwrap()
 }
 
-/// Goal: a fullnode none of whose peers serves a snapshot begins from an archive and follows its peers; an archive that lies is banned, with
-/// the reason in the status, and the honest one finishes what it began.
+/// Goal: a fullnode whose peers serve no snapshot begins from an archive and follows its peers. An archive that lies is banned,
+/// with the reason in the status, and the honest one finishes the restore.
 #[test]
 fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let runtime = Runtime::new().unwrap();
@@ -180,14 +254,14 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
         printed(&["snapshot", "export", "--config", &config, &format!("file://{}", aside.display())], true);
     let number: u64 = after(&exported, "batch ").trim_end_matches(',').parse().unwrap();
     done(&server, &["export", "--config", &config, "s3://bucket/liar"]);
-    // All of it lies, so that whatever it is asked for first shows it.
+    // All of it lies, so that the first request of any kind shows it.
     for piece in server.objects("/pieces/") {
         let mut bytes = fs::read(&piece).unwrap();
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         fs::write(piece, bytes).unwrap();
     }
-    // The validator has neither a snapshot nor the batches that lead there.
+    // The validator lacks a snapshot and the batches that lead there.
     chain.configure(&format!("{NO_SNAPSHOTS}{PRUNE} }}\n"));
     printed(&["db", "prune", "--config", &config], true);
     chain.configure(&format!("{NO_SNAPSHOTS} }}\n"));
@@ -213,7 +287,7 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let Follower { chain: directory, running } = node;
     running.stop();
     validator.stop();
-    // What lies before the snapshot was never fetched.
+    // Batches before the snapshot were never fetched.
     let stats = printed(&["db", "stats", "--config", &directory.config()], true);
     let body = stats.lines().find(|line| line.trim_start().starts_with("body")).unwrap();
     assert_eq!(body.split_whitespace().nth(1).unwrap(), (number + 1).to_string(), "{stats}");

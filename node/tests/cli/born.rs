@@ -77,8 +77,8 @@ fn served() -> (Chain, Running) {
     (chain, still)
 }
 
-/// Goal: from a waypoint above the newest snapshot, from peers or by files, a node is whole; and it leads the next one that knows
-/// nothing but the waypoint that it shows, or has a genesis file and a waypoint that nobody has reached.
+/// Goal: a node that starts from a waypoint above the newest snapshot, by peers or by files, is whole. It leads newcomers in turn:
+/// one that knows only the waypoint that it shows, and one with a genesis file and a future waypoint.
 #[test]
 fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     let (chain, validator) = served();

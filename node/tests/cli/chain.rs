@@ -7,15 +7,14 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    slice,
     time::{Duration, Instant},
 };
 
 use k256::ecdsa::SigningKey;
 use serde_json::{Value, json};
 use slipstream_node::{genesis_file, keys};
-use slipstream_types::{
-    Address, ChainConfig, Genesis, SecretKey, U256, Validator, bounded::BoundedVec, genesis::GenesisAccount,
-};
+use slipstream_types::{Address, ChainConfig, Genesis, U256, genesis::GenesisAccount};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_slipstream");
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,7 +25,7 @@ fn slipstream(args: &[&str]) -> Output {
     Command::new(BINARY).args(args).env_remove("RUST_LOG").output().unwrap()
 }
 
-/// The exit code, and what was printed.
+/// The exit code and the output of a command.
 pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     let output = slipstream(args);
     let text =
@@ -34,7 +33,7 @@ pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap_or_else(|| panic!("{args:?} ended by a signal: {text}")), text)
 }
 
-/// What was printed, after checking that the exit code is as it should be.
+/// The output of a command, whose exit code is checked.
 pub(crate) fn printed(args: &[&str], success: bool) -> String {
     let (code, text) = ended(args);
     assert_eq!(code == 0, success, "{args:?}: {text}");
@@ -50,14 +49,13 @@ pub(crate) struct Chain {
 impl Chain {
     pub(crate) fn new() -> Chain {
         let dir = tempfile::tempdir().unwrap();
-        let key = SecretKey::from_seed([7; 32]);
-        let validator = Validator { public_key: key.public(), fee_recipient: Address::repeat_byte(9) };
+        let key = slipstream_testkit::key(7);
         let rich =
             GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..GenesisAccount::default() };
         let genesis = Genesis {
             chain: ChainConfig::default(),
             timestamp_ms: 1_700_000_000_000,
-            validators: BoundedVec::new(vec![validator]).unwrap(),
+            validators: slipstream_testkit::members(slice::from_ref(&key), Address::repeat_byte(9)),
             accounts: BTreeMap::from([
                 (Address::repeat_byte(1), rich.clone()),
                 (Address::from_private_key(&SigningKey::from_slice(&SENDER).unwrap()), rich),

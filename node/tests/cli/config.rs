@@ -13,7 +13,7 @@ use slipstream_node::keys;
 
 use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, printed, wait};
 
-/// What a command prints with a variable in its environment, and its exit code.
+/// The output and the exit code of a command with a variable in its environment.
 fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
     let output = Command::new(BINARY).args(args).env(name, value).output().unwrap();
     let text =
@@ -21,8 +21,8 @@ fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
-/// Goal: a value of the environment or the command line reaches every command, in the documented order, and a mistake in one is
-/// named and starts nothing.
+/// Goal: a value of the environment or the command line reaches every command, in the documented order. A mistake in one is named
+/// and starts nothing.
 #[test]
 fn variables_and_flags_stand_above_the_file() {
     let chain = Chain::new();
@@ -63,11 +63,11 @@ fn variables_and_flags_stand_above_the_file() {
         );
     }
     assert!(!chain.path("data").exists());
-    // Without a configuration there is nothing to be above of.
+    // Without a configuration an override has no place.
     assert_eq!(ended(&["status", "--set", "sync.mode=auto"]).0, 2);
 }
 
-/// Goal: a node runs as its flags say, and what asks it with the same flags finds it.
+/// Goal: a node runs as its flags say, and a command with the same flags finds it.
 #[test]
 fn a_node_runs_on_what_flags_say() {
     let chain = Chain::new();
@@ -177,8 +177,8 @@ fn start_instance(chain: &Chain, config: &Path, number: u16) -> Option<Running> 
     Some(Running { child, api: api.to_owned(), ready: ready.trim().to_owned(), log })
 }
 
-/// Goal: three nodes of one file run beside each other, each with data, key and ports of its own, follow the same chain, and are
-/// found by their number.
+/// Goal: three nodes of one file run beside each other, each with data, key and ports of its own. They follow the same chain, and
+/// are found by their number.
 #[test]
 fn three_instances_of_one_file_run_side_by_side() {
     let chain = Chain::new();

@@ -10,7 +10,7 @@ use crate::{
     process::until,
 };
 
-/// Goal: what stands in the database is what the node says, now and behind an earlier batch, whether it runs or not.
+/// Goal: the database and the node say the same, now and behind an earlier batch, whether the node runs or not.
 #[test]
 fn what_is_in_the_database_is_shown_beside_the_node() {
     let chain = Chain::new();

@@ -1,4 +1,4 @@
-//! A bundle for whoever helps: what is in it, and what is in none.
+//! A bundle for somebody who helps: its parts, and the things that every bundle leaves out.
 
 use std::{collections::BTreeMap, fs, io::Read, os::unix::fs::MetadataExt, path::Path, process::Command};
 
@@ -70,7 +70,8 @@ fn leaks(text: &str, secret: &str) -> bool {
     text.contains(&secret[..secret.len() * 9 / 10])
 }
 
-/// Goal: a bundle has what helps, of a node that runs and of one that does not, and no secret however it got into logs and status.
+/// Goal: a bundle of a running node, and of a stopped one, has all that helps. It is free of secrets, however they got into logs
+/// and status.
 #[test]
 fn a_bundle_has_what_helps_and_no_secret() {
     let chain = Chain::new();

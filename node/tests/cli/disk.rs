@@ -21,7 +21,7 @@ const MIN_MIB: u64 = 16;
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// Mounts one; none if this process may not mount, unless `SLIPSTREAM_REQUIRE_TMPFS=1` makes that a failure.
+    /// Mounts one; `None` if this process may not mount, or a failure if `SLIPSTREAM_REQUIRE_TMPFS=1`.
     fn mount() -> Option<SmallDisk> {
         let dir = tempfile::tempdir().unwrap();
         let size = std::ffi::CString::new(format!("size={DISK_MIB}m")).unwrap();
@@ -43,7 +43,7 @@ impl SmallDisk {
         let block = vec![0x5a; 1 << 20];
         for begin in (0..fill).step_by(block.len()) {
             let part = (fill - begin).min(block.len() as u64) as usize;
-            // The node writes too: what is full is full.
+            // The node writes too: full is full.
             if filler.write_all(&block[..part]).is_err() {
                 return;
             }
@@ -78,8 +78,8 @@ fn head(node: &Running) -> u64 {
     quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
 }
 
-/// Goal: an operator is warned once while there is time, the node stops once there is not, and says so once. On a full disk it does
-/// not start, with an error and no panic though the log is on that disk too; once there is room it goes on.
+/// Goal: an operator is warned once while there is time; then the node stops and says so once. On a full disk a start fails with an
+/// error instead of a panic, though the log is on that disk too. Once there is room, the node goes on.
 #[test]
 fn a_disk_that_fills_up_warns_then_stops_the_node() {
     let Some(disk) = SmallDisk::mount() else { return };
@@ -126,7 +126,7 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
     let refusal = "less than the 16 MiB of storage.disk_free_min_mib";
     assert_eq!(log().matches(refusal).count(), 1, "{}", log());
 
-    // Nothing can be written any more, not even why.
+    // Now every write fails, even that of the reason.
     disk.leave(0);
     for min_mib in [MIN_MIB, 0] {
         configure(min_mib);
@@ -140,7 +140,7 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
     node.stop();
 }
 
-/// Goal: a log file on a disk of its own that is full costs lines, which are counted, and nothing else; it goes on once there is room.
+/// Goal: a log file on a full disk of its own costs lines, which are counted, and only these. It goes on once there is room.
 #[test]
 fn a_full_disk_under_the_log_file_costs_lines_only() {
     let Some(disk) = SmallDisk::mount() else { return };

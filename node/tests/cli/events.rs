@@ -1,4 +1,4 @@
-//! What changes at a node, as those hear who listen at `/v1/events`.
+//! The changes at a node, as listeners at `/v1/events` hear them.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{BINARY, Chain, PATIENCE, Running};
 
-/// Listens with further lines of the request's head; the status and what follows.
+/// Listens with further lines of the request's head; returns the status and the stream.
 fn listen(node: &Running, headers: &str) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(&node.api).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -40,8 +40,8 @@ fn next(stream: &mut BufReader<TcpStream>) -> (String, String, Value) {
     }
 }
 
-/// Goal: a listener hears each head and each snapshot; who comes back with an id goes on behind it; a page of another site hears nothing;
-/// the places are few, and come back; a node that stops ends the streams and does not wait for them.
+/// Goal: a listener hears each head and each snapshot, and one that comes back with an id goes on behind it. A page of another site
+/// hears nothing. The places are few, and come back. A node that stops ends the streams at once.
 #[test]
 fn listeners_hear_what_changes() {
     let chain = Chain::new();
@@ -93,7 +93,7 @@ fn listeners_hear_what_changes() {
     let mut text = String::new();
     refused.read_to_string(&mut text).unwrap();
     assert!(status == 503 && text.contains("all places for listeners"), "{status}: {text}");
-    // Whoever goes leaves a place, and others are answered all the while.
+    // A listener that goes leaves a place, and others are answered all the while.
     drop((own, more));
     let deadline = Instant::now() + PATIENCE;
     while listen(&node, "").0 != 200 {

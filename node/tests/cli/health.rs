@@ -56,9 +56,9 @@ fn health(node: &Running, home: &Chain, reason: Option<&str>) -> Value {
     })
 }
 
-/// Goal: while the chain goes on a node is quiet and ready; when its proposer stops, every place that an operator looks at says so and
-/// why, the log once; and again when it is over. A node that lost its peers is told from that. Configured peers that cannot be reached
-/// are named with the reason.
+/// Goal: while the chain goes on a node is quiet and ready. When its proposer stops, every place that an operator looks at says so
+/// and why, the log once; the same when it is over. A node that lost its peers is told from that. Configured peers that cannot be
+/// reached are named with the reason.
 #[test]
 fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     let chain = Chain::new();
@@ -159,7 +159,7 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     until("the warning", &home, || (warned("reason=\"no_peers\"") == 1).then_some(()));
     let syncing = || node.rpc("eth_syncing", json!([]))["result"].clone();
     until("that it cannot know", &home, || syncing().is_object().then_some(()));
-    // What came in the last ten seconds is nothing.
+    // Nothing came in the last ten seconds.
     until("the rate", &home, || {
         (health(&node, &home, Some("no_peers"))["batches_per_second"] == 0.0).then_some(())
     });

@@ -25,7 +25,53 @@ fn exchange_on(mut stream: TcpStream, head: &str, body: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// Goal: web pages cannot reach a node on loopback, and idle connections keep nobody from it.
+/// Goal: a client that asks for much and reads nothing does not delay a node's end. Its connection is cut, with its hold on the
+/// store.
+#[test]
+fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
+    let chain = Chain::new();
+    let node = Running::start(&chain);
+    // 1.5 MB or more: a connection has room for a third of it.
+    let call =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["0x0", true] });
+    let body = serde_json::Value::from(vec![call; 1_000]).to_string();
+    let request = |stream: &mut TcpStream| {
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut deaf: Vec<TcpStream> = Vec::new();
+    for _ in 0..2 {
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            // The kernel's buffer, which takes bytes in a reader's place.
+            socket.set_recv_buffer_size(4 << 10).unwrap();
+            socket.connect(node.api.parse().unwrap()).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        deaf.push(stream);
+    }
+    deaf.iter_mut().for_each(request);
+    // The answer has begun.
+    deaf.iter_mut().for_each(|stream| stream.read_exact(&mut [0; 12]).unwrap());
+    let log = node.log.clone();
+    node.stop();
+    let text = std::fs::read_to_string(log).unwrap();
+    assert!(text.contains("stopped") && !text.contains("did not end in time"), "{text}");
+    // It was cut, and not sent.
+    for stream in &mut deaf {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.len() < 1_000_000, "{} bytes", rest.len());
+    }
+}
+
+/// Goal: web pages cannot reach a node on loopback, and idle connections leave it open to others.
 #[test]
 fn strangers_and_idlers() {
     let chain = Chain::new();
@@ -36,7 +82,7 @@ fn strangers_and_idlers() {
         |host: &str, rest: &str| exchange(&node, &format!("POST / HTTP/1.1\r\nHost: {host}{rest}"), &call);
     let json_type = "\r\nContent-Type: application/json";
 
-    // What a form or a script of any page can send without being asked: plain text, a form, and no type at all.
+    // The types that a form or a script of any page can send unasked: plain text, a form, and none.
     for kind in ["\r\nContent-Type: text/plain", "\r\nContent-Type: application/x-www-form-urlencoded", ""] {
         let (status, text) = post("127.0.0.1", kind);
         assert_eq!(status, 415, "{kind}: {text}");
@@ -85,7 +131,7 @@ fn strangers_and_idlers() {
         assert_eq!(answer["error"]["code"], code, "{answer}");
     }
 
-    // A caller that does not read its long answer keeps the one place for calls, and operators do not notice.
+    // A caller that leaves its long answer unread keeps the one place for calls, and operators do not notice.
     let block = |id: usize| json!({ "jsonrpc": "2.0", "id": id, "method": "eth_getBlockByNumber", "params": ["earliest"] });
     let blocks = Value::from_iter((0..1_000).map(block)).to_string();
     let mut slow = TcpStream::connect(&node.api).unwrap();
@@ -143,8 +189,8 @@ pub(crate) fn connect_from(node: &Running, host: u16) -> TcpStream {
     stream
 }
 
-/// Goal: whatever one address does, with calls that run as long as they may and with connections that wait, another stranger is
-/// answered, and so are the operator's own programs.
+/// Goal: one address makes calls that run as long as they may, and connections that wait. Another stranger and the operator's own
+/// programs are answered all the same.
 #[test]
 fn one_address_cannot_take_the_api() {
     let chain = Chain::new();

@@ -159,7 +159,7 @@ fn busy_ports_are_named() {
     assert_eq!(chain.refused(&[&format!("cannot listen on {address}"), "UDP port", "network.listen"]), 75);
 }
 
-/// Goal: one node's whole life, and what a second one on the same directory is told.
+/// Goal: one node's whole life, and the refusal of a second one on the same directory.
 #[test]
 fn a_single_validator_runs_answers_and_stops() {
     let chain = Chain::new();

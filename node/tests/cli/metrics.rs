@@ -1,4 +1,4 @@
-//! What Prometheus and its tools make of a node's metrics, and of the rules and the dashboard that come with it.
+//! Tests of a node's metrics, and of the rules and the dashboard that come with it, by Prometheus and its tools.
 
 use std::{
     io::Write,
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::chain::{Chain, Running, printed};
 
-/// Runs promtool on these arguments and this input; what it says must be nothing bad. False if it is not installed.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that something was left out")]
+/// Runs promtool on these arguments and this input; its output must be clean. False if it is not installed.
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that something was left out")]
 fn promtool(args: &[&str], input: &str) -> bool {
     let mut command = Command::new("promtool");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::chain::{Chain, Running, printed};
 
-/// Goal: whoever makes a client from the document gets what it says, from a node that runs.
+/// Goal: a client made from the document gets the documented answers, from a node that runs.
 #[test]
 fn a_node_answers_as_its_document_says() {
     let chain = Chain::new();
@@ -22,7 +22,7 @@ fn a_node_answers_as_its_document_says() {
     let mut checked = Vec::new();
     for (path, page) in document["paths"].as_object().unwrap() {
         let schema = page.pointer("/get/responses/200/content/application~1json/schema");
-        // What only an operator gets is tested where the token is.
+        // Answers for operators alone are tested where the token is.
         let Some(schema) = schema.filter(|_| page.pointer("/get/security").is_none()) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! What an operator tells a running node, and who is not obeyed.
+//! An operator's commands to a running node, and senders that it refuses.
 
 use std::{
     fs,
@@ -86,7 +86,7 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
     );
 }
 
-/// Goal: nobody changes a node without the token of its data directory, which is nowhere else.
+/// Goal: changing a node takes the token of its data directory, and the token is only there.
 #[test]
 fn only_who_has_the_token_is_obeyed() {
     let chain = Chain::new();
@@ -147,7 +147,7 @@ fn only_who_has_the_token_is_obeyed() {
     again.stop();
 }
 
-/// Goal: whoever listens where a node should, and is none, gets no token.
+/// Goal: a foreign process at the node's address gets no token.
 #[test]
 fn the_token_goes_to_the_nodes_own_process_alone() {
     let chain = Chain::new();
@@ -164,7 +164,7 @@ fn the_token_goes_to_the_nodes_own_process_alone() {
     assert!(thief.accept().is_err(), "nobody came");
 }
 
-/// Goal: an operator sees and changes whom a running node knows, and what the configuration says of it stands.
+/// Goal: an operator sees and changes the peers of a running node, and those of the configuration stay.
 #[test]
 fn peers_are_listed_added_banned_and_asked() {
     let chain = Chain::new();

@@ -1,4 +1,4 @@
-//! The process among others: what it prints, signals, exit codes.
+//! The process among others: its output, signals, exit codes.
 
 use std::{
     fs,
@@ -71,7 +71,7 @@ fn await_batches(node: &Running, more: u64) {
     until("the chain moves", || (head(node) >= first + more).then_some(()));
 }
 
-/// Goal: neither a pipe that nobody reads nor one that is closed nor a full disk ends a node or holds it up.
+/// Goal: a node outlives an unread pipe, a closed one and a full disk, and is never held up by them.
 #[test]
 fn a_node_outlives_whoever_reads_what_it_prints() {
     let chain = Chain::new();
@@ -178,11 +178,11 @@ fn a_second_signal_stops_a_stop_at_once() {
     node.signal(Signal::INT);
     assert_eq!(node.code(PATIENCE), 1);
     assert!(!says("did not end in time") && !says(" stopped"));
-    // Nothing is lost, and nobody has to tidy up.
+    // Nothing is lost, and the operator need not tidy up.
     Running::start(&chain).stop();
 }
 
-/// Goal: who asks a node that starts hears what it is at, and may ask again.
+/// Goal: a caller of a node that starts hears its present step, and may ask again.
 #[test]
 fn a_starting_node_says_what_it_is_at() {
     let chain = Chain::new();
@@ -221,7 +221,7 @@ fn exit_codes_tell_never_from_try_again() {
     assert_eq!(code, 78, "{text}");
     assert!(text.contains("the environment variable RUST_LOG: `a[=` is not a log filter"), "{text}");
     assert!(!text.contains("log.filter"), "{text}");
-    // What is wrong in the environment is not wrong in the file.
+    // The message blames the environment instead of the file.
     let check =
         Command::new(BINARY).args(["config", "check", &config]).env("RUST_LOG", "a[=").status().unwrap();
     assert_eq!(check.code(), Some(0));
@@ -246,7 +246,7 @@ fn exit_codes_tell_never_from_try_again() {
     assert!(text.contains(&format!("no answer in 5 s from {url}")) && !text.contains("os error"), "{text}");
 }
 
-/// Goal: what a node has acknowledged it has again after it was killed, and executes it; what is damaged keeps it from nothing.
+/// Goal: a killed node still has its acknowledged transactions, and executes them; damaged entries stop nothing.
 #[test]
 fn what_was_acknowledged_survives_a_kill() {
     const SLOW: &str = "consensus: { batch_interval_ms: 60000, empty_batch_interval_ms: 0 }\n";

@@ -1,4 +1,4 @@
-//! What shells, readers of manuals and containers ask of the program.
+//! The program's manners towards shells, readers of manuals and containers.
 
 use std::{fs, process::Command};
 

@@ -20,7 +20,7 @@ use crate::{
     http::connect_from,
 };
 
-/// A socket, and what it was told between answers.
+/// A socket, and the notices that it got between answers.
 struct Socket {
     inner: WebSocket<TcpStream>,
     news: Vec<Value>,
@@ -86,7 +86,7 @@ impl Socket {
         }
     }
 
-    /// Why the node closes it; none if the connection ends without a word.
+    /// The node's reason to close it; `None` if the connection ends without a word.
     fn closed(&mut self) -> Option<(u16, String)> {
         loop {
             match self.inner.read() {
@@ -154,7 +154,7 @@ fn subscriptions_over_a_socket() {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in {metrics}");
     }
     socket.inner.close(None).unwrap();
-    // The node answers with a farewell of its own, which has no code as the client's had none.
+    // The node answers with a farewell that has no code, as the client's.
     assert!(matches!(socket.inner.read(), Ok(Message::Close(None))));
     let deadline = Instant::now() + PATIENCE;
     while !node.http("GET /metrics", "").contains("slipstream_ws_closed_total{reason=\"client\"} 1") {
@@ -182,7 +182,8 @@ fn upgraded(node: &Running, headers: &str) -> (u16, String) {
     (text.split(' ').nth(1).unwrap().parse().unwrap(), text)
 }
 
-/// Goal: no page of another site can open a socket, under any name; plain requests are told what to do; and the operator may let pages in.
+/// Goal: pages of other sites cannot open a socket, under any name. Plain requests are told what to do, and the operator may let
+/// pages in.
 #[test]
 fn pages_of_other_sites_are_refused() {
     let chain = Chain::new();
@@ -212,7 +213,7 @@ fn pages_of_other_sites_are_refused() {
     node.stop();
 }
 
-/// Goal: what is too long, no message, or too much is closed with its code, and others go on.
+/// Goal: a message that is too long, malformed, or too much is closed with its code, and others go on.
 #[test]
 fn bad_messages_end_their_socket() {
     let chain = Chain::new();
@@ -234,7 +235,7 @@ fn bad_messages_end_their_socket() {
         let _ = parts.inner.get_mut().write_all(&frame);
     }
     assert!(parts.closed().is_none_or(|(code, _)| code == 1009));
-    // Fragments with nothing in them, without end: of those there are only so many bytes.
+    // Empty fragments, endlessly: the node takes only so many bytes of them.
     let mut empty = Socket::open(&node, "/");
     let frames: Vec<u8> = [0x00, 0x80, 0, 0, 0, 0].repeat(20_000);
     empty.inner.get_mut().write_all(&[0x01, 0x80, 0, 0, 0, 0]).unwrap();
@@ -281,7 +282,7 @@ impl Write for Mute {
     }
 }
 
-/// Goal: whoever asks much, and reads the answers late, gets all of them as fast as they are read: nothing waits for a clock.
+/// Goal: a client that asks much, and reads the answers late, gets all of them as fast as they are read: nothing waits for a clock.
 #[test]
 #[allow(clippy::disallowed_methods)] // who reads late does nothing else meanwhile
 fn a_late_reader_gets_all() {
@@ -316,8 +317,8 @@ fn a_late_reader_gets_all() {
     node.stop();
 }
 
-/// Goal: one address cannot take all sockets; one that has many gives way to one that has none; the operator always gets one, and what is
-/// asked over HTTP is answered meanwhile.
+/// Goal: one address cannot take all sockets. One that has many gives way to one that has none. The operator always gets one, and
+/// requests over HTTP are answered meanwhile.
 #[test]
 fn sockets_are_shared_by_address() {
     let chain = Chain::new();

@@ -1,4 +1,4 @@
-//! What `slipstream status`, the metrics and `slipstream db alarm` tell operators of sync.
+//! Sync in `slipstream status`, the metrics and `slipstream db alarm`, as operators see it.
 
 use std::{
     fs,
@@ -63,7 +63,7 @@ fn an_alarm_is_loud_until_it_is_cleared() {
     node.stop();
 }
 
-/// Goal: a fullnode at the head says so in a line; one whose peer is gone says what is missing and when it looks again.
+/// Goal: a fullnode at the head says so in a line; one whose peer is gone names the missing peer and when it looks again.
 #[test]
 fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
     let chain = Chain::new();
@@ -105,7 +105,7 @@ fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
     node.stop();
 }
 
-/// Goal: what the node takes of its machine and how far it is stand in status and metrics, the same in both, and read back as they were.
+/// Goal: the node's use of its machine and its progress stand in status and metrics, the same in both, and read back unchanged.
 #[test]
 fn status_and_metrics_say_what_a_node_takes() {
     let chain = Chain::new();

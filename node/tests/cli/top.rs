@@ -1,4 +1,4 @@
-//! `slipstream top` on a terminal, and the page in raw: what a browser makes of it is the testsuite's.
+//! `slipstream top` on a terminal, and the page in raw: the testsuite has the browser's view of it.
 
 use std::{
     ffi::OsStr,
@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::chain::{BINARY, Chain, PATIENCE, Running, ended};
 
-/// Both ends of a new terminal: whoever looks at it, and the program on it.
+/// Both ends of a new terminal: the viewer's, and the program's.
 fn terminal() -> (File, File) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
@@ -30,7 +30,7 @@ fn terminal() -> (File, File) {
     (master.into(), slave)
 }
 
-/// What a terminal is told, piece by piece.
+/// The terminal's input, piece by piece.
 fn told(mut master: File) -> Receiver<String> {
     let (tells, told) = channel();
     thread::spawn(move || {
@@ -89,7 +89,8 @@ fn top_draws_and_gives_the_terminal_back() {
     node.stop();
 }
 
-/// Goal: a browser gets the page and all that it loads, each as what it is, with the policy that keeps others out; and JSON-RPC keeps its place.
+/// Goal: a browser gets the page and its files, each with its type and with the policy that keeps others out. JSON-RPC keeps its
+/// place.
 #[test]
 fn the_page_and_its_files_are_served() {
     let chain = Chain::new();

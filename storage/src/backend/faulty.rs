@@ -74,7 +74,7 @@ impl SortedFile for FaultyFile {
 /// The step that a write makes; none of an empty one.
 ///
 /// # Panics
-/// On a write of no known step: a new kind of write needs a name of its own, or no test would crash around it.
+/// If a write has no known step. Each new kind of write needs a name of its own, so that tests crash around it.
 fn step_of(batch: &WriteBatch) -> Option<Step> {
     let any = |test: &dyn Fn(&Write) -> bool| batch.0.iter().any(test);
     let puts = |column: Column| any(&|write| matches!(write, Write::Put(at, ..) if *at == column));

@@ -26,7 +26,7 @@ struct Shared {
 #[derive(Clone, Default)]
 pub(crate) struct MemoryBackend {
     shared: Arc<Shared>,
-    /// By number. Not in what is shared, which they keep alive.
+    /// Checkpoints by number. Not in what is shared, which they keep alive.
     checkpoints: Arc<Mutex<BTreeMap<u64, Arc<dyn Reader>>>>,
 }
 
@@ -60,9 +60,9 @@ impl MemoryBackend {
         self.shared.tables.read().durable.as_ref().map_or(0, Durable::unsynced)
     }
 
-    /// What is left when the power goes and the first `kept` of the unsynced writes have reached the disk: an own database. As
-    /// on RocksDB, a log loses its end; a file that was linked in and a checkpoint, which has its own copy of the log, are whole
-    /// whatever the log lost; a sorted file that was not linked in is gone.
+    /// Returns the database that a power cut leaves, as a separate one: the first `kept` of the unsynced writes have reached the
+    /// disk. As on RocksDB, a log loses its end. Linked files and checkpoints survive whole, because a checkpoint has its own
+    /// copy of the log. A sorted file that was not linked in is gone.
     pub(crate) fn after_crash(&self, kept: usize) -> MemoryBackend {
         let tables = self.shared.tables.read();
         let mut left = Tables { durable: Some(Durable::default()), ..Tables::default() };

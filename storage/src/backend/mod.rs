@@ -2,8 +2,8 @@
 //! [`rocks`] on disk and [`memory`] for tests and simulation; [`faulty`] wraps either. Nothing above knows which one it
 //! runs on.
 //!
-//! A [`Backend`] is three things: a [`RowStore`], which writes and freezes rows; [`Checkpoints`], which outlive the process; and
-//! [`Upkeep`], the care of what lies on the disk.
+//! A [`Backend`] has three parts: a [`RowStore`] writes and freezes rows, [`Checkpoints`] outlive the process, and [`Upkeep`]
+//! cares for the files on disk.
 
 pub(crate) mod faulty;
 pub(crate) mod memory;
@@ -99,14 +99,14 @@ impl WriteBatch {
     }
 }
 
-/// Which way a scan goes. Its first key is included.
+/// The direction of a scan, which includes its first key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Up,
     Down,
 }
 
-/// What a scan calls per row; it stops at `Break` or at an error.
+/// The callback of a scan, called for each row. The scan stops at `Break` or at an error.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageError> + 'a;
 
 /// As [`Visit`], with the index of the range that the row is in.
@@ -138,7 +138,7 @@ pub(crate) trait Reader: Send + Sync {
         visit: &mut Visit<'_>,
     ) -> Result<(), StorageError>;
 
-    /// The rows from a key on that begin as it does, by so many bytes: as many as [`options`] says that the column's keys are looked for by.
+    /// Scans the rows from a key on that share its first bytes: as many bytes as [`options`] sets as the column's prefix for lookups.
     fn scan_alike(
         &self,
         column: Column,
@@ -170,8 +170,8 @@ pub(crate) trait Reader: Send + Sync {
     }
 }
 
-/// Rows in ascending order of their keys, that are put beside the column and moved into it at once: no log, no memtable,
-/// no compaction. Dropping it undoes what was put.
+/// A file of rows in ascending order of keys, written beside the column and moved into it at once, past log, memtable and
+/// compaction. Dropping it discards its rows.
 pub(crate) trait SortedFile: Send {
     /// The next row; its key is above the one before.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError>;
@@ -186,7 +186,7 @@ pub(crate) trait SortedFile: Send {
 /// A checkpoint under its number.
 pub(crate) type NumberedReader = (u64, Arc<dyn Reader>);
 
-/// What a column takes.
+/// Size of a column on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ColumnSize {
     /// An estimate: overwritten and deleted keys may still count.
@@ -194,7 +194,7 @@ pub(crate) struct ColumnSize {
     pub(crate) bytes: u64,
 }
 
-/// What is freed when files are dropped.
+/// The files that a drop frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Dropped {
     pub(crate) bytes: u64,
@@ -202,7 +202,7 @@ pub(crate) struct Dropped {
     pub(crate) bytes_in_snapshots: u64,
 }
 
-/// What reading by key cost since the store was opened, over all columns and views.
+/// The cost of reads by key since the store was opened, over all columns and views.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadCounts {
     /// Keys that were asked for, whether they have a row or not.
@@ -223,7 +223,7 @@ pub(crate) trait RowStore: Reader {
     /// A frozen view, as long as this process lives.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
-    /// Whether more snapshots than so many are held: what they show stays on the disk.
+    /// Whether more than so many snapshots are held: the rows that they show stay on disk.
     fn has_readers_beyond(&self, _known: usize) -> bool {
         false
     }
@@ -246,12 +246,12 @@ pub(crate) trait Checkpoints: Send + Sync {
 
 /// Care of the files and the cache that rows lie in. A backend that has none has little to say and to do.
 pub(crate) trait Upkeep: Send + Sync {
-    /// What a column takes.
+    /// Returns the size of a column.
     fn size(&self, _column: Column) -> Result<ColumnSize, StorageError> {
         Ok(ColumnSize::default())
     }
 
-    /// What reading cost so far.
+    /// Returns the cost of reads so far.
     fn read_counts(&self) -> ReadCounts {
         ReadCounts::default()
     }
@@ -259,24 +259,25 @@ pub(crate) trait Upkeep: Send + Sync {
     /// Empties the block cache.
     fn drop_cached(&self) {}
 
-    /// What [`Upkeep::drop_between`] would free now.
+    /// Returns what [`Upkeep::drop_between`] would free now.
     fn droppable(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<Dropped, StorageError> {
         Ok(Dropped::default())
     }
 
-    /// Frees what can be freed at once of the keys from one on and below another: they, or some of them, are gone afterwards, also
-    /// for snapshots. The caller sees to it that nobody asks for them any more.
+    /// Drops the files whose keys lie in `from..below`. Some or all of these keys are gone afterwards, for snapshots too. The
+    /// caller ensures that nobody reads them any more.
     fn drop_between(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<Dropped, StorageError> {
         Ok(Dropped::default())
     }
 
-    /// The lowest key of the files with the highest keys that take so many bytes together, of a column whose files each have a range
-    /// of keys of their own; none if it is all of them. The first file counts whatever it takes.
+    /// Walks the files from the highest keys down until they take so many bytes, and returns their lowest key. Returns `None` if all
+    /// files fit. The column's files must have disjoint ranges of keys. The first file counts whatever its size.
     fn key_within(&self, _column: Column, _bytes: u64) -> Result<Option<Vec<u8>>, StorageError> {
         Ok(None)
     }
 
-    /// Empties a column that nobody reads, and frees its space at once, unless more snapshots than so many are held: those do not read it.
+    /// Empties a column that nobody reads. Its space is free at once while at most `readers` snapshots are held; those do not read the
+    /// column.
     fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError>;
 
     /// Lets entries of [`Column::Transactions`] that name a batch below this one go, sooner or later.

@@ -1,11 +1,12 @@
 //! How each column lies on disk, and why. The figures behind these choices come from `slipnet bench ledger`.
 //!
-//! * **State, code and indexes** are read by key, in no order: one read of a cold key. Index and filter blocks of every file
-//!   stay in memory, so that only the data block is read; a filter lets an absent key cost nothing in 249 of 250 cases.
-//! * **Blobs** are written in the order of their keys and never changed: files are moved down the levels as they are,
-//!   never merged or rewritten, so that each holds a range of batches of its own and pruning drops it whole. RocksDB's blob
-//!   files would buy nothing here: they save rewriting values, which does not happen, and cost a second lookup per value.
-//!   The history's log is one of them: a value per write, dropped from the front. Its paths are hashes, which nothing compresses.
+//! * **State, code and indexes** are read by key, in no order: one read of a cold key. Memory holds the index and filter
+//!   blocks of every file, so a lookup reads the data block alone. In 249 of 250 cases a filter lets an absent key cost
+//!   nothing.
+//! * **Blobs** are written in the order of their keys and never changed. Files move down the levels unmerged, so each has its own
+//!   range of batches and pruning drops it whole. RocksDB's blob files would save rewriting values, which does not happen here,
+//!   and cost a second lookup per value. The history's log is such a column too: one value per write, dropped from the front. Its
+//!   paths are hashes, which do not compress.
 
 use std::sync::{
     Arc,
@@ -26,7 +27,7 @@ use crate::{schema, transactions};
 const WRITE_BUFFER_BYTES_MAX: usize = 32 << 20;
 /// Bits of filter per key. 12 let one absent key in 250 through: a file that does not have a key is hardly ever read for it.
 const FILTER_BITS_PER_KEY: f64 = 12.0;
-/// A data block of the columns that are read by key: what one cold read brings. Larger blocks hold more of an account's
+/// A data block of the columns that are read by key, which one cold read brings. Larger blocks hold more of an account's
 /// neighbouring slots, but cost more to read and to search when they do not help.
 const POINT_BLOCK_BYTES: usize = 4 << 10;
 /// A data block of blobs. Most are longer and have a block of their own; short ones share one.
@@ -34,7 +35,7 @@ const BLOB_BLOCK_BYTES: usize = 16 << 10;
 /// Files of a state column: large ones, so that few files are open and one multi-get stays within one file.
 const STATE_FILE_BYTES: u64 = 128 << 20;
 
-/// What the options of a database's columns depend on.
+/// The inputs that shape the options of a database's columns.
 pub(super) struct Shape<'a> {
     pub(super) cache: &'a Cache,
     /// Whether index and filter blocks stay in the cache whatever else is read. Not those of checkpoints: they are read
@@ -43,7 +44,7 @@ pub(super) struct Shape<'a> {
     pub(super) floors: &'a Floors,
 }
 
-/// What leaves a column when its file is compacted.
+/// The floors below which compaction drops the rows of a column.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Floors {
     /// Transactions of batches below this one leave the index.
@@ -51,7 +52,7 @@ pub(super) struct Floors {
     /// Headers of batches below this one go, with their certificates, their entries in the index, and nodes of the accumulator that only they
     /// need.
     pub(super) headers: Arc<AtomicU64>,
-    /// What was before batches up to this one leaves the history.
+    /// The history drops rows before batches up to this one.
     pub(super) history: Arc<AtomicU64>,
 }
 
@@ -102,10 +103,10 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
     options
 }
 
-/// Whether a key with its value goes at a floor. What cannot be read stays: whoever reads it next says so.
+/// Tells whether a key with its value goes at a floor. Unreadable entries stay, so that their next reader reports them.
 type IsGone = fn(&[u8], &[u8], u64) -> bool;
 
-/// What leaves a column when its files are compacted, and by which floor.
+/// The rows that compaction drops from a column, and the floor that decides it.
 fn filter_of(column: Column, floors: &Floors) -> Option<(&'static str, &Arc<AtomicU64>, IsGone)> {
     Some(match column {
         Column::Headers | Column::Certificates => {

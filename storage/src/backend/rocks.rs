@@ -39,8 +39,8 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Open files of the store: half of what the process may have, within these bounds. A file that has to be opened again
 /// costs a read three more: of its footer, its index and its filter.
 const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
-/// A file on the lowest level that was made while snapshots were held is made once more when they are gone, to free what they showed. The
-/// history holds a row of them, so that this would come after every compaction: most of it the next one does anyway.
+/// RocksDB rewrites a lowest-level file made under snapshots once they are gone, to free the rows that they showed. The history holds a
+/// row of them, so that this would come after every compaction: most of it the next one does anyway.
 const BOTTOM_DELAY: (&str, &str) = ("bottommost_file_compaction_delay", "3600");
 /// A key above every key of any column: a path and a batch, the longest fixed ones, have 40 bytes. Records are never cleared.
 const ABOVE_ALL_KEYS: [u8; 41] = [0xff; 41];
@@ -50,7 +50,7 @@ pub(crate) struct RocksBackend {
     db: Arc<DB>,
     cache: Cache,
     cache_bytes: usize,
-    /// What the database was opened with; RocksDB counts its reads there.
+    /// The options that the database was opened with; RocksDB counts reads there.
     options: Options,
     files_dir: PathBuf,
     floors: Floors,
@@ -69,6 +69,17 @@ fn remove_dir(dir: &Path) {
         && error.kind() != std::io::ErrorKind::NotFound
     {
         tracing::warn!(dir = %dir.display(), %error, "an old snapshot could not be removed: remove it by hand");
+    }
+}
+
+/// Removes a checkpoint. Its name goes first: under it lies all of the checkpoint or nothing, for who opens it beside this process.
+fn remove_checkpoint(dir: &Path) {
+    let aside = dir.with_extension("gone");
+    remove_dir(&aside);
+    match dir.is_dir() && fs::rename(dir, &aside).is_ok() {
+        true => remove_dir(&aside),
+        // What is no directory, or keeps its name, is told of there.
+        false => remove_dir(dir),
     }
 }
 
@@ -150,7 +161,8 @@ pub(crate) fn age_transactions(
     }
 }
 
-/// Takes the history's log from a closed database, as if a release that had none had made it; what is in it goes to the history, or with that.
+/// Removes the history's log from a closed database, as if a release without a log had made it. Its entries move into the history, or go
+/// with it.
 #[cfg(test)]
 pub(crate) fn drop_history_log(dir: &Path, with_history: bool) {
     use crate::{history::log::LogValue, schema};
@@ -212,10 +224,10 @@ impl RocksBackend {
     }
 }
 
-/// A moment of the database in a directory, for a process that does not have it. All its files are opened at once: whoever has it may remove
-/// them at any time.
-pub(crate) fn open_read_only(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, StorageError> {
-    RocksCheckpoint::open_at(dir.join("db"), block_cache(config))
+/// A moment of the database whose files are in a directory, for a process that does not have it. They are all opened at once: whoever has it
+/// may remove them at any time.
+pub(crate) fn open_read_only(config: &StorageConfig, files: &Path) -> Result<Arc<dyn Reader>, StorageError> {
+    RocksCheckpoint::open_at(files.to_owned(), block_cache(config))
         .map(|reader| Arc::new(reader) as Arc<dyn Reader>)
 }
 

@@ -27,7 +27,7 @@ type Page = Vec<Row>;
 /// A part of a column, in its order.
 #[derive(Clone, Copy)]
 pub(super) enum Part<'a> {
-    /// Rows.
+    /// The rows of one page.
     Rows(&'a Page),
     /// Batches, from the first to the last, that the disk does not give back.
     Unreadable(BatchNumber, BatchNumber),
@@ -110,8 +110,8 @@ impl Check<'_> {
         false
     }
 
-    /// Rows from a key on, and the key of the next page, or why there is none: the rows are those before the part that
-    /// cannot be read.
+    /// Reads the rows from a key on, up to the part that is unreadable. Returns them with the next page's key, or with the
+    /// error that ends the column.
     fn page(&self, column: Column, first: &[u8]) -> (Page, Result<Option<Vec<u8>>, StorageError>) {
         let (mut page, mut bytes, mut next) = (Page::new(), 0, None);
         let scanned = self.backend.scan(column, first, Direction::Up, &mut |key, value| {
@@ -126,8 +126,8 @@ impl Check<'_> {
         (page, scanned.map(|()| next))
     }
 
-    /// The batches that cannot be read from a key on, or behind it. None if the column holds no batches, or if no single one of
-    /// them turns out to be unreadable.
+    /// The unreadable batches from a key on, or behind it. Returns `None` if the column holds no batches, or if each one alone
+    /// is readable.
     fn unreadable(&self, column: Column, key: &[u8], from_key: bool) -> Option<Gap> {
         let is_of_batches = matches!(column, Column::Headers | Column::Certificates)
             || KINDS.into_iter().any(|kind| schema::blob_column(kind) == Some(column));

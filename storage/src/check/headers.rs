@@ -102,8 +102,8 @@ fn check_header(
 
 /// The headers that were once in a gap, told by their digests in the accumulator.
 ///
-/// A restore leaves a gap too, with two leaves in it at most: that of batch 1, the sibling of the genesis, and an even one, the
-/// left sibling of the first header that came. The index knows neither, as it knows headers only.
+/// A restore leaves a gap too, with at most two leaves in it. One is of batch 1, the sibling of the genesis; the other is the
+/// left sibling of the first header that came. The index has neither, because it knows headers only.
 fn lost_headers(backend: &dyn Backend, first: u64, last: u64) -> Result<Vec<String>, StorageError> {
     let leaf = |number| read_node(backend, NodePosition { level: 0, index: number });
     let mut lost: Vec<(u64, u64)> = Vec::new();

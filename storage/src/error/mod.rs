@@ -19,7 +19,7 @@ pub use repair::RepairError;
 pub use restore::{ChunkError, RestoreError};
 pub use rollback::RollbackError;
 
-/// Why the store did not do what was asked. Unless a variant says otherwise, nothing was written.
+/// Why the store refused a request. The store wrote nothing, except where a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// A state of the past has left the window while it was read.
@@ -27,7 +27,7 @@ pub enum StorageError {
         "the state behind batch {number} is not kept any more: keep more of them (storage.state_history)"
     )]
     StateNotKept {
-        /// The batch.
+        /// Number of the refused batch.
         number: BatchNumber,
     },
     /// Rows are proved at the head, and at a few states before it.
@@ -39,9 +39,9 @@ pub enum StorageError {
         number: BatchNumber,
         /// The first one that is not too old.
         first: BatchNumber,
-        /// The head.
+        /// Number of the store's head.
         head: BatchNumber,
-        /// Why not.
+        /// The reason, in words.
         reason: &'static str,
     },
     /// A commit has the head's tree for longer than a reader waits.
@@ -57,9 +57,9 @@ pub enum StorageError {
         "the {count} rows before a write of several batches have {bytes} bytes: commit fewer batches at once"
     )]
     HistoryTooLong {
-        /// Rows.
+        /// How many rows the write has.
         count: usize,
-        /// Their bytes.
+        /// Bytes of these rows.
         bytes: usize,
     },
     /// The store holds no genesis yet.
@@ -68,7 +68,7 @@ pub enum StorageError {
     /// Batches are committed one after the other.
     #[error("batch {number} cannot be committed: the head is batch {head}, the next is {}", head.next())]
     NotNext {
-        /// The store's head.
+        /// Number of the store's head.
         head: BatchNumber,
         /// The batch that was given.
         number: BatchNumber,
@@ -76,7 +76,7 @@ pub enum StorageError {
     /// The batch continues another ledger.
     #[error("batch {number} names the parent {found}, the head's digest is {expected}")]
     WrongParent {
-        /// The batch.
+        /// Number of the refused batch.
         number: BatchNumber,
         /// Digest of the head.
         expected: Digest,
@@ -86,21 +86,21 @@ pub enum StorageError {
     /// State rows and header do not belong together.
     #[error("the state after batch {number} has the root {found}, its header says {expected}")]
     StateRootMismatch {
-        /// The batch.
+        /// Number of the refused batch.
         number: BatchNumber,
-        /// The header's root.
+        /// The state root in the header.
         expected: Digest,
         /// The root of the rows.
         found: Digest,
     },
-    /// An account's code is neither in the delta nor in the store.
+    /// Delta and store both lack an account's code.
     #[error(
         "batch {number} gives account {address} the code {hash}, which is neither in its delta nor stored"
     )]
     UnknownCode {
-        /// The batch.
+        /// Number of the refused batch.
         number: BatchNumber,
-        /// The account.
+        /// Address of the account.
         address: Address,
         /// Hash of its code.
         hash: Digest,
@@ -110,7 +110,7 @@ pub enum StorageError {
     WrongCertificate {
         /// The batch that it names.
         number: BatchNumber,
-        /// What does not fit.
+        /// The rule that the batch breaks.
         reason: &'static str,
     },
     /// The ledger is not the one that the operator's waypoint names.
@@ -119,9 +119,9 @@ pub enum StorageError {
          trust, or start in an empty data directory", waypoint.number
     )]
     WrongWaypoint {
-        /// What the operator gave.
+        /// The waypoint that the operator gave.
         waypoint: Waypoint,
-        /// What the ledger has there.
+        /// The ledger's waypoint at that batch.
         found: Waypoint,
     },
     /// The store began from a snapshot behind the waypoint, without having it compared.
@@ -130,7 +130,7 @@ pub enum StorageError {
          waypoint; start in an empty data directory, or name a later batch as `slipstream status` of a trusted node prints it"
     )]
     UnprovenWaypoint {
-        /// What the operator gave.
+        /// The waypoint that the operator gave.
         waypoint: Waypoint,
     },
     /// A batch was executed under other rules than this node's schedule has for it.
@@ -142,13 +142,13 @@ pub enum StorageError {
         of(expected_fork)
     )]
     OtherRules {
-        /// The batch.
+        /// Number of the refused batch.
         number: BatchNumber,
-        /// What its header says.
+        /// The rules that its header names.
         found: RulesId,
         /// The fork that began these rules, if another node told of it.
         found_fork: Option<String>,
-        /// What the schedule says.
+        /// The rules that the schedule has there.
         expected: RulesId,
         /// The fork that began these; none for those of the genesis.
         expected_fork: Option<String>,
@@ -174,9 +174,9 @@ pub enum StorageError {
         dir.display()
     )]
     NewerFormat {
-        /// The directory.
+        /// The store's directory.
         dir: PathBuf,
-        /// The format found.
+        /// The format number in the directory.
         found: u32,
         /// The newest that this program knows.
         supported: u32,
@@ -188,11 +188,11 @@ pub enum StorageError {
         dir.display()
     )]
     OtherFormat {
-        /// The directory.
+        /// The store's directory.
         dir: PathBuf,
-        /// The fingerprint found.
+        /// The fingerprint in the directory.
         found: String,
-        /// This program's.
+        /// The fingerprint of this program.
         expected: String,
     },
     /// The file system is nearly full. Nothing was written, and the store goes on once there is room.
@@ -202,18 +202,18 @@ pub enum StorageError {
         dir.display()
     )]
     DiskLow {
-        /// Free now.
+        /// Free space now, in MiB.
         free_mib: u64,
-        /// What must stay free.
+        /// Space that must stay free, in MiB.
         min_mib: u64,
         /// The store's directory.
         dir: PathBuf,
     },
-    /// What is stored, and in use, contradicts itself. What to do depends on the node's role, which the store does not know:
-    /// whoever tells the operator looks for [`Damage`] among the sources.
+    /// Stored data in use contradicts itself. The remedy depends on the node's role, which the store does not know. The
+    /// caller that tells the operator looks for [`Damage`] among the sources.
     #[error("the store is damaged: {what}")]
     Corrupt {
-        /// What was found where.
+        /// The damage, and where it is.
         #[source]
         what: Damage,
     },
@@ -223,15 +223,15 @@ pub enum StorageError {
          `slipstream snapshot create` makes one with the node stopped; and check the disk"
     )]
     DamagedSnapshot {
-        /// The snapshot's batch.
+        /// Number of the snapshot's batch.
         number: BatchNumber,
-        /// What was found where.
+        /// The damage, and where it is.
         what: String,
     },
     /// Another process has the directory open.
     #[error("the store in {} is in use by another process: stop that one, or use another data directory", dir.display())]
     Locked {
-        /// The directory.
+        /// The store's directory.
         dir: PathBuf,
     },
     /// An earlier write failed, so that memory and disk may differ.
@@ -242,17 +242,17 @@ pub enum StorageError {
     /// A named record over its limits.
     #[error("record {key:?} of {len} bytes is above the limit of {max} bytes")]
     RecordTooLong {
-        /// Its name.
+        /// Name of the record.
         key: String,
         /// Bytes of name or value.
         len: usize,
-        /// The limit.
+        /// Most bytes of name or value.
         max: usize,
     },
     /// The head's state cannot be proved to anybody.
     #[error("no snapshot can be made of batch {number}: {reason}")]
     NoSnapshot {
-        /// The head.
+        /// Number of the store's head.
         number: BatchNumber,
         /// Why, and what to do.
         reason: &'static str,
@@ -260,10 +260,10 @@ pub enum StorageError {
     /// A restore was refused or cannot go on.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// A range delta was not made, or not taken over.
+    /// The range delta failed, at the server or the receiver.
     #[error(transparent)]
     RangeDelta(#[from] RangeDeltaError),
-    /// A state was not repaired, or not served for a repair.
+    /// The repair failed, at the server or the receiver.
     #[error(transparent)]
     Repair(#[from] RepairError),
     /// A head was not moved back.
@@ -272,17 +272,17 @@ pub enum StorageError {
     /// Something given or stored is not of its type.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// Headers could not be proved or did not verify.
+    /// The headers' proof failed to be made or to verify.
     #[error(transparent)]
     Accumulator(#[from] AccumulatorError),
     /// The file system failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A write found no room. It may have arrived in part, so the store refuses further work.
@@ -290,13 +290,13 @@ pub enum StorageError {
         "the disk is full: {0}. Make room, then restart the node: it goes on from its last commit, nothing acknowledged is lost"
     )]
     DiskFull(#[source] rocksdb::Error),
-    /// RocksDB failed.
+    /// RocksDB reports an error.
     #[error("the database failed: {0}; check the disk's space and health, then restart the node")]
     Database(#[source] rocksdb::Error),
 }
 
-/// What was found damaged, and where. Stands among the sources of every error that tells of damage to what a node uses,
-/// however it is wrapped, so that a program can tell it from a failure that passes.
+/// Describes damaged data and its place. Every error about damage to data in use has it among its sources, however wrapped.
+/// So a program can tell damage from a passing failure.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Damage(String);

@@ -11,23 +11,23 @@ pub enum PieceError {
     /// Not what its name says.
     #[error("the rows at place {place:?} are not those with the subtree hash {expected}")]
     OtherRows {
-        /// Its place.
+        /// Place of the piece's subtree.
         place: Place,
-        /// What its subtree must be.
+        /// The subtree hash that its place must have.
         expected: Digest,
     },
     /// The same of codes.
     #[error("the codes at place {place:?} are not those with the digest {expected}")]
     OtherCodes {
-        /// Their place.
+        /// Place of the codes' subtree.
         place: Place,
-        /// What their digest must be.
+        /// The digest that the pack must have.
         expected: Digest,
     },
-    /// Its rows.
+    /// The rows of the piece are refused.
     #[error(transparent)]
     Rows(#[from] ChunkError),
-    /// Its encoding.
+    /// The encoding is malformed.
     #[error(transparent)]
     Codec(#[from] CodecError),
     /// A list without pieces.
@@ -38,15 +38,15 @@ pub enum PieceError {
     BadList {
         /// The first wrong one.
         place: Place,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         reason: &'static str,
     },
     /// A list of another state.
     #[error("the pieces give the state root {found}, certified is {expected}")]
     OtherState {
-        /// What they give.
+        /// The root that the pieces give.
         found: Digest,
-        /// What is certified.
+        /// The certified root.
         expected: Digest,
     },
     /// A proof of what ends inside a piece needs the piece.

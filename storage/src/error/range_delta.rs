@@ -4,7 +4,7 @@ use slipstream_types::{BatchNumber, Digest, Path};
 
 use super::ChunkError;
 
-/// Why a range delta was not made, or not taken over. Nothing was written.
+/// Why making or applying a range delta failed. The store wrote nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RangeDeltaError {
     /// No batch lies between the two.
@@ -12,13 +12,13 @@ pub enum RangeDeltaError {
     EmptyRange {
         /// The batch before the range.
         from: BatchNumber,
-        /// Its last batch.
+        /// Last batch of the range.
         to: BatchNumber,
     },
-    /// A delta of the range is pruned, was never there, or is not there yet.
+    /// A delta of the range is pruned, never existed, or is still to come.
     #[error("the delta of batch {number} is not kept here")]
     NotKept {
-        /// The batch.
+        /// Number of the missing delta's batch.
         number: BatchNumber,
     },
     /// More than may be merged at once.
@@ -28,17 +28,17 @@ pub enum RangeDeltaError {
     TooLarge {
         /// The batch before the range.
         from: BatchNumber,
-        /// Its last batch.
+        /// Last batch of the range.
         to: BatchNumber,
-        /// The limit.
+        /// Most units that the caller allows.
         max: u64,
-        /// What it counts.
+        /// The unit that the numbers count.
         of: &'static str,
     },
     /// The values of a range delta are those of its last batch.
     #[error("a range delta up to batch {to} cannot be proved by the snapshot of batch {snapshot}")]
     OtherSnapshot {
-        /// The snapshot's batch.
+        /// Number of the snapshot's batch.
         snapshot: BatchNumber,
         /// The range's last batch.
         to: BatchNumber,
@@ -46,9 +46,9 @@ pub enum RangeDeltaError {
     /// Range deltas move the head forward only.
     #[error("cannot advance to batch {target}: the store's head is already at batch {head}")]
     NotAhead {
-        /// The store's head.
+        /// Number of the store's head.
         head: BatchNumber,
-        /// Where to.
+        /// The batch that the range delta leads to.
         target: BatchNumber,
     },
     /// More batches than one write takes the headers of.
@@ -56,11 +56,11 @@ pub enum RangeDeltaError {
         "cannot advance from batch {head} to batch {target} at once: {max} batches is the most; begin from a snapshot"
     )]
     TooFar {
-        /// The store's head.
+        /// Number of the store's head.
         head: BatchNumber,
-        /// Where to.
+        /// The batch that the range delta leads to.
         target: BatchNumber,
-        /// Most batches.
+        /// Most batches that one range delta may span.
         max: u64,
     },
     /// A chunk that does not make the head's state that of the target.
@@ -71,29 +71,29 @@ pub enum RangeDeltaError {
     NotMissing {
         /// Where the chunk starts.
         first: Path,
-        /// Where it ends.
+        /// Last path of the chunk.
         last: Path,
     },
-    /// What is held until the end is more than was allowed.
+    /// The range delta needs more memory until its end than the caller allows.
     #[error(
         "the range delta to batch {target} takes {bytes} bytes of memory, more than the {max} that it may: fetch batch by batch, or \
          begin from a snapshot"
     )]
     OverBudget {
-        /// Where to.
+        /// The batch that the range delta leads to.
         target: BatchNumber,
         /// Bytes it would take.
         bytes: u64,
         /// Bytes that it may take.
         max: u64,
     },
-    /// More changes than the deltas of the batches have, so that some did not change: whose, nobody can tell from the sum.
+    /// There are more changes than the batches' deltas hold, so some rows did not really change. The sum does not show whose.
     #[error(
         "the range delta to batch {target} has {bytes} bytes of changes, and the batches that it passes have {max}: a peer adds rows \
          that did not change; fetch batch by batch, or begin from a snapshot"
     )]
     Padded {
-        /// Where to.
+        /// The batch that the range delta leads to.
         target: BatchNumber,
         /// Bytes of changes so far.
         bytes: u64,
@@ -103,15 +103,15 @@ pub enum RangeDeltaError {
     /// Code that nobody asked for.
     #[error("code {hash} is not one that is missing")]
     UnwantedCode {
-        /// Its Keccak-256.
+        /// Keccak-256 of the code.
         hash: Digest,
     },
     /// Finished too early: chunks are missing.
     #[error(
-        "the range delta to batch {target} is not complete: what changed from path {next:?} on is missing"
+        "the range delta to batch {target} is not complete: the changes from path {next:?} on are missing"
     )]
     RowsMissing {
-        /// Where to.
+        /// The batch that the range delta leads to.
         target: BatchNumber,
         /// Where the first missing range starts.
         next: Path,
@@ -119,7 +119,7 @@ pub enum RangeDeltaError {
     /// Finished too early: code is missing.
     #[error("the range delta to batch {target} is not complete: code {hash} is missing")]
     CodeMissing {
-        /// Where to.
+        /// The batch that the range delta leads to.
         target: BatchNumber,
         /// One of the missing hashes.
         hash: Digest,
@@ -127,21 +127,21 @@ pub enum RangeDeltaError {
     /// The headers between the head and the target.
     #[error("the headers up to batch {target} were refused: {reason}")]
     BadHeaders {
-        /// Where to.
+        /// The batch that the range delta leads to.
         target: BatchNumber,
-        /// What is wrong.
+        /// The rule that the headers break.
         reason: &'static str,
     },
-    /// Something else moved the head meanwhile. Whoever begins anew from there can succeed.
+    /// The head moved meanwhile. A new range delta from the new head can succeed.
     #[error(
         "the head moved from batch {base} to batch {head} while the range delta to batch {target} was fetched"
     )]
     HeadMoved {
         /// The head that the range delta stands on.
         base: BatchNumber,
-        /// The head now.
+        /// Number of the store's head now.
         head: BatchNumber,
-        /// Where to.
+        /// The batch that the range delta leads to.
         target: BatchNumber,
     },
 }

@@ -4,25 +4,25 @@ use slipstream_types::{BatchNumber, Digest};
 
 use crate::place::Place;
 
-/// Why a state was not repaired, or not served for a repair. Nothing was written.
+/// Why a repair failed, at the server or the receiver. The store wrote nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RepairError {
     /// An opened subtree that is none.
     #[error("the subtree {place:?} is malformed: {reason}")]
     Malformed {
-        /// Which was asked for.
+        /// Place of the requested subtree.
         place: Place,
-        /// What is wrong.
+        /// The rule that the answer breaks.
         reason: &'static str,
     },
     /// An opened subtree of another state.
     #[error("the subtree {place:?} was given as one with the hash {found}, proved is {expected}")]
     WrongHash {
-        /// Which was asked for.
+        /// Place of the requested subtree.
         place: Place,
-        /// What its parent commits to.
+        /// The hash that its parent commits to.
         expected: Digest,
-        /// What was given.
+        /// The hash of the answer.
         found: Digest,
     },
     /// Other code than was asked for.
@@ -39,15 +39,15 @@ pub enum RepairError {
          directory away and begin from a snapshot"
     )]
     TooMuch {
-        /// The head's batch.
+        /// Number of the head's batch.
         number: BatchNumber,
         /// Bytes that are held at most.
         max: u64,
     },
-    /// Finished too early.
+    /// The repair was finished while parts were missing.
     #[error("the repair of batch {number} is not complete: {places} subtrees and {codes} codes are missing")]
     Incomplete {
-        /// The head's batch.
+        /// Number of the head's batch.
         number: BatchNumber,
         /// Subtrees that differ and are not opened.
         places: usize,
@@ -57,9 +57,9 @@ pub enum RepairError {
     /// The state of a batch cannot be made here.
     #[error("the state after batch {number} is not kept here: {reason}")]
     NotKept {
-        /// The batch.
+        /// Number of the batch whose state was asked for.
         number: BatchNumber,
-        /// Why.
+        /// The reason in words.
         reason: &'static str,
     },
 }

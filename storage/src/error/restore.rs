@@ -10,15 +10,15 @@ pub enum RestoreError {
     /// A restore moves the head forward only.
     #[error("cannot restore batch {target}: the store's head is already at batch {head}")]
     NotAhead {
-        /// The store's head.
+        /// Number of the store's head.
         head: BatchNumber,
-        /// The restore's target.
+        /// Number of the restore's target batch.
         target: BatchNumber,
     },
     /// A later [`crate::Store::restore`] took over.
     #[error("this restore of batch {target} was replaced by a later one")]
     Superseded {
-        /// This one's target.
+        /// Number of this restore's target batch.
         target: BatchNumber,
     },
     /// A chunk begins where a range that is asked for begins.
@@ -34,9 +34,9 @@ pub enum RestoreError {
     /// A chunk of another state than the target's.
     #[error("the chunk was checked against the state root {found}, the restore's target has {expected}")]
     OtherRoot {
-        /// The target's root.
+        /// The state root of the target.
         expected: Digest,
-        /// The chunk's.
+        /// The root that the chunk gives.
         found: Digest,
     },
     /// Rows that were stored for a target were damaged on the disk since. The restore was given up with all its rows, so that
@@ -45,15 +45,15 @@ pub enum RestoreError {
         "the rows restored for batch {target} are damaged: {what}. They are given up and fetched again; check the disk"
     )]
     DamagedRows {
-        /// The target.
+        /// Number of the target batch.
         target: BatchNumber,
-        /// What was found where.
+        /// The damage, and where it is.
         what: String,
     },
     /// Rows that are not there to be checked.
     #[error("the rows from path {first:?} on are not waiting to be checked against batch {target}")]
     NotUnchecked {
-        /// The target.
+        /// Number of the target batch.
         target: BatchNumber,
         /// Where the range starts.
         first: Path,
@@ -61,16 +61,16 @@ pub enum RestoreError {
     /// A chunk that is not what the target's state holds.
     #[error("state chunk refused: {0}")]
     Chunk(#[from] ChunkError),
-    /// Code that nobody asked for: no restored account has it, or it is stored already.
+    /// The code is surplus: no restored account has it, or the store has it already.
     #[error("code {hash} is not one that is missing")]
     UnwantedCode {
-        /// Its Keccak-256.
+        /// Keccak-256 of the code.
         hash: Digest,
     },
     /// Finished too early: rows are missing.
     #[error("the restore of batch {target} is not complete: rows from path {next:?} on are missing")]
     RowsMissing {
-        /// The target.
+        /// Number of the target batch.
         target: BatchNumber,
         /// Where the next chunk starts.
         next: Path,
@@ -78,7 +78,7 @@ pub enum RestoreError {
     /// Finished too early: code is missing.
     #[error("the restore of batch {target} is not complete: code {hash} is missing")]
     CodeMissing {
-        /// The target.
+        /// Number of the target batch.
         target: BatchNumber,
         /// One of the missing hashes.
         hash: Digest,
@@ -86,9 +86,9 @@ pub enum RestoreError {
     /// The headers that go with the state.
     #[error("the headers up to batch {target} were refused: {reason}")]
     BadHeaders {
-        /// The target.
+        /// Number of the target batch.
         target: BatchNumber,
-        /// What is wrong.
+        /// The rule that the headers break.
         reason: &'static str,
     },
 }
@@ -105,7 +105,7 @@ pub enum ChunkError {
     /// Not the encoding of a chunk.
     #[error("the chunk is malformed: {reason}")]
     Malformed {
-        /// What is wrong.
+        /// The rule that its bytes break.
         reason: &'static str,
     },
     /// Its proof is not one.

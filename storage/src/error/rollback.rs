@@ -10,7 +10,7 @@ pub enum RollbackError {
     NotBelow {
         /// Where the head should be.
         to: BatchNumber,
-        /// Where it is.
+        /// Number of the store's head.
         head: BatchNumber,
     },
     /// The state behind the batch is not kept.
@@ -29,7 +29,7 @@ pub enum RollbackError {
         "the state of batch {restoring} is being restored: let the node finish that, or begin in an empty directory"
     )]
     Restoring {
-        /// The batch.
+        /// Number of the batch that is being restored.
         restoring: BatchNumber,
     },
     /// Its header, or one before it that BLOCKHASH can ask for, is not stored.

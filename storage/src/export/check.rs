@@ -1,4 +1,4 @@
-//! Checking an export: what it says of itself, against what is trusted.
+//! Compares an export's claims with the trusted ledger.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ pub(super) struct Export {
     pub(super) genesis: Genesis,
 }
 
-/// Checks all of an export: the ledger it is of, each chunk's proof, that no row and no code is missing.
+/// Checks a whole export: its ledger, the proof of each chunk, and that all rows and codes are there.
 ///
 /// # Errors
 /// The first file that is not accepted, and why.
@@ -64,7 +64,7 @@ impl Export {
     pub(super) fn open(dir: &FilePath, trust: &Trust) -> Result<Export, ExportError> {
         let path = dir.join(MANIFEST);
         let bytes = read_bounded(&path, MANIFEST_BYTES_MAX)?;
-        // Looked at first: what follows may have another form in another version.
+        // Read first: the rest may have another form in another version.
         match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
             Some(VERSION) => {}
             Some(found) => {

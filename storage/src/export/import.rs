@@ -20,7 +20,7 @@ use crate::{
 /// interrupted goes on where it was.
 ///
 /// # Errors
-/// [`ExportError::NotFresh`], or the first file that is not accepted; the head has not moved then.
+/// [`ExportError::NotFresh`], or the first file that is refused. The head has not moved then.
 pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<ExportSummary, ExportError> {
     if let Some(head) = store.head_behind_genesis()? {
         return Err(ExportError::NotFresh { head });

@@ -1,5 +1,5 @@
-//! A snapshot as a directory of files: made from a store, checked with nothing but a waypoint or a genesis, and imported into an
-//! empty store without any peer. docs/formats.md draws the files.
+//! Writes a snapshot as a directory of files, checks such a directory, and imports it into an empty store. Checks need only a
+//! waypoint or a genesis, and the import asks no peer. docs/formats.md draws the files.
 //!
 //! ```text
 //!   DIR/MANIFEST     written last: a directory without one is not an export
@@ -26,7 +26,7 @@ use slipstream_types::{
 use crate::{error::StorageError, lineage::Lineage};
 pub use check::verify_export;
 pub use import::import_snapshot;
-pub use write::export_snapshot;
+pub use write::{export_snapshot, write_export};
 
 /// The format that this release writes and reads.
 const VERSION: u32 = 3;
@@ -41,7 +41,7 @@ const CODES_MAX: usize = 4_096;
 /// Bytes of one file of codes: more than 4 MiB end it, and one more code may still come.
 const CODES_BYTES_MAX: usize = 5 << 20;
 
-/// What an export consists of.
+/// Lists the files of an export.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Manifest {
     version: u32,
@@ -49,7 +49,7 @@ struct Manifest {
     genesis: FileEntry,
     /// That the genesis is the ledger's first batch.
     genesis_proof: AccumulatorRangeProof,
-    /// By ascending path, without a gap.
+    /// Chunks by ascending path, without a gap.
     chunks: BoundedVec<ChunkEntry, FILES_MAX>,
     codes: BoundedVec<FileEntry, FILES_MAX>,
 }
@@ -64,7 +64,7 @@ struct FileEntry {
 /// A file with one state chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct ChunkEntry {
-    /// Which part of the paths it belongs to; parts are written and read side by side.
+    /// The part of the paths that it covers, for writing and reading parts side by side.
     range: u8,
     /// Its place in the part.
     index: u32,
@@ -80,10 +80,10 @@ struct CodeFile {
     codes: BoundedVec<Code, CODES_MAX>,
 }
 
-/// What an export holds.
+/// Counts what an export holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExportSummary {
-    /// The batch.
+    /// Number of the exported batch.
     pub number: BatchNumber,
     /// The waypoint that it satisfies.
     pub waypoint: Waypoint,
@@ -91,44 +91,44 @@ pub struct ExportSummary {
     pub state_root: Digest,
     /// Rows of the state.
     pub rows: u64,
-    /// Files of chunks.
+    /// How many files of chunks there are.
     pub chunks: usize,
-    /// Contract codes.
+    /// How many contract codes there are.
     pub codes: u64,
     /// Bytes of all files but the manifest.
     pub bytes: u64,
 }
 
-/// Why an export was not made, or not accepted.
+/// Why making or importing an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The file system failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A file that is not what it should be.
     #[error("{} is not accepted: {reason}; copy the export again, or take another one", path.display())]
     Damaged {
-        /// The file.
+        /// The refused file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The rule that the file breaks.
         reason: String,
     },
     /// Files that belong together, but not to what is trusted.
     #[error("{} is not of the trusted ledger: {reason}", path.display())]
     Untrusted {
-        /// The file.
+        /// The refused file.
         path: PathBuf,
-        /// What does not fit.
+        /// The contradiction to the trusted ledger.
         reason: String,
     },
-    /// Neither waypoint nor genesis.
+    /// The caller gave neither waypoint nor genesis.
     #[error(
         "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
     )]
@@ -136,22 +136,22 @@ pub enum ExportError {
     /// An export begins with an empty directory.
     #[error("{} is not empty: export into a new directory", dir.display())]
     NotEmpty {
-        /// The directory.
+        /// The directory that is not empty.
         dir: PathBuf,
     },
     /// The store has no such snapshot.
     #[error("there is no snapshot of batch {number}: `slipstream snapshot list` shows those there are")]
     NoSnapshot {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
     },
     /// An import begins with an empty store.
     #[error("the store is already at batch {head}: import into an empty data directory")]
     NotFresh {
-        /// The store's head.
+        /// Number of the store's head.
         head: BatchNumber,
     },
-    /// The store.
+    /// The store refuses the request.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }

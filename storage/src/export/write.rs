@@ -28,16 +28,24 @@ const RANGES_BITS: u8 = 4;
 /// Bytes of code after which a file ends.
 const CODE_BYTES: usize = 4 << 20;
 
-/// Writes a snapshot of the store into a directory that is empty or not there yet.
+/// Writes the snapshot of a batch as [`write_export`] does.
 ///
 /// # Errors
-/// [`ExportError::NoSnapshot`], [`ExportError::NotEmpty`], or what the disk says; what was written stays, without a manifest.
+/// [`ExportError::NoSnapshot`], and those of [`write_export`].
 pub fn export_snapshot(
     store: &Store,
     number: BatchNumber,
     dir: &FilePath,
 ) -> Result<ExportSummary, ExportError> {
     let snapshot = store.snapshot(number)?.ok_or(ExportError::NoSnapshot { number })?;
+    write_export(&snapshot, dir)
+}
+
+/// Writes a snapshot into a directory that is empty or not there yet.
+///
+/// # Errors
+/// [`ExportError::NotEmpty`], or what the disk says; what was written stays, without a manifest.
+pub fn write_export(snapshot: &Snapshot, dir: &FilePath) -> Result<ExportSummary, ExportError> {
     for dir in [dir.to_owned(), dir.join("chunks"), dir.join("codes")] {
         fs::create_dir_all(&dir).map_err(|error| ExportError::io("create", &dir, error))?;
         let mut files = fs::read_dir(&dir).map_err(|error| ExportError::io("list", &dir, error))?;
@@ -51,17 +59,17 @@ pub fn export_snapshot(
     let ranges: Vec<(u8, Span)> = (0..).zip(Spans::divided(RANGES_BITS).iter()).collect();
     let chunks: Vec<Vec<ChunkEntry>> = ranges
         .into_par_iter()
-        .map(|(range, span)| write_range(&snapshot, range, span, dir, &hashes))
+        .map(|(range, span)| write_range(snapshot, range, span, dir, &hashes))
         .collect::<Result<_, _>>()?;
     let chunks: Vec<ChunkEntry> = chunks.into_iter().flatten().collect();
     let hashes: Vec<Digest> = hashes.into_inner().into_iter().collect();
-    let codes = write_codes(&snapshot, &hashes, dir)?;
-    let manifest = manifest(store, &snapshot, dir, chunks, codes)?;
+    let codes = write_codes(snapshot, &hashes, dir)?;
+    let manifest = manifest(snapshot, dir, chunks, codes)?;
     finish(&manifest, dir)?;
     Ok(summary(&manifest, hashes.len() as u64))
 }
 
-/// What a manifest says.
+/// Summarizes a manifest.
 pub(super) fn summary(manifest: &Manifest, codes: u64) -> ExportSummary {
     let files = manifest.chunks.iter().map(|chunk| &chunk.file).chain(&manifest.codes);
     ExportSummary {
@@ -140,16 +148,15 @@ fn write_codes(
 }
 
 fn manifest(
-    store: &Store,
     snapshot: &Snapshot,
     dir: &FilePath,
     chunks: Vec<ChunkEntry>,
     codes: Vec<FileEntry>,
 ) -> Result<Manifest, ExportError> {
-    let (genesis, genesis_proof) = Lineage::genesis_of(store, snapshot.info())?;
+    let (genesis, genesis_proof) = Lineage::genesis_of(snapshot)?;
     Ok(Manifest {
         version: VERSION,
-        lineage: Lineage::of(store, snapshot.info())?,
+        lineage: Lineage::of(snapshot)?,
         genesis: write_file(&dir.join(GENESIS), genesis.as_bytes())?,
         genesis_proof,
         chunks: BoundedVec::new(chunks).map_err(StorageError::from)?,
@@ -157,7 +164,7 @@ fn manifest(
     })
 }
 
-/// The manifest comes last and under its name only when it is whole, and when the names of the files are on the disk as they are.
+/// Writes the manifest last. It gets its name only when it is whole, and after all file names have reached the disk.
 fn finish(manifest: &Manifest, dir: &FilePath) -> Result<(), ExportError> {
     let sync = |dir: &FilePath| {
         let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());

@@ -1,14 +1,14 @@
-//! [`Frontiers`]: what a store opens by in seconds, whatever its size.
+//! [`Frontiers`]: files by which a store opens in seconds, whatever its size.
 //!
 //! ```text
 //!  frontiers/N.tree      the upper part of the tree behind batch N, written beside commits, aside and renamed
 //!            N.touched   the paths that writes after batch N touch, as far as the next file of that kind; each appended before its write
 //! ```
-//! At start the newest tree is folded, what was touched since is read again from the rows, and the root must be the one in the head's
-//! header. So nothing here is believed, nothing here is ever needed, and the directory can be removed at any time: the tree is then rebuilt
-//! from all rows. That also happens when the machine went down before the last paths reached the disk, which is why they are not synced.
+//! At start the store folds the newest tree and reads again the rows touched since. The root must then be the one in the head's header. The
+//! files are therefore neither trusted nor needed: after their removal the tree is rebuilt from all rows. The same happens if the machine
+//! went down before the last paths reached the disk, because the notes are not synced.
 //!
-//! What was not read at start is compared with its hash when a commit or a proof first touches it, and by [`crate::Store::scrub`].
+//! A commit or a proof compares each unread subtree with its hash on first touch; [`crate::Store::scrub`] compares the rest.
 
 mod file;
 mod notes;
@@ -62,7 +62,7 @@ const REREAD_PATHS: usize = 1 << 16;
 /// Bytes of notes for which memory is kept.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
-/// What a tree is the upper part of.
+/// Names the tree that an upper part belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Title {
     pub(crate) number: BatchNumber,
@@ -82,7 +82,7 @@ struct Job {
 pub(crate) struct Frontiers {
     dir: PathBuf,
     log: Mutex<Log>,
-    /// Whether trees are synced: of a store that need not survive a power cut, neither must they.
+    /// Whether trees are synced. A store that need not survive power cuts skips it.
     fsync: bool,
     faults: Faults,
     /// Whether a tree was written since this was last looked at.
@@ -97,18 +97,18 @@ type Saver = (SyncSender<Job>, JoinHandle<()>);
 /// The file of touched paths that is written now.
 struct Log {
     file: Option<File>,
-    /// After a failure a start reads all rows.
+    /// Whether a write failed; a start then reads all rows.
     failed: bool,
     /// In this file and those before it, since a tree was written.
     bytes: u64,
     /// Paths since a tree was begun.
     touched: u64,
-    /// Of the last write.
+    /// Bytes of the last write, kept to reuse the memory.
     scratch: Vec<u8>,
 }
 
 impl Frontiers {
-    /// The directory's, which is made if it is not there; none if it cannot be used.
+    /// Opens the directory, and makes it if it is missing. Returns `None` if it is unusable.
     pub(crate) fn open(dir: &FilePath, fsync: bool, faults: &Faults) -> Option<Frontiers> {
         let dir = dir.join("frontiers");
         if let Err(error) = fs::create_dir_all(&dir) {
@@ -125,8 +125,8 @@ impl Frontiers {
         Some(Frontiers { dir, log: Mutex::new(log), fsync, faults, saved, saver })
     }
 
-    /// The tree of a head by what is here, with its root compared. What is read again from rows stays within so many leaves. None if it
-    /// takes the rows.
+    /// Loads a head's tree from these files and compares its root. It reads again rows of at most so many leaves. Returns `None` if all
+    /// rows must be read.
     pub(crate) fn load(&self, wanted: &Title, rows: Arc<ColumnRows>, resident_max: u64) -> Option<Tree> {
         let key = (wanted.number, wanted.column.column(), wanted.state_root);
         let (tree, touched) = load(&self.dir, key, rows, resident_max)?;
@@ -154,7 +154,7 @@ impl Frontiers {
         let opened: io::Result<File> = open();
         log.failed = opened.is_err();
         if let Err(error) = &opened {
-            tracing::warn!(%error, path = %path.display(), "what is touched cannot be noted: the next start takes longer");
+            tracing::warn!(%error, path = %path.display(), "touched paths cannot be noted: the next start takes longer");
         }
         log.file = opened.ok();
     }
@@ -200,7 +200,7 @@ impl Frontiers {
             self.faults.pass(CrashPoint::After(Step::FrontierNote))
         };
         if let Err(error) = append() {
-            tracing::warn!(%error, "what a write touches was not noted: the next start takes longer");
+            tracing::warn!(%error, "the touched paths of a write were not noted: the next start takes longer");
             (log.file, log.failed) = (None, true);
         }
         if log.scratch.capacity() > SCRATCH_BYTES_MAX {
@@ -220,8 +220,8 @@ impl Frontiers {
         log.touched >= TOUCHED_AT_CLOSE_MIN || log.file.is_none()
     }
 
-    /// Has the upper part of a head's tree written, soon, unless two are under way. The caller sees to it that no write comes between. The
-    /// batches are those of snapshots, whose trees are made of what is here too.
+    /// Has the upper part of a head's tree written soon, unless two are under way. The caller ensures that no write comes between. `kept`
+    /// has the batches of snapshots, whose trees are made from these files too.
     pub(crate) fn save(&self, title: Title, frontier: Frontier, kept: Vec<BatchNumber>) {
         let mut job = Job { title, frontier, kept };
         let mut saver = self.saver.lock();
@@ -294,8 +294,8 @@ impl Drop for Frontiers {
     }
 }
 
-/// The tree behind a batch, of a column, with a root, by what is in a directory: its root is compared. What is read again from the rows stays
-/// within so many leaves. Tells how many paths were. None if it takes the rows.
+/// Loads the tree behind a batch from a directory, and compares it with a column's root. It reads again rows of at most so many leaves, and
+/// tells how many paths it read. Returns `None` if all rows must be read.
 pub(crate) fn load(
     dir: &FilePath,
     (number, column, state_root): (BatchNumber, Column, Digest),
@@ -317,7 +317,7 @@ pub(crate) fn load(
     }
     let touched_max = REREAD_MIN.max(tree.leaves() / LEAVES_PER_PATH_MIN);
     let Some(touched) = touched(dir, from, number, touched_max) else {
-        return refuse("what was touched since is not known, or too much");
+        return refuse("the paths touched since are unknown, or too many");
     };
     let mut tree = tree.read_from(rows);
     for some in touched.chunks(REREAD_PATHS) {
@@ -335,7 +335,8 @@ pub(crate) fn load(
     Some((tree, touched))
 }
 
-/// All that was touched from behind one batch to behind another, or later, sorted; none if that is not known, or more than so many.
+/// Returns all paths touched between two batches, or later, sorted. Returns `None` if the notes have a gap or more than `max`
+/// paths.
 fn touched(dir: &FilePath, from: BatchNumber, to: BatchNumber, max: u64) -> Option<Vec<Path>> {
     let mut paths = Vec::new();
     let mut known = from;
@@ -351,7 +352,7 @@ fn touched(dir: &FilePath, from: BatchNumber, to: BatchNumber, max: u64) -> Opti
     Some(paths)
 }
 
-/// Removes what a tree that was written has made useless: neither the head's tree is made of it, nor that of a batch that is kept.
+/// Removes files that a newly written tree makes useless: those that serve neither the head's tree nor that of a kept batch.
 fn forget(dir: &FilePath, saved: BatchNumber, kept: &[BatchNumber]) {
     let trees = numbers(dir, TREE);
     let before = |batch: &BatchNumber| trees.iter().rev().find(|number| *number <= batch).copied();
@@ -373,7 +374,7 @@ fn names(dir: &FilePath) -> io::Result<Vec<String>> {
     fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Of the files of one kind, ascending.
+/// Numbers of the files of one kind, ascending.
 fn numbers(dir: &FilePath, kind: &str) -> Vec<BatchNumber> {
     let names = names(dir).unwrap_or_default();
     let mut numbers: Vec<BatchNumber> = names.iter().filter_map(|name| number_of(name, kind)).collect();

@@ -21,7 +21,7 @@ pub(super) struct Noted<'a> {
 
 /// Before the paths of a write: the head after it, or 0; and how many bytes follow.
 const NOTE_HEADER: usize = 12;
-/// Behind them, of all before.
+/// Bytes of the digest behind the notes, over all before.
 const NOTE_DIGEST: usize = 8;
 
 impl Noted<'_> {
@@ -61,7 +61,7 @@ impl Noted<'_> {
     }
 }
 
-/// Adds the paths of a file. Returns the last head in it and its bytes, as far as its notes are whole; none if it cannot be read.
+/// Adds the paths of a file. Returns the last head in its whole notes, and their bytes; `None` if the file is unreadable.
 pub(super) fn read_touched(path: &FilePath, paths: &mut Vec<Path>) -> Option<(BatchNumber, u64)> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(TOUCHED_BYTES_MAX).read_to_end(&mut bytes).ok()?;

@@ -1,8 +1,8 @@
-//! [`Facts`]: what rows were before batches, from wherever that stands.
+//! [`Facts`]: the rows before batches, wherever they stand.
 //!
-//! The rows before a batch are facts: they stand in the log first, then in the history too, then there alone, and are the same in either. So
-//! they are read from the newest moment, and only two things can be amiss: what was looked for in the log has been sealed meanwhile, which
-//! shows, because a log that is read must have no gap, and is then looked up again; or it is gone, of which the floor and the record tell.
+//! The rows before a batch are facts. They stand first in the log, then in log and history, then in the history alone, and are the same in
+//! each. So a reader uses the newest moment, and two things can go wrong. The log was sealed meanwhile: the log then has a gap, and the
+//! reader looks again. Or the rows are gone, which floor and record tell.
 
 use std::{
     ops::ControlFlow,
@@ -24,10 +24,10 @@ use crate::{
 /// A row that was found: empty if it was not there.
 pub(crate) type Before = Option<Vec<u8>>;
 
-/// What is known of the rows before the head's.
+/// Tracks where the rows before the head's are known.
 pub(crate) struct Facts {
     reader: Arc<dyn Reader>,
-    /// Up to this batch they stand in the history.
+    /// The batch up to which they stand in the history.
     sealed: AtomicU64,
     /// Those of batches up to this one may be gone.
     floor: AtomicU64,
@@ -38,29 +38,30 @@ pub(crate) fn recorded_from(reader: &(impl Reader + ?Sized)) -> Result<Option<Ba
     reader.get(Column::Meta, HISTORY_KEY)?.map(|bytes| schema::decode("history record", &bytes)).transpose()
 }
 
-/// Up to which batch the history has the rows before; none if that was not written yet.
+/// The batch up to which the history has the rows before; `None` if no record says so yet.
 pub(crate) fn recorded_sealed(reader: &(impl Reader + ?Sized)) -> Result<Option<BatchNumber>, StorageError> {
     reader.get(Column::Meta, SEALED_KEY)?.map(|bytes| schema::decode("record of the log", &bytes)).transpose()
 }
 
 impl Facts {
-    /// Those of a store at a head. Where no record says how far the history goes, there was no log before, and it has everything.
+    /// Loads the facts of a store at a head. If there is no record, the store never had a log, and the history has
+    /// everything.
     pub(crate) fn load(reader: Arc<dyn Reader>, head: BatchNumber) -> Result<Facts, StorageError> {
         let sealed = recorded_sealed(&*reader)?.unwrap_or(head).min(head);
         Ok(Facts { reader, sealed: AtomicU64::new(sealed.get()), floor: AtomicU64::new(0) })
     }
 
-    /// Up to this batch the rows before stand in the history.
+    /// The batch up to which the rows before stand in the history.
     pub(crate) fn sealed(&self) -> BatchNumber {
         BatchNumber::new(self.sealed.load(Ordering::Acquire))
     }
 
-    /// Whoever looks from now on finds the rows before the batches up to this one in the history.
+    /// From now on readers find the rows before batches up to this one in the history.
     pub(crate) fn set_sealed(&self, to: BatchNumber) {
         self.sealed.store(to.get(), Ordering::Release);
     }
 
-    /// What is about to go. It is said before anything does.
+    /// Raises the floor, before any row below it goes.
     pub(crate) fn raise_floor(&self, to: BatchNumber) {
         self.floor.fetch_max(to.get(), Ordering::AcqRel);
     }
@@ -86,14 +87,15 @@ impl Facts {
                 return Err(self.gap(after)?);
             }
         };
-        // Asked afterwards: what was there when it was read may have been the second entry, the first being dropped.
+        // The floor is asked afterwards: if the first entry went meanwhile, the read found the second one.
         match self.floor.load(Ordering::Acquire) <= after.get() {
             true => Ok(found),
             false => Err(StorageError::StateNotKept { number: after }),
         }
     }
 
-    /// What the history has of batches after one and up to another, up to which it has everything.
+    /// The rows that the history has for these paths, after one batch and up to another. The history is complete up to the
+    /// latter.
     fn in_history(
         &self,
         paths: &[Path],
@@ -158,7 +160,7 @@ impl Facts {
         self.reader.scan(Column::HistoryLog, &from, Direction::Up, &mut visit)
     }
 
-    /// What it means that the log lacks batches behind a state.
+    /// Returns the error that explains why the log lacks batches behind a state.
     pub(crate) fn gap(&self, after: BatchNumber) -> Result<StorageError, StorageError> {
         let known = recorded_from(&*self.reader)?.is_some_and(|first| first <= after);
         Ok(match known && self.floor.load(Ordering::Acquire) <= after.get() {

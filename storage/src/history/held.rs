@@ -4,23 +4,23 @@ use std::collections::VecDeque;
 
 use slipstream_types::BatchNumber;
 
-/// Batches before the head whose states are held. Each keeps the rows that were replaced since on the disk, and a compaction from
-/// forgetting them: more would read more states at the head's speed, and cost more of both.
+/// Batches before the head whose states are held. Each held state keeps the rows replaced since on disk, and keeps compactions
+/// from dropping them. More of them would serve more states at the head's speed, and cost more disk and compaction.
 pub(crate) const HELD_BATCHES: u64 = if cfg!(test) { 8 } else { 256 };
-/// States that are held whatever comes: a history that cannot be sealed must not hold more and more.
+/// Most states held in any case: if the history cannot be sealed, their number must still be bounded.
 const HELD_MAX: usize = 2 * HELD_BATCHES as usize;
-/// Batches before those that are held from which the log is sealed. Fewer make more files, more make a longer log, which is all that a
-/// restart finds: reads of the past then wait until it is sealed.
+/// Batches before the held ones after which the log is sealed. Fewer make more files. More make a longer log, which is all that a
+/// restart finds: reads of the past wait until it is sealed.
 const SEAL_BATCHES: u64 = if cfg!(test) { 3 } else { 64 };
 /// As [`SEAL_BATCHES`], in bytes of the log.
 const SEAL_BYTES: u64 = 64 << 20;
-/// Bytes of the log from which it is sealed though the states are held. What a restart has to seal is bounded by this.
+/// Bytes of the log that trigger sealing even while states are held. This bounds what a restart has to seal.
 const LOG_BYTES_MAX: u64 = if cfg!(test) { 64 << 10 } else { 512 << 20 };
 
 /// A state that is held.
 struct State<T> {
     number: BatchNumber,
-    /// What the write that led to it added to the log.
+    /// Bytes that the write to this state added to the log.
     log_bytes: u64,
     state: T,
 }
@@ -28,7 +28,7 @@ struct State<T> {
 /// States of one column after another, oldest first; the last is the head's.
 pub(crate) struct Held<T> {
     states: VecDeque<State<T>>,
-    /// What the next write adds to the log.
+    /// Bytes that the next write adds to the log.
     pub(crate) log_bytes: u64,
 }
 
@@ -45,8 +45,8 @@ impl<T> Held<T> {
         self.states.push_back(State { number, log_bytes, state });
     }
 
-    /// Lets go what is before the first state that is known, and what has become old: but not what is not sealed yet, nor the state up to
-    /// which everything is. Older ones are read by that.
+    /// Releases the states before the first known one, and those that became old. It keeps unsealed states, and the state that everything
+    /// is sealed up to: that one serves reads of older states.
     pub(crate) fn release(&mut self, first: BatchNumber, sealed: BatchNumber) {
         let Some(head) = self.states.back().map(|state| state.number) else { return };
         let is_old = |number: BatchNumber| head.since(number) > HELD_BATCHES;

@@ -1,4 +1,4 @@
-//! [`LogRows`] and [`LogValue`]: what one write puts into the history's log, and how a row is found in it.
+//! [`LogRows`] and [`LogValue`]: one write's entry in the history's log, and how a row is found in it.
 //!
 //! ```text
 //!  first batch u64 │ count u32 │ count × (path [32] │ batches after the first u32 │ end of its row u32) │ rows
@@ -40,7 +40,7 @@ impl LogRows {
     }
 }
 
-/// The value of some entries, of which those of a part come after those of the part before it.
+/// Encodes some entries as a value; those of a part come after those of the part before it.
 ///
 /// # Errors
 /// If they take more than 4 GiB, which no write has room for.
@@ -97,7 +97,8 @@ impl<'a> LogValue<'a> {
         parse().ok_or_else(|| damaged(last))
     }
 
-    /// The row before the first batch after that one which changed it; none if none of these did, empty if it was not there.
+    /// The row before the first later batch that changed it. Returns `None` if no batch did, and an empty value if the row
+    /// was absent.
     pub(crate) fn find(&self, path: &Path, after: BatchNumber) -> Result<Option<&'a [u8]>, StorageError> {
         let from = after.next().since(self.first);
         let Ok(from) = u32::try_from(from) else { return Ok(None) };
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(all.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), expected);
     }
 
-    /// Goal: whatever stands on the disk is read or refused.
+    /// Goal: any bytes on disk are read or refused.
     #[test]
     fn damage_is_refused() {
         let mut part = LogRows::default();

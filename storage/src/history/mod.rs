@@ -1,4 +1,4 @@
-//! States of the past: what the rows were before the last batches changed them.
+//! States of the past: the rows as they were before the last batches changed them.
 //!
 //! ```text
 //!                       ┌─▶ held: the last heads' own readers                     this process alone, the newest 256 batches
@@ -11,17 +11,17 @@
 //!  state n:  a held state itself; else of a path the entry of the first batch after n, up to the next state that is held; without one, that
 //!            state's row
 //! ```
-//! So a commit writes one value, a recent state is read as the head's, and an old one costs nothing that grows with its age: one seek a read.
-//! What is held and what is in the log ends with a restart: the log is then sealed at once, and searched as it is until it is.
+//! So a commit writes one value, and a recent state is read as the head's. An old state costs one seek a read, however old it is. A restart
+//! ends the held states; the store then seals the log at once, and searches it until that is done.
 //!
-//! A value is written with the batches that make it, by whichever way they came, so that a kill leaves no gap. What is beyond the window goes
-//! without being read: with its files from the log, and when RocksDB compacts its file from the history.
+//! A value is written with the batches that make it, by whichever way they came, so that a kill leaves no gap. Data beyond the window goes
+//! unread: log files whole, and history entries when RocksDB compacts their file.
 //!
-//! Of batches that lie before the window of the head that somebody is on the way to nothing is recorded ([`crate::Store::keep_history`]):
-//! nobody could ask for those states when it is there. After a state that came by another way than by batches the window begins anew.
+//! While the store catches up, it skips batches before the window of its future head ([`crate::Store::keep_history`]): nobody could
+//! ask for those states by then. After a state that came by another way than by batches the window begins anew.
 //!
-//! The first state that is known is a record, written with the commit that moves it up. Entries are dropped by that record, never by the
-//! configuration: so a wider window shows no more than what is there.
+//! A record names the first known state; the commit that moves it up writes it. That record alone drops entries: a wider configured
+//! window shows no older states.
 
 pub(crate) mod facts;
 pub(crate) mod held;

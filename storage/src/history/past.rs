@@ -1,4 +1,4 @@
-//! [`Past`]: what a view reads in place of its head's rows.
+//! [`Past`]: the rows that a view reads in place of its head's.
 
 use std::sync::Arc;
 

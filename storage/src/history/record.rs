@@ -1,4 +1,4 @@
-//! What a write adds to the log: the rows before its batches, and the first state that is known then.
+//! Builds the log's part of a write: the rows before its batches, and the first state known afterwards.
 
 use std::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ impl Store {
     }
 }
 
-/// The history begins anew behind a write: what was before is not what leads to the state after it.
+/// The history begins anew behind a write: the rows before it do not lead to the state after it.
 pub(crate) fn forget(writes: &mut WriteBatch, head: BatchNumber) {
     writes.delete(Column::Meta, HISTORY_KEY);
     writes.clear_range(Column::HistoryLog, schema::number_key(BatchNumber::new(0)), schema::number_key(head));

@@ -3,7 +3,7 @@
 //! ```text
 //!  log: values of batches (sealed, t] ─▶ merged by path ─▶ sorted file ─▶ linked into the history ─▶ record: sealed = t ─▶ the log's files go
 //! ```
-//! A kill at any moment costs the work alone: what was linked in and not recorded is linked in again, and says the same.
+//! A kill at any moment costs the work alone: rows linked in but unrecorded are linked in again, with the same content.
 
 use std::{
     ops::ControlFlow,
@@ -31,12 +31,12 @@ use crate::{
 
 /// Bytes of the log that are merged at once, or one value: with what it takes to sort them, twice as much memory.
 const STEP_BYTES: usize = if cfg!(test) { 2_000 } else { 64 << 20 };
-/// Batches for which the log is left before the first state that is known: somebody may still be reading what was known a moment ago.
+/// Batches before the first known state that stay in the log: readers may still use a state that was known a moment ago.
 const SLACK_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
 /// Batches after which files of the log are dropped that are before the window, and a failed seal is tried again.
 const PAUSE_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
 
-/// What is to be done.
+/// A piece of sealing work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     /// The first batch behind which the state is known.
@@ -53,12 +53,12 @@ pub(crate) struct Sealer {
     thread: Mutex<Option<(SyncSender<Job>, JoinHandle<()>)>>,
 }
 
-/// What a thread of its own works on.
+/// The part that the sealing thread works on.
 struct Seal {
     facts: Arc<Facts>,
     backend: Arc<dyn Backend>,
     disk: Option<Arc<DiskGuard>>,
-    /// The store's.
+    /// Whether the store refuses work after a failed write; shared with the store.
     poisoned: Arc<AtomicBool>,
     is_busy: AtomicBool,
     is_ending: AtomicBool,
@@ -99,7 +99,7 @@ impl Sealer {
         }
     }
 
-    /// Waits until what was asked for is done.
+    /// Waits until the requested work is done.
     pub(crate) fn finish(&self) {
         let taken = self.thread.lock().take();
         if let Some((sender, thread)) = taken {
@@ -143,7 +143,7 @@ impl Seal {
             Ok(()) => self.resting.store(0, Ordering::Relaxed),
             Err(error) => tracing::warn!(
                 %error, sealed = %self.facts.sealed(), to = ?job.to.map(|to| to.get()),
-                "what was before the last batches stays in the log: states of the past are read slowly"
+                "the history could not be sealed: its log grows, and states of the past are read slowly"
             ),
         }
         self.is_busy.store(false, Ordering::Release);
@@ -151,7 +151,7 @@ impl Seal {
 
     fn seal(&self, first: BatchNumber, to: BatchNumber) -> Result<(), StorageError> {
         if first > self.facts.sealed() {
-            // What is between is skipped: it leads to no state that is known.
+            // Skips the batches between: no known state needs them.
             self.facts.raise_floor(first);
         }
         let mut sealed = first.max(self.facts.sealed());
@@ -176,7 +176,7 @@ impl Seal {
         Ok(())
     }
 
-    /// The next values of the log, up to a batch; none if it does not go on there.
+    /// Reads the log's next values up to a batch; returns `None` if the log has a gap there.
     fn read(&self, sealed: BatchNumber, to: BatchNumber) -> Result<Vec<Value>, StorageError> {
         let (mut values, mut bytes, mut known): (Vec<Value>, _, _) = (Vec::new(), 0, sealed);
         self.facts.log(sealed, |key, value| {
@@ -210,7 +210,7 @@ impl Seal {
                 file.put(&schema::history_key(&Path(*path), batch), row)?;
             }
             file.seal()?;
-            // What a power cut takes back without `fsync` must not stand there as a fact.
+            // Syncs first: without `fsync` a power cut could take rows back that stand here as facts.
             backend.write(WriteBatch::default(), true)?;
             file.ingest()
         })
@@ -244,5 +244,5 @@ impl Seal {
     }
 }
 
-/// Of the log, with its key.
+/// An entry of the log, with its key.
 type Value = (Vec<u8>, Vec<u8>);

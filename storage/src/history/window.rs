@@ -1,4 +1,5 @@
-//! Which states of the past are known, and the view of one: a held state itself, or a later one with what was before the batches between.
+//! Tells which past states are known, and makes their views. A view is a held state, or a later one with the rows before the batches
+//! between.
 
 use std::sync::Arc;
 
@@ -9,12 +10,11 @@ use crate::{
     backend::Column, error::StorageError, schema, shared::Current, store::Store, view::View, writer::Writer,
 };
 
-/// Entries are left in the history for so many batches before the first known state: somebody may still be reading what was known a moment
-/// ago.
+/// Batches before the first known state whose entries stay in the history: readers may still use a state that was known a moment ago.
 const SLACK: u64 = if cfg!(test) { 16 } else { 1_024 };
 
 impl Store {
-    /// The state behind a batch; none if it is not known, or not any more.
+    /// The state behind a batch, or `None` if the window does not have it.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`], or what the disk says.
@@ -70,7 +70,7 @@ impl Writer<'_> {
         let (store, history) = (self.store, &self.store.0.history);
         let head = current.record.number;
         history.held.lock().push(head, Arc::clone(current));
-        // A record that cannot be read fails whoever asks for a state, and lets nothing go.
+        // An unreadable record fails every reader of past states, and releases nothing.
         let Ok(recorded) = recorded_from(&*current.reader) else { return };
         let floor = recorded.map_or(head.get(), |first| first.get().saturating_sub(SLACK));
         history.facts.raise_floor(BatchNumber::new(floor));
@@ -79,7 +79,7 @@ impl Writer<'_> {
         let sealed = history.facts.sealed();
         let first = recorded.unwrap_or(head).max(store.0.config.state_history.first(head));
         history.held.lock().release(first, sealed);
-        // By the record alone: so a wider window shows what is there.
+        // By the record alone: a wider window shows only states that are there.
         let Some(known) = recorded else { return };
         let sealed = sealed.max(known);
         let to = match sealed < history.start {

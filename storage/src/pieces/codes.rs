@@ -21,7 +21,7 @@ use crate::{
 /// Codes in a pack: no code that an account has is empty, and each is preceded by its length.
 const CODES_MAX: usize = PIECE_ROWS_BYTES_MAX / 2;
 
-/// What a pack of codes is, for who does not have it.
+/// Describes a pack of codes to a store that lacks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CodePackInfo {
     /// The bits that the codes' hashes share.
@@ -39,7 +39,7 @@ pub struct CodePack {
 }
 
 impl CodePack {
-    /// What it is.
+    /// Returns the pack's description.
     pub fn info(&self) -> &CodePackInfo {
         &self.info
     }
@@ -47,7 +47,7 @@ impl CodePack {
     /// As it is kept elsewhere.
     ///
     /// # Errors
-    /// None for packs within their limits.
+    /// Never fails for packs within their limits.
     pub fn blob(&self) -> Result<Blob, CodecError> {
         Blob::compress(BlobKind::CodePack, &self.content)
     }
@@ -55,7 +55,7 @@ impl CodePack {
     /// The codes of a pack's blob, with their hashes, if they are what the pack must be.
     ///
     /// # Errors
-    /// What is malformed, or not what its name says.
+    /// The first fault: malformed bytes, or content that its name contradicts.
     pub fn open(info: &CodePackInfo, blob: &Blob) -> Result<Vec<(Digest, Code)>, PieceError> {
         let content = blob.content(BlobKind::CodePack)?;
         let other = PieceError::OtherCodes { place: info.place, expected: info.digest };
@@ -92,7 +92,7 @@ impl Snapshot {
     /// The packs of these codes, in the order of their hashes. They depend on the hashes alone.
     ///
     /// # Errors
-    /// [`StorageError::DamagedSnapshot`] if a code is missing; what the disk or the visitor says.
+    /// [`StorageError::DamagedSnapshot`] if a code is missing; errors of the disk or the visitor.
     pub fn code_packs(
         &self,
         hashes: &BTreeSet<Digest>,

@@ -1,4 +1,4 @@
-//! [`Cutter`]: divides what comes in the order of paths at prefixes of these paths, in one pass.
+//! [`Cutter`]: divides rows in the order of their paths at prefixes of these paths, in one pass.
 
 use std::ops::ControlFlow;
 
@@ -18,13 +18,13 @@ pub(super) struct Cut {
     pub(super) ends: Vec<u32>,
 }
 
-/// What is done with a cut; whether to go on.
+/// Receives each cut, and says whether to go on.
 pub(super) type Visit<'a> = dyn FnMut(Cut) -> Result<ControlFlow<()>, StorageError> + 'a;
 
 /// Cuts a place into the largest places in it that have at most so many bytes of items each.
 pub(super) struct Cutter {
     bytes_max: usize,
-    /// What came of the place that is collected.
+    /// The cut that is being collected.
     open: Cut,
     /// The places behind it, the next one last.
     later: Vec<Place>,
@@ -113,7 +113,7 @@ impl Snapshot {
     /// The pieces of one of [`Snapshot::piece_ranges`], in order. They depend on the rows alone. The state's tree is not needed for it.
     ///
     /// # Errors
-    /// What the disk or the visitor says.
+    /// Errors of the disk or the visitor.
     pub fn pieces(
         &self,
         range: Place,

@@ -17,7 +17,7 @@ use crate::{
     state::lift_hash,
 };
 
-/// The pieces of one state: their hashes give its root. So each is proved by the others, whoever brings it.
+/// The pieces of one state: their hashes give its root. So the others prove each piece, whatever its source.
 #[derive(Debug)]
 pub struct PieceMap {
     root: Digest,
@@ -33,7 +33,7 @@ struct Fork {
     path: Path,
     bit: usize,
     sides: [Branch; 2],
-    /// Of the subtree whose leaves share the bits before `bit`.
+    /// Hash of the subtree whose leaves share the bits before `bit`.
     hash: Digest,
 }
 
@@ -94,7 +94,7 @@ impl PieceMap {
     /// Checks the blob of a piece: the chunk of [`PieceMap::span`].
     ///
     /// # Errors
-    /// What is malformed, or not what the state holds there.
+    /// The first fault: malformed bytes, or rows that the state contradicts there.
     pub fn chunk(&self, index: usize, blob: &Blob) -> Result<VerifiedChunk, PieceError> {
         let Some(info) = self.pieces.get(index) else { return Err(PieceError::NoPieces) };
         let content = content_of(info, blob)?;
@@ -102,7 +102,7 @@ impl PieceMap {
         let proof = slipstream_types::codec::encode("range proof", &self.prove(first, last, &[])?)?;
         let chunk = [&first.0[..], &last.0, &content, &proof].concat();
         VerifiedChunk::open(chunk, self.root).map_err(|error| match error {
-            // The list is right: what does not fit is the piece.
+            // The list is right, so the piece is wrong.
             ChunkError::Range(_) | ChunkError::Codec(_) => {
                 PieceError::OtherRows { place: info.place, expected: info.hash() }
             }
@@ -110,8 +110,8 @@ impl PieceMap {
         })
     }
 
-    /// What a peer would answer who is asked for the rows from `first` to `last`, and has this piece: [`PieceMap::piece_of`] the first
-    /// path. The chunk ends with the piece, or after about `bytes_max` bytes of rows, at least one.
+    /// Answers a request for the rows from `first` to `last` from this piece, as a peer would. [`PieceMap::piece_of`] finds the piece
+    /// of the first path. The chunk ends with the piece, or after about `bytes_max` bytes of rows, at least one.
     ///
     /// # Errors
     /// [`PieceError::Within`] if it is another piece.

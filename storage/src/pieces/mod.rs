@@ -7,9 +7,9 @@
 //! ```
 //!
 //! * The cut depends on the rows alone: a subtree of at most [`PIECE_ROWS_BYTES_MAX`] whose parent is larger is one piece. So two states
-//!   have the pieces in common in which nothing differs, and who has the one needs only the others.
-//! * A [`Piece`] can be checked by its hash and place alone. A [`PieceMap`] is a list of pieces whose hashes give the state root: the rest
-//!   of the list proves each of them, so that a piece becomes the [`crate::StateChunk`] that a peer would send.
+//!   share the pieces of their equal parts, and a store with one state needs only the others.
+//! * A [`Piece`] can be checked by its hash and place alone. A [`PieceMap`] is a list of pieces whose hashes give the state root. The rest
+//!   of the list proves each piece, so a piece becomes the [`crate::StateChunk`] that a peer would send.
 //! * Codes are cut in the same way, by their hashes: [`CodePack`].
 
 mod codes;
@@ -41,7 +41,7 @@ pub const PIECE_ROWS_BYTES_MAX: usize = 1 << 20;
 /// A piece shares at least so many bits: a small state is fetched side by side too, as every restore begins with these ranges.
 pub(crate) const PIECE_BITS_MIN: u8 = RESTORE_RANGES_BITS;
 
-/// What a piece is, for who does not have it.
+/// Describes a piece to a store that lacks it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PieceInfo {
     /// Where its rows are all there are.
@@ -73,7 +73,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// What it is.
+    /// Returns the piece's description.
     pub fn info(&self) -> &PieceInfo {
         &self.info
     }
@@ -81,7 +81,7 @@ impl Piece {
     /// As it is kept elsewhere.
     ///
     /// # Errors
-    /// None for pieces within their limits.
+    /// Never fails for pieces within their limits.
     pub fn blob(&self) -> Result<Blob, CodecError> {
         Blob::compress(BlobKind::Piece, &self.content)
     }
@@ -89,7 +89,7 @@ impl Piece {
     /// Checks the blob of a piece against what it must be.
     ///
     /// # Errors
-    /// What is malformed, or not what its name says.
+    /// The first fault: malformed bytes, or content that its name contradicts.
     pub fn open(info: &PieceInfo, blob: &Blob) -> Result<Piece, PieceError> {
         let content = content_of(info, blob)?;
         let rows = ReadRows::read(&content, 0)?;
@@ -125,7 +125,7 @@ impl Piece {
     }
 }
 
-/// The content of a blob that is said to be a piece, if it has the length that a piece of so many bytes of rows has.
+/// Decompresses a blob that is said to be a piece, if its length fits the piece's bytes of rows.
 fn content_of(info: &PieceInfo, blob: &Blob) -> Result<Vec<u8>, PieceError> {
     let mut count = Vec::new();
     put_count(&mut count, info.rows as usize);

@@ -1,5 +1,5 @@
-//! Goal: the cut depends on the rows alone and is the coarsest that fits; every piece is proved by the others, as a peer would prove
-//! it; and what differs between two states is all that they do not share.
+//! Goal: the cut depends on the rows alone and is the coarsest that fits. The other pieces prove each piece, as a peer would. Two
+//! states differ in exactly the pieces that they do not share.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -82,7 +82,7 @@ fn bytes_within(rows: &Rows, place: &Place) -> usize {
 }
 
 proptest! {
-    /// What is cut, checked against what the definition says of it.
+    /// Cuts rows and checks the result against the definition.
     #[test]
     fn a_cut_is_the_coarsest_that_fits(rows in any_rows(), bytes_max in 100usize..2_000) {
         let pieces = cut(&rows, bytes_max);
@@ -167,13 +167,13 @@ proptest! {
         }
         let lost = before.keys().filter(|place| !after.contains_key(place));
         for place in lost {
-            // It went into smaller ones, or a larger one: never without a change close by.
+            // The piece was split or merged, which needs a change close by.
             let parent = Place::new(place.path(), place.bits() - 1);
             prop_assert!(differs(&parent));
         }
     }
 
-    /// Whatever is altered in a piece or its list is noticed.
+    /// Any alteration of a piece or its list is noticed.
     #[test]
     fn no_altered_piece_is_taken(rows in any_rows(), at in any::<Index>(), which in any::<Index>(), bit in 0..8) {
         let (pieces, root) = (cut(&rows, 700), tree(&rows).root());

@@ -1,4 +1,5 @@
-//! [`RangeDeltaChunk`]: what changed in a path range, with the siblings that prove it to who has the rest of its rows.
+//! [`RangeDeltaChunk`]: the changes in a path range, with the siblings that prove them to a client that has the rest of its
+//! rows.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +27,7 @@ use crate::{
 /// All changes of a range delta between two paths, and the proof of what the state at its last batch holds there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RangeDeltaChunk {
-    /// Where it starts.
+    /// The chunk's first path.
     pub first: Path,
     /// Where it ends, included.
     pub last: Path,
@@ -45,7 +46,7 @@ pub struct CheckedRangeDelta {
     /// Code that its accounts have.
     pub(super) codes: BTreeSet<Digest>,
     pub(super) proof: StateRangeProof,
-    /// Of its changes, as encoded.
+    /// Bytes of its changes, as encoded.
     pub(super) bytes: u64,
 }
 
@@ -61,10 +62,10 @@ impl RangeDeltaChunk {
             || self.entries.len() == limits::STATE_CHUNK_ROWS_MAX
     }
 
-    /// Checks what can be checked without the rows that did not change, and hashes the rest.
+    /// Checks everything that needs no unchanged rows, and hashes the changes.
     ///
     /// # Errors
-    /// Values that their keys cannot have, changes out of order or outside of the ends, siblings that no such range has.
+    /// The first fault: a value that its key cannot have, changes out of order or outside the ends, or misplaced siblings.
     pub fn check(&self) -> Result<CheckedRangeDelta, ChunkError> {
         let misfit = |entry: &DeltaEntry| entry.value.is_some_and(|value| !value.fits(&entry.key));
         if let Some(index) = self.entries.iter().position(misfit) {
@@ -94,7 +95,7 @@ impl CheckedRangeDelta {
         self.bytes
     }
 
-    /// Number of changes.
+    /// How many changes the chunk has.
     pub fn len(&self) -> usize {
         self.updates.len()
     }
@@ -106,8 +107,8 @@ impl CheckedRangeDelta {
 }
 
 impl Snapshot {
-    /// The changes from `first` on, and the proof of them at this snapshot: about `bytes_max` bytes, at least one if there is one, and
-    /// ending at `last` at the latest.
+    /// The changes from `first` on, with their proof at this snapshot. A chunk takes about `bytes_max` bytes, has at least one change
+    /// if there is one, and ends at `last` at the latest.
     ///
     /// # Errors
     /// [`RangeDeltaError::OtherSnapshot`] if the changes are not up to this snapshot's batch; or what the disk says.

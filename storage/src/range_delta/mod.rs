@@ -1,14 +1,14 @@
-//! Range deltas: what changed between two batches, each key once with its last value, in chunks that each prove themselves.
+//! Range deltas: the changes between two batches, each key once with its last value, in chunks that each prove themselves.
 //!
 //! ```text
 //!   server: delta blobs of a+1..=b ─▶ RangeDelta ─▶ RangeDeltaChunk: changes of a path range + its siblings at b
 //!   client: chunk, any order ─▶ CheckedRangeDelta ─▶ RangeDeltaTakeover: head's tree with the changes, root of b ─▶ one write: head = b
 //! ```
 //!
-//! A chunk says nothing about rows that did not change: the client has those. With the changes its own tree must hash, between the
-//! chunk's ends, to what the siblings make the root of `b`; so a change that is missing, surplus or false shows at once, whoever sent
-//! it. Keys that changed before the client's head are no harm, as their values are those at `b`: a client may ask from any
-//! batch at or below its head, and many clients get the same answers.
+//! A chunk omits unchanged rows, because the client has them. The client applies the changes to its own tree; between the chunk's
+//! ends, tree and siblings must then hash to the root of `b`. So a missing, surplus or false change shows at once, whoever sent it.
+//! Keys that changed before the client's head do no harm, because their values are those at `b`. A client may therefore ask from any
+//! batch at or below its head, and many clients share the same answers.
 
 mod chunk;
 mod takeover;
@@ -33,7 +33,8 @@ const MERGE_READ_BYTES_MAX: u64 = 1 << 30;
 /// Keys that one thread computes the paths of.
 const PATHS_AT_ONCE: usize = 4_096;
 
-/// What a range of batches changed, each key once with its last value. It is only as good as the store that made it: what proves it is each chunk's proof.
+/// The changes of a range of batches, each key once with its last value. It is only as good as the store that made it; each chunk's proof
+/// proves its part.
 #[derive(Debug)]
 pub struct RangeDelta {
     from: BatchNumber,
@@ -83,7 +84,7 @@ impl RangeDelta {
 
 impl Store {
     /// Merges the deltas after batch `from` up to batch `to`, as they are stored. The result takes `bytes_max` bytes at most, and
-    /// making it up to four times as many. New code is not in it: who lacks some asks for it by hash.
+    /// making it up to four times as many. It leaves out new code; clients ask for missing code by hash.
     ///
     /// # Errors
     /// [`RangeDeltaError::EmptyRange`], [`RangeDeltaError::NotKept`], [`RangeDeltaError::TooLarge`]; or what the disk says.

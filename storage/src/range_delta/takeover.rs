@@ -99,8 +99,8 @@ impl Store {
 }
 
 impl RangeDeltaTakeover {
-    /// Takes so many encoded bytes of changes at most. The deltas of the batches that it passes have so many together, as their headers
-    /// say; a peer can send more than that only if it adds rows that did not change, whose true values prove well.
+    /// Takes so many encoded bytes of changes at most. The headers say how many bytes the batches' deltas have together. A peer exceeds
+    /// that only by adding unchanged rows, whose true values prove well.
     pub fn of_changes(self, bytes_max: u64) -> RangeDeltaTakeover {
         RangeDeltaTakeover { changes_bytes_max: bytes_max, ..self }
     }
@@ -286,9 +286,9 @@ impl Takeover for RangeDeltaTakeover {
         Ok(())
     }
 
-    /// The headers are all that follow the head, up to the target's: that they lead from the head to the ledger that the certificate
-    /// names needs no other proof. Bodies, receipts and deltas between are not there afterwards, as after a restore. If the write itself
-    /// is refused because the disk is full, the chunks are missing again.
+    /// Needs all headers after the head, up to the target's. They prove themselves: they lead from the head to the ledger that the
+    /// certificate names. Bodies, receipts and deltas between are not there afterwards, as after a restore. If the write itself is
+    /// refused because the disk is full, the chunks are missing again.
     fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
         self.become_head(ancestry.headers)
     }

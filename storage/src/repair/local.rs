@@ -67,7 +67,7 @@ impl RowSource for LocalRows {
     }
 }
 
-/// Those of some codes that are not stored, or not as their hash says.
+/// Those of the given codes that are missing, or whose bytes do not match their hash.
 pub(super) fn bad_codes(
     reader: &dyn Reader,
     hashes: &BTreeSet<Digest>,

@@ -1,4 +1,4 @@
-//! [`Repair`]: puts a state right of which some rows are wrong, by comparing subtrees with others and fetching only what differs.
+//! [`Repair`]: repairs a state with some wrong rows, by comparing subtrees with peers' and fetching only the differences.
 //!
 //! ```text
 //!   server: snapshot + deltas after it ─▶ StateAt ─▶ Opened: a subtree some levels down, each part a preimage
@@ -6,10 +6,10 @@
 //!                                                                                └▶ rows ─▶ one write, root compared before it
 //! ```
 //!
-//! The state is that of the head: its header is in the accumulator, and what it names is what a quorum signed. So every hash that is
-//! known is one that the head's root commits to, from the first on, and whoever sends anything else is found out by that answer
-//! alone. The tree is made of the rows as they lie on the disk, nothing that was in memory is believed. Until the one write at the
-//! end nothing has changed: a kill leaves the state as wrong as it was, and the repair begins anew.
+//! The repaired state is the head's: a quorum signed the accumulator with the head's header, and the header names the root. Every
+//! known hash is committed to by that root, so a false answer convicts its sender by itself. The tree is rebuilt from the rows on
+//! disk, and memory counts for nothing. All changes wait for one write at the end: a kill leaves the state as wrong as before, and
+//! the repair starts over.
 
 mod local;
 mod opened;
@@ -44,9 +44,9 @@ pub use opened::{LEVELS_MAX, Opened, Part};
 pub use repaired::{KEYS_TOLD_MAX, Repaired};
 pub use state_at::StateAt;
 
-/// Bytes of rows that are held until the end, at most: some million rows. Whoever needs more is cheaper off with a snapshot.
+/// Most bytes of rows held until the end: some million rows. A state with more damage is cheaper to replace by a snapshot.
 const CHANGES_BYTES_MAX: u64 = 256 << 20;
-/// What a change takes in memory beside its row.
+/// Bytes that a change takes in memory beside its row.
 const CHANGE_BYTES: u64 = 128;
 
 /// A store that is being repaired: opened without its tree, for one thread. Dropping it changes nothing.
@@ -55,11 +55,11 @@ pub struct Repair {
     head: Head,
     column: Column,
     rows: Arc<LocalRows>,
-    /// Of the rows on disk.
+    /// The tree of the rows on disk.
     tree: Tree,
-    /// What differs and is not opened. The one to be opened next stands last, so that few wait at a time.
+    /// Subtrees that differ and are still to open. The next one stands last, so few wait at a time.
     differing: Vec<Wanted>,
-    /// What was handed out.
+    /// Subtrees that were handed out.
     open: usize,
     changes: BTreeMap<Path, Change>,
     changes_bytes: u64,
@@ -73,20 +73,20 @@ pub struct Repair {
 pub struct Wanted {
     place: Place,
     hash: Digest,
-    /// Who gave this hash where it had room to open it, so that it must be that of a leaf.
+    /// The peer that gave this hash although it had room to open it. By that it claims that the hash is a leaf's.
     leaf_of: Option<PublicKey>,
 }
 
-/// What becomes of a row.
+/// The repair of one row.
 struct Change {
-    /// None removes it.
+    /// The row to store, or `None` to remove it.
     row: Option<Vec<u8>>,
-    /// None if the row that is removed does not say.
+    /// The row's key, or `None` if the removed row does not show it.
     key: Option<StateKey>,
 }
 
 impl Wanted {
-    /// Which subtree.
+    /// Returns the place of the subtree.
     pub fn place(&self) -> Place {
         self.place
     }
@@ -100,8 +100,8 @@ impl fmt::Debug for Repair {
 }
 
 impl Repair {
-    /// Opens a store of which no other process has hold, and compares its rows with the root that the head's header names. Reads the
-    /// whole state: seconds to minutes.
+    /// Opens a store that no other process holds, and compares its rows with the root in the head's header. Reads the whole state:
+    /// seconds to minutes.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`]; [`StorageError::Corrupt`] if more than the state is damaged, or if the disk cannot give the rows
@@ -162,12 +162,12 @@ impl Repair {
         self.open -= self.differing.len() - before;
     }
 
-    /// Adds a subtree that `supplier` opened, as it was asked to, up to so many levels. Returns who opened less than it was asked to, if
-    /// this shows it: that one gave the hash of this subtree, as if it were a leaf.
+    /// Adds a subtree that `supplier` opened down to the levels that it was asked for. Returns the peer that opened too little, if this
+    /// shows it: that peer gave the hash of this subtree as if it were a leaf's.
     ///
     /// # Errors
-    /// [`RepairError::Malformed`] and [`RepairError::WrongHash`] if it is false, which is its sender's fault: nothing of it is kept, and it
-    /// is still wanted from somebody else; [`RepairError::TooMuch`]; or what the disk says.
+    /// [`RepairError::Malformed`] and [`RepairError::WrongHash`] for a false subtree, which is its sender's fault. Nothing of it is kept,
+    /// and the caller asks somebody else. Otherwise [`RepairError::TooMuch`], or errors of the disk.
     pub fn add(
         &mut self,
         wanted: &Wanted,
@@ -201,7 +201,8 @@ impl Repair {
         Ok(wanted.leaf_of.filter(|_| !matches!(opened.parts(), [Part::Row(..)])))
     }
 
-    /// Up to `max` hashes of code that accounts have and the store has not, or not as it should be. Known once no subtree differs.
+    /// Returns up to `max` hashes of code that accounts name and the store lacks or has damaged. They are known once no subtree
+    /// differs.
     ///
     /// # Errors
     /// [`RepairError::Incomplete`] before that; or what the disk says.
@@ -213,7 +214,7 @@ impl Repair {
         Ok(self.missing_codes.iter().flatten().take(max).copied().collect())
     }
 
-    /// Adds the code of a hash. What is there already is not kept twice.
+    /// Adds the code of a hash. Code that is there already is not stored twice.
     ///
     /// # Errors
     /// [`RepairError::WrongCode`], [`RepairError::TooMuch`].
@@ -237,11 +238,11 @@ impl Repair {
         self.finish_with(|_| Ok::<_, StorageError>(None))
     }
 
-    /// Writes what was found in one durable write, if nothing is missing and the state then has the header's root; in the same write a
-    /// record of what was done. If anything changed, the snapshots are dropped: they were taken of the wrong rows.
+    /// Writes all repairs in one durable write, together with a record of them. It refuses while parts are missing, or if the state
+    /// lacks the header's root. If any row changed, it drops the snapshots, because they were taken of wrong rows.
     ///
     /// # Errors
-    /// [`RepairError::Incomplete`]; [`StorageError::StateRootMismatch`]; what `record` says; or what the disk says. Nothing was written, or
+    /// [`RepairError::Incomplete`], [`StorageError::StateRootMismatch`], errors of `record`, or errors of the disk. Nothing was written, or
     /// all of it.
     pub fn finish_with<E: From<StorageError>>(
         mut self,
@@ -262,7 +263,7 @@ impl Repair {
         }
         writes.rows(self.column, rows);
         if repaired.rows_put + repaired.rows_removed > 0 {
-            // What was before the last batches was taken from the wrong rows.
+            // The states before the last batches were taken from wrong rows.
             forget(&mut writes, self.head.header.number);
         }
         for code in &self.codes {
@@ -344,7 +345,7 @@ impl Repair {
         if places > 0 { Err(RepairError::Incomplete { number, places, codes: 0 }) } else { Ok(()) }
     }
 
-    /// The code of all accounts as they will be: what rows name that are wrong does not count.
+    /// Hashes of all accounts' code after the repair; codes that only wrong rows name do not count.
     fn find_missing_codes(&self) -> Result<BTreeSet<Digest>, StorageError> {
         let put = self.changes.values().filter_map(|change| chunk::code_hash(change.row.as_deref()?));
         let put: BTreeSet<Digest> = put.collect();

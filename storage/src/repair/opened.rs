@@ -1,7 +1,7 @@
 //! [`Opened`]: a subtree opened some levels down, so that whoever knows its hash can tell whether it is true.
 //!
-//! Every part shows the preimage of a hash that is known already, or is that hash: a fork the hashes of its two sides, a leaf its row. So
-//! what is not there cannot be shown, and what is shown is what stands there: nobody has to trust who sent it, part by part.
+//! Each part is a known hash or shows its preimage: for a fork the hashes of its two sides, for a leaf its row. So an answer can show
+//! only what stands there, whoever sent it.
 
 use std::slice::Iter;
 
@@ -42,7 +42,7 @@ pub enum Part {
 #[serde(transparent)]
 pub struct Opened(pub(super) BoundedVec<Part, PARTS_MAX>);
 
-/// What an opened subtree proves.
+/// The facts that an opened subtree proves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Proved {
     /// The subtree at a place has this hash. If it could have been opened further, it is a leaf, or less was opened than asked for.
@@ -68,7 +68,7 @@ impl Opened {
         &self.0
     }
 
-    /// What it proves of a place whose subtree has that hash, if it is opened up to so many levels.
+    /// Proves the content of a place from the hash of its subtree, opened down to so many levels.
     pub(super) fn prove(
         &self,
         place: Place,
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what peers send each other stays as docs/formats.md draws it.
+    /// Goal: the answers between peers stay as docs/formats.md draws them.
     #[test]
     fn the_bytes_of_an_opened_subtree_are_pinned() {
         let (key, value) =

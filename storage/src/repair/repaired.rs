@@ -1,4 +1,4 @@
-//! [`Repaired`]: what a repair did, and what goes with the wrong rows.
+//! [`Repaired`]: the record of a repair, and the removal of data made from wrong rows.
 
 use slipstream_types::{BatchNumber, StateKey};
 
@@ -8,7 +8,7 @@ use crate::backend::Checkpoints;
 /// Keys that a repair names; the others it only counts.
 pub const KEYS_TOLD_MAX: usize = 16;
 
-/// What a repair changed.
+/// Counts what a repair changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Repaired {
     /// Rows that were missing or had another value.
@@ -43,8 +43,8 @@ impl Repaired {
     }
 }
 
-/// Drops the checkpoints up to a batch. One that stays with wrong rows is not served, because they do not give its root: it only takes
-/// room. What is above the head may be the last there is of some batches.
+/// Drops the checkpoints up to a batch. One that stays with wrong rows only takes room: its root mismatches, so it is never
+/// served. A checkpoint above the head may be the last copy of some batches, so it stays.
 pub(super) fn drop_snapshots(backend: &dyn Checkpoints, head: BatchNumber) {
     let dropped = backend.checkpoints().and_then(|checkpoints| {
         let numbers: Vec<u64> = checkpoints.into_iter().map(|(number, _)| number).collect();

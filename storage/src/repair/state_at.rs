@@ -1,7 +1,7 @@
 //! [`StateAt`]: the state after one batch that is no head any more, to be compared with subtree by subtree.
 //!
-//! It is a snapshot's tree with what the batches after it changed, so it costs what they changed and no more: every batch from the
-//! oldest snapshot to the head has one, as long as the deltas between are kept. Before there is a snapshot the genesis takes its place.
+//! It is a snapshot's tree with the later batches applied, so it costs what those batches changed. Every batch from the oldest snapshot
+//! to the head has one, as long as the deltas between are kept. Before there is a snapshot the genesis takes its place.
 
 use std::{fmt, sync::Arc};
 
@@ -29,7 +29,7 @@ pub struct StateAt {
     tree: Tree,
     /// None if the state is that of the changes alone.
     below: Option<Arc<Snapshot>>,
-    /// Since the snapshot, sorted by path.
+    /// Changes since the snapshot, sorted by path.
     changes: Vec<(Path, DeltaEntry)>,
     store: Store,
 }
@@ -46,13 +46,12 @@ impl Store {
         self.snapshots().iter().map(|info| info.number).filter(|snapshot| *snapshot <= number).max()
     }
 
-    /// The state after a batch up to the head. What changed since the snapshot before it, or since nothing where there is none, takes
-    /// `bytes_max` bytes at most, and making it up to four times as many.
+    /// The state after a batch up to the head. The changes since the snapshot before it take at most `bytes_max` bytes, and up to
+    /// four times as many while it is made. Without a snapshot the changes count from the genesis.
     ///
     /// # Errors
-    /// [`RepairError::NotKept`] for a batch above the head; [`crate::RangeDeltaError::NotKept`] and
-    /// [`crate::RangeDeltaError::TooLarge`]; [`StorageError::Corrupt`] if snapshot and deltas do not give the state that the batch's header
-    /// names; or what the disk says.
+    /// [`RepairError::NotKept`] for a batch above the head; [`crate::RangeDeltaError::NotKept`] and [`crate::RangeDeltaError::TooLarge`].
+    /// [`StorageError::Corrupt`] if snapshot and deltas contradict the batch's header. Otherwise errors of the disk.
     pub fn state_at(&self, number: BatchNumber, bytes_max: u64) -> Result<StateAt, StorageError> {
         let header = self.header(number)?;
         let header = header.ok_or(RepairError::NotKept { number, reason: "it has no such batch" })?;
@@ -102,7 +101,7 @@ impl Store {
             of: "bytes with the genesis",
         };
         let blob = self.blob(BlobKind::Genesis, begins)?.ok_or(StorageError::NotInitialized)?;
-        // What it takes decoded is known before it is decoded: an entry takes less as it is stored.
+        // The decoded size is known before decoding: a stored entry is smaller.
         if blob.content_len(BlobKind::Genesis)? as u64 > bytes_max {
             return Err(too_large.into());
         }
@@ -120,7 +119,7 @@ fn genesis_tree(entries: &[(Path, DeltaEntry)]) -> Result<Tree, StorageError> {
     Tree::default().apply(&prepare(entries.iter().map(|(path, entry)| (*path, entry))).1)
 }
 
-/// What changed since nothing: the genesis where nothing changed after it.
+/// Adds the genesis to changes that begin there: its rows stand unless a batch changed them.
 fn with_genesis(
     genesis: Vec<(Path, DeltaEntry)>,
     changes: Vec<(Path, DeltaEntry)>,
@@ -133,12 +132,12 @@ fn with_genesis(
 }
 
 impl StateAt {
-    /// The batch.
+    /// Number of the batch whose state this is.
     pub fn number(&self) -> BatchNumber {
         self.number
     }
 
-    /// Its state root.
+    /// The state root in that batch's header.
     pub fn root(&self) -> Digest {
         self.tree.root()
     }
@@ -153,7 +152,7 @@ impl StateAt {
     /// Opens the subtree at a place up to so many levels, at most [`LEVELS_MAX`].
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn open(&self, place: &Place, levels: u8) -> Result<Opened, StorageError> {
         let mut parts = Vec::new();
         match self.tree.shape(place.path(), place.bits())? {
@@ -170,7 +169,7 @@ impl StateAt {
     /// Contract code by its Keccak-256.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
         self.store.view()?.code(hash)
     }

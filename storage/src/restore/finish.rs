@@ -70,7 +70,8 @@ impl Restore {
         writer.install(Arc::clone(&restored));
         let replaced = current.record.active.column();
         drop(current);
-        // Before the snapshot, which would share the files. What an older view still reads is freed by the next start or restore.
+        // Runs before the snapshot, which would share the files. If an older view still reads them, the next start or restore
+        // frees them.
         if !store.has_older_readers() {
             store.reclaim(replaced)?;
         }
@@ -133,8 +134,8 @@ impl Restore {
         Ok((nodes, accumulator))
     }
 
-    /// The nodes beside the genesis in the target's ledger. Those of them that are full by then are all that a proof of the
-    /// genesis in a later ledger needs of this one, beside what appending to it needs.
+    /// The nodes beside the genesis in the target's ledger. A later ledger's proof of the genesis needs only the full nodes
+    /// among them, beside those that appending needs.
     fn check_genesis(
         &self,
         proof: &AccumulatorRangeProof,

@@ -5,9 +5,9 @@
 //!                              └─ its nodes ─▶ the file's tree ──────────────────▶ joined into the target's tree
 //! ```
 //!
-//! The record says which paths are still to do. It is written after the rows that it counts have become durable, so a kill
-//! costs at most the open files, and rows that were linked in before their record are simply fetched and put again. A restore that
-//! gets another target keeps its rows, as *unchecked*: see [`retarget`].
+//! The record says which paths are still to do. It is written after the rows that it counts are durable, so a kill costs at most
+//! the open files. Rows that were linked in before their record are fetched and put again. A restore that gets another target
+//! keeps its rows, as *unchecked*: see [`retarget`].
 
 mod finish;
 mod retarget;
@@ -37,8 +37,8 @@ use rows::OpenFile;
 
 /// Most headers that come with a restored state: as far as BLOCKHASH looks back.
 pub const RESTORE_HEADERS_MAX: usize = 256;
-/// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. More than a machine has cores and a node
-/// has peers, so that all of them are busy until the end; few enough that a file of one is worth its fsync.
+/// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. They outnumber the cores of a machine and
+/// the peers of a node, so all stay busy until the end. They are few enough that each range's file is worth its fsync.
 pub const RESTORE_RANGES_BITS: u8 = 6;
 
 /// A restore in progress, for many threads at once. Dropping it keeps what was stored; [`Store::restore`] goes on from there.
@@ -53,13 +53,13 @@ pub struct Restore {
 struct Progress {
     /// As it is stored.
     record: RestoreRecord,
-    /// What is neither stored nor in an open file.
+    /// Paths that are neither stored nor in an open file.
     todo: Spans,
-    /// By the path at which they go on.
+    /// Open files by the path at which they go on.
     open_files: BTreeMap<Path, OpenFile>,
     /// Rows in `open_files` and in those that are being written to.
     rows_open: u64,
-    /// Of the rows that this handle stored, as their chunks proved it.
+    /// The tree of the rows that this handle stored, as their chunks proved it.
     tree: Tree,
     /// The paths whose rows the tree lacks: an earlier handle stored them.
     not_in_tree: Spans,
@@ -120,7 +120,7 @@ impl Store {
         })
     }
 
-    /// The target of the restore that is recorded but not finished, if there is one: what a restarted node may go on with.
+    /// The target of the recorded, unfinished restore, if there is one: a restarted node may go on with it.
     pub fn recorded_restore(&self) -> Result<Option<RestoreTarget>, StorageError> {
         let record = self.restore_record()?;
         Ok(record.map(|RestoreRecord { header, certificate, .. }| RestoreTarget { header, certificate }))
@@ -133,8 +133,8 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Gives a restore up if the error is damage to its rows, with that as the answer: nothing in use depends on them, and the next
-    /// restore drops their files without reading them.
+    /// Gives a restore up if the error is damage to its rows, and then returns that. Data in use does not depend on these rows, and
+    /// the next restore drops their files unread.
     fn give_up_damaged(&self, target: BatchNumber, error: StorageError) -> StorageError {
         let StorageError::Corrupt { what } = error else { return error };
         let mut writes = WriteBatch::default();
@@ -148,8 +148,8 @@ impl Writer<'_> {
         RestoreError::DamagedRows { target, what: what.to_string() }.into()
     }
 
-    /// Frees the rows of a restore that was given up because the node caught up in another way, and those that a finished one
-    /// put out of use.
+    /// Frees the rows of a restore that became needless because the node caught up in another way. Also frees the rows that a
+    /// finished restore put out of use.
     pub(crate) fn discard_overtaken_restore(&self) -> Result<(), StorageError> {
         let Ok(current) = self.store.current() else { return Ok(()) };
         if let Some(record) = self.store.restore_record()? {
@@ -216,17 +216,17 @@ impl Takeover for Restore {
         self.store.write(writes, false)
     }
 
-    /// Checks the whole tree's root, and that the headers and the store's genesis stand in the certified ledger; then switches state and
-    /// head in one write. What `genesis_proof` brings is kept: with it, and with what commits add, the store proves its genesis in
-    /// every later ledger. If it fails the rows stay, so that the restore can be taken up again with other headers; but for
-    /// [`RestoreError::DamagedRows`], after which it begins anew.
+    /// Checks the root of the whole tree, and that the certified ledger contains the headers and the store's genesis. Then it switches
+    /// state and head in one write. The store keeps `genesis_proof`, and later commits extend it: it can prove its genesis in every
+    /// later ledger. If it fails, the rows stay, and other headers can finish the restore. Only [`RestoreError::DamagedRows`] makes it
+    /// begin anew.
     fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
         self.become_head(ancestry)
     }
 }
 
 impl Restore {
-    /// The writer, if no later restore took over: none does while it is held.
+    /// The writer, unless a later restore took over. Holding it keeps later ones out.
     fn writer(&self) -> Result<Writer<'_>, RestoreError> {
         let writer = self.store.writer();
         self.check_generation()?;

@@ -1,9 +1,9 @@
 //! A restore whose target is no longer served gets a newer one, and keeps what is still right.
 //!
-//! Most of a state is the same some thousand batches later. So the rows of the older target stay where they are, and each
-//! range of them is checked by a range proof at the newer root: a peer sends the siblings beside the range, the rows in it are
-//! this store's own, and if both together give the root then these rows are exactly what the newer state holds there. A peer that
-//! sends wrong siblings can make this node fetch a range again, but never keep a wrong one.
+//! Most of a state is the same some thousand batches later. The rows of the older target therefore stay, and a range proof at the
+//! newer root checks each range of them. A peer sends the siblings beside the range; the rows are this store's own. If both give
+//! the root, these rows are exactly the newer state's. A peer that sends wrong siblings can make this node fetch a range again,
+//! but never keep a wrong one.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -31,7 +31,7 @@ const DIVIDED_ROWS: usize = CHECK_ROWS_MAX / 8;
 /// beside them. Bounds the record, which is written with every step.
 pub(crate) const SPANS_MAX: usize = if cfg!(test) { 96 } else { 4_096 };
 
-/// What became of a range of unchecked rows.
+/// The result of checking a range of unchecked rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checked {
     /// The rows are right, and count.
@@ -58,7 +58,7 @@ impl Writer<'_> {
     ) -> Result<RestoreRecord, StorageError> {
         let column = old.column.column();
         let mut writes = WriteBatch::default();
-        // Rows that were linked in just before a kill are not counted: nothing would ever check them.
+        // Leaves out rows that were linked in just before a kill, because nothing would ever check them.
         for span in old.todo.iter() {
             let local = scan_local(&*self.store.0.backend, column, span, 1)
                 .map_err(|error| self.give_up_damaged(old.header.number, error))?;
@@ -75,12 +75,12 @@ impl Writer<'_> {
             rows: 0,
             kept: Retargeted::default(),
         };
-        // Which code is missing is found out again from the rows that are kept.
+        // The kept rows will tell again which code is missing.
         writes.clear(Column::MissingCodes);
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
         self.store.write(writes, true)?;
         let (from, to) = (old.header.number, target.header.number);
-        tracing::info!(%from, %to, rows = old.rows, "the restore has a newer target; what is there is checked against it");
+        tracing::info!(%from, %to, rows = old.rows, "the restore has a newer target; the restored rows are checked against it");
         Ok(record)
     }
 }
@@ -101,7 +101,7 @@ impl Restore {
         })
     }
 
-    /// What was kept of an older target's rows so far.
+    /// Counts the rows of an older target that were kept so far.
     pub fn retargeted(&self) -> Retargeted {
         self.progress.lock().record.kept
     }
@@ -153,7 +153,7 @@ impl Restore {
         }
         if record.unchecked.is_empty() {
             let Retargeted { rows, bytes } = record.kept;
-            tracing::info!(batch = %self.target.header.number, rows, bytes, "checked what an older restore left: so much is kept");
+            tracing::info!(batch = %self.target.header.number, rows, bytes, "checked the rows of an older restore: these are kept");
         }
         progress.record = record;
         Ok(checked)
@@ -199,7 +199,7 @@ fn scan_local(reader: &dyn Reader, column: Column, span: Span, max: usize) -> Re
     Ok(local)
 }
 
-/// The path of the `max`-th row of a span, none if it has no more than `max`.
+/// The path of the `max`-th row of a span, or `None` if the span has at most `max` rows.
 fn scan_keys(
     reader: &dyn Reader,
     column: Column,

@@ -14,8 +14,8 @@ use crate::{
     state::Tree,
 };
 
-/// Bytes of rows after which a file becomes durable: what a kill costs, against the number of files. Tests have little
-/// states and want to see many files.
+/// Bytes of rows after which a file becomes durable: a kill costs at most these, and smaller files are more. Tests have
+/// little states and want to see many files.
 const FILE_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
 
 /// Chunks that follow each other, on their way into one file.

@@ -1,8 +1,8 @@
 //! Bounded memory: cold subtrees are dropped to their hash, and come back from their rows when they are touched.
 //!
-//! What is dropped is the largest subtree of at most [`STUB_LEAVES_MAX`] leaves that no recent batch touched: a small one as a whole, a
-//! larger one but for the hashes of its quarters ([`super::hollow`]). So what is left costs 3 bytes a key or less, and
-//! coming back costs one short scan.
+//! The largest subtree of at most [`STUB_LEAVES_MAX`] leaves that no recent batch touched goes first. A small one goes as a whole; a
+//! larger one keeps the hashes of its quarters ([`super::hollow`]). The remainder costs 3 bytes a key or less, and coming back costs
+//! one short scan.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use super::{
 pub(super) const STUB_LEAVES_MAX: u32 = 256;
 /// Leaves of the largest subtree that comes back as a whole: above, its quarters come back by themselves.
 pub(super) const WHOLE_LEAVES_MAX: u32 = 32;
-/// What a leaf in memory costs, with its share of the nodes.
+/// Bytes of a leaf in memory, with its share of the nodes.
 const LEAF_BYTES: u64 = 125;
-/// What a subtree's hash costs, with its place in the node above, in leaves.
+/// Cost of a subtree's hash with its place in the node above, counted in leaves.
 pub(super) const STUB: u32 = 1;
-/// What is untouched for so many batches goes first, then what is untouched for fewer, and at last even the hashes of quarters.
+/// First goes what was untouched for many batches, then for fewer, and at last even the hashes of quarters.
 const SEARCHES: [Search; 5] = [
     Search { age: 256, keeps_quarters: true },
     Search { age: 32, keeps_quarters: true },
@@ -47,18 +47,35 @@ impl Tree {
         self.root.counts().resident.into()
     }
 
-    /// What a version takes in memory beside the one that it was made of by so many updates, about: each copies the nodes on its way,
-    /// of which the lowest is its own, and no copy is larger than the whole; what was dropped before came back, or its leaves are beside it.
+    /// About how many bytes a version takes beside the one that it was made of by so many updates. Each update copies the nodes on its way,
+    /// of which the lowest is its own; no copy exceeds the whole. Subtrees dropped before came back, or their leaves are held beside it.
     pub(crate) fn bytes_beside(&self, resident_before: u64, updates: u64) -> u64 {
         let grown = self.resident().saturating_sub(resident_before);
-        let copied = updates.saturating_mul(ARITY as u64).min(resident_before);
+        let copied = Self::copied_by(updates, resident_before);
         let hidden: u64 = self.layers.iter().map(|layer| layer.leaves).sum();
         (grown + copied) * LEAF_BYTES + hidden * size_of::<Leaf>() as u64
+    }
+
+    /// What so many updates copy of a tree with so many leaves in memory, in leaves, at most.
+    pub(super) fn copied_by(updates: u64, resident: u64) -> u64 {
+        updates.saturating_mul(ARITY as u64).min(resident)
+    }
+
+    /// What this version and those that it was made of have left behind, in leaves, at most: nodes that batches copied, and what was dropped.
+    /// It only grows. What an earlier version keeps in memory that this one does not have is no more than what came to it since.
+    pub(crate) fn shed(&self) -> u64 {
+        self.shed
     }
 
     /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that
     /// not every batch searches. The tree must be that of the rows it reads from.
     pub(crate) fn shrink(&mut self, resident_max: u64) {
+        let before = self.resident();
+        self.drop_cold(resident_max);
+        self.shed += before.saturating_sub(self.resident());
+    }
+
+    fn drop_cold(&mut self, resident_max: u64) {
         if self.resident() < self.least / 2 {
             self.least = 0;
         }

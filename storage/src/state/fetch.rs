@@ -1,7 +1,7 @@
 //! Reading all rows that a batch needs before it is applied, so that a disk has many reads under way at once.
 //!
-//! A dropped part of the tree is found by walking it; what it takes to rebuild it is known from its place alone. So a first walk lists the
-//! ranges, they are read side by side, and the batch meets rows that are there.
+//! A walk finds the dropped parts of the tree; the place of a part alone tells the rows that rebuild it. So a first walk lists the ranges,
+//! they are read side by side, and the batch meets rows that are there.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::error::StorageError;
 
 /// Rows that were read ahead; others come from where these came from.
 pub(super) struct Fetched<'a> {
-    /// By the first path of their range. Each is used once.
+    /// Leaves by the first path of their range. Each is used once.
     leaves: Mutex<HashMap<Path, (Path, Vec<Leaf>)>>,
     rows: &'a dyn RowSource,
 }

@@ -1,8 +1,8 @@
 //! [`Folded`]: parts that changed and stayed hidden, until the rows say the same.
 //!
-//! A tree belongs to the rows of its version. One that was just changed is read from the rows before it until the change is written, and more
-//! than one batch may be computed ahead of that. What such a batch brought into memory is found there; what it left hidden is in a [`Layer`],
-//! which goes when the tree is read from rows that have it.
+//! A tree belongs to the rows of its version. After a change it still reads the rows from before, until the change is written; several
+//! batches may be computed ahead of that. The parts that such a batch brought into memory are found there. The parts that it left hidden
+//! are in a [`Layer`], which goes once the tree reads rows that include it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,21 +18,21 @@ pub(super) const LAYERS_MAX: usize = 4;
 /// Leaves by the first path of their range, with its last.
 type Parts = HashMap<Path, (Path, Vec<Leaf>)>;
 
-/// What one batch leaves hidden, while it is applied.
+/// Collects the parts that one batch leaves hidden, while it is applied.
 #[derive(Default)]
 pub(super) struct Folded(Mutex<Parts>);
 
-/// What one batch left hidden.
+/// The parts that one batch left hidden.
 #[derive(Clone)]
 pub(super) struct Layer {
-    /// Of the tree that the batch led to.
+    /// Generation of the tree that the batch led to.
     pub(super) generation: u32,
     parts: Arc<Parts>,
-    /// In all parts.
+    /// Leaves in all parts.
     pub(super) leaves: u64,
 }
 
-/// Rows under layers, of which the last is asked first.
+/// Rows under layers; the last layer is asked first.
 pub(super) struct Over<'a> {
     pub(super) layers: &'a [Layer],
     pub(super) rows: &'a dyn RowSource,
@@ -43,7 +43,7 @@ impl Folded {
         self.0.lock().insert(range.first, (range.last, leaves));
     }
 
-    /// None if nothing stayed hidden.
+    /// Returns `None` if the batch left nothing hidden.
     pub(super) fn into_layer(self, generation: u32) -> Option<Layer> {
         let parts = self.0.into_inner();
         let leaves = parts.values().map(|(_, leaves)| leaves.len() as u64).sum();

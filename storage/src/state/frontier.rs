@@ -1,4 +1,4 @@
-//! A tree's upper part as bytes: what [`super::budget`] would leave of it if everything were cold.
+//! A tree's upper part as bytes: the part that [`super::budget`] would leave if everything were cold.
 //!
 //! ```text
 //!  slot      0 │ nothing
@@ -43,7 +43,7 @@ pub(crate) struct Frontier {
     root: Slot,
 }
 
-/// What stands at one place of [`PARTS_DEPTH`].
+/// The subtree at one place of [`PARTS_DEPTH`].
 pub(crate) struct FrontierPart(Slot);
 
 impl Tree {
@@ -52,12 +52,12 @@ impl Tree {
         Frontier { root: self.root.clone() }
     }
 
-    /// What its upper part takes on disk, about.
+    /// About how many bytes its upper part takes on disk.
     pub(crate) fn frontier_bytes(&self) -> u64 {
         3 * self.leaves()
     }
 
-    /// The tree of a frontier, with nothing below it; none if the bytes are none. Its root is the caller's to check.
+    /// Rebuilds a tree from a frontier alone. Returns `None` for malformed bytes. The caller checks the root.
     pub(crate) fn of_frontier(top: &[u8], parts: Vec<FrontierPart>) -> Option<Tree> {
         let parts: Vec<Slot> = parts.into_iter().map(|part| part.0).collect();
         let root = Decoder { bytes: top, parts: parts.into_iter() }.all(0)?;
@@ -66,7 +66,7 @@ impl Tree {
 }
 
 impl FrontierPart {
-    /// Of the bytes of some parts; none if they are none.
+    /// Decodes parts; returns `None` for malformed bytes.
     pub(crate) fn decode(parts: &[Vec<u8>]) -> Option<Vec<FrontierPart>> {
         let decode = |part: &Vec<u8>| Decoder { bytes: part, parts: Vec::new().into_iter() }.all(PARTS_DEPTH);
         parts.par_iter().map(|part| decode(part).map(FrontierPart)).collect()
@@ -77,7 +77,7 @@ impl Frontier {
     /// Its top, and then its parts, one after the other on the thread that asks: commits need the others.
     ///
     /// # Errors
-    /// What `write` says.
+    /// Fails with the errors of `write`.
     pub(crate) fn encode<E>(&self, mut write: impl FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         let mut parts = Vec::new();
         let mut top = Encoder { bytes: Vec::new(), parts: Some(&mut parts) };
@@ -94,7 +94,7 @@ impl Frontier {
 
 struct Encoder<'a, 'p> {
     bytes: Vec<u8>,
-    /// What stands at [`PARTS_DEPTH`] goes here.
+    /// Receives the children at [`PARTS_DEPTH`].
     parts: Option<&'p mut Vec<&'a Child>>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Encoder<'a, '_> {
         }
     }
 
-    /// Of a node with so many leaves.
+    /// Writes the quarters of a node with so many leaves.
     fn quarters(&mut self, node: &'a Node, leaves: u32, depth: usize) {
         for quarter in 0..4 {
             let first = 4 * quarter;

@@ -1,9 +1,8 @@
 //! Nodes that know some of their quarters by their hashes alone.
 //!
-//! A state of 100 million keys has a million lowest nodes of some hundred leaves. Dropped as a whole, each would come back by a
-//! hundred rows whichever of them is touched; by its quarters it costs 136 bytes, and what is touched comes back by two dozen rows, which
-//! is one block of the table. A quarter of fewer than two leaves is never hidden: a lone leaf moves up, so its hash is not its parent's
-//! to join.
+//! A state of 100 million keys has a million lowest nodes of some hundred leaves each. If such a node were dropped whole, any touch would
+//! cost a hundred rows. Kept by its quarters it costs 136 bytes, and a touch costs two dozen rows, which is one block of the table. A
+//! quarter of fewer than two leaves stays visible: a lone leaf moves up, so its parent does not join its hash.
 
 use std::array;
 
@@ -20,9 +19,9 @@ use super::{
 };
 use crate::error::StorageError;
 
-/// What the hashes of a node's quarters count as, in leaves in memory.
+/// Cost of the hashes of a node's quarters, counted in leaves in memory.
 pub(super) const SHELL: u32 = 2;
-/// Leaves of the largest quarter that changes without being shown: as many as a frontier takes for a part that is not in memory.
+/// Most leaves of a quarter that changes while hidden: as many as a frontier allows for a part out of memory.
 const HIDDEN_LEAVES_MAX: usize = 256;
 /// Slots of a quarter.
 const QUARTER: usize = 4;
@@ -50,7 +49,7 @@ impl Node {
         self.quarters.as_ref().is_some_and(|quarters| quarters.hidden[quarter] > 0)
     }
 
-    /// What stands for its hidden quarters.
+    /// Counts for its hidden quarters.
     pub(super) fn hidden_counts(&self) -> Counts {
         let leaves =
             self.quarters.as_ref().map_or(0, |quarters| quarters.hidden.iter().copied().map(u32::from).sum());
@@ -121,9 +120,9 @@ impl Node {
         if found == Subtree::Inner(expected) { Ok(()) } else { Err(range.refuse()) }
     }
 
-    /// Gives a hidden quarter its new hash from its rows and the updates in it, of which there is at least one, and leaves it hidden: no node is
-    /// made, and nothing more is in memory than before. Returns its leaves after the updates, which are not those of the rows until the
-    /// updates are written; none if it cannot stay hidden: then it is shown, as it was before the updates.
+    /// Computes a hidden quarter's new hash from its rows and at least one update in it. The quarter stays hidden, so this makes no node
+    /// and takes no memory. Returns the quarter's leaves after the updates, which the rows lack until these are written. Returns `None` if
+    /// the quarter must be shown; it is then as before the updates.
     ///
     /// # Errors
     /// Those of [`Node::show`].

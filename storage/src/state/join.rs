@@ -1,5 +1,4 @@
-//! Growing a tree by leaves that stand beside its own: from the chunks of a restore, in any order, and from the parts of a
-//! column that are read side by side.
+//! Grows a tree by leaves beside its own: from a restore's chunks, in any order, and from parts of a column read in parallel.
 //!
 //! Only the nodes on the way to where both meet are made anew, so that joining costs the same however many leaves there are.
 
@@ -25,7 +24,7 @@ impl Tree {
     }
 }
 
-/// What stands at `depth` with the leaves of both, which share the nibbles of `path` before it.
+/// Joins two slots at `depth`; their leaves share the nibbles of `path` before it.
 fn join(a: Slot, b: Slot, path: &Path, depth: usize) -> Result<Slot, StorageError> {
     match (a, b) {
         (Slot::Empty, slot) | (slot, Slot::Empty) => Ok(slot),
@@ -55,7 +54,7 @@ fn join_children(a: Child, b: Child, path: &Path, depth: usize) -> Result<Slot, 
     Ok(assemble(slots, &path, parting, 0).lift(&path, parting, depth))
 }
 
-/// What a child has at a depth that is not below its node.
+/// The slots of a child at a depth at or above its node.
 fn slots_at(child: Child, depth: usize) -> Result<[Slot; ARITY], StorageError> {
     let node_slots = |node: Node| match node.is_hollow() {
         false => Ok(node.into_slots()),

@@ -93,14 +93,14 @@ impl RowSource for ColumnRows {
         if ranges.len() <= part {
             return read_ranges(&*self.reader, self.column, ranges);
         }
-        // Whoever asks waits. Going on with other work of the batch meanwhile would hold the rows of all of it.
+        // The caller waits. If it went on with other work of the batch, it would hold the rows of all of it.
         let (sender, parts) = mpsc::channel();
         let asked = ranges.chunks(part).enumerate().map(|(index, part)| {
             let (reader, column) = (Arc::clone(&self.reader), self.column);
             let (part, sender) = (part.to_vec(), sender.clone());
             READERS.spawn(move || {
                 let leaves = read_ranges(&*reader, column, &part);
-                // Whoever has the answer may close the database, and open it again: nobody may hold it then.
+                // With the answer, the caller may close and reopen the database, so the reader goes first.
                 drop(reader);
                 let _ = sender.send((index, leaves));
             });
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::backend::{RowStore as _, WriteBatch, memory::MemoryBackend};
 
-    /// Goal: whoever has its rows, or an error, may close the database and open it again at once: no reading thread holds it any longer.
+    /// Goal: once a caller has its rows, or an error, it may close and reopen the database: reading threads have let go of it.
     #[test]
     fn a_read_that_is_over_holds_no_reader() {
         let (whole, broken) = (MemoryBackend::default(), MemoryBackend::default());

@@ -8,13 +8,12 @@
 //!                      RowSource ◀── stubs are rebuilt from the rows of the version that the tree belongs to
 //! ```
 //!
-//! * [`node`]: the parts and their hashes; [`hollow`]: nodes that know quarters by their hashes alone; [`tree`]: updates; [`folded`]: what
-//!   updates leave hidden; [`fetch`]: reading
-//!   the rows that they need; [`warm`]: the same for memory; [`proof`]: range proofs; [`shape`]: where leaves part; [`budget`]: bounded
-//!   memory; [`load`]: rebuilding from rows; [`frontier`]: the same from the tree's upper part; [`join`]: growing from parts;
-//!   [`sketch`]: parts without nodes.
-//! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that no other version shares are changed in
-//!   place, so that a commit on the only version copies nothing.
+//! * [`node`]: parts and hashes; [`hollow`]: nodes that know quarters by hash alone; [`tree`]: updates; [`folded`]: parts that updates
+//!   leave hidden. [`fetch`]: reading rows for updates; [`warm`]: prefetching memory; [`proof`]: range proofs; [`shape`]: where leaves
+//!   part; [`budget`]: bounded memory. [`load`]: rebuilding from rows; [`frontier`]: rebuilding from the tree's upper part; [`join`]:
+//!   growing from parts; [`sketch`]: hashing parts without nodes.
+//! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that belong to one version alone change in place,
+//!   so a commit on the only version copies nothing.
 
 mod budget;
 mod fetch;
@@ -43,11 +42,11 @@ pub(crate) use tree::Tree;
 
 use crate::error::StorageError;
 
-/// What becomes of one leaf: its value hash, none to delete it.
+/// The change of one leaf: its new value hash, or `None` to delete it.
 pub(crate) type Update = (Path, Option<Digest>);
 
-/// Nibbles of a path that [`Tree::reread`] looks at: an account's part and four bytes below it, so that two slots of one contract share
-/// them by chance once in 4 billion.
+/// Nibbles of a path that [`Tree::reread`] looks at: the account's part and four bytes below it. Two slots of one contract share them
+/// by chance once in 4 billion.
 pub(crate) const REREAD_NIBBLES: usize = 24;
 
 /// The rows of one version of the state: where the stubs of a tree of that version are rebuilt from.

@@ -1,9 +1,9 @@
 //! The parts of the tree and their hashes.
 //!
-//! A [`Node`] stands at a depth counted in nibbles and has 16 slots, the 4 binary levels below it. Its arrays hold only
-//! the slots that are taken: about 125 bytes a key in all. Hashes of leaves are not kept, because one compression is
-//! cheaper than 32 bytes more to copy and to fetch; those of a quarter of a full node are, so that a change of one slot
-//! costs 6 joins and not 15. A quarter can also be known by its hash alone: see [`super::hollow`].
+//! A [`Node`] stands at a depth counted in nibbles and has 16 slots, the 4 binary levels below it. Its arrays hold only the
+//! slots that are taken: about 125 bytes a key in all. A node keeps no hashes of leaves: recomputing one is cheaper than
+//! copying and fetching 32 more bytes. A full node keeps the hashes of its quarters, so a change of one slot costs 6 joins
+//! instead of 15. A quarter can also be known by its hash alone: see [`super::hollow`].
 
 use std::{
     ops::{Add, Sub},
@@ -19,7 +19,7 @@ pub(super) const ARITY: usize = 16;
 /// Taken slots from which a node keeps the hashes of its quarters; below, folding all of them costs about the same.
 const QUARTERS_SLOTS_MIN: u32 = 6;
 
-/// What stands at one of a node's places.
+/// The content of one of a node's places.
 #[derive(Clone, Default)]
 pub(super) enum Slot {
     #[default]
@@ -38,7 +38,7 @@ pub(super) enum SlotRef<'a> {
 /// Two leaves or more below one slot.
 #[derive(Clone)]
 pub(super) struct Child {
-    /// Of the subtree at the slot's depth.
+    /// Hash of the subtree at the slot's depth.
     pub(super) hash: Digest,
     pub(super) counts: Counts,
     pub(super) link: Link,
@@ -48,7 +48,7 @@ pub(super) struct Child {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
     pub(super) leaves: u32,
-    /// Those in memory. What stands in for others counts here too: see [`super::budget`].
+    /// Leaves in memory. Stand-ins for dropped parts count here too: see [`super::budget`].
     pub(super) resident: u32,
 }
 
@@ -78,7 +78,7 @@ pub(super) enum Link {
     Stub,
 }
 
-/// Nibbles that all leaves below share cost no nodes: keys that are ground into one prefix do not deepen memory.
+/// A run of nibbles that all leaves below share. It needs no nodes, so grinding keys into one prefix cannot deepen memory.
 #[derive(Clone)]
 pub(super) struct Run {
     /// Its first `depth` nibbles are those of all leaves below.
@@ -99,7 +99,7 @@ pub(super) struct Node {
     pub(super) children: Box<[Child]>,
 }
 
-/// What a node knows of each four of its slots.
+/// The hashes that a node keeps of each four of its slots.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Quarters {
     pub(super) hashes: [Digest; 4],
@@ -299,7 +299,7 @@ impl Node {
         }
     }
 
-    /// What stands at `depth` after some slots became of another sort. All leaves below share the nibbles of `path`
+    /// Reshapes a slot at `depth` after some of its slots changed their sort. All leaves below share the nibbles of `path`
     /// before `depth`.
     pub(super) fn reshaped(
         &mut self,
@@ -348,7 +348,7 @@ impl Node {
         self.quarters = Some(quarters);
     }
 
-    /// The subtree of `len` slots (a power of two) from `first` on, of which none is inside a hidden quarter.
+    /// The subtree of `len` slots (a power of two) from `first` on; no hidden quarter may contain any of them.
     pub(super) fn fold(&self, first: usize, len: usize) -> Subtree {
         match len {
             ..4 => self.fold_slots(first, len),
@@ -408,7 +408,7 @@ impl Node {
         })
     }
 
-    /// Of the subtree at its own depth.
+    /// Hash of the subtree at its own depth.
     pub(super) fn hash(&self) -> Digest {
         self.fold(0, ARITY).hash()
     }
@@ -420,8 +420,8 @@ impl Node {
     }
 }
 
-/// What stands at `depth` if these are its slots: a lone leaf moves up, a lone child becomes a run, and no node stands
-/// above fewer than two slots.
+/// Builds the slot at `depth` from these 16 slots. A lone leaf moves up, a lone child becomes a run, and a node stands only
+/// above two slots or more.
 pub(super) fn assemble(slots: [Slot; ARITY], path: &Path, depth: usize, touched: u32) -> Slot {
     assemble_from(slots, None, u16::MAX, path, depth, touched)
 }

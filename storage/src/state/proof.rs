@@ -23,8 +23,8 @@ impl Tree {
         Ok(StateRangeProof { left: self.siblings(first, true)?, right: self.siblings(last, false)? })
     }
 
-    /// The siblings on the way to `end` that stand before it (where its bit is 1) or after it (where its bit is 0), by
-    /// ascending depth.
+    /// The siblings on the way to `end`, by ascending depth. Either those before it (where its bit is 1), or those after it
+    /// (where its bit is 0).
     fn siblings(
         &self,
         end: &Path,

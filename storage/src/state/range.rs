@@ -13,7 +13,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Of paths that share the first `bits` bits of `path`.
+    /// The range of paths that share the first `bits` bits of `path`.
     pub(super) fn below(path: &Path, bits: usize) -> Range {
         let (mut first, mut last) = (*path, *path);
         if let Some(byte) = first.0.get_mut(bits / 8) {
@@ -29,7 +29,7 @@ impl Range {
         rows.leaves(&self.first, &self.last)
     }
 
-    /// What its rows are if they have another hash.
+    /// The error for rows that have another hash.
     pub(super) fn refuse(&self) -> StorageError {
         let Range { first, last } = self;
         StorageError::corrupt(format!(

@@ -1,4 +1,4 @@
-//! What stands at one place of a [`Tree`]: nothing, one leaf, or two parts and the bit at which they part.
+//! Describes one place of a [`Tree`]: empty, one leaf, or two parts and the bit at which they part.
 
 use slipstream_types::{
     Path,
@@ -24,7 +24,7 @@ pub(crate) enum Shape {
 }
 
 impl Tree {
-    /// What the leaves that share the first `bits` bits of `path` look like.
+    /// The shape of the leaves that share the first `bits` bits of `path`.
     ///
     /// # Errors
     /// If the rows of a stub cannot be read.
@@ -33,7 +33,7 @@ impl Tree {
     }
 }
 
-/// Of a slot at `depth`, to which the first nibbles of `path` lead.
+/// The shape of a slot at `depth`, to which the first nibbles of `path` lead.
 fn shape(
     slot: SlotRef<'_>,
     path: &Path,

@@ -1,7 +1,7 @@
 //! A tree of stubs: hashes alone, for leaves whose rows are on disk and that nobody has asked for yet.
 //!
-//! What a restore verifies and what is loaded beyond the budget would make millions of nodes, most of them to be dropped at once.
-//! Here only their hashes are computed; a part gets its nodes when it is touched, as after [`Tree::shrink`].
+//! Nodes for all that a restore verifies, or that is loaded beyond the budget, would number millions, and most would be dropped
+//! at once. So only their hashes are computed here. A part gets its nodes when it is touched, as after [`Tree::shrink`].
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl<'a> Part<'a> {
         Part { leaves, hashes }
     }
 
-    /// What stands at `depth`, on the way to each of the paths that is given.
+    /// The slot at `depth`, with the way to each given path.
     fn slot(self, depth: usize, first: Option<&Path>, last: Option<&Path>) -> Slot {
         let (start, end) = match self.leaves {
             [] => return Slot::Empty,

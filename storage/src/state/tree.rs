@@ -24,17 +24,17 @@ use crate::error::StorageError;
 const PARALLEL_MIN: usize = 512;
 /// A hidden part that is touched again after at most so many batches comes back, whatever the memory: it is in use.
 const WARM_BATCHES: u32 = 8;
-/// Updates whose rows are read at once: enough for many reads to be under way, few enough for their leaves to be small beside
-/// the tree (100 leaves of 64 bytes each make 26 MiB).
+/// Updates whose rows are read at once. They suffice to keep many reads under way, and their leaves are small beside the tree
+/// (100 leaves of 64 bytes each make 26 MiB).
 const FETCH_UPDATES_MAX: usize = 4_096;
 
 /// One version of the tree. A clone shares all nodes.
 #[derive(Clone)]
 pub(crate) struct Tree {
     pub(super) root: Slot,
-    /// Of this version, or of one before it.
+    /// The rows of this version, or of one before it.
     pub(super) rows: Arc<dyn RowSource>,
-    /// What batches left hidden that the rows do not have, oldest first.
+    /// The parts that batches left hidden and the rows lack, oldest first.
     pub(super) layers: Vec<Layer>,
     /// Raised by every batch.
     pub(super) generation: u32,
@@ -44,6 +44,8 @@ pub(crate) struct Tree {
     pub(super) least: u64,
     /// Whether memory is short: then a hidden part that is touched for the first time in a while stays hidden.
     pub(super) is_short: bool,
+    /// See [`Tree::shed`].
+    pub(super) shed: u64,
 }
 
 impl Default for Tree {
@@ -56,29 +58,30 @@ impl Default for Tree {
             hand: 0,
             least: 0,
             is_short: false,
+            shed: 0,
         }
     }
 }
 
-/// What a batch needs on its way down.
+/// The tools that a batch takes on its way down.
 pub(super) struct Pass<'a> {
     pub(super) rows: &'a dyn RowSource,
     pub(super) generation: u32,
     /// Whether `rows` hold what the batch will use already.
     pub(super) is_fetched: bool,
-    /// What happens to what the updates touch.
+    /// The kind of change that the updates bring.
     pub(super) change: Change,
     /// Where hidden parts that change go, if they stay hidden: see [`Tree::is_short`].
     pub(super) folded: Option<&'a Folded>,
 }
 
-/// What happens to what updates touch.
+/// The kinds of changes that updates bring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
     /// It takes the values of the updates.
     Update,
-    /// It is read again from the rows, whatever it was before: a touched path stands for all that share its first
-    /// [`super::REREAD_NIBBLES`], and the values of the updates say nothing.
+    /// Reads the touched part again from the rows, whatever it was before. A touched path stands for all paths with its first
+    /// [`super::REREAD_NIBBLES`]; the values of the updates do not matter.
     Reread,
 }
 
@@ -105,13 +108,13 @@ impl Tree {
         Tree { rows, ..self }
     }
 
-    /// Where what is not in memory is read from.
+    /// The rows that dropped parts are read from.
     pub(super) fn source(&self) -> Over<'_> {
         Over { layers: &self.layers, rows: &*self.rows }
     }
 
-    /// The tree after updates that are sorted by path, each path once. Clones of this one stay as they are; what no clone
-    /// shares is changed in place.
+    /// The tree after updates that are sorted by path, each path once. Clones of this tree stay as they are; unshared nodes
+    /// are changed in place.
     ///
     /// # Errors
     /// If the rows of a stub cannot be read.
@@ -132,6 +135,7 @@ impl Tree {
     fn pass(self, updates: &[Update], change: Change) -> Result<Tree, StorageError> {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0), "updates are sorted, each path once");
         let generation = self.generation.wrapping_add(1);
+        let shed = self.shed + Self::copied_by(updates.len() as u64, self.resident());
         let folded = Folded::default();
         let pass = Pass {
             rows: &Over { layers: &self.layers, rows: &*self.rows },
@@ -143,7 +147,7 @@ impl Tree {
         let root = pass.enter(self.root, updates, 0)?;
         let mut layers = self.layers;
         layers.extend(folded.into_layer(generation));
-        Ok(Tree { root, generation, layers, ..self })
+        Ok(Tree { root, generation, layers, shed, ..self })
     }
 
     /// The subtree of all leaves that share the first `bits` bits of `path`: how two versions are compared part by part.
@@ -258,8 +262,8 @@ fn subtree_in(
 }
 
 impl Pass<'_> {
-    /// [`Pass::apply`] where the batch may be small enough for its rows to be read at once, or for one thread to go on
-    /// with: there it is fetched first.
+    /// As [`Pass::apply`], where the batch may be small enough to read its rows at once, or to go on in one thread. There it
+    /// fetches first.
     fn enter(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
         if !self.is_fetched && updates.len() <= FETCH_UPDATES_MAX {
             let wanted = wanted(&slot, updates, depth);
@@ -274,7 +278,7 @@ impl Pass<'_> {
         self.apply(slot, updates, depth)
     }
 
-    /// What stands at `depth` after updates that all fall into it.
+    /// The slot at `depth` after updates that all fall into it.
     pub(super) fn apply(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
         let Some((path, _)) = updates.first() else { return Ok(slot) };
         match (slot, self.change) {
@@ -302,13 +306,13 @@ impl Pass<'_> {
         self.change == Change::Update || depth < REREAD_NIBBLES
     }
 
-    /// What the rows say of a slot at `depth` on the way to `path`.
+    /// The slot at `depth` on the way to `path`, read from the rows.
     fn reread(&self, path: &Path, depth: usize) -> Result<Slot, StorageError> {
         let leaves = Range::below(path, 4 * depth.min(REREAD_NIBBLES)).leaves(self.rows)?;
         Ok(build(&leaves, depth, self.generation))
     }
 
-    /// What becomes of a node with so many leaves.
+    /// Applies updates to a node with so many leaves.
     fn apply_node(
         &self,
         mut node: Arc<Node>,

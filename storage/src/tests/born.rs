@@ -82,7 +82,7 @@ fn a_restored_store_proves_its_genesis_in_every_ledger_that_it_knows() {
     }
 }
 
-/// What a check says of a closed store.
+/// The damage that a check finds in a closed store.
 fn damage(fixture: &Fixture) -> Vec<String> {
     let maintenance = Maintenance::open(&fixture.config, fixture.dir()).unwrap();
     maintenance.check(&mut |_| {}).unwrap().damage

@@ -21,7 +21,7 @@ fn crash_config() -> StorageConfig {
     StorageConfig { snapshot_interval_batches: 7, fsync: true, prune, ..config() }
 }
 
-/// What batch `number` changes: some rows, one of them deleted again by a later batch.
+/// The changes of batch `number`: some rows, one of which a later batch deletes.
 fn changes(number: u64) -> Vec<(StateKey, Option<StateValue>)> {
     let mut changes: BTreeMap<_, _> =
         (0..40u64).map(|i| (slot_key((number % 7) as u8, (i * number % 251) as u8), slot(number))).collect();
@@ -35,7 +35,7 @@ fn delta(number: u64) -> Delta {
     Delta::new(entries, Vec::new()).unwrap()
 }
 
-/// The child: does nothing unless a parent set the variable.
+/// The child: works only if a parent set the variable.
 #[test]
 fn commit_until_killed() {
     let Some(dir) = std::env::var_os(DIR_VARIABLE) else { return };

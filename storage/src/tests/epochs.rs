@@ -106,7 +106,7 @@ fn the_end_of_an_epoch_may_come_before_its_batch_and_only_once() {
         store.put_epoch_end(&ends[1]).unwrap();
         assert_eq!(store.epoch(), Epoch(2));
 
-        // What a batch brings has to agree with what was known before it.
+        // The batch must agree with what was known before it.
         let mut other = made.clone();
         other[3].certificate = ending(&made[3].certificate, 1, 2);
         for group in [1, 7] {
@@ -188,8 +188,8 @@ fn an_advance_keeps_the_end_of_its_epoch() {
     });
 }
 
-/// Goal: the waypoint of a batch that ends its epoch names the next validators, whoever tells of them: the batch's own certificate, or the
-/// end of the epoch that came before the batch. A waypoint before that end is not held against it.
+/// Goal: the waypoint of a batch that ends its epoch names the next validators. They are compared whether the batch's own certificate
+/// tells of them, or an epoch end stored before the batch. A waypoint before that end is not held against it.
 #[test]
 fn a_waypoint_is_compared_with_the_validators_that_its_batch_names() {
     let made = epochs(4);

@@ -1,5 +1,5 @@
-//! Goal: an export makes the same store elsewhere, with nothing trusted but a waypoint or the genesis; and no file of it can be
-//! changed, swapped or lost unnoticed.
+//! Goal: an export makes the same store elsewhere, and only a waypoint or the genesis is trusted. Changing, swapping or losing
+//! one of its files is noticed.
 
 use std::{
     fs,

@@ -43,7 +43,7 @@ fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
     restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis })
 }
 
-/// What survives a failure at `point`: a head with its state, and the record of no later batch.
+/// Checks what survives a failure at `point`: a head with its state, and no record of a later batch.
 fn check_left(store: &Store, source: &Store) {
     let Ok(head) = store.head() else { return };
     let number = head.header.number.get();
@@ -64,7 +64,8 @@ fn check_left(store: &Store, source: &Store) {
     }
 }
 
-/// What is announced is served and nothing below it, also after pruning was cut short; and the next pruning goes all the way.
+/// Checks that the store serves exactly what it announces, even after a pruning that was cut short. The next pruning
+/// finishes.
 fn check_pruned(store: &Store, head: u64) {
     for pruned in [false, true] {
         if pruned {
@@ -95,7 +96,7 @@ fn check_snapshots(store: &Store) {
     }
 }
 
-/// What a store lives on, and how it dies.
+/// The kind of disk under a store, and how the store dies.
 #[derive(Clone, Copy)]
 enum Place {
     /// A directory; its store is dropped.
@@ -165,8 +166,8 @@ fn a_failure_at_any_step_leaves_whole_steps() {
     }
 }
 
-/// Goal: a crash loses whole commits from the end, however many of the unsynced writes the disk kept, and takes no snapshot
-/// with it that is of a batch that is left.
+/// Goal: a crash loses whole commits from the end, however many of the unsynced writes the disk kept. Snapshots of surviving
+/// batches survive too.
 #[test]
 fn a_power_cut_without_fsync_leaves_a_whole_batch() {
     // Sealing the history would sync what is before it.

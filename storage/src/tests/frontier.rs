@@ -1,4 +1,5 @@
-//! Opening by the tree's upper part: the same store as by all rows, whatever became of the files; and never a row that is not the tree's.
+//! Opening by the tree's upper part gives the same store as opening by all rows, whatever happened to the files. A row outside the tree
+//! is never accepted.
 
 use std::{fs, path::PathBuf};
 
@@ -11,7 +12,7 @@ use crate::{
     backend::{Column, WriteBatch},
 };
 
-/// What becomes of the files of a store that is stopped.
+/// Damages the files of a stopped store.
 type Damage = fn(&Fixture);
 
 /// Changes of a batch, some rows of many, so that the tree has parts to drop.
@@ -245,7 +246,7 @@ fn a_scrub_reads_what_nobody_did() {
     is_whole(&fixture, &mut ledger);
 }
 
-/// Goal: a snapshot of an earlier process is served without reading its rows first, and no chunk goes out that is not of its root.
+/// Goal: a snapshot of an earlier process is served before its rows are read. Every chunk that goes out is of its root.
 #[test]
 fn a_snapshot_is_served_again_by_its_frontier() {
     let serving = StorageConfig { snapshot_interval_batches: 20, ..config() };

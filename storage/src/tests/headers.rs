@@ -56,7 +56,7 @@ fn grow(store: &Store, ledger: &mut Ledger, up_to: u64) -> Vec<BatchHeader> {
     (0..=up_to).map(known).collect()
 }
 
-/// Goal: what is below the window is gone with all that goes with it, the rest proves itself, a reopened store and a check find it whole, and it
+/// Goal: batches below the window go with all their parts, and the rest proves itself. A reopened store and a check find it whole, and it
 /// goes on.
 #[test]
 fn headers_go_with_all_that_hangs_on_them() {
@@ -96,7 +96,7 @@ fn headers_go_with_all_that_hangs_on_them() {
 fn pruned_headers_leave_the_disk() {
     let mut fixture = Fixture::initialized(&windows(2, Window::Batches(1)), true);
     let mut ledger = Ledger::new();
-    // What is opened again lies in files of its own.
+    // Reopening puts the rows into files of their own.
     for up_to in [100, 200, ASKED + 300] {
         ledger.commit_up_to(fixture.store(), up_to);
         fixture.reopen();
@@ -154,7 +154,7 @@ fn a_waypoint_outlives_its_header() {
         fixture.reopen();
         assert!(fixture.store().passes_waypoint(&waypoint).unwrap());
     }
-    // Who still reads an old state is told that what it needs is gone.
+    // A reader of an old state is told that its rows are gone.
     let view = fixture.store().view().unwrap();
     assert!(matches!(view.header_digest(BatchNumber::new(9)), Err(StorageError::StateNotKept { .. })));
     assert!(view.header_digest(BatchNumber::new(ASKED + 59)).unwrap().is_some());

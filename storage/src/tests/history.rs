@@ -116,7 +116,7 @@ fn the_window_outlives_restarts() {
     });
 }
 
-/// Goal: who is far behind records what will be in the window of the head to come, and what was not recorded is never made up.
+/// Goal: a store far behind records only batches in the window of its future head. Unrecorded states are never made up.
 #[test]
 fn a_gap_is_no_history() {
     for group in [0, 1, 3, 20] {
@@ -135,7 +135,8 @@ fn a_gap_is_no_history() {
     }
 }
 
-/// Goal: a view of the past stays right while the head moves on, and where it is not held fails rather than err once its rows may be gone.
+/// Goal: a view of the past stays right while the head moves on. If its state is not held, it fails rather than err once its rows may be
+/// gone.
 #[test]
 fn a_view_of_the_past_is_right_or_fails() {
     on_both(&window(8), |mut fixture| {
@@ -242,7 +243,7 @@ pub(super) fn let_go(store: &Store) {
     store.0.history.held.lock().release(head, head);
 }
 
-/// Goal: a store of a release before is opened as it is: one without the column begins its window then, one without the log goes on.
+/// Goal: a store of an earlier release opens as it is. One without the column begins its window then; one without the log goes on.
 #[test]
 fn a_store_of_before_is_taken_over() {
     for (fingerprint, with_history, first) in [("dbb74315f5cde6d2", true, 6), ("38e654a4e24c0fa0", false, 0)]

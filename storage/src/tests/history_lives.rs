@@ -14,7 +14,7 @@ use crate::{
     history::facts::{recorded_from, recorded_sealed},
 };
 
-/// What happens to a store.
+/// An event in the life of a store.
 #[derive(Clone, Debug)]
 enum Event {
     /// So many batches, in groups of so many.
@@ -81,7 +81,7 @@ fn live(events: &[Event], kept: StateHistory, seed: u64, on_disk: bool) {
                 let next = head + count;
                 commit(fixture.store(), &made[head..next], *group);
                 if behind > head as u64 {
-                    // What is passed over is not recorded.
+                    // Batches that are passed over stay unrecorded.
                     known = behind.min(next as u64);
                 }
                 head = next;
@@ -159,7 +159,8 @@ fn a_death_while_sealing_takes_no_state() {
     }
 }
 
-/// Goal: on a disk too, where a thread of its own seals: it ends the store as any failed write does, and the next start goes on.
+/// Goal: on a disk too, where a thread of its own seals, a failed seal ends the store as any failed write does. The next start
+/// goes on.
 #[test]
 fn a_failed_seal_ends_the_store() {
     let (made, ledgers) = ledgers(&some(20));

@@ -1,5 +1,6 @@
 //! One suite for both backends: a small ledger that makes valid batches, and a model of the state beside it.
 
+mod beside;
 mod born;
 mod chunk;
 mod commit;
@@ -133,15 +134,7 @@ impl Made {
 }
 
 pub(super) fn certify(header: &BatchHeader, accumulator_root: Digest) -> Certificate {
-    let info = LedgerInfo {
-        epoch: header.epoch,
-        number: header.number,
-        accumulator_root,
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators: None,
-    };
-    Certificate::signed(info, 0, [(0, &key())]).unwrap()
+    Certificate::signed(LedgerInfo::of(header, accumulator_root, None), 0, [(0, &key())]).unwrap()
 }
 
 pub(super) fn state_root(state: &BTreeMap<StateKey, StateValue>) -> Digest {
@@ -295,7 +288,7 @@ impl Fixture {
     }
 }
 
-/// Small caches, no snapshots, no waiting for the disk: what most tests want.
+/// The configuration of most tests: small caches, without snapshots and waits for the disk.
 pub(super) fn config() -> StorageConfig {
     StorageConfig {
         block_cache_mib: 8,

@@ -1,4 +1,4 @@
-//! Goal: of the head and of what is shortly behind it every row is proved, present or absent, as a model has it; of other states nothing is.
+//! Goal: at the head and shortly behind it every row is proved, present or absent, as a model has it. Other states are refused.
 
 use proptest::prelude::*;
 use slipstream_types::tree::{Leaf, StateRangeProof};
@@ -102,6 +102,31 @@ fn few_states_are_remembered_and_only_recent_ones() {
     check(&held, &ledgers[8], &keys);
 }
 
+/// Goal: what is remembered stays within the memory of the tree, with the head's: it goes as the head moves on, and is made again.
+#[test]
+fn remembered_states_count_as_memory_of_the_tree() {
+    for (tree_memory_mib, remembered) in [(1, false), (64, true), (0, true)] {
+        let fixture = Fixture::initialized(&StorageConfig { tree_memory_mib, ..config() }, true);
+        let (store, mut ledger) = (fixture.store(), Ledger::new());
+        let key = |n: u64| StateKey::Slot(address((n % 7) as u8), keccak256(n.to_le_bytes()));
+        // More than a MiB holds, so that the head's tree leaves little of it free.
+        let rows: Vec<_> = (0..20_000).map(|n| (key(n), slot(n + 1))).collect();
+        ledger.commit(store, &rows);
+        let numbers = || store.0.trees.lock().numbers();
+        let asked: Vec<StateKey> = (0..50).map(|n| key(n * 397)).collect();
+        let held = state(store, 1);
+        check(&held, &ledger, &asked);
+        assert_eq!(numbers(), [1], "nothing came to the head's tree since: {tree_memory_mib} MiB");
+        let before = ledger.clone();
+        let changes: Vec<_> = (0..400).map(|n| (key(n * 41), slot(n + 9))).collect();
+        ledger.commit(store, &changes);
+        assert_eq!(numbers().contains(&1), remembered, "{tree_memory_mib} MiB");
+        check(&held, &before, &asked);
+        check(&state(store, 2), &ledger, &asked);
+        assert!(numbers().contains(&2), "{tree_memory_mib} MiB");
+    }
+}
+
 /// Goal: what would cost too much, or cannot be known any more, is refused by name.
 #[test]
 fn what_changed_too_much_or_is_not_kept_is_refused() {
@@ -124,7 +149,7 @@ fn what_changed_too_much_or_is_not_kept_is_refused() {
     made = ledger.make(&[(account_key(1), account(4))], Vec::new());
     store.commit(made.batch(), None).unwrap();
     state(store, 4);
-    assert_eq!(reason(store, 3), "what batches changed since is not kept");
+    assert_eq!(reason(store, 3), "the deltas of the batches since are not kept");
 
     let none = Fixture::initialized(&super::history::window(1), true);
     let mut ledger = Ledger::new();

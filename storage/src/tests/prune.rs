@@ -23,7 +23,7 @@ fn pruning(bodies: u64, receipts: u64, deltas: u64) -> StorageConfig {
     StorageConfig { prune: PruneConfig::of_batches([bodies, receipts, deltas, 0]), ..config() }
 }
 
-/// What is announced is there, what is below is not, by number, by range and by transaction.
+/// Checks that all announced batches are there and all below are gone, by number, by range and by transaction.
 fn check_served(store: &Store, floors: [u64; 4]) {
     let head = store.head().unwrap().header.number.get();
     for (kind, floor) in KINDS.into_iter().zip(floors) {
@@ -129,7 +129,7 @@ fn disk_bytes(dir: &std::path::Path) -> u64 {
 }
 
 /// Goal: the disk has the bytes back when `prune` returns, as many as the dry run told, with files as large as RocksDB makes
-/// them itself; and what is kept can be read.
+/// them. Kept batches are readable.
 #[test]
 fn pruning_frees_the_disk_at_once() {
     let mut fixture = Fixture::initialized(&pruning(20, 0, 0), true);
@@ -241,7 +241,7 @@ fn check_finds_a_flipped_byte() {
     for _ in 0..40 {
         large(&mut ledger, fixture.store(), 1 << 20);
     }
-    // What no flush had put into a table by now is put there by recovery.
+    // Recovery puts unflushed rows into a table.
     fixture.reopen();
     fixture.store = None;
     let tables = || {
@@ -266,8 +266,8 @@ fn check_finds_a_flipped_byte() {
     assert!((1..=40).contains(&lost), "{only}");
 }
 
-/// Goal: below the limit every kind of write is refused, nothing is damaged, reading goes on, pruning still works, and the
-/// first commit after there is room goes through.
+/// Goal: below the limit every kind of write is refused, and the store stays sound. Reading and pruning work, and the first
+/// commit after there is room goes through.
 #[test]
 fn a_nearly_full_disk_stops_writing_cleanly() {
     let free = Arc::new(AtomicU64::new(1 << 30));
@@ -317,7 +317,7 @@ fn a_nearly_full_disk_does_not_keep_an_overtaken_restore() {
     assert!(matches!(store.put_record("x", b"y"), Err(StorageError::DiskLow { .. })));
 }
 
-/// Goal: snapshots do not cut the ledger's blobs into tiny files, which nothing would ever merge.
+/// Goal: snapshots do not cut the ledger's blobs into tiny files, which stay for good.
 #[test]
 fn snapshots_leave_small_blobs_in_memory() {
     let config = StorageConfig { snapshot_interval_batches: 5, ..config() };

@@ -9,7 +9,7 @@ use crate::{
     RangeDeltaTakeover, Snapshot, Step, StorageError, Takeover, backend::faulty::FaultyBackend,
 };
 
-/// What a merge may take: enough for all of these tests.
+/// Bytes that a merge may take: enough for all of these tests.
 pub(super) const MERGE_BYTES: u64 = 64 << 20;
 
 /// Changes of one batch, with the code of each contract among them.

@@ -1,4 +1,4 @@
-//! Goal: nothing but the truth is taken from a chunk, and what is refused leaves no trace.
+//! Goal: a chunk can bring only the truth, and a refused one leaves no trace.
 
 use slipstream_types::{
     Path, codec,
@@ -15,8 +15,8 @@ use crate::{
     ChunkError, PruneConfig, RangeDeltaChunk, RangeDeltaError, RangeDeltaTakeover, StorageError, Takeover,
 };
 
-/// The chunk in the middle of the range after batch 10, without the keys that have the value again that they had there: a chunk is
-/// as true without them.
+/// The chunk in the middle of the range after batch 10. It lacks the keys whose value is again that of batch 10: a chunk is as
+/// true without them.
 fn middle(served: &Served) -> RangeDeltaChunk {
     let merged =
         served.source.store().range_delta(BatchNumber::new(10), BatchNumber::new(30), MERGE_BYTES).unwrap();

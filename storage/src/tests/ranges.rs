@@ -346,7 +346,7 @@ fn replaced_rows_are_freed_unless_they_are_read() {
     }
 }
 
-/// The child: does nothing unless a parent set the variable.
+/// The child: works only if a parent set the variable.
 #[test]
 fn restore_until_killed() {
     let Some(dir) = std::env::var_os(DIR_VARIABLE) else { return };

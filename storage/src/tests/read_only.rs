@@ -3,7 +3,7 @@
 use super::*;
 use crate::{ReadOnly, StorageError};
 
-/// Goal: what is looked at is what the store itself says, of now and of before, at the moment of its opening; and nothing is written.
+/// Goal: a reader sees what the store itself has at the moment of opening, of now and of before, and writes nothing.
 #[test]
 fn a_store_is_looked_at_while_it_is_in_use() {
     let dir = tempfile::tempdir().unwrap();

@@ -91,7 +91,7 @@ fn compare(repair: &mut Repair, state: &StateAt, levels: u8) -> usize {
     bytes
 }
 
-/// What is done to a row, chosen by two bytes.
+/// A fault of a row, chosen by two bytes.
 #[derive(Clone, Debug)]
 enum Wrong {
     Change(usize, u8),
@@ -136,7 +136,7 @@ fn spoil(backend: &MemoryBackend, right: &Content, wrong: &[Wrong]) {
                     schema::encode_row(&key, &super::slot(9_999).unwrap()),
                 );
             }
-            // An account with code that nobody has, under a path that may not even be its own.
+            // An account whose code is missing everywhere, under a path that may not be its own.
             Wrong::Garbage(at) => {
                 let garbage = AccountValue { code_hash: Some(Digest([7; 32])), ..AccountValue::default() };
                 let row = schema::encode_row(&account_key(3), &StateValue::Account(garbage));
@@ -160,7 +160,7 @@ fn rows(backend: &MemoryBackend, column: Column) -> Content {
     rows
 }
 
-/// What a repair has to change, by comparing both.
+/// The changes that a repair must make, found by comparing both.
 fn expected(right: &Content, codes: &Content, backend: &MemoryBackend) -> Repaired {
     let found = rows(backend, Column::StateA);
     let found_codes = rows(backend, Column::Codes);
@@ -292,7 +292,7 @@ fn lies(opened: &Opened) -> Vec<Opened> {
     lies.into_iter().map(|parts| Opened::new(parts).unwrap()).collect()
 }
 
-/// Goal: no false answer is taken, and none of it is kept: the next true one is.
+/// Goal: every false answer is refused and leaves no trace; the next true one is taken.
 #[test]
 fn lies_are_found_out_one_by_one() {
     let (source, _) = backend();

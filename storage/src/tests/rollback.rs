@@ -76,8 +76,8 @@ fn content(store: &Store) -> Vec<(Column, Vec<u8>, Vec<u8>)> {
     rows
 }
 
-/// Goal: after a rollback nothing tells the store from one that never went further, whether the history is sealed, or its log has values
-/// that reach over the batch; and it goes on, by the same batches or by others, with all states that it knows.
+/// Goal: after a rollback the store equals one that never went further. The history may be sealed, or its log may have values that reach
+/// over the batch. The store goes on, by the same batches or by others, with all states that it knows.
 #[test]
 fn a_store_that_was_rolled_back_is_as_one_that_never_went_on() {
     for (group, is_reopened, variant) in [(0, false, 0), (4, false, 1), (5, true, 0), (0, true, 1)] {
@@ -138,7 +138,7 @@ fn a_store_that_was_rolled_back_is_as_one_that_never_went_on() {
     }
 }
 
-/// Goal: what cannot be done is refused with what can be, and nothing is changed.
+/// Goal: an impossible rollback is refused with what is possible, and changes nothing.
 #[test]
 fn a_rollback_that_cannot_be_is_refused() {
     let config = StorageConfig { state_history: StateHistory::Batches(10), ..config() };
@@ -210,7 +210,7 @@ fn a_kill_during_a_rollback_leaves_one_head_or_the_other() {
     }
 }
 
-/// Goal: what a death left in the history, linked in and not recorded as sealed, goes too: it is not taken for another ledger's.
+/// Goal: a rollback also removes history that a crash left linked in but unrecorded. It is not taken for another ledger's.
 #[test]
 fn what_was_sealed_and_not_recorded_goes_too() {
     let config = StorageConfig { state_history: StateHistory::All, ..config() };
@@ -249,8 +249,8 @@ fn what_was_sealed_and_not_recorded_goes_too() {
     check_all(fixture.store(), &ledgers, 0);
 }
 
-/// Goal: where headers are pruned a head goes back as far as BLOCKHASH still finds all that it can ask for, and what showed that the ledger
-/// passes through the waypoint does not go with the batches behind.
+/// Goal: where headers are pruned, a head goes back as far as BLOCKHASH still finds all that it can ask for. The proof that the ledger
+/// passes through the waypoint survives.
 #[test]
 fn a_rollback_keeps_what_pruned_headers_showed() {
     let prune = PruneConfig { headers: Window::Batches(1), ..PruneConfig::of_batches([2; 4]) };

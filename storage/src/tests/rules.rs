@@ -69,7 +69,7 @@ fn a_batch_under_unknown_rules_is_refused_by_name() {
         store.follow_schedule(osaka()).unwrap();
         store.commit(made[2].batch(), None).unwrap();
         assert_eq!(store.next_rules().unwrap().fork, Fork::Osaka);
-        // Who took the fork away again does not get past the start.
+        // Taking the fork away again fails at the start.
         let error = store.follow_schedule(Schedule::default()).unwrap_err();
         assert!(
             matches!(error, StorageError::OtherRules { number, .. } if number == BatchNumber::new(3)),

@@ -75,7 +75,7 @@ fn contents(backend: &MemoryBackend) -> Contents {
     contents
 }
 
-/// What lies in a store after batches, in groups or (with none) one by one.
+/// The content of a store after batches, in groups or (with `None`) one by one.
 fn left_by(made: &[Made], group: Option<usize>) -> Contents {
     let backend = MemoryBackend::default();
     let store = Store::with_backend(&config(), Arc::new(backend.clone())).unwrap();
@@ -265,7 +265,7 @@ fn a_run_that_meets_a_full_disk_goes_on_when_there_is_room() {
         let free = move || Ok(if seen.fetch_add(1, Ordering::Relaxed) == 60 { 100 << 20 } else { 1 << 30 });
         let guard = DiskGuard::new("disk".as_ref(), 512, free);
         let backend = Arc::new(MemoryBackend::default());
-        // What seals the history would ask too.
+        // Sealing the history would ask too.
         let config = StorageConfig { state_history: StateHistory::Batches(0), ..config() };
         let store = Store::with_parts(&config, backend, Some(guard), None).unwrap();
         store.initialize(&genesis()).unwrap();

@@ -105,7 +105,7 @@ fn a_leap_over_the_waypoint_is_compared_or_refused() {
     });
 }
 
-/// Goal: a leap that does not lead over the waypoint needs no proof of it: one that begins at its batch, and one that ends before it.
+/// Goal: a leap beside the waypoint needs no proof of it, whether it begins at the waypoint's batch or ends before it.
 #[test]
 fn a_leap_beside_the_waypoint_needs_no_proof() {
     let (source, made, waypoint) = source();
@@ -122,7 +122,7 @@ fn a_leap_beside_the_waypoint_needs_no_proof() {
     assert!(!fixture.store().passes_waypoint(&ahead).unwrap());
 }
 
-/// Goal: a store that was led behind the waypoint by nobody knows whom is not taken for one that was compared.
+/// Goal: a store that was led past the waypoint uncompared is not taken for a compared one.
 #[test]
 fn a_ledger_that_nobody_compared_is_refused_at_the_start() {
     let (source, made, waypoint) = source();

@@ -1,4 +1,4 @@
-//! What peers answered: checked here if that is cheap, by the worker otherwise.
+//! Takes peers' answers, and checks cheap ones here; the worker checks the others.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -49,7 +49,7 @@ impl Checking {
         waits || running.iter().any(|check| check.first == *first)
     }
 
-    /// Bytes that wait.
+    /// Bytes of answers that wait.
     pub(super) fn bytes(&self) -> u64 {
         self.waiting.iter().map(|arrived| arrived.answer.len() as u64).sum()
     }
@@ -108,8 +108,8 @@ impl Engine {
         takes_one && fault.is_refusal() && matches!(flight.about, About::Wanted(Key::Chunk(_)))
     }
 
-    /// A peer may keep all that it says and still not be able to merge so many deltas: that is no broken promise, and it would refuse again.
-    /// Its snapshots are left alone for a while; when nobody else has the range delta, a shorter one or another way is taken.
+    /// A peer may keep its promises and still be unable to merge so many deltas. That breaks no promise, and it would refuse again. Its
+    /// snapshots are left alone for a while. If nobody else has the range delta, the node takes a shorter one or another way.
     fn range_delta_refused(&mut self, flight: &Flight, what: &str, fault: &Fault, now: Instant) {
         let Some(restore) = &self.restore else { return };
         tracing::info!(peer = %flight.peer.short(), what, %fault, "the peer cannot serve the range delta");
@@ -143,8 +143,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes over what a verified certificate says of the next epoch, if it ends its own: from then on whoever signed it has no say in
-    /// what comes after it, also if no peer tells of that epoch.
+    /// Takes over the next epoch's validators from a verified certificate that ends its own. From then on its signers have no say in
+    /// later batches, even while all peers are silent about that epoch.
     pub(super) fn learn_end(&mut self, certificate: &Certificate) {
         let info = &certificate.info;
         if info.next_validators.is_none() || info.epoch != self.trust.epoch() {
@@ -164,7 +164,7 @@ impl Engine {
         let ends = ends.certificates.into_inner();
         let known = self.trust.epoch();
         let mut trust = (*self.trust).clone();
-        // What stands before a lie is true and kept; the lie is not.
+        // Ends before a lie are true and kept; the lie is dropped.
         let (mut proved, mut learned) = (Vec::new(), Ok(()));
         for end in ends {
             learned = trust.learn(std::slice::from_ref(&end));
@@ -194,7 +194,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether epoch ends are being stored, without which nothing that ends a later epoch can be.
+    /// Whether epoch ends are being stored; until that is done, ends of later epochs cannot follow.
     pub(super) fn keeps_epochs(&self) -> bool {
         self.jobs.keep.is_any()
     }
@@ -246,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// A range. While another peer's answer is being checked, this one is not needed unless that one is wrong.
+    /// Takes a range. While another peer's answer is being checked, this one is needed only if that one is wrong.
     fn take_range(
         &mut self,
         first: BatchNumber,
@@ -343,7 +343,7 @@ impl Engine {
         }
     }
 
-    /// What was wanted is here. Who was late with it hears of it in its score.
+    /// A wanted answer is here. Peers that were late with it lose score.
     pub(super) fn settle(&mut self, key: &Key, now: Instant) {
         for peer in self.streams.settle(key, &mut self.effects) {
             self.book.overtaken(&peer, now);
@@ -360,7 +360,7 @@ impl Engine {
     }
 }
 
-/// What a request asks for of what its peer says that it serves.
+/// The peer's offer that a request uses.
 fn ware(flight: &Flight) -> Option<Ware> {
     match flight.about {
         About::Summary | About::Epochs => None,
@@ -379,7 +379,7 @@ fn describe(flight: &Flight) -> String {
     }
 }
 
-/// What a key asks for, for reasons.
+/// Describes a key's subject, for reasons.
 pub(super) fn describe_key(key: &Key) -> String {
     match key {
         Key::Survey => "headers".into(),

@@ -42,7 +42,7 @@ impl Certified {
     }
 }
 
-/// None of what cannot be encoded, which no peer can send.
+/// Returns `None` for a certificate that cannot be encoded; it did not come from a peer.
 fn bcs_of(certificate: &Certificate) -> Option<Vec<u8>> {
     slipstream_types::codec::encode("certificate", certificate).ok()
 }

@@ -1,7 +1,7 @@
 //! [`Claim`]: an epoch that a peer's range stands in, and that nobody has proved to this node.
 //!
 //! That is no lie: epochs end while ranges are on their way. But a peer has what it serves, so its own summary leads to that epoch. If
-//! one that was asked for later does not, the claim counts as a failure: else a range under an invented epoch would cost its sender
+//! a summary requested later does not, the claim counts as a failure. Otherwise ranges under invented epochs would cost their sender
 //! nothing, however often.
 
 use slipstream_network::PeerId;

@@ -1,4 +1,4 @@
-//! What the engine asks of its driver, and what the driver tells it.
+//! The engine's requests to its driver, and the driver's reports.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -26,51 +26,51 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
-/// What the engine asks for, in the order in which it is to be done.
+/// The engine's requests, in the order in which to do them.
 pub(super) type Effects = VecDeque<Effect>;
 
-/// What the driver does for the engine. None of it may be left out but for the reason that the node stops.
+/// A request to the driver, which may skip it only when the node stops.
 #[derive(Debug)]
 pub enum Effect {
     /// Ask a peer; [`super::Engine::handle_answer`] gets the outcome, a missed deadline included.
     Send {
-        /// Names it.
+        /// Identifies the request in the answer.
         id: RequestId,
-        /// Whom.
+        /// The peer to ask.
         peer: PeerId,
-        /// What.
+        /// The request to send.
         request: Request,
         /// How long the answer may take.
         deadline: Duration,
-        /// Bytes that the answer may have, by what is asked for.
+        /// Bytes that the answer may have, as the request implies.
         bytes_max: usize,
     },
     /// Nobody waits for this answer any more.
     Cancel {
-        /// Which.
+        /// Identifies the request.
         id: RequestId,
     },
-    /// Run a job beside the engine; [`super::Engine::handle_done`] gets what came of it.
+    /// Run a job beside the engine; [`super::Engine::handle_done`] gets the result.
     Run {
-        /// Names it.
+        /// Identifies the job in its result.
         id: JobId,
-        /// What to do.
+        /// The work to do.
         job: Job,
     },
     /// Cut a peer off.
     Ban {
-        /// Whom.
+        /// The peer to ban.
         peer: PeerId,
         /// Told to the peer and logged.
         reason: String,
-        /// For so long.
+        /// How long the ban lasts.
         duration: Duration,
     },
     /// Note what a peer says of the forks to come. It is a claim.
     Hear {
-        /// Who says so.
+        /// The peer that says so.
         peer: PeerId,
-        /// Its whole schedule.
+        /// The peer's whole schedule of forks.
         forks: Forks,
     },
 }
@@ -80,39 +80,39 @@ pub enum Effect {
 pub enum Job {
     /// Check the answer to a range request.
     CheckRange {
-        /// The bytes.
+        /// The answer's bytes, as the peer sent them.
         answer: Vec<u8>,
-        /// What was asked for.
+        /// The request that was sent.
         request: RangeRequest,
         /// Batches from the first on that the peer's head allows.
         due: u64,
-        /// Whose signatures count.
+        /// The validators whose signatures count.
         trust: Arc<Trust>,
     },
     /// Check an announcement of the batch after the head.
     CheckAnnounced {
         /// Its certificate is checked already.
         announcement: Box<Announcement>,
-        /// Whose signatures count.
+        /// The validators whose signatures count.
         trust: Arc<Trust>,
     },
     /// Decode a checked range, so that only its state is missing.
     Prepare {
-        /// What.
+        /// The checked range.
         range: VerifiedRange,
         /// To execute or to apply it.
         mode: RangeMode,
-        /// Whom it came from.
+        /// The peer that sent it.
         from: PeerId,
     },
     /// Execute a prepared range behind the one before it.
     Execute {
-        /// What.
+        /// The prepared range.
         range: Box<Prepared>,
     },
     /// Commit ranges that follow each other and the head.
     Commit {
-        /// What.
+        /// The ranges, in order.
         ranges: Vec<Ready>,
         /// The newest batch that peers have.
         target: BatchNumber,
@@ -130,34 +130,34 @@ pub enum Job {
 pub enum RestoreJob {
     /// Begin or take up a restore.
     Begin {
-        /// What to restore.
+        /// The snapshot to restore.
         target: Box<RestoreTarget>,
-        /// Its ledger.
+        /// The ledger that ends with the snapshot.
         ancestry: Box<Ancestry>,
         /// Whether by what changed since the head, else by rows.
         range_delta: bool,
     },
     /// Check and add rows, or what changed in them, of a range of paths.
     Chunk {
-        /// The peer's bytes.
+        /// The answer's bytes, as the peer sent them.
         answer: Vec<u8>,
-        /// What was asked for.
+        /// The request that was sent.
         request: Request,
     },
     /// Compare the rows of a range with a peer's siblings of it.
     Siblings {
-        /// The peer's bytes.
+        /// The answer's bytes, as the peer sent them.
         answer: Vec<u8>,
-        /// The range.
+        /// The range of paths.
         span: Span,
-        /// Whom it came from.
+        /// The peer that sent it.
         from: PeerId,
     },
     /// Check and add code.
     Codes {
-        /// The peer's bytes.
+        /// The answer's bytes, as the peer sent them.
         answer: Vec<u8>,
-        /// What was asked for.
+        /// The hashes that were asked for.
         hashes: Vec<Digest>,
     },
     /// Make it the node's state.
@@ -171,34 +171,34 @@ pub enum RestoreJob {
 pub struct Ancestry {
     /// The headers up to the snapshot.
     pub headers: Headers,
-    /// That it begins with this node's genesis.
+    /// Proves that it begins with this node's genesis.
     pub genesis_proof: AccumulatorRangeProof,
-    /// What it has where the operator's waypoint is, if that lies between this node's head and the snapshot.
+    /// The ledger's batch at the operator's waypoint, if that lies between this node's head and the snapshot.
     pub passes: Option<Waypoint>,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub enum Done {
-    /// Of [`Job::CheckRange`].
+    /// Result of [`Job::CheckRange`].
     Range(Result<VerifiedRange, Fault>),
-    /// Of [`Job::CheckAnnounced`]; none if its batch is not the next any more.
+    /// Result of [`Job::CheckAnnounced`]; `None` if another batch is the next by now.
     Announced(Result<Option<VerifiedRange>, Fault>),
-    /// Of [`Job::Prepare`].
+    /// Result of [`Job::Prepare`].
     Prepared(Result<Box<Prepared>, SyncError>),
-    /// Of [`Job::Execute`].
+    /// Result of [`Job::Execute`].
     Executed(Result<Executed, SyncError>),
-    /// Of [`Job::Commit`].
+    /// Result of [`Job::Commit`].
     Committed(Result<Committed, SyncError>),
-    /// Of [`Job::Restore`].
+    /// Result of [`Job::Restore`].
     Restored(Result<Restored, SyncError>),
-    /// Of [`Job::Audit`].
+    /// Result of [`Job::Audit`].
     Audited(Result<Audited, SyncError>),
-    /// Of [`Job::KeepEpochs`].
+    /// Result of [`Job::KeepEpochs`].
     Kept(Result<(), SyncError>),
 }
 
-/// What the engine knows of the node's own ledger when it begins.
+/// The node's own ledger, as the engine begins with it.
 #[derive(Clone, Debug)]
 pub struct Local {
     /// Digest of batch 0.
@@ -207,19 +207,19 @@ pub struct Local {
     pub head: BatchNumber,
     /// The snapshot of a restore that did not finish.
     pub begun: Option<BatchNumber>,
-    /// Whose signatures count.
+    /// The validators whose signatures count.
     pub trust: Trust,
     /// An alarm of an audit that somebody has to look into.
     pub alarm: Option<Alarm>,
-    /// What the last repair of the state did.
+    /// The report of the last repair of the state.
     pub repair: Option<RepairReport>,
 }
 
 impl Local {
-    /// What an initialized store holds.
+    /// Reads it from an initialized store.
     ///
     /// # Errors
-    /// If it has no genesis, or cannot be read.
+    /// If the store lacks a genesis or is unreadable.
     pub fn of(store: &Store) -> Result<Local, SyncError> {
         Ok(Local {
             genesis: store.header(BatchNumber::GENESIS)?.map_or(Digest::ZERO, |header| header.digest()),

@@ -1,10 +1,9 @@
 //! [`GivenUp`]: snapshots that came to nothing, and the peers that promised them.
 //!
-//! Who promises a snapshot that does not come is not believed about snapshots for a while, whichever it offers next, and twice as long each
-//! time: to offer many of them in turn holds a node no longer than to offer one. Batches it may serve all the same, and nothing is held
-//! against it: an honest server without time comes to no harm, and a node that needs it is back in a minute. Who did deliver rests that
-//! minute too when another way was faster, but never longer; and strangers' promises of a faster way put a restore that gets on down ever
-//! more seldom.
+//! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time. So offering many in
+//! turn holds a node no longer than offering one. The peer may still serve batches, and keeps its score. An honest server that lacked time
+//! suffers no harm, and a node that needs it is back in a minute. A peer that delivered also rests that minute if another way was faster,
+//! but never longer. Strangers' promises of a faster way can end a progressing restore ever more seldom.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::plan::Candidate;
 
-/// For so long the first time.
+/// How long the first time.
 const FIRST: Duration = Duration::from_secs(60);
 /// For so long at most; for so long, too, it is remembered how often it was.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -40,7 +39,7 @@ struct Promised {
 }
 
 impl GivenUp {
-    /// Leaves a snapshot alone, whoever offers it.
+    /// Ignores a snapshot, whichever peer offers it.
     pub(super) fn unproved(&mut self, number: BatchNumber, now: Instant) {
         self.unproved.insert(number, now + FIRST);
     }
@@ -55,15 +54,15 @@ impl GivenUp {
         self.trim();
     }
 
-    /// Leaves the snapshots of peers alone that broke no promise: they delivered slower than another way, or cannot merge so many deltas. For
-    /// a while that does not grow.
+    /// Ignores the snapshots of peers that kept their promises: they delivered slower than another way, or cannot merge so many deltas.
+    /// The time does not grow.
     pub(super) fn rest(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
         let promised = Promised { until: now + FIRST, times: 0 };
         self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));
         self.trim();
     }
 
-    /// A peer delivered of a snapshot: what it promised before is no reason for anything.
+    /// A peer delivered part of a snapshot: its earlier promises no longer count against it.
     pub(super) fn kept(&mut self, peer: &PeerId) {
         self.peers.remove(peer);
     }
@@ -113,7 +112,7 @@ impl GivenUp {
         self.unproved.values().copied().chain(peers).filter(|until| *until > now).min()
     }
 
-    /// Takes out of a peer's offers what is left alone.
+    /// Removes ignored snapshots from a peer's offers.
     pub(super) fn filter(&self, peer: &mut Candidate, now: Instant) {
         let is_believed = self.peers.get(&peer.peer).is_none_or(|promised| promised.until <= now);
         peer.snapshots.retain(|offered| is_believed && !self.unproved.contains_key(&offered.number));

@@ -11,14 +11,14 @@ use crate::{error::Fault, protocol::Announcement, verify};
 
 /// Batches ahead of the head whose announcements wait for those before them: a later one is of no use before it is fetched.
 const ANNOUNCED_MAX: u64 = 8;
-/// Peers whose announcement of one batch is kept: a certificate is true whoever shows it, what comes with it may not be, and then the next
-/// peer's is taken.
+/// Most peers whose announcement of one batch is kept. A certificate is true whoever shows it, but the rest may be false; the next peer's
+/// announcement is then taken.
 const ANNOUNCERS_MAX: usize = 3;
 /// Bytes of all announcements that wait: beyond it whoever has most loses its last.
 const ANNOUNCED_BYTES_MAX: usize = 64 << 20;
 /// Announced batches on their way to their commit.
 const AHEAD_MAX: u64 = 4;
-/// A batch so far behind the head is no news of anybody's: a peer that lags fetches batches and does not pass them on.
+/// A batch so far behind the head is old news: a peer that lags fetches batches and does not pass them on.
 const STALE_BATCHES: u64 = 1_024;
 
 /// An announcement whose certificate was checked, and that the header is its; body and place in the ledger were not.
@@ -28,14 +28,14 @@ struct Announced {
     /// Whether it came from a peer that had delivered something.
     is_proven: bool,
     announcement: Box<Announcement>,
-    /// Of its message.
+    /// Length of its message in bytes.
     bytes: usize,
 }
 
 /// Announcements that wait for the batch before them.
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
-    /// By batch; of each peer one, those of proven peers first.
+    /// Announcements by batch; one of each peer, those of proven peers first.
     waiting: BTreeMap<BatchNumber, Vec<Announced>>,
     /// The last batch that passed its checks: a node that applies deltas hears of a batch again before it commits it.
     passed: BatchNumber,
@@ -130,7 +130,7 @@ impl Engine {
                 self.book.bench(&from, now, reason);
                 return false;
             }
-            // Most are copies of what is here already.
+            // Most are copies of batches that are here already.
             Some(number) if number <= self.head || self.announcements.has(number, &from) => return false,
             _ => {}
         }
@@ -154,7 +154,8 @@ impl Engine {
         }
     }
 
-    /// Decodes an announcement and checks what needs no ledger. None if its epoch is not known yet: that is not even decoded.
+    /// Decodes an announcement and checks what needs no ledger. Returns `None` if its epoch is still unknown; the
+    /// announcement then stays undecoded.
     fn opened(&mut self, payload: &[u8]) -> Result<Option<Announcement>, Fault> {
         if epoch_of(payload).is_some_and(|epoch| epoch > self.trust.epoch()) {
             return Ok(None);

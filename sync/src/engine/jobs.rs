@@ -1,7 +1,7 @@
 //! [`Jobs`]: the work that runs beside the engine, each job with what is kept for its result.
 //!
-//! A kind of work has one place here: what is kept while it runs, of one type, and the result that ends it, of one type. Whether something
-//! runs is asked of this table and of nothing else.
+//! Each kind of work has one place here, with one type for the data kept while it runs and one for its result. This table alone tells
+//! whether a job runs.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::{
 pub(super) struct Check {
     pub(super) first: BatchNumber,
     pub(super) flight: Flight,
-    /// When it arrived.
+    /// When the answer arrived.
     pub(super) at: Instant,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Execute {
     pub(super) from: PeerId,
 }
 
-/// Ranges are committed.
+/// Ranges are being committed.
 #[derive(Debug)]
 pub(super) struct Commit {
     pub(super) changes: f64,
@@ -82,7 +82,7 @@ pub(super) enum Restoring {
 pub(super) struct RestoreAnswer {
     pub(super) key: Key,
     pub(super) flight: Flight,
-    /// When it arrived.
+    /// When the answer arrived.
     pub(super) at: Instant,
     pub(super) bytes: usize,
     pub(super) request: Request,
@@ -119,7 +119,7 @@ impl<K> Running<K> {
         self.0.values()
     }
 
-    /// Ends a job.
+    /// Ends a job and returns its data.
     fn end(&mut self, id: JobId) -> Result<K, SyncError> {
         let strange = || SyncError::Worker(format!("job {} ended with the result of another kind", id.0));
         self.0.remove(&id).ok_or_else(strange)
@@ -160,7 +160,7 @@ impl Running<Restoring> {
     }
 }
 
-/// All that runs.
+/// All jobs under way.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     next: u64,
@@ -174,7 +174,7 @@ pub(super) struct Jobs {
     pub(super) keep: Running<Keeping>,
 }
 
-/// What is kept of a job while it runs; its type is the kind of the job.
+/// The data kept of a job while it runs; its type is the kind of the job.
 pub(super) trait Kept: Sized {
     /// Its place in the table.
     fn place(jobs: &mut Jobs) -> &mut Running<Self>;
@@ -201,7 +201,7 @@ places! {
     Keeping => keep,
 }
 
-/// A job that is over: what was kept, and what came of it.
+/// A finished job: its kept data, and its result.
 #[derive(Debug)]
 pub(super) enum Ended {
     Check(Check, Result<VerifiedRange, Fault>),
@@ -253,7 +253,7 @@ impl Jobs {
 }
 
 impl Engine {
-    /// Begins a job.
+    /// Begins a job and keeps its data.
     pub(super) fn run<K: Kept>(&mut self, kept: K, job: Job) {
         let id = self.jobs.begin(kept);
         self.effects.push_back(Effect::Run { id, job });

@@ -1,10 +1,10 @@
 //! [`Links`]: how much may be under way to each peer, by what it delivers.
 //!
-//! A window is twice the bandwidth-delay product: the rate is the best of the last ten seconds, over an answer's time or over
-//! the last round trip, the delay the shortest answer of the last minute. While a window is full it grows with every answer, as
-//! each then delivers more in the same time; so it doubles per round trip until the peer, the link, or this node is the limit.
-//! An answer that came while little was asked for says nothing about what the peer could deliver. Source: BBR (Cardwell et al.,
-//! 2016), at the grain of requests.
+//! A window is twice the bandwidth-delay product. The rate is the best of the last ten seconds, over an answer's time or over
+//! the last round trip. The delay is the shortest answer of the last minute. While a window is full it grows with every answer,
+//! because each then delivers more in the same time. So it doubles per round trip until the peer, the link, or this node is the
+//! limit. Answers to few requests say nothing about the peer's capacity. Source: BBR (Cardwell et al., 2016), at the grain of
+//! requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,34 +16,34 @@ use tokio::time::Instant;
 
 /// Before anything is measured.
 const WINDOW_FIRST: f64 = 4e6;
-/// A connection does not show at once what it can deliver: in its first second no less is asked of it than before anything is
-/// measured.
+/// A new connection needs time to show its capacity. In its first second, the window does not shrink below that of an
+/// unmeasured one.
 const STARTING: Duration = Duration::from_secs(1);
-/// No peer gets more, whatever it delivers: what is asked of it is lost for a while when it fails.
+/// The largest window of a peer, whatever it delivers: when it fails, the requested bytes are lost for a while.
 const WINDOW_MAX: f64 = 32e6;
 /// Least, so that small answers overlap.
 const WINDOW_MIN: f64 = 256e3;
-/// A few long answers overlap too, or the window of a distant peer could not grow; but no more than it delivers in this time.
+/// A few long answers overlap too, so that the window of a distant peer can grow, within what the peer delivers in this time.
 const REQUESTS_MIN: usize = 4;
 const REQUESTS_MIN_SECONDS: f64 = 1.0;
-/// Answers come in bursts: what came in a shorter time than this says nothing about a rate.
+/// Answers come in bursts: bytes within a shorter time than this say nothing about a rate.
 const BURST: Duration = Duration::from_millis(50);
 /// A rate is forgotten after this.
 const RATE_AGE: Duration = Duration::from_secs(10);
 /// A delay is forgotten after this.
 const DELAY_AGE: Duration = Duration::from_secs(60);
-/// What a peer is thought to deliver while nobody knows.
+/// Presumed rate of an unmeasured peer, in bytes per second.
 pub(super) const RATE_UNKNOWN: f64 = 2e6;
 /// And how soon it is thought to answer.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
 /// Samples of a kind.
 const SAMPLES: usize = 64;
 
-/// All peers.
+/// The links of all peers.
 #[derive(Debug, Default)]
 pub(super) struct Links(BTreeMap<PeerId, Link>);
 
-/// One peer.
+/// The link to one peer.
 #[derive(Debug, Default)]
 struct Link {
     /// Bytes that were asked for and did not come, as estimated when they were asked for.
@@ -62,7 +62,7 @@ struct Link {
     overdue: usize,
 }
 
-/// What is noted of a request when it is sent.
+/// The notes on a request from when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) at: Instant,
@@ -89,7 +89,7 @@ impl Links {
         link.requests = link.requests.saturating_sub(1);
         link.overdue = link.overdue.saturating_sub(usize::from(was_overdue));
         if link.requests == 0 {
-            // Whatever an estimate got wrong does not stay.
+            // Resets the counts, so that an error of an estimate does not stay.
             (link.in_flight, link.overdue) = (0, 0);
         }
     }
@@ -108,7 +108,7 @@ impl Links {
         link.delivered += bytes as u64;
         link.is_starting = arrived.saturating_duration_since(*link.began.get_or_insert(arrived)) < STARTING;
         let rate = (link.delivered.saturating_sub(sent.delivered)) as f64 / took.as_secs_f64();
-        // What was asked for before a connection got to speed took long; what it delivers now is more.
+        // Early requests took long while the connection got to speed; it delivers more now.
         let rate = rate.max(link.arrived(arrived));
         if sent.is_full || rate > link.rate().unwrap_or(RATE_UNKNOWN) {
             push(&mut link.rates, now, RATE_AGE, rate);

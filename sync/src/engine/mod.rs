@@ -1,8 +1,7 @@
 //! [`Engine`]: the sync daemon's decisions, without I/O, threads or clock.
 //!
-//! Events go in by `handle_…(event, now)`; what is to be done comes out of [`Engine::poll_effect`], and when it wants to be called next
-//! out of [`Engine::poll_timeout`]. So the engine that ships is the one that runs in simulation, and the same events give the
-//! same decisions.
+//! Events go in by `handle_…(event, now)`. Effects come out of [`Engine::poll_effect`], and the time of the next call out of
+//! [`Engine::poll_timeout`]. So the shipped engine is the simulated one, and the same events give the same decisions.
 //!
 //! The order: after every `handle_…` the driver takes effects until there is none, does them in that order, and then asks for the
 //! timeout. [`Engine::handle_timeout`] is called at that time or later; earlier it changes nothing. `now` never goes back from one call to the
@@ -106,7 +105,7 @@ pub struct Engine {
     restore: Option<Bootstrap>,
     /// Proved, and to be kept when those before them are.
     epoch_ends: Vec<Certificate>,
-    /// Snapshots that came to nothing, and who promised them.
+    /// Snapshots that failed to come, and the peers that promised them.
     given_up: GivenUp,
     /// Most batches that a range delta may pass: fewer once one was too large for this node.
     range_delta_max: u64,
@@ -142,7 +141,7 @@ pub struct Engine {
     turns: u64,
 }
 
-/// What an engine is made with, beside its configuration.
+/// The inputs of a new engine, beside its configuration.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Whether hints are asked for.
@@ -249,7 +248,7 @@ impl Engine {
         self.turn(now);
     }
 
-    /// A broadcast. Its certificate is checked at once; the rest in its turn. What changes nothing has no turn.
+    /// A broadcast. Its certificate is checked at once; the rest in its turn. A useless broadcast gets no turn.
     pub fn handle_broadcast(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) {
         if self.heard_of(from, payload, now) {
             self.turn(now);
@@ -308,12 +307,12 @@ impl Engine {
         self.turn(now);
     }
 
-    /// What is to be done next; none until something happens.
+    /// The next effect, or `None` until something happens.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When it wants to be called again, should nothing happen before; never, if only an event can change anything.
+    /// When it wants to be called again if nothing happens before. `None` if only an event can change anything.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next().map(|(at, _)| at)
     }

@@ -1,4 +1,4 @@
-//! What came of jobs: where the pipeline goes on, what it cost, and who is to be thanked or blamed.
+//! Takes results of jobs: advances the pipeline, learns costs, and credits or blames peers.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Notes what a chunk cost. What changed is not as long as what was asked for: only rows tell what a byte costs.
+    /// Notes what a chunk cost. A range delta's changes do not fill the requested length: only rows tell what a byte costs.
     fn restore_worked(&mut self, answer: &RestoreAnswer, took: Duration, now: Instant) {
         match (&answer.key, &answer.request) {
             (Key::Chunk(_), Request::Chunk { bytes_max, .. }) => {
@@ -125,7 +125,7 @@ impl Engine {
         self.book.advance(&flight.peer, now, range.certificate());
         self.learn_end(range.certificate());
         self.learn_sizes(&range);
-        // What was given up and is asked for again in another way is not what came here.
+        // The range was given up and is asked for again in another way, so this result no longer fits.
         if self.tail.get(first).is_some_and(|piece| !range.has(self.needed(piece.mode))) {
             return;
         }
@@ -163,7 +163,7 @@ impl Engine {
         for (peer, hints) in &committed.hints {
             self.book.judge_hints(peer, now, hints);
         }
-        // Audits are for the spare time: what does not fit is left out rather than hold up the head.
+        // Audits are for spare time: those that do not fit are left out rather than delay the head.
         let room = AUDITS_MAX.saturating_sub(self.audits.len());
         self.counters.audits_skipped += committed.audits.len().saturating_sub(room) as u64;
         self.audits.extend(committed.audits.into_iter().take(room));
@@ -248,7 +248,7 @@ impl Engine {
         let (number, seconds) = (restore.number(), restore.age(now).as_secs_f64());
         tracing::info!(batch = %number, seconds, "the state is restored and its root checked");
         self.counters.snapshot = restore.status(now);
-        // What is recorded of another snapshot's rows outlives a range delta.
+        // The record of another snapshot's rows outlives a range delta.
         if restore.range_delta().is_none() {
             self.begun = None;
         }
@@ -256,7 +256,7 @@ impl Engine {
         self.moved(head, now);
     }
 
-    /// A range delta that passes so many batches cannot be had here: one of half as many may be, and in a while a longer one again.
+    /// No peer can serve a range delta over so many batches. One of half as many may succeed, and after a while a longer one again.
     pub(super) fn range_delta_too_long(&mut self, number: BatchNumber, now: Instant) {
         self.range_delta_max = number.since(self.head) / 2;
         self.range_delta_grows = Some(now + RANGE_DELTA_GROWS);
@@ -271,8 +271,9 @@ impl Engine {
         }
     }
 
-    /// A takeover that cannot end is no failure. What was too large is tried again when half of it is left, or later. Rows beside those that
-    /// changed are in nobody's chunk for sure, and most likely in the one with most for its share of the paths: its sender is left alone.
+    /// Puts down a takeover that cannot end. One that was too large is tried again when half of it is left, or later.
+    /// Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with most rows for its share of the paths, so
+    /// its sender is left alone.
     fn put_down(&mut self, why: PutDown, reason: &str, now: Instant) {
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
         tracing::info!(batch = %number, reason, "the way to the snapshot is left, and another one taken");
@@ -287,8 +288,8 @@ impl Engine {
         self.abandon();
     }
 
-    /// Puts the restore down; what is restored stays, and is taken up when the plan comes back to it. What was fetched behind it has
-    /// nothing to stand on.
+    /// Puts the restore down. Restored rows stay, and are taken up when the plan comes back to it. Batches fetched behind it lose
+    /// their base.
     pub(super) fn abandon(&mut self) {
         if self.restore.take().is_some() {
             self.tail = Tail::new(self.head);

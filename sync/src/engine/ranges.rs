@@ -54,7 +54,8 @@ impl Mix {
 }
 
 impl Engine {
-    /// Asks for ranges as far as the buffer goes: all in one mode, or a share of the batches by replay and the others by deltas.
+    /// Asks for ranges as far as the buffer allows. All have one mode, or a share of the batches is replayed and the others are
+    /// applied by deltas.
     pub(super) fn fill(&mut self, mode: RangeMode, replayed: Option<f64>, candidates: &[Candidate]) {
         // Answers that wait for their check are held beside the pieces that they are for.
         let budget = (u64::from(self.config.buffer_mib.get()) << 20).saturating_sub(self.checking.bytes());
@@ -152,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// What a range cannot be taken in without.
+    /// The parts that a range must have.
     pub(super) fn needed(&self, mode: RangeMode) -> Parts {
         match mode {
             RangeMode::Replay => Parts::BODY,
@@ -168,7 +169,7 @@ impl Engine {
         share > 0.0 && first.through(last).any(drawn)
     }
 
-    /// Ranges that nobody serves in their mode any more get another mode, or are given up if there is none.
+    /// Ranges whose mode is no longer served get another mode, or are given up.
     pub(super) fn remode(&mut self, candidates: &[Candidate]) {
         let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().collect();
         for (first, mode) in asked {
@@ -206,9 +207,9 @@ impl Engine {
         }
     }
 
-    /// Executes the range that everything else waits for, if its deltas do not come: nobody has room for the request, or the answer is late,
-    /// and somebody serves its bodies who could not be asked for its deltas. To be called when nobody else can be asked for anything. Returns
-    /// whether that is so.
+    /// Executes the range that everything else waits for if its deltas fail to come. Either nobody has room for the request or the answer
+    /// is late, and a peer that lacks its deltas serves its bodies. Callers call it when nobody else can be asked. Returns whether the
+    /// range is now replayed.
     pub(super) fn take_over(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         // Behind a snapshot nothing waits for a range.
         let may = self.config.mode == Mode::Auto && self.restore.is_none();

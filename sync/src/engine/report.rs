@@ -1,4 +1,4 @@
-//! What the engine says of itself.
+//! The engine's reports about itself.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
 
 /// Rates are of so long.
 const RATE_WINDOW: Duration = IDLE_AFTER;
-/// Samples of it.
+/// How many samples of the rate are kept.
 const RATE_SAMPLES: usize = 64;
 
-/// What was done since start.
+/// Counts the work done since the start.
 #[derive(Debug)]
 pub(super) struct Counters {
     batches: u64,
@@ -84,7 +84,7 @@ impl Counters {
     /// Batches and transactions per second of late; 0 when none came for as long as [`RATE_WINDOW`].
     fn rates(&self, now: Instant, head: BatchNumber) -> (f64, f64) {
         let age = |at: &Instant| now.saturating_duration_since(*at);
-        // What held when the window began was so since the last sample before that.
+        // The counts at the window's begin equal those of the last sample before it.
         let before = self.samples.iter().rfind(|(at, ..)| age(at) >= RATE_WINDOW);
         let Some((at, first, transactions)) = before.or(self.samples.front()) else { return (0.0, 0.0) };
         let seconds = age(at).min(RATE_WINDOW).as_secs_f64().max(0.1);
@@ -129,20 +129,20 @@ impl Engine {
         }
     }
 
-    /// What the daemon is doing.
+    /// Reports the daemon's present state.
     pub fn status(&self, now: Instant) -> SyncStatus {
         let counters = &self.counters;
         let active = counters.active
             + counters.active_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let waypoint = Some(self.waypoint).filter(|waypoint| *waypoint > self.head);
-        // The waypoint's batch is certified, by the operator's word, whoever is connected.
+        // The waypoint's batch is certified, by the operator's word, whichever peers are connected.
         let target = self.newest.max(self.head).max(self.waypoint);
         let (batches_per_second, transactions_per_second) = counters.rates(now, self.head);
         let gap = target.since(self.head);
         let eta = match &self.plan {
             _ if gap == 0 => None,
             _ if batches_per_second > 0.0 => Some(gap as f64 / batches_per_second),
-            // What the plan expects holds for peers that are there.
+            // The plan's expectation holds for connected peers.
             Some(plan) if !self.book.is_empty() && plan.seconds > 0.0 && plan.seconds.is_finite() => {
                 Some(plan.seconds)
             }
@@ -194,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// Why nothing happens, if nothing does.
+    /// The reason why the node waits, or `None` while it works.
     fn waiting(&self, now: Instant) -> Option<Waiting> {
         let retry_ms = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;
         if self.jobs.is_working() {

@@ -5,7 +5,7 @@
 //!     ├─ asked(A): what A was asked for                         └────────▶ requests: open until the script answers them
 //!     └─ answer(A), refuse(A), wait(seconds), until(Timer::Hedge)
 //! ```
-//! The chain, its certificates and the answers to requests are real: what the script makes up are the promises of summaries.
+//! The chain, its certificates and the answers to requests are real; the script makes up only the promises of summaries.
 
 use std::{
     ops::RangeInclusive,
@@ -64,7 +64,7 @@ pub(super) fn chain_of_epochs() -> &'static Chain {
     CHAIN.get_or_init(Chain::of_three_epochs)
 }
 
-/// What a peer's summary says.
+/// The content of a peer's summary.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
     head: u64,
@@ -290,12 +290,12 @@ impl Rig {
         self.held.len()
     }
 
-    /// What a peer was asked for and did not answer.
+    /// The requests to a peer that are still unanswered.
     pub(super) fn asked(&self, peer: PeerId) -> Vec<&Request> {
         self.open.iter().filter(|open| open.peer == peer).map(|open| &open.request).collect()
     }
 
-    /// Whom the batches from `first` on were asked of, in that order.
+    /// The peers that were asked for the batches from `first` on, in that order.
     pub(super) fn asked_for_range(&self, first: u64) -> Vec<PeerId> {
         let is_it = |request: &Request| matches!(request, Request::Range(range) if range.first == BatchNumber::new(first));
         self.open.iter().filter(|open| is_it(&open.request)).map(|open| open.peer).collect()

@@ -1,5 +1,5 @@
-//! [`Rumours`]: what peers are said to have and do not say themselves yet: they tell of a batch when they have checked it, which is before they
-//! commit it and their summary has it.
+//! [`Rumours`]: batches that peers have by hearsay, before their own summaries say so. Peers tell of a batch once they have checked it,
+//! which is before they commit it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-/// How long a peer that told of a batch may take to commit it before it is asked again: at first so long, and each time twice as long.
+/// How long a peer that told of a batch may take to commit it before it is asked again. The pause doubles each time.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often it is asked. Its word costs it nothing.
 const ASKS_MAX: u32 = 5;

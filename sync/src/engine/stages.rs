@@ -30,7 +30,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All of them.
+    /// All stages, in the order of the pipeline.
     pub const ALL: [Stage; 7] = [
         Stage::Fetch,
         Stage::Check,
@@ -72,7 +72,7 @@ pub struct StageStatus {
     pub bytes: u64,
 }
 
-/// What was measured counts half after this.
+/// After this time a measurement counts half.
 const HALF_LIFE: Duration = Duration::from_secs(2);
 /// When nothing came for so long, rates are 0.
 pub(super) const IDLE_AFTER: Duration = Duration::from_secs(10);
@@ -87,7 +87,7 @@ struct Meter {
     bytes_total: u64,
 }
 
-/// All stages.
+/// The measurements of all stages.
 #[derive(Debug)]
 pub(super) struct Stages {
     meters: [Meter; Stage::ALL.len()],
@@ -112,10 +112,10 @@ impl Stages {
         meter.bytes_total += bytes;
     }
 
-    /// For operators.
+    /// The stages' status for operators.
     pub(super) fn status(&self, now: Instant, queues: impl Fn(Stage) -> u64) -> Vec<StageStatus> {
         let idle = now.saturating_duration_since(self.at);
-        // Half of nothing is nothing to operators.
+        // An idle stage shows zero to operators, not a fading remainder.
         let fade = if idle < IDLE_AFTER { 0.5f64.powf(idle.div_duration_f64(HALF_LIFE)) } else { 0.0 };
         let window = (self.window * fade + idle.as_secs_f64()).max(1e-3);
         let status = |stage: Stage| {

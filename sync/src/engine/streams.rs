@@ -1,7 +1,7 @@
-//! [`Streams`]: what is wanted, whom it was asked of, and when somebody else is asked too.
+//! [`Streams`]: the things wanted, the peers asked for each, and when to ask another peer too.
 //!
-//! A thing wanted stays here until an answer to it passed its checks. It may be asked of several peers, one after the other as they
-//! fail, or at once when an answer takes longer than its peer's answers do.
+//! A thing wanted stays here until an answer to it passed its checks. Several peers may be asked for it. That happens one after
+//! the other as they fail, or at once when an answer takes longer than usual.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,12 +20,12 @@ use crate::{
     protocol::Request,
 };
 
-/// Names what is wanted; the order is that in which it is asked for.
+/// Names a thing wanted; things are asked for in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Key {
     /// The last headers, for their sizes.
     Survey,
-    /// What a snapshot begins with.
+    /// The first part of a snapshot.
     Offer,
     /// The headers up to it.
     Headers,
@@ -35,18 +35,18 @@ pub(super) enum Key {
     Siblings(Path),
     /// Rows, or what changed in them, from here on.
     Chunk(Path),
-    /// Contract code.
+    /// Contract code by its hashes.
     Codes,
 }
 
-/// What a peer must have.
+/// The peer's offer that a request needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Needs {
     /// A certified head as high as this, and some of the batches up to it.
     Head(BatchNumber),
     /// A batch in a mode.
     Batch(RangeMode, BatchNumber),
-    /// A snapshot.
+    /// The snapshot of this batch.
     Snapshot(BatchNumber),
     /// A snapshot, and the deltas after a batch.
     RangeDelta(BatchNumber, BatchNumber),
@@ -65,7 +65,7 @@ impl Needs {
     }
 }
 
-/// One thing wanted.
+/// One thing wanted, with its requests.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) request: Request,
@@ -75,12 +75,12 @@ pub(super) struct Wanted {
     flights: Vec<RequestId>,
 }
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum About {
-    /// Whatever peer has it.
+    /// Any peer that has it may answer.
     Wanted(Key),
-    /// The peer's summary.
+    /// The summary of this peer.
     Summary,
     /// The certificates that lead from the last known epoch to the peer's.
     Epochs,
@@ -100,8 +100,9 @@ pub(super) struct Flight {
 
 /// Peers asked for one thing at once, at most.
 const FLIGHTS_MAX: usize = 3;
-/// As many for what everything else of its kind waits for. Each of them is late by the time the next is asked, and gets nothing else
-/// meanwhile: silent strangers hold up the first range no longer than it takes to ask each of them once.
+/// As many requests for the thing that everything else of its kind waits for. Each peer is late by the time the next is asked, and
+/// gets no other request meanwhile. So silent strangers delay the first range only for the time that it takes to ask each of them
+/// once.
 const URGENT_FLIGHTS_MAX: usize = 16;
 /// Hedging sooner than this would answer every hiccup with twice the traffic.
 const HEDGE_MIN: Duration = Duration::from_millis(100);
@@ -143,7 +144,7 @@ impl Streams {
         self.wanted.contains_key(key)
     }
 
-    /// What is wanted under a key.
+    /// The thing wanted under a key.
     pub(super) fn get(&self, key: &Key) -> Option<&Wanted> {
         self.wanted.get(key)
     }
@@ -153,13 +154,13 @@ impl Streams {
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.is_empty())
     }
 
-    /// Whether nobody is asked for it whose answer is not late.
+    /// Whether every peer that is asked for it is late.
     pub(super) fn is_late(&self, key: &Key, now: Instant) -> bool {
         let is_late = |id| self.flights.get(id).is_none_or(|flight: &Flight| flight.hedge_at <= now);
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.iter().all(is_late))
     }
 
-    /// Nobody else can be asked for what is late in the way that it is wanted: whoever was asked for it is overdue.
+    /// No other peer can take a late request in its present form: marks its peers overdue.
     pub(super) fn mark_overdue(&mut self, key: &Key) {
         let Some(wanted) = self.wanted.get(key) else { return };
         for id in &wanted.flights {
@@ -203,7 +204,7 @@ impl Streams {
         late
     }
 
-    /// Drops whatever is wanted and matches; that it did not come is nobody's fault.
+    /// Drops all matching things; no peer is blamed for them.
     pub(super) fn drop_all(&mut self, matches: impl Fn(&Key) -> bool, effects: &mut Effects) {
         let keys: Vec<Key> = self.wanted.keys().filter(|key| matches(key)).copied().collect();
         for key in keys {
@@ -237,7 +238,7 @@ impl Streams {
         self.flights.values().any(|flight| flight.peer == *peer && about_itself(flight))
     }
 
-    /// Ends a request. None if nobody waits for it any more.
+    /// Ends a request. Returns `None` if its answer is no longer awaited.
     pub(super) fn land(&mut self, id: RequestId) -> Option<Flight> {
         let flight = self.flights.remove(&id)?;
         self.links.end(&flight.peer, &flight.sent, flight.is_overdue);
@@ -286,11 +287,11 @@ impl Streams {
                 needs.fits(peer) && !asked.contains(&peer.peer) && self.links.has_room(&peer.peer, bytes)
             };
             let mut free: Vec<Candidate> = candidates.iter().filter(fits).cloned().collect();
-            // What is late goes to somebody who has delivered, if there is one: strangers may be one and the same.
+            // A late request goes to a peer that has delivered, if there is one: strangers may all be the same one.
             if hedges && free.iter().any(|peer| peer.is_proven) {
                 free.retain(|peer| peer.is_proven);
             }
-            // What comes first is what everything else waits for: it explores nobody, nor does what is late.
+            // Everything else waits for the first request, so it explores no peer. A late one does not either.
             let urgent = is_urgent || hedges;
             let Some(peer) = self.choose(now, &free, bytes, urgent, book) else { continue };
             self.mark_overdue(&key);
@@ -356,7 +357,7 @@ impl Streams {
     pub(super) fn next_hedge(&self, now: Instant) -> Option<Instant> {
         let can_be = |flight: &&Flight| !flight.is_overdue && matches!(flight.about, About::Wanted(_));
         let waiting = self.flights.values().filter(can_be);
-        // What could have been given to somebody else and was not has nobody else: an answer frees places, and is an event.
+        // A request whose time is over would have gone to another peer if one had room. Only an answer frees places, and is an event.
         waiting.map(|flight| flight.hedge_at).filter(|at| *at > now).min()
     }
 
@@ -369,7 +370,7 @@ impl Streams {
         wanted.min()
     }
 
-    /// Requests under way.
+    /// Counts the requests under way.
     pub(super) fn in_flight(&self) -> usize {
         self.flights.len()
     }

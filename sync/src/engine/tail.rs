@@ -1,4 +1,4 @@
-//! [`Tail`]: the ranges between the head and what is asked for, each on its way through the pipeline.
+//! [`Tail`]: the ranges between the head and the last requested batch, each on its way through the pipeline.
 //!
 //! ```text
 //!  Asked ─▶ Checked ─▶ Preparing ─▶ Prepared ─▶ Executing ─▶ Ready ─▶ Committing
@@ -23,8 +23,7 @@ const PIECES_MAX: usize = 256;
 const PREPARED_MAX: usize = 2;
 /// Bytes of the ranges that one commit takes.
 const COMMIT_BYTES: u64 = 16 << 20;
-/// Compressed bytes of ranges that are applied and not committed below one that is executed on them: in memory, as layers, they take about
-/// ten times as much.
+/// Compressed bytes of applied, uncommitted ranges below one that executes on them. As layers in memory they take about ten times as much.
 const BELOW_BYTES_MAX: u64 = 16 << 20;
 
 /// A range on its way.
@@ -136,7 +135,7 @@ impl Tail {
             .map(|(first, piece)| (*first, piece.mode))
     }
 
-    /// The first piece that nobody sent yet, if everything before it is ready: then the pipeline has nothing else to do.
+    /// The first piece that nobody sent yet, if all before it is ready: the pipeline then waits for it alone.
     pub(super) fn awaited(&self) -> Option<BatchNumber> {
         let is_done = |piece: &&Piece| matches!(piece.state, State::Ready(_) | State::Committing);
         let (first, piece) = self.pieces.iter().find(|(_, piece)| !is_done(piece))?;
@@ -195,7 +194,7 @@ impl Tail {
         asked.last().map_or(self.last(), |(first, _)| first.before(1))
     }
 
-    /// Drops the pieces from `first` on that nobody sent yet, if nothing that came lies behind them.
+    /// Drops the unsent pieces from `first` on, if no piece behind them came.
     pub(super) fn cut_asked(&mut self) -> Vec<BatchNumber> {
         let mut dropped = Vec::new();
         while let Some((first, piece)) = self.pieces.last_key_value() {
@@ -306,12 +305,12 @@ impl Tail {
     }
 
     fn prepare(&mut self, head: BatchNumber) -> Option<Work> {
-        // What is prepared behind a piece does not count: it waits for that piece, which may have to be prepared again.
+        // Pieces prepared behind this one do not count: they wait for it, and it may have to be prepared again.
         let mut prepared = 0;
         let (mut has_all_before, mut below_bytes) = (true, 0);
         for (first, piece) in &mut self.pieces {
-            // A replay stands on what is committed, on what was executed here, and on deltas that are open: not on one that is under way,
-            // nor on more of them than should be in memory.
+            // A replay stands on committed batches, on batches executed here, and on opened deltas. Deltas under way, or more of them
+            // than memory allows, do not count.
             let has_base = *first <= head.next() || (has_all_before && below_bytes <= BELOW_BYTES_MAX);
             match &piece.state {
                 State::Checked(..) => {
@@ -336,7 +335,7 @@ impl Tail {
     }
 }
 
-/// The kinds of jobs, one of each at a time, of which none runs.
+/// The kinds of jobs that are free: at most one of each kind runs at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     pub(super) prepare: bool,

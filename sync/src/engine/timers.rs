@@ -1,14 +1,14 @@
 //! [`Timers`]: when the engine wants to be woken should nothing happen before, and why.
 //!
-//! Every instant comes from what the engine knows at the end of a turn, in one place, so that a deadline cannot be forgotten or outlive its
-//! reason. What time alone changes has a name here; nothing in the engine is looked at "now and then".
+//! At the end of a turn, one place computes every instant from what the engine knows. So a deadline cannot be forgotten or outlive its
+//! reason. Each change that time alone brings has a name here; the engine never polls "now and then".
 
 use slipstream_network::PeerId;
 use tokio::time::Instant;
 
 use super::{Engine, SUMMARY_AGE, bootstrap::Bootstrap};
 
-/// What waits for a time.
+/// Names an event that waits for a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Timer {
     /// A peer's summary grows old: it is asked for the next one.
@@ -66,14 +66,15 @@ impl Timers {
         Timer::ALL.into_iter().filter_map(|timer| Some((self.get(timer)?, timer))).min()
     }
 
-    /// Sets a timer. What is over by now has had its turn: it waits for an event, or it would wake the engine for ever.
+    /// Sets a timer. A time that is over has had its turn and now waits for an event; otherwise it would wake the engine for
+    /// ever.
     fn set(&mut self, timer: Timer, at: Option<Instant>, now: Instant) {
         self.0[timer as usize] = at.filter(|at| *at > now);
     }
 }
 
 impl Engine {
-    /// What the engine waits for after a turn.
+    /// The timers that the engine waits for after a turn.
     pub(super) fn wind(&self, now: Instant) -> Timers {
         let mut timers = Timers::default();
         let is_asked = |peer: &PeerId| self.streams.is_asked(peer);

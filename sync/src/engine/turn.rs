@@ -1,4 +1,4 @@
-//! A turn of the engine: whatever happened, this is what follows from it.
+//! A turn of the engine: decides what follows, after any event.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ const SURVEY_HEADERS: u64 = 64;
 const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
 /// It is looked at how fast a restore gets on each time that so many requests could have taken all their time.
 const PACE_DEADLINES: u32 = 3;
-/// A restore goes on unless another way takes so many times less, beside the time in which that would show itself: what is known of it are
+/// A restore goes on unless another way takes so many times less, beyond the time in which that would show. The other way rests on
 /// promises.
 const OUTPACED: f64 = 3.0;
 
@@ -55,7 +55,7 @@ impl Engine {
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
         while self.assign(&candidates, now) || self.take_over(&candidates, now) {
-            // More ranges, as what is wanted is asked for: each is as long as its peers are fast by then.
+            // More ranges, once the wanted ones are asked for: each is as long as its peers are fast by then.
             self.direct(&candidates, now);
         }
         self.mark_active(now);
@@ -66,7 +66,7 @@ impl Engine {
         self.timers = self.wind(now);
     }
 
-    /// Asks peers for what is wanted. False if there is nobody to ask, or nothing more to ask for.
+    /// Asks peers for wanted things. Returns false if all peers are busy, or everything is asked for.
     fn assign(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let (checking, jobs, restore) = (&self.checking, &self.jobs, &self.restore);
         let is_checking = |key: &Key| {
@@ -182,8 +182,8 @@ impl Engine {
         }
     }
 
-    /// Whether a restore takes far longer, at the rate of late, than another way would by what is known now: its peers may claim what they
-    /// do not have, or send it one row at a time. Where there is no other way it goes on at any rate.
+    /// Whether a restore, at its recent rate, takes far longer than another way would. Its peers may claim what they do not have, or send
+    /// it one row at a time. Without another way it goes on at any rate.
     fn is_outpaced(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let Some(restore) = self.restore.as_ref().filter(|_| !self.jobs.restore.is_working()) else {
             return false;
@@ -201,9 +201,9 @@ impl Engine {
         is_outpaced
     }
 
-    /// The best way without the peers that offer what is being restored. Beside a restore that gets on, strangers' promises are weighed
-    /// with care: not too often, all of them as one peer, and no snapshot that nobody proven offers and no second one either; and no
-    /// snapshot is shorter than this one is known to be.
+    /// The best way without the peers that offer the restored snapshot. Beside a progressing restore, strangers' promises count little:
+    /// they are heard seldom, and all together as one peer. A snapshot counts only if two peers or a proven one offer it. No snapshot is taken
+    /// for smaller than this one has shown to be.
     fn beside(&self, restore: &Bootstrap, candidates: &[Candidate], now: Instant) -> Plan {
         let number = restore.number();
         let mut others = candidates.to_vec();
@@ -238,8 +238,9 @@ impl Engine {
         self.decide_with(head, self.begun, candidates, 0.0)
     }
 
-    /// What to do behind what is asked for. A leap gives up what did not come yet, and so begins before it: it has to be the best from there
-    /// too, or else a range delta would find no base there, and a restore forget the rows that it has. If it is not, the batches come first.
+    /// The next step behind the requested batches. A leap drops requests that are still open, and so begins before them: it must be the
+    /// best step from there too. Otherwise a range delta would find no base there, and a restore would forget its rows. If it is not, the
+    /// batches come first.
     fn decide_next(&self, candidates: &[Candidate]) -> Plan {
         let plan = self.decide(self.tail.last(), candidates);
         match plan.step {
@@ -316,7 +317,7 @@ impl Engine {
 
     /// Begins a restore, once what is under way is through.
     fn leap(&mut self, number: BatchNumber, by_changes: bool, candidates: &[Candidate], now: Instant) {
-        // What is asked for shortens a gap whose headers are too many for an answer.
+        // Requested batches shorten a gap whose headers are too many for an answer.
         if by_changes && number.since(self.head) > RANGE_DELTA_BATCHES_MAX {
             return;
         }
@@ -325,7 +326,7 @@ impl Engine {
             let serves = candidates.iter().filter(|peer| peer.offers(number));
             let from = |peer: &Candidate| range_delta::base(self.head, peer.range_delta_from?);
             let base = serves.filter_map(from).max().map(|from| Base { from, head: self.head });
-            // Without a base it is no range delta, and nobody asked for all rows.
+            // A range delta needs a base, and nobody asked for all rows.
             if by_changes && base.is_none() {
                 return;
             }
@@ -340,11 +341,11 @@ impl Engine {
         }
     }
 
-    /// Bytes that a restore is thought to take: what peers say of the snapshot, and of a range delta not more than all changes.
+    /// Presumed bytes of a restore: as peers say of the snapshot; a range delta has at most all changes.
     fn leap_bytes(&self, number: BatchNumber, range_delta: Option<Base>, candidates: &[Candidate]) -> f64 {
         let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
         let offered = offered.filter(|offered| offered.number == number);
-        // What cannot be true says nothing, and must not make ranges look so long that few are asked for at once.
+        // An impossible size says nothing. It must not make ranges look so long that few are asked for at once.
         let rows =
             offered.filter_map(price::plausible_rows).max_by(f64::total_cmp).unwrap_or_default() * ROW_BYTES;
         match range_delta {
@@ -363,7 +364,7 @@ impl Engine {
         self.streams.drop_all(is_dropped, &mut self.effects);
     }
 
-    /// Hands the pipeline's next jobs to the worker. What lies behind a snapshot waits for it.
+    /// Hands the pipeline's next jobs to the worker. Batches behind a snapshot wait for it.
     fn start_work(&mut self) {
         if self.restore.is_some() || self.keeps_epochs() {
             return;

@@ -1,4 +1,4 @@
-//! [`PeerBook`]: what is known of each peer, and how what it does changes that. What is asked of the book stands in [`view`].
+//! [`PeerBook`]: the knowledge of each peer, and how its conduct changes that. [`view`] answers questions about the book.
 
 mod explore;
 mod reasons;
@@ -68,7 +68,7 @@ struct Banned {
 #[derive(Debug)]
 pub(crate) struct PeerBook {
     peers: BTreeMap<PeerId, Peer>,
-    /// Peers that went away: coming back ends no pause and clears no failure. Bounded by [`saved::PEERS_MAX`].
+    /// Peers that went away: coming back keeps pauses and failures. Bounded by [`saved::PEERS_MAX`].
     away: BTreeMap<PeerId, Peer>,
     banned: Vec<Banned>,
     explorer: Explorer,
@@ -136,7 +136,7 @@ impl PeerBook {
         }
     }
 
-    /// Stores a checked summary. It forgives no failure and earns nothing: a summary costs its maker nothing.
+    /// Stores a checked summary. Summaries are free to make, so they change no score.
     pub(crate) fn summarize(&mut self, id: PeerId, now: Instant, summary: Summary) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.summary = Some(summary);
@@ -238,8 +238,8 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// A pause for an answer that was late, lost or refused. Returns how long. While it lasts, what was asked for before it may
-    /// fail for the same reason: that makes no pause longer.
+    /// A pause for an answer that was late, lost or refused. Returns how long. While it lasts, earlier requests may fail for
+    /// the same reason, which makes no pause longer.
     pub(crate) fn bench(&mut self, id: &PeerId, now: Instant, reason: String) -> Duration {
         let Some(peer) = self.peers.get_mut(id) else { return Duration::ZERO };
         let paused = peer.benched_until.filter(|until| *until > now && peer.failures_in_row > 0);
@@ -259,8 +259,8 @@ impl PeerBook {
         until.saturating_duration_since(now)
     }
 
-    /// A pause for a peer that has no time for what it says that it serves. It is no failure; but a peer that has none again and again
-    /// rests longer than it wants, and ranks by what it delivers. See [`Service`].
+    /// Pauses a peer that is too busy for what it offers. That is no failure. A peer that is busy again and again rests longer than it
+    /// asks, and ranks by what it delivers. See [`Service`].
     pub(crate) fn busy(
         &mut self,
         id: &PeerId,
@@ -270,7 +270,7 @@ impl PeerBook {
         reason: String,
     ) {
         let Some(peer) = self.peers.get_mut(id) else { return };
-        // What was asked for before its pause is refused for the same reason.
+        // Requests from before its pause are refused for the same reason.
         let pause = match ware.filter(|_| peer.asked(now)) {
             Some(ware) => peer.service.refused(ware, now, wanted),
             None => wanted,
@@ -352,7 +352,7 @@ impl Peer {
         }
         let what = change(&mut self.score);
         self.points = self.score.points(now);
-        // What faded by less than a point goes with the change, so that nothing is lost.
+        // A fading of less than a point goes with the change, so that no point is lost.
         let small = if faded.abs() < 1.0 { faded } else { 0.0 };
         self.reasons.note(now, cause, self.points - before + small, what);
     }

@@ -11,10 +11,10 @@ const MERGED: Duration = Duration::from_secs(60);
 /// Entries kept of each cause, so that a stream of good answers does not wash away why a peer failed.
 const KEPT: usize = 3;
 
-/// What changes a score.
+/// A cause for a change of a score.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
-    /// Time alone: what was measured counts less.
+    /// Time alone: measurements count less.
     Faded,
     /// An answer passed its checks.
     Verified,
@@ -60,7 +60,7 @@ impl Reasons {
         self.0.push_back(Entry { cause, since: now, last: now, times: 1, change, what });
     }
 
-    /// For the status, newest first.
+    /// The reasons for the status, newest first.
     pub(super) fn list(&self, now: Instant) -> Vec<ScoreReason> {
         let mut entries: Vec<_> = self.0.iter().collect();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.last));

@@ -1,4 +1,4 @@
-//! [`Score`]: what a peer is worth, from what it proved. Pure: the time comes from outside.
+//! [`Score`]: the worth of a peer, from what it proved. Pure: the time comes from outside.
 //!
 //! ```text
 //! speed       = log2(verified bytes per second / 1 KiB) / 20, from 0 to 1: each doubling counts the same
@@ -19,7 +19,8 @@ use tokio::time::Instant;
 
 use crate::work::HintUse;
 
-/// What was measured counts half after this: long enough for a stable order, short enough that a mended peer comes back.
+/// After this time a measurement counts half. That is long enough for a stable order, short enough that a mended peer comes
+/// back.
 pub(crate) const HALF_LIFE: Duration = Duration::from_secs(300);
 /// The points of an unknown peer. Low, so that fresh identities do not displace a peer that works.
 pub(crate) const UNKNOWN: f64 = 200.0;
@@ -37,7 +38,7 @@ const LAG_HALF: f64 = 100.0;
 const READS_UNKNOWN: f64 = 1_000.0;
 /// A restored sum above this was not written by this program.
 const SUM_MAX: f64 = 1e18;
-/// Numbers of [`Score::sums`].
+/// How many numbers [`Score::sums`] has.
 pub(crate) const SUMS: usize = 6;
 
 /// Decayed sums of what one peer did.
@@ -56,7 +57,7 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    /// Of an unknown peer.
+    /// The score of an unknown peer.
     pub(crate) fn new(at: Instant) -> Score {
         Score {
             at,
@@ -112,8 +113,8 @@ impl Score {
         (self.answers + self.failures) * self.fade(now)
     }
 
-    /// The share of requests that are answered in time and well, as if one answer and one failure had come before all others: half
-    /// while nothing is known, so that a fresh peer is not preferred to one that has shown that it answers.
+    /// The share of requests answered well and in time, as if one answer and one failure had come before all others. So an unknown
+    /// peer has one half, and does not rank before one that has shown that it answers.
     pub(crate) fn reliability(&self, now: Instant) -> f64 {
         let fade = self.fade(now);
         (self.answers * fade + 1.0) / ((self.answers + self.failures) * fade + 2.0)
@@ -145,7 +146,8 @@ impl Score {
         (sums, score.latency)
     }
 
-    /// From kept sums, at half their weight: nobody knows how long the node was off. None if they are no sums.
+    /// Restores a score from kept sums, at half their weight, because the node may have been off for long. Returns `None` for
+    /// invalid sums.
     pub(crate) fn restored(now: Instant, sums: [f64; SUMS], latency: [f64; BUCKETS]) -> Option<Score> {
         let fine = |sum: &f64| (0.0..=SUM_MAX).contains(sum);
         if !sums.iter().chain(&latency).all(fine) {

@@ -1,19 +1,19 @@
 //! [`Service`]: whether a peer delivers what it says that it serves, or is busy whenever it is asked for it.
 //!
-//! An honest server may have no time, and nothing is held against it: no failure is counted, and nobody is banned. But a peer that offers
-//! something and is busy each time costs a turn each time. So it is left alone longer each time, and ranked by how often it delivered,
-//! until it delivers: then most of that is forgotten at once.
+//! An honest server may be busy, which is neither a failure nor a reason for a ban. But a peer that offers something and is always busy
+//! costs a turn each time. So it is left alone longer each time, and ranked by how often it delivered. Once it delivers, most of that
+//! is forgotten at once.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What peers say that they serve. Each is judged apart: delivering what is cheap is no excuse for what is dear.
+/// A kind of offer that peers make. Each is judged apart: delivering cheap things does not excuse refusing dear ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ware {
     /// Ranges of batches, and headers.
     Batches,
-    /// Whatever snapshots and range deltas consist of.
+    /// Parts of snapshots and of range deltas.
     Snapshots,
 }
 
@@ -23,12 +23,12 @@ const FREE: u32 = 2;
 const REST_FIRST: Duration = Duration::from_secs(1);
 /// Longest rest: an honest server that recovers is asked again within it.
 const REST_MAX: Duration = Duration::from_secs(30);
-/// What came to nothing counts half after this.
+/// After this time a refusal counts half.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// Refusals that are remembered at most, so that what makes up for them stays in reach.
 const REFUSED_MAX: f64 = 16.0;
 
-/// Of one peer.
+/// The service of one peer.
 #[derive(Clone, Debug)]
 pub(super) struct Service([Kept; 2]);
 
@@ -69,7 +69,7 @@ impl Service {
         rest.max(wanted)
     }
 
-    /// The share of what was asked for that came, of the ware of which less came; 1 while nothing is known.
+    /// The share of requests that the peer answered, for the kind of offer with the lower share; 1 while it is unknown.
     pub(super) fn share(&self, now: Instant) -> f64 {
         self.0.iter().map(|kept| kept.share(now)).fold(1.0, f64::min)
     }

@@ -1,6 +1,6 @@
 //! Goal: a model of peers that are fast, slow, flaky, stale or lie; the book ranks them right and says why.
 
-use slipstream_types::{Digest, Epoch, LedgerInfo, PublicKey, bounded::BoundedVec, schedule::Forks};
+use slipstream_types::{Digest, PublicKey, bounded::BoundedVec, schedule::Forks};
 
 use super::{view::candidate, *};
 use crate::status::PeerStatus;
@@ -27,15 +27,7 @@ fn summary() -> Summary {
 
 /// Whether signatures are good is checked before the book.
 fn summary_at(number: u64) -> Summary {
-    let info = LedgerInfo {
-        epoch: Epoch(0),
-        number: BatchNumber::new(number),
-        accumulator_root: Digest::ZERO,
-        state_root: Digest::ZERO,
-        timestamp_ms: 0,
-        next_validators: None,
-    };
-    Summary { head: Some(Certificate { info, view: 0, signatures: BoundedVec::default() }), ..summary() }
+    Summary { head: Some(slipstream_testkit::sign(slipstream_testkit::info(0, number), &[])), ..summary() }
 }
 
 fn book(now: Instant, peers: std::ops::RangeInclusive<u8>) -> PeerBook {
@@ -300,7 +292,8 @@ fn bans_are_remembered_by_name_and_bounded() {
     assert!(book.statuses(now, false, |_| Default::default()).iter().all(|peer| peer.banned));
 }
 
-/// Goal: who offers and is always busy is left alone longer each time and comes last, without a failure or a ban; when it answers it is back.
+/// Goal: a peer that offers and is always busy rests longer each time and comes last. It gets neither a failure nor a ban, and is back when
+/// it answers.
 #[test]
 fn a_peer_that_is_always_busy_has_a_price() {
     let start = Instant::now();
@@ -327,7 +320,7 @@ fn a_peer_that_is_always_busy_has_a_price() {
     assert_eq!(book.next_unpaused(now).unwrap() - now, wanted);
 }
 
-/// Goal: who pauses for its failures does not get out of it by showing what nobody can judge.
+/// Goal: unjudgeable answers do not end a peer's pause for its failures.
 #[test]
 fn what_cannot_be_judged_ends_no_pause() {
     let mut now = Instant::now();
@@ -343,7 +336,7 @@ fn what_cannot_be_judged_ends_no_pause() {
     assert_eq!(book.next_unpaused(now), Some(now + UNJUDGED_PAUSE));
 }
 
-/// Goal: going away and coming back under the same key makes nobody forget that a peer delivers nothing.
+/// Goal: coming back under the same key does not clear a record of missing deliveries.
 #[test]
 fn flapping_does_not_clear_what_was_not_delivered() {
     let now = Instant::now();
@@ -359,7 +352,7 @@ fn flapping_does_not_clear_what_was_not_delivered() {
     assert_eq!(book.reliability(&id(1), later), before);
 }
 
-/// Goal: fresh identities are not preferred to a peer that has shown that it answers, and never get what everything waits for by chance.
+/// Goal: fresh identities do not rank before a proven peer, and never get an urgent request by chance.
 #[test]
 fn an_unknown_peer_is_trusted_less_than_a_proven_one() {
     let now = Instant::now();

@@ -1,4 +1,5 @@
-//! What is asked of the book: who may be asked and in what order, what peers have shown, and when that changes by time alone.
+//! Answers questions about the book: which peers may be asked and in what order, what they have shown, and when time alone
+//! changes that.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::{
     status::{PeerStatus, Serves},
 };
 
-/// What a peer is thought to deliver while nobody knows, bytes per second.
+/// Presumed rate of an unmeasured peer, in bytes per second.
 const RATE_UNKNOWN: f64 = 2e6;
 
 impl PeerBook {
@@ -46,7 +47,7 @@ impl PeerBook {
         self.peers.get(id).is_some_and(|peer| peer.is_proven(now))
     }
 
-    /// What all but the slowest of its answers take, for a MiB or less; zero for an unknown one.
+    /// The time in which all but the slowest of its answers arrive, for a MiB or less; zero for an unknown peer.
     pub(crate) fn tail(&self, id: &PeerId) -> Duration {
         let seconds = self.peers.get(id).map_or(0.0, |peer| peer.score.tail_seconds());
         Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0))
@@ -123,7 +124,8 @@ impl PeerBook {
         !self.peers.is_empty() && self.peers.values().all(|peer| !peer.asked(now))
     }
 
-    /// Who may be asked, by score and by how much of what it offers it delivers; equals in an order that no peer can choose for itself.
+    /// The peers that may be asked, by score and by the share of their offers that they deliver. Equals stand in an order that no peer
+    /// can choose for itself.
     pub(crate) fn candidates(&self, now: Instant, history: bool) -> Vec<Candidate> {
         let mut ranked: Vec<_> = self
             .peers
@@ -141,9 +143,9 @@ impl PeerBook {
         ranked.into_iter().map(|(_, _, candidate)| candidate).collect()
     }
 
-    /// Picks whom to send a request, out of candidates in their order: the best, but once in [`explore::ONE_IN`] requests one that is
-    /// unknown or was not measured for long. So a better peer is found, and many unknown ones cost only that share. What everything else
-    /// waits for (`urgent`) explores nobody.
+    /// Picks the peer for a request among ordered candidates. It takes the best one, but once in [`explore::ONE_IN`] requests one that
+    /// is unknown or was not measured for long. So a better peer is found, and many unknown ones cost only that share. An `urgent`
+    /// request, which everything else waits for, explores no peer.
     pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate], urgent: bool) -> Option<Candidate> {
         let best = serving.first()?;
         if urgent {
@@ -157,8 +159,8 @@ impl PeerBook {
         Some(draw.map_or(best, |draw| unknown[draw % unknown.len()]).clone())
     }
 
-    /// For operators. `history` is whether this node keeps it, which decides who serves deltas as they are needed; `part` tells what a
-    /// peer that may be asked is asked for.
+    /// The peers' status for operators. `history` is whether this node keeps it, which decides the peers that serve suitable deltas.
+    /// `part` tells what a peer that may be asked is asked for.
     pub(crate) fn statuses(
         &self,
         now: Instant,

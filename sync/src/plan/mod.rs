@@ -1,4 +1,4 @@
-//! What to do next, as a pure function of the local head, the policy, what peers offer and what everything costs here.
+//! Decides the next step, as a pure function of the local head, the policy, the peers' offers and the costs here.
 
 pub mod part;
 pub mod price;
@@ -18,9 +18,9 @@ use crate::{
 /// A peer that may be asked, as far as planning goes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
-    /// Who.
+    /// Key of the peer.
     pub peer: PeerId,
-    /// Its certified head.
+    /// Number of its certified head.
     pub head: BatchNumber,
     /// From where on it serves replay, if it does.
     pub replay_from: Option<BatchNumber>,
@@ -30,7 +30,7 @@ pub struct Candidate {
     pub range_delta_from: Option<BatchNumber>,
     /// Its snapshots, newest first, with its own word for their sizes.
     pub snapshots: Vec<SnapshotOffer>,
-    /// What it delivers, or is thought to deliver while nobody knows.
+    /// Its rate in bytes per second, measured, or presumed while it is unknown.
     pub bytes_per_second: f64,
     /// Whether it delivered what passed its checks, of late: promises alone prove nothing.
     pub is_proven: bool,
@@ -39,9 +39,9 @@ pub struct Candidate {
 /// How a range of batches is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeMode {
-    /// Execute bodies.
+    /// Executes bodies.
     Replay,
-    /// Apply deltas.
+    /// Applies deltas.
     Delta,
 }
 
@@ -64,7 +64,7 @@ impl Candidate {
         self.head >= number && from.is_some_and(|from| from <= number)
     }
 
-    /// Whether it keeps any batches. Who keeps none has no headers but those of its snapshots: an archive, for one.
+    /// Whether it keeps any batches. A peer that keeps none, such as an archive, has only the headers of its snapshots.
     pub fn keeps_batches(&self) -> bool {
         self.replay_from.is_some() || self.range_delta_from.is_some()
     }
@@ -78,11 +78,11 @@ impl Candidate {
 /// The next thing to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// At the head, or nobody to ask.
+    /// The node is at the head, or no peer can be asked.
     Idle,
     /// Batches are certified, but no peer keeps what this mode needs of the next one.
     Stuck,
-    /// Follow batches.
+    /// Follows batches in a mode.
     Range(RangeMode),
     /// Begin from a snapshot.
     Snapshot(BatchNumber),
@@ -93,7 +93,7 @@ pub enum Step {
 /// A step, and why.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// What to do.
+    /// The step to take.
     pub step: Step,
     /// Of a range whose batches are followed in both modes at once: the share that is replayed.
     pub replayed: Option<f64>,
@@ -101,13 +101,13 @@ pub struct Plan {
     pub target: BatchNumber,
     /// Seconds that it is thought to take.
     pub seconds: f64,
-    /// What bounds it, where that is known.
+    /// The bottleneck, if it is known.
     pub bound: Option<Bound>,
     /// Why this and nothing else, for operators.
     pub reason: String,
 }
 
-/// What a plan stands on.
+/// The facts that a plan rests on.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
     /// The next batch that nothing was asked for yet is behind this one.
@@ -116,19 +116,19 @@ pub struct Inputs<'a> {
     pub begun: Option<BatchNumber>,
     /// The batch of the operator's waypoint. Until the ledger has passed it nobody vouches for it.
     pub waypoint: BatchNumber,
-    /// Who may be asked, best first.
+    /// The peers that may be asked, best first.
     pub peers: &'a [Candidate],
-    /// Snapshots that peers claim and nobody sent; they are not among what the peers offer here.
+    /// Snapshots that peers claimed and failed to send; the offers here omit them.
     pub given_up: usize,
     /// Rows that the state is known to have, by a restore that is under way: no snapshot is shorter, whatever its peers say. 0 if unknown.
     pub rows_known: f64,
     /// Most batches that a range delta may pass; at most [`RANGE_DELTA_BATCHES_MAX`].
     pub range_delta_max: u64,
-    /// Of the batches ahead; none while no header was seen.
+    /// Average sizes of the batches ahead, or `None` before the first header.
     pub sizes: Option<&'a Sizes>,
-    /// Of this machine.
+    /// Costs of work on this machine.
     pub costs: &'a Costs,
-    /// Of this machine.
+    /// Cores and settings of this machine.
     pub machine: Machine,
     /// How the last range was followed.
     pub current: Option<RangeMode>,
@@ -136,7 +136,7 @@ pub struct Inputs<'a> {
     pub is_mixed: bool,
 }
 
-/// A gap of so many batches is the head: what counts there is to know a batch soon, and to have executed it.
+/// A gap of so many batches is the head: there it matters to know a batch soon, and to have executed it.
 const HEAD_GAP: u64 = 16;
 /// Gaps below this are not worth a snapshot or a range delta.
 const WIDE_GAP: u64 = 64;
@@ -151,22 +151,22 @@ const LEAP: f64 = 0.6;
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// A batch behind a snapshot, while nobody serves it.
 const TAIL_BATCH_SECONDS: f64 = 0.02;
-/// Bytes of a snapshot of which nobody says anything that can be true: a promise that it is short earns nothing.
+/// Presumed bytes of a snapshot whose size is unknown or implausible, so that promising a short one earns nothing.
 const SNAPSHOT_BYTES_UNKNOWN: f64 = 1e9;
 /// Bytes of one row and what goes with it in a delta.
 const ROW_BYTES: f64 = 80.0;
 
 /// Decides the next step.
 ///
-/// `replay`, `delta`, `snapshot` and `range_delta` in the policy pin what they name: a snapshot or a range delta where one is ahead, then as
-/// `auto` without further ones; where none can be had, the reason says why. `auto` takes the cheapest that is not forbidden. Where nobody keeps the next batch, a snapshot
-/// is taken whatever it costs unless a mode without one is pinned: there is no other way on.
+/// In the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or range delta is taken if one is ahead,
+/// and then batches as with `auto`. If none can be had, the reason says why. `auto` takes the cheapest allowed way. If nobody keeps the
+/// next batch, a snapshot is the only way on. It is then taken whatever it costs, except under a pinned mode that excludes snapshots.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
     Planner { policy, inputs }.decide()
 }
 
-/// The middle of what peers say of the rows of a snapshot, or of whichever they offer, as far as it can be true: one vote for each peer,
-/// however much it offers.
+/// The median of peers' plausible words about the rows of a snapshot, or of any that they offer. Each peer has one vote, however much it
+/// offers.
 pub(crate) fn told_rows(peers: &[Candidate], number: Option<BatchNumber>) -> Option<f64> {
     let is_it = |offered: &&SnapshotOffer| number.is_none_or(|number| offered.number == number);
     let vote = |peer: &Candidate| peer.snapshots.iter().filter(is_it).find_map(price::plausible_rows);
@@ -284,8 +284,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether to begin anew from a snapshot. A node that has a ledger does so only beside somebody who keeps batches: who keeps none, an
-    /// archive, cannot tell that nobody else has the next ones either, and nobody could be followed behind its snapshot.
+    /// Whether to begin anew from a snapshot. A node with a ledger does so only beside a peer that keeps batches. An archive keeps none.
+    /// It cannot tell whether others have the next batches, and behind its snapshot the node would lack a peer to follow.
     fn may_restore(&self) -> bool {
         let is_empty = self.inputs.head == BatchNumber::GENESIS;
         self.allows(Mode::Snapshot) && (is_empty || self.inputs.peers.iter().any(Candidate::keeps_batches))
@@ -298,7 +298,7 @@ impl Planner<'_> {
             .filter_map(|mode| self.way(mode, self.inputs.head, gap))
             .collect();
         let replay = ways.iter().find(|way| way.mode == RangeMode::Replay);
-        // At the head a node executes if it can keep up: what it serves and answers then is its own result.
+        // At the head a node executes if it can keep up: it then serves and answers by its own result.
         if let Some(replay) = replay.filter(|replay| gap <= HEAD_GAP && replay.seconds < 1.0) {
             return Some(*replay);
         }
@@ -330,7 +330,7 @@ impl Planner<'_> {
         Way { replayed: Some(replayed), price, seconds: price.seconds * gap as f64, ..way }
     }
 
-    /// What `gap` batches behind a batch cost in a mode, if it is allowed and somebody serves the first of them.
+    /// The cost of `gap` batches behind a batch in a mode, if it is allowed and a peer serves the first of them.
     fn way(&self, mode: RangeMode, behind: BatchNumber, gap: u64) -> Option<Way> {
         let named = match mode {
             RangeMode::Replay => Mode::Replay,
@@ -422,8 +422,8 @@ impl Planner<'_> {
         ways.min_by(f64::total_cmp).unwrap_or(left as f64 * TAIL_BATCH_SECONDS)
     }
 
-    /// The snapshot to restore, and what that takes. What is begun is finished while somebody serves it. Else the best peer's
-    /// newest: the highest would let whoever claims most choose.
+    /// The snapshot to restore, and its cost. A begun restore is finished while a peer serves it. Otherwise it is the best
+    /// peer's newest: with the highest, the boldest claim would decide.
     fn snapshot_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
         let Inputs { head, peers, begun, .. } = *self.inputs;
         let fits = |number: BatchNumber| number > head;
@@ -436,9 +436,9 @@ impl Planner<'_> {
         Some((number, seconds + self.tail(number, target)))
     }
 
-    /// The best peer's newest snapshot that fits. One from the waypoint on, whose ledger shows the waypoint before anything is stored, goes
-    /// before one below it, for which nobody vouches until the batches behind it have passed the waypoint. One that two peers offer, or
-    /// one that has delivered, goes before a lone stranger's.
+    /// The best peer's newest snapshot that fits. A snapshot from the waypoint on shows the waypoint before anything is stored, so it goes
+    /// first. Nobody vouches for one below it until the batches behind it have passed the waypoint. One that two peers offer, or one that
+    /// has delivered, goes before a lone stranger's.
     fn newest<'p>(
         &self,
         peers: impl Iterator<Item = &'p Candidate> + Clone,
@@ -458,8 +458,8 @@ impl Planner<'_> {
             .or_else(|| from(BatchNumber::GENESIS, false))
     }
 
-    /// Rows and bytes of a snapshot: the middle of what its peers say, so that one liar decides nothing, as far as it can be true. One that
-    /// a lone peer offers is no shorter than the middle of all that is offered: states do not shrink.
+    /// Rows and bytes of a snapshot: the median of its peers' plausible words, so that one liar decides nothing. If a lone peer offers one,
+    /// it counts at least as the median of all offers, because states do not shrink.
     fn offered_size(&self, number: BatchNumber) -> (f64, f64) {
         let peers = self.inputs.peers;
         let told = told_rows(peers, Some(number));

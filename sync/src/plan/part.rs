@@ -1,4 +1,4 @@
-//! The part that one peer has in a plan, and why: what operators ask who see that a peer delivers nothing.
+//! The part of one peer in a plan, with the reason, for operators who see that a peer delivers nothing.
 
 use std::fmt;
 
@@ -81,7 +81,8 @@ impl fmt::Display for PeerModeReason {
     }
 }
 
-/// The part of a peer that may be asked, where `next` is the first batch that this node lacks. Without a plan nobody is asked.
+/// The part of a peer that may be asked, where `next` is the first batch that this node lacks. While there is no plan, peers
+/// have no part.
 pub fn part(plan: Option<&Plan>, next: BatchNumber, peer: &Candidate) -> (PeerMode, PeerModeReason) {
     let nothing = |reason| (PeerMode::Nothing, reason);
     if peer.head < next {

@@ -1,4 +1,4 @@
-//! What following costs: bytes over the network and seconds of work, per batch and mode.
+//! The cost of following: bytes over the network and seconds of work, per batch and mode.
 //!
 //! ```text
 //! network  = bytes of the parts that the mode needs / what its peers deliver together
@@ -17,7 +17,7 @@ use crate::protocol::SnapshotOffer;
 /// Sizes of a batch, averaged over those seen last. Header fields give the uncompressed ones, answers the compressed ones.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sizes {
-    /// Transactions.
+    /// Transactions in a batch.
     pub transactions: f64,
     /// Compressed bytes of the body.
     pub body: f64,
@@ -38,7 +38,7 @@ pub struct Costs {
     pub check: f64,
     /// Decoding a body and recovering senders, per transaction.
     pub prepare: f64,
-    /// Executing, per transaction.
+    /// Executing a batch, per transaction.
     pub execute: f64,
     /// Opening deltas, per uncompressed byte of them.
     pub open: f64,
@@ -49,7 +49,7 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// What a core of 2020 needs. Only the first plans stand on it: what is measured takes its place.
+    /// The needs of a core of 2020. Only the first plans use them: measurements replace them.
     fn default() -> Costs {
         Costs { check: 2e-9, prepare: 30e-6, execute: 15e-6, open: 5e-9, commit: 40e-9, restore: 5e-9 }
     }
@@ -86,14 +86,14 @@ impl fmt::Display for Bound {
 pub struct Price {
     /// Seconds of the whole pipeline.
     pub seconds: f64,
-    /// Its slowest part.
+    /// The slowest part of it.
     pub bound: Bound,
 }
 
-/// What the machine and the settings give.
+/// Cores and settings of the machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Machine {
-    /// Cores.
+    /// Cores that work in parallel.
     pub cores: f64,
     /// Whether bodies, receipts and hints come with deltas.
     pub history: bool,
@@ -129,8 +129,8 @@ impl Sizes {
         }
     }
 
-    /// Of a batch whose header is known and whose parts are not: LZ4 halves transactions and outputs (measured: 2.2 times), and
-    /// takes a sixth off rows.
+    /// Sizes of a batch whose header is known and whose parts are not. LZ4 halves transactions and outputs (measured: 2.2
+    /// times), and takes a sixth off rows.
     pub fn of_header(transactions: f64, body: f64, changes: f64) -> Sizes {
         let (body, delta) = (body * 0.6, changes * 0.85);
         Sizes { transactions, body, receipts: body, delta, hints: delta * 0.6, changes }
@@ -143,28 +143,28 @@ const LEARN: f64 = 0.02;
 /// The parts of a batch that came.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Seen {
-    /// Transactions.
+    /// Transactions in the batch.
     pub transactions: f64,
-    /// Uncompressed bytes of its delta.
+    /// Compressed bytes of the body, if it came.
     pub changes: f64,
     /// Compressed bytes of the parts that came.
     pub body: Option<f64>,
-    /// See `body`.
+    /// Compressed bytes of the receipts, if they came.
     pub receipts: Option<f64>,
-    /// See `body`.
+    /// Compressed bytes of the delta, if it came.
     pub delta: Option<f64>,
-    /// See `body`.
+    /// Compressed bytes of the hints, if they came.
     pub hints: Option<f64>,
 }
 
-/// What peers deliver together, in bytes per second: those that serve one of the modes only, and those that serve either.
+/// The combined rate of peers in bytes per second, apart for those that serve one mode and those that serve both.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Supply {
-    /// Those that serve replay and no deltas.
+    /// Rate of peers that serve replay and no deltas.
     pub replay: f64,
-    /// Those that serve deltas and no replay.
+    /// Rate of peers that serve deltas and no replay.
     pub delta: f64,
-    /// Those that serve both.
+    /// Rate of peers that serve both.
     pub either: f64,
 }
 
@@ -181,7 +181,7 @@ pub fn batch(
     mixed(replayed, sizes, costs, machine, &supply)
 }
 
-/// The price of a batch of a gap of which this share is replayed while the rest is applied: both use the cores and the links at once.
+/// The price of one batch in a gap of which this share is replayed while the rest is applied. Both use the cores and links at once.
 pub fn mixed(replayed: f64, sizes: &Sizes, costs: &Costs, machine: &Machine, supply: &Supply) -> Price {
     let applied = 1.0 - replayed;
     let (replay, delta) = (
@@ -226,12 +226,12 @@ pub fn snapshot(bytes: f64, costs: &Costs, machine: &Machine, bytes_per_second: 
     (bytes / bytes_per_second.max(1.0)).max(bytes * costs.restore / machine.cores.max(1.0))
 }
 
-/// Bytes of a row with its path, at least and at most, on an average over a state: an offer that says otherwise is not true.
+/// Plausible bytes of a row with its path, on an average over a state; an offer outside this range is false.
 const ROW_BYTES: std::ops::RangeInclusive<f64> = 32.0..=256.0;
-/// Rows that no state has: a node that held as many would not be caught up with by rows.
+/// More rows than any state has: a node with as many could not be caught up with by rows.
 const ROWS_MAX: u64 = 1 << 40;
 
-/// The rows of an offered snapshot; none if its numbers cannot be true together, or say that nobody knows.
+/// The rows of an offered snapshot. Returns `None` if its numbers contradict each other or say that they are unknown.
 pub fn plausible_rows(offered: &SnapshotOffer) -> Option<f64> {
     let rows = offered.rows as f64;
     let is_true =
@@ -239,7 +239,7 @@ pub fn plausible_rows(offered: &SnapshotOffer) -> Option<f64> {
     is_true.then_some(rows)
 }
 
-/// How many of `rows` rows some updates touch, if each row is as likely as any other: what a range delta has at most.
+/// How many of `rows` rows some updates touch, if each row is equally likely: the most that a range delta has.
 pub fn touched_rows(updates: f64, rows: f64) -> f64 {
     if rows <= 0.0 { updates } else { rows * (1.0 - (-updates / rows).exp()) }
 }
@@ -267,8 +267,8 @@ mod tests {
         assert!(batch(RangeMode::Delta, &sizes, &slow, &MACHINE, 1e9).seconds < wide.seconds);
     }
 
-    /// Goal: a thin link that brings deltas works beside cores that execute what a wide one brings; where one thing bounds both modes,
-    /// nothing is gained.
+    /// Goal: a thin link with deltas works beside cores that execute what a wide link brings. If one thing bounds both modes, mixing
+    /// gains nothing.
     #[test]
     fn both_modes_together_use_what_each_leaves() {
         let (sizes, costs) = (sizes(), Costs { prepare: 60e-6, execute: 40e-6, ..Costs::default() });

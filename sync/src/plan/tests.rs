@@ -224,7 +224,7 @@ fn a_snapshot_below_the_waypoint_is_taken() {
     }
 }
 
-/// Goal: whoever ranks first cannot lead to a ledger that nobody vouches for while another peer can show the waypoint.
+/// Goal: the first-ranked peer cannot lead to an unvouched ledger while another peer can show the waypoint.
 #[test]
 fn a_snapshot_that_can_show_the_waypoint_goes_first() {
     for (mode, head, step) in [
@@ -301,7 +301,7 @@ fn only_peers_that_keep_the_next_batch_count() {
     assert_eq!(case.step(&[pruned]), Step::Stuck);
 }
 
-/// Goal: a promise that costs nothing earns nothing: neither an empty snapshot nor an endless one is taken for a short one.
+/// Goal: free promises earn nothing: neither an empty snapshot nor an endless one passes for a short one.
 #[test]
 fn an_offer_that_cannot_be_true_is_not_cheap() {
     let offer = |rows, bytes| {
@@ -331,8 +331,8 @@ fn a_lone_offer_is_no_cheaper_than_what_others_say() {
     assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber::new(20_010)), "it has delivered");
 }
 
-/// Goal: who keeps bodies and hints and who keeps deltas over a thin link are used at once, if that is worth it; a pinned or forbidden
-/// mode is not.
+/// Goal: peers that keep bodies and hints, and peers that keep deltas over a thin link, are used at once, if that pays. A pinned or
+/// forbidden mode is not mixed.
 #[test]
 fn peers_that_serve_different_things_are_used_at_once() {
     let bodies = Candidate { delta_from: None, bytes_per_second: 100e6, ..peer(1, 5_000) };
@@ -348,7 +348,7 @@ fn peers_that_serve_different_things_are_used_at_once() {
     }
     let near = Case::new(Mode::Auto, 4_990);
     assert_eq!(near.plan(&[bodies.clone(), deltas(2.5e6)]).replayed, None, "at the head");
-    // What began goes on with less.
+    // A mix that began goes on with less.
     let thin = (1..100).map(|part| deltas(f64::from(part) * 50e3));
     let switches: Vec<[bool; 2]> = thin
         .map(|deltas| {

@@ -19,8 +19,8 @@ use crate::{
     protocol::{CODES_MAX, PLACES_MAX},
 };
 
-/// Questions under way at once, and peers that are asked in all: a question goes to another peer as well when it was not answered in
-/// [`HEDGE`]. The first true answer counts, so that silence costs a moment and not a deadline.
+/// Questions under way at once, and how many peers are asked in all. A question unanswered for [`HEDGE`] goes to another peer too.
+/// The first true answer counts, so silence costs a moment instead of a deadline.
 const QUESTIONS_MAX: usize = 8;
 const ALL_MAX: usize = 24;
 const HEDGE: Duration = Duration::from_millis(1_500);
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often an operator who waits is told what peers say.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What it cost.
+/// The traffic that it cost.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Moved {
     /// Bytes of all questions and answers.
@@ -45,9 +45,9 @@ pub(super) struct Moved {
 /// A question that nobody has answered.
 struct Open {
     question: Question,
-    /// Who is asked, in turn.
+    /// The peers that were asked, in turn.
     peers: Vec<PeerId>,
-    /// Of these, who is late: all up to one.
+    /// Those of them that are late: all but one.
     late: Vec<PeerId>,
     /// When the last of them was asked.
     asked_at: Instant,
@@ -139,7 +139,7 @@ impl<'a> Asking<'a> {
         Ok(true)
     }
 
-    /// Asks another peer as well what was not answered for a while.
+    /// Asks another peer too for questions unanswered for a while.
     fn ask_others(&mut self) {
         let now = Instant::now();
         let due = self.open.iter().filter(|(_, open)| now - open.asked_at >= HEDGE);
@@ -223,7 +223,7 @@ impl<'a> Asking<'a> {
                 return Ok(());
             }
         };
-        // What another answered meanwhile is not compared: nobody is to blame then.
+        // A late answer is dropped uncompared, and blames nobody.
         let Some(Open { question, peers, late, .. }) = self.open.remove(&id) else { return Ok(()) };
         for other in peers.into_iter().filter(|other| *other != peer && !late.contains(other)) {
             self.peers.is_late(other);
@@ -277,7 +277,7 @@ impl<'a> Asking<'a> {
         Ok(())
     }
 
-    /// What each peer said last.
+    /// The last word of each peer.
     fn answers(&self) -> String {
         self.peers.answers().unwrap_or_else(|| match self.transport.peers().is_empty() {
             true => "no peer is connected".into(),

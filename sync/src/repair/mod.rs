@@ -6,9 +6,9 @@
 //!                                 └──────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! It runs while the node starts, before anything else uses the store: the node has no head to serve and nothing to follow then, so what
-//! is cached of the wrong state cannot outlive it. [`RepairRecord`] says why, and sees to it that one batch is tried once: what still
-//! differs then is this program.
+//! It runs while the node starts, before anything else uses the store. The node then neither serves nor follows, so the wrong state
+//! leaves nothing cached behind. [`RepairRecord`] gives the reason, and ensures that a batch is repaired once: a second difference is
+//! this program's fault.
 
 mod asking;
 mod peers;
@@ -29,13 +29,13 @@ use crate::SyncError;
 /// How long a repair waits for peers that can answer.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Puts the rows of an opened store right by asking the peers of a transport, as long as one of them answers within `patience`. Whoever
-/// tells a lie is banned. What was done is noted in the store's record in the same write: whatever is lost afterwards, nobody takes the
-/// next incident at the same batch for the first one.
+/// Repairs the rows of an opened store by asking the peers of a transport, as long as one of them answers within `patience`. Peers that
+/// lie are banned. The same write notes the repair in the store's record. So a later loss cannot make the next incident at the same
+/// batch look like the first.
 ///
 /// # Errors
-/// [`SyncError::Unrepaired`] if nobody could answer for so long; [`SyncError::Storage`] if the store cannot be read or written, or if too
-/// much is wrong. The store is as it was then.
+/// [`SyncError::Unrepaired`] if nobody answered for so long. [`SyncError::Storage`] if the store fails or too much is wrong. The store is
+/// unchanged then.
 pub async fn repair(
     repair: Repair,
     transport: &dyn Transport,

@@ -1,7 +1,7 @@
 //! [`Peers`]: which peer is asked next.
 //!
-//! Whoever gave nothing comes after all who did not fail, and rests longer each time it was silent. Equals are drawn by a secret of this
-//! run, so that nobody can make itself a key that goes first.
+//! A peer that gave nothing comes after all reliable ones, and rests longer each time that it was silent. A secret of this run
+//! orders equals, so a peer cannot make itself a key that goes first.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ const OF_PEER_MAX: usize = 2;
 /// A peer that is late or not there rests for so long, twice as long each time.
 const REST: Duration = Duration::from_secs(3);
 const REST_MAX: Duration = Duration::from_secs(60);
-/// One that does not have what is asked for.
+/// How long a peer rests that does not keep the requested state.
 const NOT_KEPT_REST: Duration = Duration::from_secs(20);
 /// A busy one rests for as long as it says, within these.
 const BUSY_REST_LEAST: Duration = Duration::from_millis(100);
@@ -27,10 +27,10 @@ const BUSY_REST_MAX: Duration = Duration::from_secs(10);
 const TOLD_MAX: usize = 16;
 const PEERS_MAX: usize = 1_024;
 
-/// What is known of a peer.
+/// The knowledge of one peer.
 #[derive(Default)]
 struct Known {
-    /// Questions under way.
+    /// How many questions it has under way.
     asked: usize,
     /// Of these, those that took so long that another was asked as well.
     late: usize,
@@ -68,7 +68,7 @@ impl Peers {
         })
     }
 
-    /// Forgets peers that are gone; not those that still have a question, nor, up to a bound, those that rest.
+    /// Forgets peers that are gone. Those with an open question stay, and, up to a bound, those that rest.
     fn forget(&mut self, connected: &[PeerId], now: Instant) {
         if self.known.len() > PEERS_MAX {
             let many = self.known.len() > 4 * PEERS_MAX;
@@ -123,7 +123,7 @@ impl Peers {
         self.fail(peer, "it opened less than it was asked for".into(), rest);
     }
 
-    /// A peer gave nothing and is not asked for so long.
+    /// A peer gave no answer and rests for a while.
     pub(super) fn fail(&mut self, peer: PeerId, said: String, rest: Duration) {
         let known = self.known.entry(peer).or_default();
         known.failures = known.failures.saturating_add(1);
@@ -132,7 +132,7 @@ impl Peers {
         known.said = Some(said);
     }
 
-    /// What each peer said last. None if nobody refused.
+    /// The last word of each peer. Returns `None` if nobody refused.
     pub(super) fn answers(&self) -> Option<String> {
         let said = |(peer, known): (&PeerId, &Known)| {
             known.said.as_ref().map(|said| format!("{}: {said}", peer.short()))
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(peers.free(vec![peer(3), peer(4)], &[]), Some(peer(4)), "who is late comes after others");
     }
 
-    /// Goal: thousands of keys that come and go neither grow the memory nor break the count of what is under way.
+    /// Goal: thousands of keys that come and go do not fill the memory or break the count of questions under way.
     #[tokio::test(start_paused = true)]
     async fn who_is_gone_is_forgotten_but_not_its_question() {
         let mut peers = Peers::default();

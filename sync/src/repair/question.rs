@@ -1,4 +1,4 @@
-//! [`Question`]: what is asked of a peer, and whether its answer is true.
+//! [`Question`]: a question to a peer, and the check of its answer.
 
 use parking_lot::Mutex;
 use slipstream_network::PeerId;
@@ -18,17 +18,17 @@ const LEVELS_OF_FEW: u8 = 4;
 /// Bytes of the places in one question: a request has 4 KiB.
 const PLACES_BYTES_MAX: usize = 3_900;
 
-/// What is asked of one peer.
+/// A question to one peer.
 pub(super) enum Question {
     Places { wanted: Vec<Wanted>, levels: u8 },
     Codes(Vec<Digest>),
 }
 
-/// What an answer came to. What was not answered is wanted again.
+/// The result of an answer. Unanswered parts are wanted again.
 pub(super) struct Added {
     /// Peers that opened a place less than they were asked for, which this answer shows.
     pub(super) shallow: Vec<PeerId>,
-    /// What the sender is to blame for.
+    /// The lie that its sender is to blame for.
     pub(super) lie: Option<String>,
 }
 
@@ -116,8 +116,8 @@ fn add_places(
     Ok(None)
 }
 
-/// As [`add_places`]. The codes must be those that this peer was asked for: whoever answers with others would make the peer that is asked
-/// for these look like a liar.
+/// As [`add_places`]. The codes must be those that this peer was asked for. With others, a peer could make the one that is asked for
+/// these look like a liar.
 fn add_codes(repair: &mut Repair, hashes: &[Digest], answer: &[u8]) -> Result<Option<String>, StorageError> {
     let codes = match codec::decode::<Codes>("codes", answer, ANSWER_BYTES_MAX) {
         Ok(codes) if codes.codes.len() == hashes.len() => codes.codes,

@@ -1,4 +1,4 @@
-//! [`RepairRecord`]: what the store remembers of repairs, over restarts.
+//! [`RepairRecord`]: the store's memory of repairs, over restarts.
 
 use serde::{Deserialize, Serialize};
 use slipstream_storage::Store;
@@ -18,9 +18,9 @@ const KEYS_MAX: usize = slipstream_storage::KEYS_TOLD_MAX;
 pub enum Due {
     /// Execution of a certified batch gave something else, or the state before it could not be read.
     Incident {
-        /// The batch.
+        /// Number of the batch.
         number: BatchNumber,
-        /// What was found.
+        /// The damage that was found.
         what: String,
     },
     /// An operator wants it.
@@ -48,14 +48,14 @@ pub struct RepairReport {
     pub took_ms: u64,
 }
 
-/// What the store remembers of repairs.
+/// The store's record of repairs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RepairRecord {
-    /// What the next start does first.
+    /// The repair that the next start does first.
     pub due: Option<Due>,
     /// The batch of the last incident that was repaired: a second one is none of the state.
     pub repaired: Option<BatchNumber>,
-    /// What the last repair did.
+    /// The report of the last repair.
     pub report: Option<RepairReport>,
 }
 
@@ -71,10 +71,10 @@ struct Stored {
 type Counts = [u64; 7];
 
 impl RepairRecord {
-    /// Reads the record of a store; one that cannot be read counts as none, because it only says what to look at.
+    /// Reads the record of a store. An unreadable one counts as none, because it only says what to look at.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk, or damage in the store.
     pub fn of(store: &Store) -> Result<RepairRecord, SyncError> {
         Ok(store.record(REPAIR_RECORD)?.map(|bytes| Self::decode(&bytes)).unwrap_or_default())
     }
@@ -91,7 +91,7 @@ impl RepairRecord {
         RepairRecord { due, repaired, report }
     }
 
-    /// The record's bytes.
+    /// Encodes the record.
     ///
     /// # Errors
     /// If it has more keys than a report names.

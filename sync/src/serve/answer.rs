@@ -1,4 +1,4 @@
-//! Making answers: what a store has, as the protocol wants it. Blobs are served as they are stored.
+//! Makes answers from a store's content in the protocol's form. Blobs are served as they are stored.
 
 use std::{sync::Arc, time::Duration};
 
@@ -78,8 +78,8 @@ fn bounded<T, const MAX: usize>(items: Vec<T>) -> Result<BoundedVec<T, MAX>, Uns
     BoundedVec::new(items).map_err(|error| Unserved::NotKept(error.to_string()))
 }
 
-/// A request whose work is the same for every asker, normalised: limits are applied and batches that do not exist yet are not
-/// asked for, so that equal requests have equal answers for good.
+/// A request whose work is the same for every asker, in normal form: limits are applied and future batches are cut off. So
+/// equal requests have equal answers for good.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) enum Common {
     Range(RangeRequest),
@@ -90,7 +90,7 @@ pub(super) enum Common {
     Subtrees(SubtreesRequest),
 }
 
-/// What a request needs.
+/// The work that a request needs.
 pub(super) enum Prepared {
     /// Nothing more: this is the answer.
     Done(Payload),
@@ -129,7 +129,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             let RangeDeltaRequest { from, to, bytes_max, .. } = request;
             check_range_delta(&request)?;
             snapshot(store, to)?;
-            // What was merged or cached before is not served either once its deltas are gone: the rest of it could not be made.
+            // A cached merge is refused once its deltas are gone: the rest of its chunks cannot be made.
             let due = from.next();
             store
                 .lowest(BlobKind::Delta)?
@@ -167,12 +167,12 @@ pub(super) fn proved_by(store: &Store, request: &Request) -> Option<BatchNumber>
 }
 
 impl Common {
-    /// What it is kept under.
+    /// The cache's key of it.
     pub(super) fn key(&self) -> Result<Key, Unserved> {
         Ok(bytes(self)?.into())
     }
 
-    /// What must be merged before the part can be made.
+    /// The merge that must come before the part.
     pub(super) fn merge(&self) -> Option<Merging> {
         match self {
             Common::RangeDelta(request) => Some(Merging::Range(request.from, request.to)),
@@ -210,9 +210,9 @@ impl Common {
         })
     }
 
-    /// The answer with its part. The certificate of a range is the batch's own if it is kept, else the latest, which covers it
-    /// too but changes; so it and its proof are no part of what is kept. They stand first in a [`crate::protocol::Range`], and
-    /// BCS puts one field behind the other.
+    /// The answer with its part. A range has the batch's own certificate if the store keeps it, and otherwise the latest,
+    /// which covers it too and changes. So the kept part excludes the certificate and its proof. They stand first in a
+    /// [`crate::protocol::Range`], and BCS puts one field behind the other.
     pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, Unserved> {
         let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone().into()) };
         let last = first.after(part.batches as u64 - 1);
@@ -221,7 +221,7 @@ impl Common {
             None => store.latest_certificate()?.ok_or_else(|| not_kept("certificate", last))?,
         };
         let proof = store.header_range_proof(certificate.info.number.leaves(), first, part.batches)?;
-        // What others get as well is not copied for each.
+        // Bytes that others get as well are shared without a copy.
         Ok(vec![bytes(&(certificate, proof))?.into(), part.bytes.clone()].into())
     }
 }
@@ -347,7 +347,7 @@ fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserve
 /// Whether subtrees of the state after a batch may be asked for so.
 pub(super) fn check_subtrees(store: &Store, request: &SubtreesRequest) -> Result<(), Unserved> {
     let SubtreesRequest { number, root, levels, .. } = *request;
-    // Each batch's state is a merge of its own: nobody has one made for nothing.
+    // Each batch's state is a merge of its own, so askers pay for it.
     let is_bounded =
         (1..=LEVELS_MAX).contains(&levels) && (1..=SUBTREE_HASHES_MAX).contains(&request.hashes());
     if !is_bounded {

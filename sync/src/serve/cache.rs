@@ -1,4 +1,4 @@
-//! [`PartCache`]: what many peers ask alike is read, proved and compressed once.
+//! [`PartCache`]: reads, proves and compresses once what many peers request alike.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,8 +12,8 @@ use tokio::sync::watch;
 const ENTRY_BYTES: u64 = 256;
 /// Bytes of an entry on average, about: sizes the cache's memory of keys that it dropped lately.
 const PART_BYTES_EXPECTED: u64 = 1 << 20;
-/// Share of the cache for parts that were asked for again. Followers pass over a chain once, so that what was asked for often
-/// is what nobody asks for any more: with the crate's 0.97 the next parts would have no room.
+/// Share of the cache for parts that were asked for repeatedly. Followers pass over a chain once, so past favourites are
+/// never asked for again. With the crate's default of 0.97, the next parts would have no room.
 const HOT_SHARE: f64 = 0.5;
 
 /// The bytes of a normalised request: equal keys have equal parts, on every day and under every head.
@@ -29,18 +29,18 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Of another request than a range: the whole answer.
+    /// The whole answer to a request other than for a range.
     pub(super) fn whole(mut bytes: Vec<u8>) -> Part {
         bytes.shrink_to_fit();
         Part { bytes: bytes.into(), batches: 0 }
     }
 }
 
-/// What asking for a part came to.
+/// The result of asking for a part.
 pub(super) type Outcome = Result<Arc<Part>, Refusal>;
 
-/// Encoded parts up to a number of bytes, and the ones that are being made: whoever asks for one of these waits for it
-/// (single flight). Refusals are not kept.
+/// Encoded parts up to a number of bytes, and those under way: further askers wait for such a part (single flight). Refusals
+/// are not kept.
 pub(super) struct PartCache {
     inner: Mutex<Inner>,
 }
@@ -53,13 +53,13 @@ struct Inner {
     misses: u64,
 }
 
-/// What one asker does next.
+/// An asker's next step.
 pub(super) enum Turn {
-    /// The part.
+    /// The cached part.
     Hit(Arc<Part>),
     /// Somebody makes it. The channel closes without it when that asker leaves before the work begins.
     Wait(watch::Receiver<Option<Outcome>>),
-    /// To be made by this asker.
+    /// This asker is to make the part.
     Lead(Lead),
 }
 
@@ -125,8 +125,7 @@ impl PartCache {
 }
 
 impl Lead {
-    /// Keeps the part and hands it to all who wait. A refusal goes to them too, but is not kept; it must not be one that is about the
-    /// asker who leads.
+    /// Keeps the part and hands it to all who wait. They get a refusal too, which goes unkept; so it must concern them all.
     pub(super) fn land(self, outcome: Outcome) {
         if let Ok(part) = &outcome {
             self.cache.inner.lock().parts.insert(self.key.clone(), part.clone());
@@ -220,8 +219,8 @@ mod tests {
         assert_eq!(off.bytes(), 0);
     }
 
-    /// Goal: what peers a little apart ask for is still there when the last of them comes, also when the cache has long been
-    /// full of what nobody asks for any more.
+    /// Goal: a part that peers a little apart ask for stays until the last of them comes. It stays too when the cache has
+    /// long been full of abandoned parts.
     #[test]
     fn peers_that_pass_one_after_another_share_parts() {
         const PEERS: u64 = 20;

@@ -1,10 +1,10 @@
-//! [`Cost`]: what a request is thought to cost before it is worked on, and where it is worked on.
+//! [`Cost`]: a request's presumed cost before work on it begins, and the place of that work.
 
 use std::time::Duration;
 
 use crate::protocol::{CHUNK_BYTES_MAX, RANGE_BYTES_MAX, RangeRequest, Request};
 
-/// What peers pay with.
+/// The currency in which peers pay.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Cost {
     /// Bytes of the answer.
@@ -17,7 +17,7 @@ pub(super) struct Cost {
 /// their own beside these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A few reads: what a follower lives on.
+    /// A few reads, such as followers need all the time.
     Cheap,
     /// Megabytes from the disk, with proofs and compression.
     Disk,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 const CHEAP_HEADERS_MAX: u64 = 256;
 /// Bytes of a header with its share of the proof, about.
 const HEADER_BYTES: u64 = 400;
-/// Bytes of one batch in a range, about: who asks for one batch with room for 4 MiB does not pay for 4 MiB.
+/// About how many bytes one batch of a range has: a request for one batch with room for 4 MiB does not pay for 4 MiB.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Bytes of a contract's code, about.
 const CODE_BYTES: u64 = 24 << 10;
@@ -38,11 +38,11 @@ const WORK_LEAST: Duration = Duration::from_micros(200);
 /// Work per MiB: reading takes 1 to 2 ms, compressing a chunk 3.
 const WORK_PER_MIB: Duration = Duration::from_millis(4);
 
-/// What merging the deltas of a range is thought to cost, whatever comes of it: seconds at most, see `storage`.
+/// Presumed cost of merging the deltas of a range, whatever its result: seconds at most, see `storage`.
 pub(super) const MERGE: Cost = Cost { bytes: 0, work: Duration::from_millis(500) };
 
 impl Cost {
-    /// Where a request belongs, and what it is charged when it is admitted; what it did cost replaces that afterwards.
+    /// A request's place, and its charge on admission; its real cost replaces that afterwards.
     pub(super) fn of(request: &Request) -> (Kind, Cost) {
         let (kind, bytes) = match request {
             Request::Summary | Request::Offer { .. } | Request::Epochs { .. } | Request::Origin { .. } => {

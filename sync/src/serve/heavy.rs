@@ -1,8 +1,8 @@
 //! [`Heavy`]: the threads of work that takes seconds, and the trees of snapshots that are loaded on them.
 //!
-//! The threads are few and apart from those that the node's own work uses, so that whatever peers ask for, commits, execution and
-//! verification have theirs. Loads have a thread of their own: reading a whole state takes seconds to minutes, and merges do not wait
-//! for that.
+//! The threads are few and apart from those of the node's own work. So whatever peers ask for, commits, execution and verification
+//! have their threads. Loads have a thread of their own: reading a whole state takes seconds to minutes, and merges do not wait for
+//! that.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use super::answer::Unserved;
 const MERGE_THREADS_MAX: usize = 2;
 /// A peer that asks for what is being loaded comes back after this.
 const LOAD_RETRY: Duration = Duration::from_secs(2);
-/// A tree that could not be loaded is tried again after this: whoever asks must not make this node read a damaged snapshot for ever.
+/// Time after which a failed load is tried again: askers must not make this node read a damaged snapshot for ever.
 const FAILED_RETRY: Duration = Duration::from_secs(300);
 
 /// See the module.
@@ -30,7 +30,7 @@ const FAILED_RETRY: Duration = Duration::from_secs(300);
 pub(super) struct Heavy {
     merging: Threads,
     loading: Threads,
-    /// Snapshots whose tree is being loaded (none), or was not loaded, and until when that counts.
+    /// Snapshots whose tree is loading (`None`) or failed to load, and until when that counts.
     loads: Mutex<BTreeMap<BatchNumber, Option<Instant>>>,
 }
 
@@ -46,8 +46,8 @@ impl Heavy {
         (cores / 2).clamp(1, MERGE_THREADS_MAX)
     }
 
-    /// Passes if the tree of a snapshot is in memory. Otherwise it is loaded in the background, once for all who ask, and nobody waits
-    /// for it here: that takes as long as reading the whole state.
+    /// Passes if the tree of a snapshot is in memory. Otherwise a background thread loads it, once for all askers. The call returns at
+    /// once, because loading reads the whole state.
     pub(super) fn ready(self: &Arc<Self>, store: &Store, number: BatchNumber) -> Result<(), Unserved> {
         let Some(snapshot) = store.snapshot(number)?.filter(|snapshot| !snapshot.is_ready()) else {
             return Ok(());
@@ -71,7 +71,7 @@ impl Heavy {
 /// Threads of one kind of work, made when they are first needed.
 #[derive(Default)]
 struct Threads {
-    /// None if they cannot be made.
+    /// `None` if the threads cannot be started.
     pool: OnceLock<Option<ThreadPool>>,
 }
 
@@ -83,7 +83,7 @@ impl Threads {
             match builder.thread_name(move |index| format!("{names}-{index}")).build() {
                 Ok(pool) => Some(pool),
                 Err(error) => {
-                    tracing::error!(%error, threads = name, "no threads for it: peers do not get what they are for from this node");
+                    tracing::error!(%error, threads = name, "cannot start these threads: this node does not do their work for peers");
                     None
                 }
             }

@@ -1,8 +1,8 @@
 //! [`Lane`]: the places of one kind of work, shared out evenly over the peers that ask for it.
 //!
-//! A free place goes first to the class of peers (known, or strangers) whose turn is longer ago, and within the class to the peer that
-//! holds the fewest places, of these to the one that was served longest ago. So a peer that asks for one thing waits for one turn of each
-//! other peer, however much these ask for, and fresh identities together get no more than the known peers do.
+//! A free place first goes to the class of peers (known, or strangers) whose turn is longer ago. Within the class it goes to the peer
+//! that holds the fewest places, and among equals to the one served longest ago. So a peer that asks for one thing waits for one turn of
+//! each other peer, however much these ask for. Fresh identities together get no more than the known peers do.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,14 +17,14 @@ use tokio::{sync::oneshot, time::timeout};
 /// Peers whose last turn is remembered; who is forgotten counts as not served yet.
 const TURNS_KEPT: usize = 1_024;
 
-/// What bounds a lane.
+/// Limits of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Requests that are worked on at once.
     pub(super) places: usize,
     /// Of these, those of one peer. Fewer than all, so that a peer alone never makes the next one wait for all of its work.
     pub(super) of_peer: usize,
-    /// Requests that wait.
+    /// Most requests that wait.
     pub(super) waiting: usize,
     /// How long one waits; then its peer is told to come back. Short beside an asker's deadline, which would blame this node.
     pub(super) wait: Duration,
@@ -35,7 +35,7 @@ pub(super) struct Limits {
 pub(super) enum Class {
     /// Configured here, or connected for long.
     Known,
-    /// Anybody else.
+    /// Any other peer.
     Stranger,
 }
 
@@ -126,7 +126,7 @@ impl Shared {
     fn grant(self: &Arc<Self>) {
         loop {
             let Some((peer, sender)) = self.state.lock().next(&self.limits) else { return };
-            // Who gave up in this moment drops the place, and it is given out again.
+            // An asker that gave up at this moment drops the place, which is given out again.
             let _ = sender.send(Place { shared: Arc::clone(self), peer });
         }
     }
@@ -252,7 +252,7 @@ mod tests {
         assert!(now(&lane, 3).is_some());
     }
 
-    /// Goal: whoever asks for much is passed by whoever asks for little.
+    /// Goal: a peer that asks for little overtakes one that asks for much.
     #[tokio::test(start_paused = true)]
     async fn turns_go_round_the_peers_and_not_the_requests() {
         let lane = Lane::new(Limits { places: 1, of_peer: 1, ..LIMITS });

@@ -1,7 +1,7 @@
 //! [`Merges`]: the range deltas and the states that were asked for last, each merged once for all of its chunks or subtrees.
 //!
 //! A merge takes seconds of several threads and, while it is made, up to four times its memory. So few are made at once, in places and on
-//! threads of their own, and who asks for many ranges gives up its own results for them, not those that others ask for.
+//! threads of their own. A peer that asks for many ranges displaces its own results, and leaves those of others.
 
 use std::{
     collections::BTreeSet,
@@ -20,27 +20,29 @@ use super::{
     lane::{Lane, Limits},
 };
 
-/// Bytes of memory that one merge may take: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons 2,000 bytes a
-/// key for the nodes of its tree that are copied, 125 for a leaf that is new and at most 127 for the row: it takes 238,000 keys of the
-/// longest, 253,000 as they are on average. So what is served here fits there, with 83 MiB to spare for new code and for subtrees that
-/// come back into memory, and is not fetched in vain. Who is further behind takes deltas one by one, or a snapshot.
+/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons three costs for
+/// each key: 2,000 bytes for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes 238,000 of the longest keys,
+/// or 253,000 average ones. A merge served here therefore fits there, with 83 MiB to spare for new code and for subtrees that come
+/// back into memory. A client further behind takes deltas one by one, or a snapshot.
 const MERGE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of memory of those that are kept.
 const KEPT_BYTES_MAX: u64 = 128 << 20;
-/// Ranges that are kept: some bases, because those who ask are not equally far behind, for each of two snapshots. Also those that
-/// cannot be merged count: they take no memory, but finding out took time.
+/// Ranges that are kept: some bases, because askers differ in how far they are behind, for each of two snapshots. Impossible
+/// merges count too: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
-/// Two are made at once, so that a peer's first one does not wait for all that another wants. Waiting, for a place and for the merge
-/// itself, ends well before the deadline of who asks: what was made meanwhile is there when it comes back.
+/// Two are made at once, so that a peer's first one does not wait for all that another wants. Waits for a place and for the merge
+/// end well before the asker's deadline; the result is there when it comes back.
 pub(super) const LIMITS: Limits =
     Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
 
 /// A peer that asks for what is being merged comes back after this.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// Bytes of the deltas of a state that is made for who compares its own: with the nodes that they change it takes 200 MiB at most.
+/// Bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they change, it takes 200
+/// MiB at most.
 const STATE_BYTES_MAX: u64 = 16 << 20;
-/// States that are kept, and bytes of their memory, beside the ranges: of two nodes that compare, or of one while its peers make the next.
+/// States that are kept beside the ranges, and bytes of their memory. They serve two comparing nodes, or one while its peers make the
+/// next.
 const STATES_MAX: usize = 2;
 const STATES_BYTES_MAX: u64 = 256 << 20;
 /// One state is made at once: every batch has one, and none is as urgent as what a follower lives on.
@@ -48,7 +50,7 @@ pub(super) const STATE_LIMITS: Limits = Limits { places: 1, ..LIMITS };
 /// A state that nobody asked for in so long is dropped: it keeps files of a snapshot from being freed.
 const STATE_IDLE: Duration = Duration::from_secs(60);
 
-/// What is merged.
+/// The subject of a merge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Merging {
     /// The range delta after the first batch up to the second.
@@ -57,14 +59,14 @@ pub(super) enum Merging {
     State(BatchNumber),
 }
 
-/// What it came to.
+/// The result of a merge.
 #[derive(Clone, Debug)]
 pub(super) enum Merged {
     Range(Arc<RangeDelta>),
     State(Arc<StateAt>),
 }
 
-/// A merge, or why there is none: that does not change either.
+/// A merge, or the lasting reason why it is impossible.
 pub(super) type Merge = Result<Merged, Refusal>;
 
 /// Merges by their range, and the places in which they are made.
@@ -196,8 +198,8 @@ impl Drop for Making<'_> {
 }
 
 impl State {
-    /// Drops old states, or old ranges, until they are within their bounds: of the peer with the most of them the one that was used
-    /// longest ago. The one that came last stays.
+    /// Drops old states, or old ranges, until they are within their bounds: of the peer with the most, the one used longest ago.
+    /// The newest one stays.
     fn trim(&mut self, states: bool, (count_max, bytes_max): (usize, u64)) {
         loop {
             let alike = || self.kept.iter().enumerate().filter(|(_, kept)| kept.is_state() == states);
@@ -215,8 +217,8 @@ impl State {
         }
     }
 
-    /// Drops the states that nobody asked for lately. Returns when the next one will have been idle for so long; none if there is none,
-    /// and then nobody waits for it any more.
+    /// Drops the states that nobody asked for lately. Returns when the next one will have been idle for so long; `None` if none is
+    /// left.
     fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
         self.kept.retain(|kept| !kept.is_state() || now < kept.used + STATE_IDLE);
         let next = self.kept.iter().filter(|kept| kept.is_state()).map(|kept| kept.used + STATE_IDLE).min();
@@ -244,10 +246,10 @@ impl Kept {
     }
 }
 
-/// Makes a merge.
+/// Makes a merge of deltas or a state.
 ///
 /// # Errors
-/// What may be otherwise the next time.
+/// An error that another attempt may avoid.
 pub(super) fn merge(store: &Store, merging: Merging) -> Result<Merge, Unserved> {
     let merged = match merging {
         Merging::Range(from, to) => {
@@ -321,7 +323,8 @@ mod tests {
         making.land(PublicKey([id; 32]), Err(Refusal::not_kept("too large")));
     }
 
-    /// Goal: who compares states displaces no range, and who asks for every batch's state not the one that another asks for.
+    /// Goal: comparing states displaces no range. A peer that asks for every batch's state leaves the state that another asks
+    /// for.
     #[test]
     fn states_displace_states() {
         let merges = Merges::default();

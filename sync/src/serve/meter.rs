@@ -1,8 +1,7 @@
 //! [`Meter`]: how many bytes and how much work one peer may take, so that no peer takes what the others need.
 //!
-//! A request is paid for when it is admitted, with what it is thought to cost; what it did cost replaces that when it is over. So many
-//! requests at once do not all pass as if each were the first. Short answers are paid from a purse of their own: who took much may still
-//! ask where the head is.
+//! A request pays its presumed cost on admission; the real cost replaces that at its end. So many requests at once do not all pass as if
+//! each were the first. A separate purse pays for short answers: a peer that took much may still ask where the head is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +20,7 @@ use super::{
 
 /// Peers that are counted before those with full purses are forgotten. `network` bounds how many are connected.
 const PEERS_KEPT: usize = 1_024;
-/// Who has been counted for so long is no stranger any more.
+/// A peer counted for so long is no stranger any more.
 const KNOWN_AFTER: Duration = Duration::from_secs(600);
 /// Full purses that are there for strangers who come; they come back at the rate of one peer. Beyond them a new key begins with an empty
 /// one: else changing the key would pay every debt.
@@ -32,13 +31,13 @@ const SMALL: f64 = 16.0;
 /// A rate, and how much may be taken at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    /// Tokens per second.
+    /// Tokens earned per second.
     pub(super) rate: f64,
     /// Tokens in a full bucket.
     pub(super) burst: f64,
 }
 
-/// What one purse gets: bytes, and microseconds of work.
+/// One purse's allowance: bytes, and microseconds of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowances {
     pub(super) bytes: Allowance,
@@ -49,14 +48,14 @@ pub(super) struct Allowances {
 pub(super) struct Meter {
     large: Allowances,
     small: Allowances,
-    /// Configured here.
+    /// The peers in this node's configuration.
     known: BTreeSet<PeerId>,
     state: Mutex<State>,
 }
 
 struct State {
     peers: BTreeMap<PeerId, Account>,
-    /// What strangers who come begin with.
+    /// The purse from which new strangers begin.
     strangers: Purse,
 }
 
@@ -156,7 +155,7 @@ impl State {
         })
     }
 
-    /// Forgets those that owe nothing; of debtors, should there be nobody else, the one that owes least.
+    /// Forgets peers free of debt first, and then the debtor that owes least.
     fn forget(&mut self, meter: &Meter, now: Instant) {
         self.peers.retain(|_, account| {
             account.large.refill(&meter.large, now);
@@ -184,7 +183,7 @@ impl Purse {
         Purse { at: now, bytes: allowances.bytes.burst, work: allowances.work.burst }
     }
 
-    /// What is left for one who comes: a full purse, or less.
+    /// The first purse of a newcomer: a full one, or less.
     fn hand_out(&mut self, full: &Allowances, now: Instant) -> Purse {
         let all = full.times(STRANGERS);
         // They come back at the rate of one peer, not of all.
@@ -301,7 +300,7 @@ mod tests {
         assert_eq!(take(&meter, 1, bytes(1)), Ok(Duration::from_secs(1)));
     }
 
-    /// Goal: what is asked for at once is not free because nothing of it is done yet; and what did not cost anything is given back.
+    /// Goal: simultaneous requests pay before their work is done, and unspent payments are given back.
     #[tokio::test(start_paused = true)]
     async fn a_request_is_paid_for_before_it_is_worked_on() {
         let meter = meter();

@@ -8,10 +8,10 @@
 //!                      └─ range delta, subtrees: Merges, charged again, in a lane and on threads (Heavy) of its own
 //! ```
 //!
-//! What is cheap and urgent (where the head is, what ends an epoch) never waits behind megabytes from the disk, and neither waits for a
-//! merge of deltas or for a snapshot's tree to be loaded. Within a lane peers take turns; see [`lane`]. A request pays on admission with
-//! what it is thought to cost; see [`meter`]. Who is told that this node is busy is told when to come back, soon enough that it need not
-//! take the silence for a failure.
+//! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Neither kind waits
+//! for a merge of deltas or for a snapshot's tree to load. Within a lane peers take turns; see [`lane`]. A request pays its
+//! presumed cost on admission; see [`meter`]. A peer that finds this node busy learns when to come back. That is soon enough to
+//! tell the silence from a failure.
 //!
 //! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests and answers that wait. Here: how
 //! much is worked on at once, how many bytes of answers are kept, and how much one peer gets.
@@ -58,14 +58,14 @@ use crate::{
 
 /// A few reads each: they are over before the next one has waited.
 const CHEAP: Limits = Limits { places: 4, of_peer: 3, waiting: 512, wait: Duration::from_secs(2) };
-/// Each holds an answer of up to 48 MiB and a thread that waits for the disk; more of them would take memory from the node's own work
-/// without serving anybody sooner.
+/// Each place holds an answer of up to 48 MiB and a thread that waits for the disk. More places would take memory from the node's own
+/// work without serving anybody sooner.
 const DISK: Limits = Limits { places: 12, of_peer: 9, waiting: 512, wait: Duration::from_secs(3) };
 /// A peer in debt waits this long for its answer; if that does not do, it is told to come back. Short beside any deadline, so
 /// that a peer a little above its rate is slowed and not refused.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// All that one request waits for together: its debt, its places, others' work. The least deadline of who asks is 10 s, and what is left
-/// of it is for the work itself and for the way of the answer.
+/// Most time that one request waits in all: for its debt, its places, and others' work. Askers have deadlines of at least 10 s; the rest
+/// is for the work itself and for the way of the answer.
 const REQUEST_WAIT: Duration = Duration::from_secs(7);
 /// Bursts are what a peer may take within this many seconds at its rate.
 const BURST_SECONDS: f64 = 2.0;
@@ -88,7 +88,7 @@ struct Shared {
     refused_busy: AtomicU64,
 }
 
-/// Who asks, and what pays for it.
+/// The asker of a request, and its purse.
 #[derive(Clone)]
 struct Asker {
     peer: PeerId,
@@ -160,11 +160,11 @@ impl SyncServer {
         SyncServer { shared: Arc::new(shared) }
     }
 
-    /// Answers one request.
+    /// Answers one request of a peer.
     ///
     /// # Errors
-    /// A text for the asker, if the request is malformed or asks for what is not kept here, or if it should come back later: because it
-    /// took more than its rate allows, because others are served first, or because what it asks for is being loaded.
+    /// A text for the asker. The request is malformed, or asks for content that is not kept here. Or the asker should come back later:
+    /// it took more than its rate allows, others are served first, or a tree is being loaded.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         self.serve(peer, &payload).await.map_err(|unserved| {
             if matches!(unserved, Unserved::Busy { .. }) {
@@ -174,7 +174,7 @@ impl SyncServer {
         })
     }
 
-    /// What was served so far.
+    /// Counts what was served so far.
     pub fn status(&self) -> ServeStatus {
         let (cache_hits, cache_misses) = self.shared.cache.hits_and_misses();
         ServeStatus {
@@ -252,7 +252,7 @@ fn in_debt(wait: Duration) -> Unserved {
     Unserved::Busy { retry_after: wait, why: "you took more than your share here" }
 }
 
-/// Answers one request from a store at once, without cache and limits: what a simulated server does.
+/// Answers one request from a store at once, without cache and limits, as a simulated server does.
 ///
 /// # Errors
 /// As [`SyncServer::handle`], but nobody is told to come back later.

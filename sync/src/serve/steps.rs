@@ -1,5 +1,5 @@
-//! The way of one request through the server, from one place to the next. Between two steps it holds no place: who waits for another's
-//! work, or for a merge, keeps nobody from theirs.
+//! The way of one request through the server, from one place to the next. Between two steps it gives its place back, so
+//! waiting for another's work or for a merge blocks nobody.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::protocol::Request;
 /// Nobody waits longer for a part that is made for another: well before the deadline of who asks, as it is with a merge.
 const PART_WAIT: Duration = Duration::from_secs(5);
 
-/// What a step came to.
+/// The result of a step.
 enum Step {
     Answer(Payload),
     /// Another asker has the part made.
@@ -55,8 +55,8 @@ impl SyncServer {
         }
     }
 
-    /// A range delta, made by one of all who ask for its chunks. Whoever waits too long for its place and its making together is told to
-    /// come back, the one who has it made included: the work goes on.
+    /// A range delta, which one of all askers has made. If the wait for place and making is too long, all askers must come back, even
+    /// the one that has it made. The work goes on.
     pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
         let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
         let until = asker.until(merges::LIMITS.wait);
@@ -114,13 +114,13 @@ impl SyncServer {
     }
 }
 
-/// The part that another makes; none if that came to nothing. Whoever waits too long is told to come back: a disk that stands still must
-/// not gather askers who wait for one answer.
+/// The part that another asker makes, or `None` if that failed. If the wait is too long, the asker must come back: a disk that stands
+/// still must not gather askers of one answer.
 async fn outcome(
     mut waiting: watch::Receiver<Option<Outcome>>,
     until: Instant,
 ) -> Result<Option<Outcome>, Unserved> {
-    let late = Unserved::Busy { retry_after: merges::RETRY, why: "what is asked for is being made" };
+    let late = Unserved::Busy { retry_after: merges::RETRY, why: "the answer is being made" };
     match timeout_at(until, waiting.wait_for(Option::is_some)).await {
         Ok(made) => Ok(made.ok().and_then(|made| made.clone())),
         Err(_) => Err(late),
@@ -137,8 +137,8 @@ fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
     }
 }
 
-/// The part of a request from the cache, or made here and now: who leads the making of a part has a place already, so that nobody who
-/// waits for the part waits for the turn of another.
+/// The part of a request from the cache, or made here and now. The leading asker has a place already, so no asker of the part waits
+/// for another's turn.
 fn make(shared: &Shared, common: Arc<Common>, merged: Option<Merged>) -> Result<Step, Unserved> {
     let key = common.key()?;
     let unmerged = common.merge().filter(|_| merged.is_none());
@@ -180,7 +180,7 @@ impl From<Full> for Unserved {
 mod tests {
     use super::*;
 
-    /// Goal: who waits for an answer that another has made gets it, makes it if the other fails, and waits for neither without end.
+    /// Goal: an asker that waits for another's answer gets it, or makes it if the other fails. Neither wait is endless.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_a_part_without_end() {
         let (stuck, waiting) = watch::channel(None);

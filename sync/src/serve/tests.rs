@@ -79,7 +79,7 @@ async fn what_is_cheap_does_not_wait_for_what_is_dear() {
     assert!(ask(&server, 100, &headers()).await.contains("no ledger"));
 }
 
-/// Goal: merges wait for each other and for nobody else, and a wait for one holds no place for the disk.
+/// Goal: merges wait only for each other, and a wait for one holds no place for the disk.
 #[tokio::test(start_paused = true)]
 async fn a_merge_waits_in_its_own_lane() {
     let server = server();
@@ -146,7 +146,7 @@ async fn a_state_has_a_place_of_its_own() {
     assert!(merges.lane(range).enter(peer(2), Class::Stranger).await.is_ok());
 }
 
-/// Goal: whoever asks for no place has no state made for it.
+/// Goal: a request without places has no state made for it.
 #[test]
 fn subtrees_are_asked_for_by_their_places() {
     let request = crate::protocol::SubtreesRequest {

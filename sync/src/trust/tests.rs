@@ -1,45 +1,29 @@
 use slipstream_storage::StorageConfig;
-use slipstream_types::{
-    Address, ChainConfig, Digest, LedgerInfo, SecretKey, Validator, bounded::BoundedVec,
-    certificate::CertificateError,
-};
+use slipstream_types::{Address, Digest, LedgerInfo, SecretKey, certificate::CertificateError};
 
 use super::*;
 
 fn keys(epoch: u64) -> Vec<SecretKey> {
-    (1..=4).map(|i| SecretKey::from_seed([(10 * epoch + i) as u8; 32])).collect()
-}
-
-fn validators(keys: &[SecretKey]) -> Vec<Validator> {
-    let validator = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient: Address::ZERO };
-    keys.iter().map(validator).collect()
+    slipstream_testkit::keys((1..=4).map(|seat| (10 * epoch + seat) as u8))
 }
 
 fn set(epoch: u64, keys: &[SecretKey]) -> ValidatorSet {
-    ValidatorSet::new(Epoch(epoch), BoundedVec::new(validators(keys)).unwrap())
+    slipstream_testkit::set(epoch, keys, Address::ZERO)
 }
 
 fn genesis() -> Genesis {
-    Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms: 1,
-        validators: set(0, &keys(0)).validators,
-        accounts: BTreeMap::new(),
-        ..Genesis::default()
-    }
+    slipstream_testkit::genesis(&keys(0), 1)
 }
 
 /// Of a batch of an epoch, signed by three of four keys.
 fn certificate(number: u64, epoch: u64, keys: &[SecretKey], next: Option<ValidatorSet>) -> Certificate {
     let info = LedgerInfo {
-        epoch: Epoch(epoch),
-        number: BatchNumber::new(number),
         accumulator_root: Digest([number as u8; 32]),
-        state_root: Digest::ZERO,
         timestamp_ms: number,
         next_validators: next,
+        ..slipstream_testkit::info(epoch, number)
     };
-    Certificate::signed(info, 0, (0..).zip(&keys[..3])).unwrap()
+    slipstream_testkit::sign(info, &keys[..3])
 }
 
 /// Epoch 0 ends with batch 10, epoch 1 with batch 20, and so on.
@@ -120,7 +104,7 @@ fn wrong_epoch_ends_are_refused_and_change_nothing() {
     }
     assert_eq!(trust, Trust::of_genesis(&genesis()));
 
-    // What came before the one that is refused was signed by its own quorum.
+    // The ends before the refused one were signed by their own quorums.
     assert!(reason(trust.learn(&[end(0), end(2)])).contains("missing"));
     assert_eq!(trust.epoch(), Epoch(1));
     let known = trust.clone();

@@ -1,4 +1,4 @@
-//! Goal: who is configured decides when there is nothing to wait for any more, and not who happened to come.
+//! Goal: the configured peers decide when waiting ends, and chance comers do not.
 
 use slipstream_network::{
     BoxFuture, Bytes, ConfiguredPeer, ContactState, Contacts, NetworkError, PeerStats, Priority,

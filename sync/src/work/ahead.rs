@@ -1,4 +1,4 @@
-//! [`RangeAhead`]: what was read ahead of the batches of a range, and which of them stand on confirmed rows.
+//! [`RangeAhead`]: the read-ahead of a range's batches, and which of them stand on confirmed rows.
 
 use slipstream_executor::Ahead;
 use slipstream_storage::StorageError;
@@ -6,11 +6,11 @@ use slipstream_types::StateKey;
 
 /// See the module.
 pub(super) struct RangeAhead {
-    /// By batch. Once one is confirmed, its rows make room for others.
+    /// Read-aheads by batch. Once one is confirmed, its rows make room for others.
     ahead: Vec<Ahead>,
     /// The batches before this one are executed on this node's rows alone.
     confirmed: usize,
-    /// By batch, the rows that hints told wrongly.
+    /// For each batch, how many rows its hints told wrongly.
     pub(super) wrong: Vec<u64>,
 }
 
@@ -26,7 +26,7 @@ impl RangeAhead {
         RangeAhead { ahead, confirmed: 0, wrong }
     }
 
-    /// What was read ahead of a batch.
+    /// The read-ahead of a batch.
     pub(super) fn of(&self, index: usize) -> &Ahead {
         &self.ahead[index]
     }

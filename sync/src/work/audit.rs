@@ -1,7 +1,7 @@
 //! Audits: some batches that were applied by their deltas are executed again, on the state that they were applied to.
 //!
-//! A quorum signed the delta, so applying it needs no execution. An audit finds a quorum that is wrong, or a defect of this program:
-//! what is certified is kept, and the alarm carries what is needed to look into it.
+//! A quorum signed the delta, so applying it needs no execution. An audit finds a wrong quorum, or a defect of this program. The
+//! certified state stays, and the alarm carries what is needed to look into it.
 
 use std::{fmt, sync::Arc};
 
@@ -47,10 +47,10 @@ struct Step {
     body: Option<Blob>,
 }
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Audited {
-    /// The batch.
+    /// Number of the batch.
     pub number: BatchNumber,
     /// None if execution gives what is certified.
     pub alarm: Option<Alarm>,
@@ -59,9 +59,9 @@ pub struct Audited {
 /// A certified batch that execution does not reproduce.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Alarm {
-    /// The batch.
+    /// Number of the batch.
     pub number: BatchNumber,
-    /// What differs, or why it cannot be executed.
+    /// The difference, or the reason why execution fails.
     pub what: String,
     /// Digest of the certified header.
     pub certified: Digest,
@@ -110,7 +110,7 @@ impl Worker {
         let mut batches: Vec<Step> = Vec::new();
         for ready in ranges {
             match ready {
-                // What was executed needs no audit.
+                // Executed batches need no audit.
                 Ready::Executed(range) => batches.extend(range.batches.into_iter().map(|executed| Step {
                     header: executed.batch.header,
                     delta: executed.delta,
@@ -164,8 +164,7 @@ impl Worker {
         let number = header.number;
         let blob = body.as_ref().ok_or_else(|| unreadable(number, "the body is missing"))?;
         let body: Body = blob.open(BlobKind::Body).map_err(|error| unreadable(number, error))?;
-        let transactions =
-            decode_body(&body, self.chain.chain_id).map_err(|error| unreadable(number, error))?;
+        let transactions = decode_body(&body, &*self.chain).map_err(|error| unreadable(number, error))?;
         let mut overlay = Overlay::default();
         before.iter().for_each(|step| overlay.extend(&step.header, None, &step.delta));
         let state = State::on(base, &overlay).ok_or_else(|| gap(number))?;

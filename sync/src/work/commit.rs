@@ -19,7 +19,7 @@ use crate::{SyncError, verify};
 /// A range that only has to be committed.
 #[derive(Debug)]
 pub enum Ready {
-    /// By its execution.
+    /// The range was executed.
     Executed(Box<ExecutedRange>),
     /// By its deltas: a prepared one that is no replay.
     Opened(Box<Prepared>),
@@ -39,25 +39,25 @@ impl Ready {
     }
 }
 
-/// Batches in one group, and about how many bytes of deltas. A group has one root and one write, so more is cheaper for every batch, but
-/// what is committed comes later and the next group can only be hashed while this one is written.
+/// Most batches in one group, and about how many bytes of deltas. A group has one root and one write, so a larger one is cheaper for
+/// every batch. But its commit comes later, and the next group can only be hashed while this one is written.
 const GROUP_BATCHES: usize = 64;
 const GROUP_BYTES: usize = 1 << 20;
 
-/// What was committed.
+/// The result of a commit.
 #[derive(Debug, Default)]
 pub struct Committed {
-    /// The head afterwards.
+    /// Number of the head afterwards.
     pub head: BatchNumber,
-    /// Batches, of which some executed.
+    /// How many batches; some may have been executed.
     pub batches: u64,
     /// Batches that were executed.
     pub replayed: u64,
-    /// Transactions in them.
+    /// How many transactions they have.
     pub transactions: u64,
-    /// What the hints of batches were worth, by the validator who vouches for them, or else by the peer that sent them.
+    /// The usefulness of batches' hints, by the validator that vouches for them, or else by the peer that sent them.
     pub hints: Vec<(PeerId, HintUse)>,
-    /// What was foretold of batches without hints was worth.
+    /// The usefulness of predictions, for batches without hints.
     pub foretold: HintUse,
     /// Batches drawn to be executed again.
     pub(crate) audits: Vec<Audit>,
@@ -91,25 +91,25 @@ impl HintUse {
         self.values_wrong += other.values_wrong;
     }
 
-    /// The share of what was read ahead that execution asked for; none if nothing was.
+    /// The share of the read-ahead that execution asked for, or `None` without read-ahead.
     pub fn precision(&self) -> Option<f64> {
         (self.named > 0).then(|| self.used.min(self.named) as f64 / self.named as f64)
     }
 
-    /// The share of what execution asked for that was read ahead; none if it asked for nothing.
+    /// The share of execution's reads that were read ahead, or `None` without reads.
     pub fn recall(&self) -> Option<f64> {
         (self.reads > 0).then(|| self.used as f64 / self.reads as f64)
     }
 }
 
-/// Whatever a batch came by.
+/// A batch to commit, however it came.
 struct Entry<'a> {
     commit: CommitBatch<'a>,
     certificate: &'a Certificate,
-    /// Who answers for its hints.
+    /// The validator or peer that answers for its hints.
     hinted_by: PeerId,
     replayed: bool,
-    /// With the last batch of a range that has a layer: what the range touched.
+    /// The rows that the range touched; it stands with the range's last batch.
     layer: Option<&'a Arc<Layer>>,
     has_layer: bool,
     ahead: ReadAhead,
@@ -223,8 +223,8 @@ impl Worker {
         }
     }
 
-    /// How many of some batches come before the operator's waypoint, or all of them if the ledger passes through it. What stands
-    /// behind a wrong one is not stored.
+    /// How many of some batches come before the operator's waypoint, or all of them if the ledger passes through it. Batches
+    /// behind a wrong one are not stored.
     fn before_waypoint(
         &self,
         head: &slipstream_storage::Head,
@@ -270,7 +270,7 @@ impl Committed {
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
     let ExecutedBatch { batch, maker, delta, sealed, hashes, ahead } = executed;
-    // Its blobs are as this node compressed them, the body too: what came holds the same, and need not be compressed at all.
+    // Its blobs are as this node compressed them, the body too: a received blob has the same content, perhaps uncompressed.
     let commit = CommitBatch {
         header: &batch.header,
         certificate: of_batch(&range.certificate, &batch.header),

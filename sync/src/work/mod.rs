@@ -1,5 +1,5 @@
-//! [`Worker`]: the stages of the pipeline behind the network. Each job is a function of its input and of the node's store; the
-//! engine decides which comes when, and the worker runs on any thread.
+//! [`Worker`]: the stages of the pipeline behind the network. Each job is a function of its input and of the node's store. The
+//! engine orders the jobs, and the worker runs them on any thread.
 //!
 //! ```text
 //!  answer ─▶ check ─▶ prepare (bodies, senders, rows ahead │ deltas) ─▶ execute on layers ─▶ commit in groups ─▶ audit
@@ -82,8 +82,8 @@ impl Worker {
     /// A worker on an initialized store. The seed draws the batches that are audited.
     ///
     /// # Errors
-    /// If the store has no genesis, or passed the waypoint's batch on another ledger or one that nobody compared, or its epoch has
-    /// other validators than its state wants ([`SyncError::WrongSuccession`]).
+    /// If the store lacks a genesis, or passed the waypoint's batch on another ledger or an uncompared one.
+    /// [`SyncError::WrongSuccession`] if its epoch has other validators than its state wants.
     pub fn new(
         store: Store,
         config: &SyncConfig,
@@ -118,7 +118,7 @@ impl Worker {
         })
     }
 
-    /// With these defences in place of all.
+    /// Sets the defences, in place of all.
     #[doc(hidden)]
     pub fn with_defences(self, defences: Defences) -> Worker {
         Worker { defences, ..self }
@@ -135,7 +135,7 @@ impl Worker {
         self.waypoint.filter(|_| !self.defences.lacks(Planted::NoWaypoint))
     }
 
-    /// What the last batches had of what the next one reads.
+    /// Counts how many of a batch's reads the last batches had.
     pub(crate) fn hot_stats(&self) -> HotStats {
         self.session.hot_stats()
     }
@@ -192,7 +192,7 @@ impl Worker {
         Ok(Some(range))
     }
 
-    /// What a batch has to follow: the store's head, or what was announced before it.
+    /// The parent that a batch must have: the store's head, or the one announced before it.
     fn parent(&self, number: BatchNumber) -> Option<Head> {
         let is_parent = |head: &Head| head.header.number.next() == number;
         self.store.head().ok().filter(is_parent).or_else(|| self.announced.lock().clone().filter(is_parent))

@@ -23,7 +23,7 @@ impl OpenedRange {
         OpenedRange { batches, layer: OnceLock::new() }
     }
 
-    /// What the range makes of the state, made for the first one who asks; none of a range without batches.
+    /// The layer that the range makes of the state, made for its first user. `None` for a range without batches.
     pub(super) fn layer(&self) -> Option<&Arc<Layer>> {
         let layer = || {
             let (first, rest) = self.batches.split_first()?;
@@ -49,7 +49,7 @@ impl OpenedRange {
     }
 }
 
-/// See the module. Whoever commits the ranges has them; here they are only found.
+/// See the module. The committer of the ranges owns them; this only finds them.
 #[derive(Default)]
 pub(super) struct Opened(Mutex<BTreeMap<BatchNumber, Weak<OpenedRange>>>);
 

@@ -1,5 +1,5 @@
-//! Making a checked range ready: bodies are decoded and their senders recovered, deltas are opened, and keys that are hinted or
-//! foretold begin to be read.
+//! Prepares a checked range: decodes bodies and recovers their senders, opens deltas, and begins to read hinted or foretold
+//! keys.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ pub struct Prepared {
 pub(super) enum Kind {
     /// To execute: on this committed state, or on layers above it. Of what is between the two, the layers of the ranges that are applied.
     Replay { base: View, applied: Vec<Arc<Layer>>, batches: Vec<PreparedBatch>, _waits: Arc<()> },
-    /// To apply.
+    /// The range is to be applied.
     Delta(Arc<OpenedRange>),
 }
 
 /// A body made ready, and the rows that it will probably need, which may still be on their way.
 #[derive(Debug)]
 pub(super) struct PreparedBatch {
-    /// Without hints if they were of no use and nobody vouches for them.
+    /// The batch; hints that are useless and unvouched are taken out.
     pub(super) batch: RangeBatch,
     /// The validator who vouches for the hints.
     pub(super) maker: Option<PublicKey>,
@@ -50,7 +50,7 @@ pub(super) struct OpenedBatch {
 }
 
 impl Prepared {
-    /// Whom it came from.
+    /// The peer that sent the range.
     pub(crate) fn from(&self) -> PeerId {
         self.from
     }
@@ -91,10 +91,10 @@ impl Worker {
                 let (base, executed) = (self.store.view()?, self.executed.lock().clone());
                 let committed = base.head().number;
                 let prepare = |(batch, maker)| self.prepare_body(batch, maker, from, &base, &executed);
-                // What somebody else committed meanwhile is passed over.
+                // Batches committed by others meanwhile are passed over.
                 let left = batches.into_par_iter().filter(|(batch, _)| batch.header.number > committed);
                 let batches = left.map(prepare).collect::<Result<_, SyncError>>()?;
-                // What lies behind the range is of no use to it.
+                // Ranges behind this one are of no use to it.
                 let is_below = |range: &&Arc<OpenedRange>| {
                     range.last().is_some_and(|last| last > committed && Some(last) < first)
                 };
@@ -140,7 +140,7 @@ impl Worker {
         !self.disbelieved.lock().contains(&peer)
     }
 
-    /// What of it is stored is compressed as this node does it, which costs about as much as hashing it.
+    /// Recompresses the parts to store as this node does it, which costs about as much as hashing them.
     fn open_delta(&self, mut batch: RangeBatch, maker: Option<PublicKey>) -> Result<OpenedBatch, SyncError> {
         let number = batch.header.number;
         // Nothing is executed here that would show what hints are worth.

@@ -24,11 +24,11 @@ pub struct ExecutedRange {
     pub(super) from: PeerId,
     pub(super) certificate: Certificate,
     pub(super) batches: Vec<ExecutedBatch>,
-    /// What they read and wrote; none if there are none.
+    /// The rows that they read and wrote, or `None` without batches.
     pub(super) layer: Option<Arc<Layer>>,
 }
 
-/// What came of executing a range.
+/// The result of executing a range.
 #[derive(Debug)]
 pub enum Executed {
     /// It only has to be committed.
@@ -48,7 +48,7 @@ pub(super) struct ExecutedBatch {
     pub(super) ahead: ReadAhead,
 }
 
-/// What reading ahead of a batch was worth: by its hints, or, if it came without usable ones, by what was foretold of it.
+/// The usefulness of a batch's read-ahead: by its hints, or by predictions if it came without usable ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadAhead {
     pub(super) hints: HintUse,
@@ -65,7 +65,7 @@ struct Replay<'a> {
     batches: &'a [PreparedBatch],
 }
 
-/// What came of executing one batch.
+/// The result of executing one batch.
 struct Ran {
     delta: Delta,
     ahead: ReadAhead,
@@ -129,8 +129,7 @@ impl Worker {
         Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches, layer })))
     }
 
-    /// What is between a committed state and a batch: the layers of what was executed, and of what is applied. None if something of it is
-    /// neither here.
+    /// The layers between a committed state and a batch: of executed and of applied batches. Returns `None` if a part of it is missing.
     fn layers_between(&self, base: &View, first: BatchNumber, applied: &[Arc<Layer>]) -> Option<Overlay> {
         let last = first.before(1);
         let mut executed = self.executed.lock();
@@ -145,8 +144,8 @@ impl Worker {
         Some(before)
     }
 
-    /// Executes the batches, and those again that stand on wrong values of a peer. Nothing of them is used before it is known
-    /// that they are right; no error counts, either.
+    /// Executes the batches, and repeats those that rest on wrong values of a peer. Neither a result nor an error counts
+    /// before the values prove right.
     fn replay(
         &self,
         range: &Replay<'_>,
@@ -173,7 +172,7 @@ impl Worker {
         Ok((done, layer))
     }
 
-    /// Uses no more values of a validator, or of a peer that sends what no validator vouches for.
+    /// Stops using the values of a validator, or of a peer whose values no validator vouches for.
     fn disbelieve(&self, peer: PeerId) {
         let mut disbelieved = self.disbelieved.lock();
         if disbelieved.len() >= DISBELIEVED_MAX {

@@ -1,5 +1,5 @@
-//! Whether the validators that certificates name for the next epoch are those that the state wants. A quorum decides what the ledger is;
-//! to whom it passes on is for the owner of the validators contract, and every node has the contract's rows, however it came by them.
+//! Compares the next validators in certificates with those that the state wants. A quorum decides the content of the ledger; its
+//! successor is chosen by the owner of the validators contract. Every node has the contract's rows, however it got them.
 
 use slipstream_executor::ValidatorsStorage;
 use slipstream_storage::{CommitBatch, Store, View};
@@ -15,8 +15,8 @@ struct End {
 }
 
 impl Worker {
-    /// Checks the batches that are about to be committed on the state of `base`, each of which `certificates` tells the certificate of
-    /// its range. On a chain whose genesis names no validators contract there is nothing to compare with.
+    /// Checks the batches that are about to be committed on the state of `base`. `certificates` gives each one the certificate of its
+    /// range. On a chain without validators contract, there is nothing to compare.
     ///
     /// # Errors
     /// [`SyncError::WrongSuccession`] for the first batch that is certified with other validators.
@@ -59,11 +59,11 @@ impl Worker {
     }
 }
 
-/// Checks the head, however the node came to it: a takeover, an import, or what the process before made durable. Who validates after it
-/// must be whom the state wants, because the contract tells every change by a `lastBatch` that is not before the change. A quorum of an
-/// epoch whose end is not at the head is found out that way, too.
+/// Checks the head, however the node came to it: a takeover, an import, or an earlier process. The state must want the validators after
+/// it, because the contract announces every change by a `lastBatch` at or after that change. So this also finds out a quorum whose
+/// epoch ends elsewhere.
 ///
-/// Nothing is compared while the contract waits for a later batch, and where it wants what is no set of validators.
+/// Compares nothing while the contract waits for a later batch, or if it wants an invalid set.
 ///
 /// # Errors
 /// [`SyncError::WrongSuccession`], or if the store cannot be read.

@@ -1,4 +1,4 @@
-//! Goal: a quorum that signs what no execution gives is found out by who executes, and by audits of who does not.
+//! Goal: nodes that execute find out a quorum that signs a false result; audits find it out on the others.
 
 use std::{sync::Arc, time::Duration};
 

@@ -2,12 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use alloy_consensus::{SignableTransaction, TxEip1559, TxEnvelope};
-use alloy_eips::eip2718::Encodable2718;
-use alloy_primitives::{Bytes, Signature, TxKind};
-use k256::ecdsa::SigningKey;
+use alloy_primitives::{Bytes, TxKind};
 use slipstream_executor::{
-    Basis, ExecutorConfig, HintsMode, Session, Touched, decode_body, execute, next_validators, seal,
+    Admission, Basis, ExecutorConfig, HintsMode, Session, Touched, decode_body, execute, next_validators,
+    seal,
     validators::{add_call, remove_call},
 };
 use slipstream_network::{
@@ -15,9 +13,10 @@ use slipstream_network::{
 };
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_sync::{Follower, Mode, SyncConfig, SyncServer, SyncStatus, protocol::Announcement};
+use slipstream_testkit::{Batch, Wallet};
 use slipstream_types::{
     AccountValue, Address, BatchNumber, BlobKind, Body, Certificate, ChainConfig, Delta, Digest, Epoch,
-    Genesis, LedgerInfo, PublicKey, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet, Waypoint,
+    Genesis, PublicKey, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet, Waypoint,
     bounded::BoundedVec, codec, delta::DeltaEntry, genesis::GenesisAccount, keccak256, limits,
 };
 use tokio_util::sync::CancellationToken;
@@ -31,13 +30,12 @@ pub(crate) struct Chain {
     pub(crate) store: Store,
     keys: Vec<SecretKey>,
     epoch: Epoch,
-    sender: SigningKey,
-    nonce: u64,
+    wallet: Wallet,
     tell: Option<Tell>,
     voucher: Option<SecretKey>,
 }
 
-/// What a node on this store executes with.
+/// The session with which a node on this store executes.
 pub(crate) fn session(executor: &ExecutorConfig, store: &Store) -> Arc<Session> {
     Arc::new(Session::new(executor, ChainConfig::clone(&store.chain().unwrap())).unwrap())
 }
@@ -53,17 +51,22 @@ impl Chain {
 
     /// As [`Chain::new`], on a genesis with that many accounts more.
     pub(crate) fn with_accounts(batches: u64, accounts: u64) -> Chain {
+        Self::under(ChainConfig::default(), batches, accounts)
+    }
+
+    /// As [`Chain::with_accounts`], under these rules.
+    pub(crate) fn under(rules: ChainConfig, batches: u64, accounts: u64) -> Chain {
         let keys = keys(Epoch(0));
-        let sender = SigningKey::from_slice(&[9; 32]).unwrap();
+        let wallet = Wallet::new(9, ChainConfig::default().chain_id, 500_000);
         let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
-        let owner = address_of(&sender);
+        let owner = wallet.address();
         let genesis = Genesis {
-            chain: ChainConfig::default(),
+            chain: rules,
             timestamp_ms: 1_700_000_000_000,
             validators: validators(&keys),
             accounts: (0..accounts)
                 .map(|i| (Address::from_word(keccak256(i.to_be_bytes())), rich.clone()))
-                .chain([(address_of(&sender), rich.clone())])
+                .chain([(owner, rich.clone())])
                 .collect(),
             ..Genesis::default()
         };
@@ -71,8 +74,7 @@ impl Chain {
         let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 2, ..Default::default() };
         let store = Store::memory(&config);
         store.initialize(&genesis).unwrap();
-        let mut chain =
-            Chain { genesis, store, keys, epoch: Epoch(0), sender, nonce: 0, tell: None, voucher: None };
+        let mut chain = Chain { genesis, store, keys, epoch: Epoch(0), wallet, tell: None, voucher: None };
         for number in 1..=batches {
             chain.extend(number);
         }
@@ -116,7 +118,7 @@ impl Chain {
         let remove = old.iter().map(|validator| remove_call(&validator.public_key));
         let calls: Vec<_> = add.chain(remove).collect();
         let contract = TxKind::Call(self.genesis.validators_contract.unwrap());
-        let raw = calls.into_iter().map(|call| self.sign(contract, 0, call)).collect();
+        let raw = calls.into_iter().map(|call| self.wallet.sign(contract, 0, call)).collect();
         let (_, certificate) = self.append(Body::new(raw).unwrap(), None, None);
         assert_eq!(certificate.info.next_validators.map(|set| set.validators), Some(new));
         (self.epoch, self.keys) = (next, keys(next));
@@ -125,7 +127,7 @@ impl Chain {
     /// Appends one batch with which a quorum hands over to validators that the contract does not want.
     pub(crate) fn usurp(&mut self) {
         let next = Epoch(self.epoch.0 + 1);
-        let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
+        let raw = self.wallet.sign(TxKind::Call(self.wallet.address()), 1, Bytes::new());
         let set = ValidatorSet::new(next, validators(&keys(next)));
         self.append(Body::new(vec![raw]).unwrap(), Some(set), None);
         (self.epoch, self.keys) = (next, keys(next));
@@ -133,35 +135,46 @@ impl Chain {
 
     /// Appends one batch of a few transactions.
     pub(crate) fn extend(&mut self, number: u64) -> (slipstream_types::BatchHeader, Certificate) {
-        let contract = address_of(&self.sender).create(0);
+        let contract = self.wallet.address().create(0);
         let mut raw = Vec::new();
         if number == 1 {
-            raw.push(self.sign(TxKind::Create, 0, hex(INIT_CODE)));
+            raw.push(self.wallet.sign(TxKind::Create, 0, hex(INIT_CODE)));
         } else {
-            raw.push(self.sign(TxKind::Call(contract), 0, U256::from(number).to_be_bytes_vec().into()));
+            raw.push(self.wallet.sign(
+                TxKind::Call(contract),
+                0,
+                U256::from(number).to_be_bytes_vec().into(),
+            ));
         }
         for i in 0..3 {
             let to = Address::from_slice(&keccak256((number * 10 + i).to_be_bytes())[..20]);
-            raw.push(self.sign(TxKind::Call(to), 1_000 + i, Bytes::new()));
+            raw.push(self.wallet.sign(TxKind::Call(to), 1_000 + i, Bytes::new()));
         }
         self.append(Body::new(raw).unwrap(), None, None)
     }
 
     /// Appends one batch of so many transactions that need not wait for each other, and do enough to be worth a thread each.
     pub(crate) fn extend_widely(&mut self, transactions: usize) {
-        let raw = (0..transactions).map(|_| self.sign(TxKind::Create, 0, hex(INIT_CODE))).collect();
+        let raw = (0..transactions).map(|_| self.wallet.sign(TxKind::Create, 0, hex(INIT_CODE))).collect();
         self.append(Body::new(raw).unwrap(), None, None);
     }
 
     /// Appends one batch in which a quorum gives somebody money that no transaction gives.
     pub(crate) fn extend_falsely(&mut self, to: Address) {
-        let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
+        let raw = self.wallet.sign(TxKind::Call(self.wallet.address()), 1, Bytes::new());
         self.append(Body::new(vec![raw]).unwrap(), None, Some(to));
+    }
+
+    /// Appends one batch with a transaction that names no chain, as a quorum does that admits these, whatever the genesis says.
+    pub(crate) fn extend_unprotected(&mut self, to: Address) {
+        let raw = self.wallet.sign_unprotected(TxKind::Call(to), 1, Bytes::new());
+        let lax = ChainConfig { unprotected_transactions: true, ..self.genesis.chain.clone() };
+        self.append_admitting((&lax).into(), Body::new(vec![raw]).unwrap(), None, None);
     }
 
     /// Appends one batch that changes few rows, and the same ones every time.
     pub(crate) fn extend_quietly(&mut self) {
-        let raw = self.sign(TxKind::Call(address_of(&self.sender)), 1, Bytes::new());
+        let raw = self.wallet.sign(TxKind::Call(self.wallet.address()), 1, Bytes::new());
         self.append(Body::new(vec![raw]).unwrap(), None, None);
     }
 
@@ -171,8 +184,18 @@ impl Chain {
         usurpers: Option<ValidatorSet>,
         gift: Option<Address>,
     ) -> (slipstream_types::BatchHeader, Certificate) {
+        self.append_admitting((&self.genesis.chain).into(), body, usurpers, gift)
+    }
+
+    fn append_admitting(
+        &mut self,
+        admission: Admission,
+        body: Body,
+        usurpers: Option<ValidatorSet>,
+        gift: Option<Address>,
+    ) -> (slipstream_types::BatchHeader, Certificate) {
         let head = self.store.head().unwrap();
-        let transactions = decode_body(&body, self.genesis.chain.chain_id).unwrap();
+        let transactions = decode_body(&body, admission).unwrap();
         let timestamp_ms = head.header.timestamp_ms + 100;
         let proposer = self.genesis.validators[0].fee_recipient;
         let basis = Basis { parent: &head.header, epoch: self.epoch, timestamp_ms, proposer };
@@ -199,21 +222,9 @@ impl Chain {
         let contract = self.genesis.validators_contract;
         let wanted = next_validators(contract, &sealed.header, &view, &outcome.delta).unwrap();
         drop(view);
-        let mut accumulator = head.accumulator.clone();
-        accumulator.append(sealed.header.digest());
-        let info = LedgerInfo {
-            epoch: self.epoch,
-            number: sealed.header.number,
-            accumulator_root: accumulator.root(),
-            state_root: root,
-            timestamp_ms,
-            next_validators: usurpers.or(wanted),
-        };
-        let certificate = Certificate::signed(info, 0, (0..).zip(&self.keys[..3])).unwrap();
-        let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
-        let commit =
-            CommitBatch { certificate: Some(&certificate), ..sealed.commit_batch(&outcome.delta, &hashes) };
-        self.store.commit(commit, Some(speculation)).unwrap();
+        let next = usurpers.or(wanted);
+        let batch = Batch { sealed: &sealed, delta: &outcome.delta, transactions: &transactions, next };
+        let certificate = batch.commit(&self.store, speculation, &self.keys[..3]).unwrap();
         (sealed.header, certificate)
     }
 
@@ -222,7 +233,7 @@ impl Chain {
         let blob = |kind| self.store.blob(kind, number).unwrap().unwrap();
         let [body, receipts, delta_blob] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta].map(blob);
         let transactions: Body = body.open(BlobKind::Body).unwrap();
-        let transactions = decode_body(&transactions, self.genesis.chain.chain_id).unwrap();
+        let transactions = decode_body(&transactions, &self.genesis.chain).unwrap();
         let hashes: Vec<_> = transactions.iter().map(|transaction| transaction.hash).collect();
         let header = self.store.header(number).unwrap().unwrap();
         let certificate = self.store.certificate(number).unwrap();
@@ -239,25 +250,6 @@ impl Chain {
             certificate: certificate.as_ref(),
         };
         store.commit(commit, None).unwrap();
-    }
-
-    fn sign(&mut self, to: TxKind, value: u64, input: Bytes) -> Vec<u8> {
-        let tx = TxEip1559 {
-            chain_id: self.genesis.chain.chain_id,
-            nonce: self.nonce,
-            gas_limit: 500_000,
-            max_fee_per_gas: 1_000_000_000,
-            max_priority_fee_per_gas: 1,
-            to,
-            value: U256::from(value),
-            input,
-            access_list: Default::default(),
-        };
-        self.nonce += 1;
-        let (signature, recovery) =
-            self.sender.sign_prehash_recoverable(tx.signature_hash().as_slice()).unwrap();
-        let signature = Signature::from((signature, recovery));
-        TxEnvelope::from(tx.into_signed(signature)).encoded_2718()
     }
 
     pub(crate) fn head(&self) -> BatchNumber {
@@ -282,7 +274,7 @@ fn with_gift(delta: &Delta, to: Address) -> Delta {
 
 /// Of the validators of an epoch.
 fn keys(epoch: Epoch) -> Vec<SecretKey> {
-    (1..=4).map(|i| SecretKey::from_seed([10 * epoch.0 as u8 + i; 32])).collect()
+    slipstream_testkit::keys((1..=4).map(|seat| 10 * epoch.0 as u8 + seat))
 }
 
 fn validators(keys: &[SecretKey]) -> BoundedVec<Validator, { limits::VALIDATORS_MAX }> {
@@ -291,10 +283,6 @@ fn validators(keys: &[SecretKey]) -> BoundedVec<Validator, { limits::VALIDATORS_
         fee_recipient: Address::repeat_byte(key.public().0[0]),
     };
     BoundedVec::new(keys.iter().map(validator).collect()).unwrap()
-}
-
-fn address_of(key: &SigningKey) -> Address {
-    Address::from_public_key(key.verifying_key())
 }
 
 fn hex(text: &str) -> Bytes {

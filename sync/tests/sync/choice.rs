@@ -25,7 +25,7 @@ const PRUNED: u8 = 2;
 /// As the fast one, but it takes its time.
 const SLOW: u8 = 3;
 
-/// What a peer was asked for and answered.
+/// The requests that a peer got and answered.
 #[derive(Default)]
 struct Asked {
     batches: u64,
@@ -76,7 +76,7 @@ fn copy(chain: &Chain, snapshot_interval_batches: u64, keep: u64) -> Store {
     store
 }
 
-/// What a node said of itself on its way to a batch, by phase.
+/// A node's statuses on its way to a batch, by phase.
 async fn watch(node: &Following, head: BatchNumber) -> BTreeMap<Phase, Vec<SyncStatus>> {
     let mut phases = BTreeMap::<_, Vec<SyncStatus>>::new();
     let watching = async {

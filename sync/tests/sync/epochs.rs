@@ -74,8 +74,8 @@ async fn a_waypoint_that_ends_an_epoch_is_passed() {
     }
 }
 
-/// Goal: a quorum that hands the chain to others than the validators contract wants is found out by every node that has the state,
-/// however it came by it and wherever its snapshot is, and none goes on, nor after a restart.
+/// Goal: a quorum may hand the chain to others than the validators contract wants. Every node with the state finds that out,
+/// however it came by it and wherever its snapshot is. It stops, and stays stopped after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn validators_that_the_state_does_not_want_stop_every_mode() {
     for usurped in [9, 10, 11] {
@@ -144,7 +144,7 @@ async fn an_export_of_a_later_epoch_is_imported() {
     node.stop().await.unwrap();
 }
 
-/// Goal: at the head, the first batch of an epoch comes from validators that nobody has heard of; its sender is no liar.
+/// Goal: at the head, the first batch of an epoch comes from still unknown validators; its sender is no liar.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_epoch_ends_while_its_head_is_followed() {
     let mut chain = Chain::new(3);

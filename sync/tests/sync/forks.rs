@@ -1,5 +1,5 @@
-//! Goal: a node whose schedule lacks a fork hears of it before, stops at it by name, holds nothing against anybody, and goes on once its
-//! schedule has it, on the same data.
+//! Goal: a node whose schedule lacks a fork hears of it before, stops at it by name, and blames nobody. Once its schedule has the fork,
+//! it goes on with the same data.
 
 use std::sync::Arc;
 

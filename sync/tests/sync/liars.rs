@@ -222,7 +222,7 @@ macro_rules! liars {
     };
 }
 
-/// Goal: a header that nothing proves is not used, so that no offer can make a restore fail at its end.
+/// Goal: an unproved header stays unused, so a bad offer cannot make a restore fail at its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subtly_wrong_offer_does_no_harm() {
     let chain = Chain::new(25);
@@ -271,7 +271,7 @@ fn uncompressed(kind: BlobKind, blob: &Blob) -> Blob {
     Blob::from_bytes(bytes).unwrap()
 }
 
-/// Goal: a peer that does not compress costs its own bandwidth, once, and nobody's disk: what is stored, and so served on, is compressed.
+/// Goal: a peer that does not compress costs its own bandwidth, once. Stored and served blobs are compressed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_without_compression_is_kept_with_it() {
     fn inflated(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {

@@ -16,6 +16,7 @@ mod repair;
 mod retarget;
 mod serving;
 mod shared;
+mod unprotected;
 mod values;
 mod vouched;
 mod waypoints;

@@ -210,7 +210,7 @@ async fn scores_are_kept_and_a_damaged_record_is_dropped() {
     assert_ne!(store.record("sync/scores").unwrap().unwrap(), b"damaged");
 }
 
-/// Goal: what is foretold of batches without hints changes nothing but time, and no peer is judged by it.
+/// Goal: predictions for batches without hints change only time, and judge no peer.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_foretold_changes_no_result_and_no_score() {
     let chain = Chain::new(40);

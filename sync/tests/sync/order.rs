@@ -1,5 +1,5 @@
-//! Goal: what a quorum signed is still held against the rules: a ledger whose headers do not follow each other is refused wherever it comes
-//! in, and not only by the check that happens to look first.
+//! Goal: the rules bind a quorum too. A ledger whose headers do not follow each other is refused wherever it comes in, whichever check
+//! looks first.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use slipstream_sync::{
     verify::{self, VerifiedRange, Violation},
 };
 use slipstream_types::{
-    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Digest, Epoch,
-    Genesis, LedgerInfo, RulesId, SecretKey, Validator, Waypoint,
+    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Epoch, LedgerInfo, SecretKey,
+    Waypoint,
     accumulator::{self, Accumulator},
     batch::content_digest,
     bounded::BoundedVec,
@@ -24,18 +24,11 @@ const BATCHES: u64 = 4;
 const GENESIS: Digest = Digest([9; 32]);
 
 fn key() -> SecretKey {
-    SecretKey::from_seed([1; 32])
+    slipstream_testkit::key(1)
 }
 
 fn trust() -> Trust {
-    let validator = Validator { public_key: key().public(), fee_recipient: Address::ZERO };
-    Trust::of_genesis(&Genesis {
-        chain: ChainConfig::default(),
-        timestamp_ms: 1,
-        validators: BoundedVec::new(vec![validator]).unwrap(),
-        accounts: BTreeMap::new(),
-        ..Genesis::default()
-    })
+    Trust::of_genesis(&slipstream_testkit::genesis(&[key()], 1))
 }
 
 fn body() -> Blob {
@@ -45,20 +38,11 @@ fn body() -> Blob {
 fn header(number: u64, parent: Digest) -> BatchHeader {
     let content = Body::new(Vec::new()).unwrap().content().unwrap();
     BatchHeader {
-        number: BatchNumber::new(number),
-        epoch: Epoch(0),
-        rules: RulesId::GENESIS,
-        parent,
         timestamp_ms: 100 * number,
-        proposer: Address::ZERO,
-        tx_count: 0,
         tx_bytes: content.len() as u32,
-        gas_used: 0,
-        delta_bytes: 0,
         transactions_root: content_digest(BlobKind::Body, &content),
-        receipts_root: Digest::ZERO,
-        delta_digest: Digest::ZERO,
         state_root: Digest([number as u8; 32]),
+        ..slipstream_testkit::header(number, parent)
     }
 }
 
@@ -84,16 +68,11 @@ impl Ledger {
             headers.push(header);
         }
         let last = &headers[headers.len() - 1];
-        let mut info = LedgerInfo {
-            epoch: Epoch(0),
-            number: BatchNumber::new(BATCHES),
-            accumulator_root: accumulator.root(),
-            state_root: last.state_root,
-            timestamp_ms: last.timestamp_ms,
-            next_validators: None,
-        };
+        // The header may claim any epoch and number.
+        let (epoch, number) = (Epoch(0), BatchNumber::new(BATCHES));
+        let mut info = LedgerInfo { epoch, number, ..LedgerInfo::of(last, accumulator.root(), None) };
         certify(&mut info);
-        let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
+        let certificate = slipstream_testkit::sign(info, &[key()]);
         Ledger { headers, accumulator, nodes, certificate }
     }
 
@@ -133,7 +112,7 @@ impl Ledger {
         Offer { certificate: self.certificate.clone(), header, genesis_proof: self.proof(0, 1), passed }
     }
 
-    /// What the ledger up to a batch says of itself.
+    /// The waypoint of the ledger up to a batch.
     fn waypoint(&self, number: u64) -> Waypoint {
         let header = &self.headers[number as usize - 1];
         let node = |position| self.nodes.get(&position).copied();
@@ -200,7 +179,7 @@ fn a_range_is_as_long_as_it_has_to_be() {
     }
 }
 
-/// Goal: neither the accumulator, which binds places and not numbers, nor the parents stand in for the number.
+/// Goal: accumulator and parents bind places but not numbers, so the number needs a check of its own.
 #[test]
 fn a_number_out_of_order_is_refused_under_a_good_certificate() {
     let wrong = Violation::WrongNumber { expected: BatchNumber::new(3), found: BatchNumber::new(7) };
@@ -263,7 +242,7 @@ fn an_announcement_follows_the_head() {
             },
             ..ledger.certificate.info.clone()
         };
-        let certificate = Certificate::signed(info, 0, [(0, &key())]).unwrap();
+        let certificate = slipstream_testkit::sign(info, &[key()]);
         let announcement = Announcement { header: header.clone(), certificate, body: body(), hints: None };
         verify::announced(announcement, head, &trust()).map_err(violation)
     };
@@ -322,7 +301,7 @@ fn an_offer_shows_the_waypoint_that_was_asked_for() {
     for number in 1..BATCHES {
         let shown = check_offer(&ledger.offer(Some(number)), Some(number));
         assert_eq!(shown, Ok(Some(ledger.waypoint(number))), "batch {number}");
-        // Whoever did not ask is not told.
+        // A caller that did not ask gets no answer.
         assert_eq!(check_offer(&ledger.offer(Some(number)), None), Ok(None));
     }
     // The snapshot's own certificate says what its batch's waypoint is, whatever stands beside it.

@@ -220,7 +220,7 @@ fn ancestry(chain: &Chain, head: u64) -> Box<Ancestry> {
     Box::new(Ancestry { headers, genesis_proof: Default::default(), passes: None })
 }
 
-/// What a worker makes of the chunks of one range delta, up to the first that is not added.
+/// Gives a worker the chunks of one range delta, up to the first that is refused.
 async fn take(worker: &Worker, chain: &Chain, head: u64, lie: fn(&mut RangeDeltaChunk)) -> Step {
     let server = SyncServer::new(chain.store.clone());
     let run = |job| match worker.run(Job::Restore(job)) {
@@ -251,7 +251,7 @@ fn worker(store: &Store) -> Worker {
     Worker::new(store.clone(), &SyncConfig::default(), session, None, 0).unwrap()
 }
 
-/// Adds deletions of so many accounts that never were: they change nothing, and so the proof is as good as before.
+/// Adds deletions of so many accounts that never were. They leave the state as it is, so the proof stays good.
 fn pad(chunk: &mut RangeDeltaChunk, count: usize) {
     let absent = (0u64..).map(|i| StateKey::Account(Address::from_word(keccak256(i.to_be_bytes()))));
     let inside = absent.filter(|key| (chunk.first..=chunk.last).contains(&key.path())).take(count);
@@ -277,7 +277,7 @@ async fn a_range_delta_that_is_too_large_is_put_down() {
     assert!(matches!(step, Step::Finished(TO)), "{step:?}");
 }
 
-/// Goal: rows that did not change prove well; a peer can add so many of them as the batches have changes, and no more.
+/// Goal: unchanged rows prove well. A peer can add at most as many of them as the batches have changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_delta_has_no_more_changes_than_its_batches() {
     let (chain, store) = behind(66);

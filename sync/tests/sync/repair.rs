@@ -1,5 +1,5 @@
-//! Goal: a store of which rows and code are wrong on the disk is put right by peers, at the cost of what is wrong; liars among them are
-//! found out and kept out; and where nobody can help the node says so.
+//! Goal: peers repair a store whose rows and code are wrong on disk, at the cost of the damage. Liars among them are found out and kept
+//! out. If all peers are helpless, the node says so.
 
 use std::{path::Path as FilePath, sync::Arc, time::Duration};
 
@@ -159,7 +159,7 @@ fn wrong_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(codec::encode("codes", &Codes { codes: BoundedVec::new(wrong.collect()).unwrap() }).unwrap())
 }
 
-/// Whoever is asked for one code answers with another that is missing too, so that its own peer would seem to send what nobody wants.
+/// Answers a request for one code with another missing one. The other's own peer would then seem to send useless code.
 fn others_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     if !matches!(request, Request::Codes { .. }) {
         return Some(answer);
@@ -266,7 +266,7 @@ async fn liars_are_banned_and_others_are_asked() {
     }
 }
 
-/// Goal: a peer on another ledger, or without the state, says so and is not to blame.
+/// Goal: a peer on another ledger, or without the state, says so and keeps its score.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_have_the_state_is_not_to_blame() {
     let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());

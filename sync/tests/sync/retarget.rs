@@ -1,5 +1,5 @@
-//! Goal: a restore whose snapshot the peers drop goes on with their next one and keeps what is still right; and who lies about what
-//! is right is found out, by a lie that is proved, at the cost of a chunk.
+//! Goal: a restore whose snapshot the peers drop goes on with their next one and keeps what is still right. A liar about what is
+//! right is found out by a proved lie, at the cost of a chunk.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ const CHUNKS: usize = 58;
 /// Rows that one wrong proof can make a node fetch again.
 const ROWS_PER_LIE: u64 = 8_192;
 
-/// What all peers have in common.
+/// The common stock of all peers.
 #[derive(Default)]
 struct Supply {
     /// Chunks of the first snapshot that were asked for.
@@ -182,8 +182,8 @@ async fn a_restore_goes_on_with_the_next_snapshot_and_keeps_what_is_right() {
     stranded.node.stop().await.unwrap();
 }
 
-/// A liar alone is found out and banned for `reason`; an honest peer ends the restore, and little more than without the liar is
-/// fetched again.
+/// A lone liar is found out and banned for `reason`. An honest peer ends the restore, which fetches little more than it would
+/// without the liar.
 async fn found_out(lie: Lie, reason: &str) {
     let hub = MemoryHub::new();
     let stranded = Stranded::new(&hub, &[Some(lie)]).await;

@@ -98,7 +98,7 @@ async fn a_summary_tells_how_large_its_snapshots_are() {
     }
 }
 
-/// Goal: a range whose last batch has no certificate of its own goes out under the latest one, cached or not.
+/// Goal: a range whose last batch lacks a certificate of its own goes out under the latest one, cached or fresh.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cached_range_goes_out_under_the_certificate_of_today() {
     let mut chain = Chain::new(12);
@@ -169,7 +169,7 @@ async fn a_follower_comes_back_to_a_server_that_is_busy() {
     let slow = SyncConfig { serve_peer_mib_per_second: 1.try_into().unwrap(), ..Default::default() };
     let server = Arc::new(SyncServer::with_config(chain.store.clone(), &slow));
     let _transport = hub.join(source, Arc::new(Honest(server.clone())));
-    // What is asked for at once is served and owed, but no more of it than a second may bring.
+    // Simultaneous requests are served on credit, up to what a second may bring.
     let request = chunk(20);
     let asked = (0..12).map(|_| ask(&server, &request));
     let served = futures::future::join_all(asked).await.iter().filter(|answer| answer.is_ok()).count();

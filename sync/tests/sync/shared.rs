@@ -78,7 +78,7 @@ impl Node<'_> {
         let (view, overlay) = (self.store.view().unwrap(), Overlay::default());
         let header = self.chain.store.header(BatchNumber::new(number)).unwrap().unwrap();
         let body: Body = self.body(number).open(BlobKind::Body).unwrap();
-        let transactions = decode_body(&body, self.chain.genesis.chain.chain_id).unwrap();
+        let transactions = decode_body(&body, &self.chain.genesis.chain).unwrap();
         let batch = OrderedBatch::of(&header, &transactions, None);
         let ahead = self.session.prepare(&batch, &view, &overlay, Trust::Keys).unwrap();
         let (basis, state) = (Basis::of(view.head(), &header), State::on(&view, &overlay).unwrap());

@@ -1,5 +1,5 @@
-//! Goal: a follower that executes on the values of a peer's hints ends where it would have ended without them, and a peer whose values
-//! are wrong is charged for it.
+//! Goal: a follower that executes on the values of a peer's hints ends with the same state as without them. A peer whose values are
+//! wrong is charged for it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ async fn follow(tell: Tell, prefetch_threads: usize, hot_cache_mib: usize) -> Sy
     assert_eq!(told.store.head().unwrap(), honest.store.head().unwrap(), "hints are part of no header");
     let hub = MemoryHub::new();
     let _server = hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(told.store.clone())))));
-    // What the first batches made is read from the store, not from what was just executed.
+    // The rows of the first batches come from the store, not from a fresh execution.
     let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
     store.initialize(&honest.genesis).unwrap();
     (1..=5).for_each(|number| honest.commit_to(&store, BatchNumber::new(number)));
@@ -105,7 +105,7 @@ async fn right_values_cost_nobody_anything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_values_are_charged_and_change_nothing() {
     for (name, lie) in LIES {
-        // Nobody reads ahead, so that execution has nothing but the lies.
+        // Read-ahead is off, so execution has only the lies.
         let status = follow(lie, 0, 0).await;
         let liar = &status.peers[0];
         let reason = liar.last_reason.clone().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Goal: hints outlive nodes that execute nothing: who applies deltas keeps those that a validator signed, and what they are worth is the
-//! validator's to answer for.
+//! Goal: hints outlive nodes that execute nothing. A node that applies deltas keeps those that a validator signed, and that validator
+//! answers for their worth.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ async fn hints_live_on_in_every_mode() {
     assert!(status.hint_recall.is_some_and(|recall| recall > 0.9), "{status:#?}");
 }
 
-/// Goal: what nobody signed, or somebody who is no validator, is kept by who can try it alone.
+/// Goal: only a node that can try them keeps hints without a validator's signature.
 #[tokio::test(flavor = "multi_thread")]
 async fn hints_of_strangers_are_not_kept_untried() {
     for chain in [Chain::new(9), Chain::vouched(9, SecretKey::from_seed([99; 32]), None)] {
@@ -63,7 +63,7 @@ async fn hints_of_strangers_are_not_kept_untried() {
     }
 }
 
-/// Goal: a validator that signs wrong values is known by name; who passed them on is not charged, and they are not passed on any further.
+/// Goal: a validator that signs wrong values is known by name. Peers that passed them on keep their score, and the values go no further.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_validators_lies_are_not_their_bearers() {
     let lying = Chain::vouched(9, Chain::third_key(), Some(wrong_balances));

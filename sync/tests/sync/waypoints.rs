@@ -1,4 +1,4 @@
-//! Goal: whatever way a node takes, it passes its operator's waypoint or stops before it; and a node that began from a snapshot
+//! Goal: whatever way a node takes, it passes its operator's waypoint or stops before it. A node that began from a snapshot
 //! leads others as it was led itself.
 
 use std::{sync::Arc, time::Duration};
@@ -72,7 +72,7 @@ async fn a_leap_passes_a_waypoint_that_ends_an_epoch() {
     }
 }
 
-/// Goal: as long as nobody shows the waypoint, the node says that it waits for it, and is not at the head.
+/// Goal: until a peer shows the waypoint, the node reports that it waits for it and is not at the head.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
     let (behind, ahead) = (Chain::new(12), Chain::new(15));
@@ -99,8 +99,8 @@ async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
     assert_eq!(node.stop().await.unwrap().waypoint, None);
 }
 
-/// Goal: a node that was led over its waypoint by a snapshot starts again with it, though it has no header from there; one that was led
-/// there without it does not.
+/// Goal: a node that a snapshot led over its waypoint starts again with it, although it has no header from there. One that was led
+/// there uncompared does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_knows_whether_the_ledger_was_compared() {
     let mut chain = Chain::new(1);
@@ -170,7 +170,8 @@ async fn a_node_born_from_a_snapshot_introduces_others() {
     assert_eq!(next.stop().await.unwrap().snapshot.unwrap().number, BatchNumber::new(300));
 }
 
-/// Goal: where no peer can show that a snapshot's ledger passes through the waypoint, the node does without it, and says so.
+/// Goal: if no peer can show that a snapshot's ledger passes through the waypoint, the node does without that snapshot, and
+/// says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_nobody_can_prove_is_left_alone() {
     let chain = Chain::new(27);

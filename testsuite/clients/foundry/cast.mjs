@@ -20,7 +20,7 @@ const contract = made.contractAddress;
 const seven = `0x${"7".padStart(64, "0")}`;
 const written = await send(contract, seven);
 seen.slot = (await cast("storage", contract, "0")).trim();
-// What was before.
+// The state before the last transaction.
 const [before, sender] = [String(Number(written.blockNumber) - 1), written.from];
 seen.before = [
   (await cast("storage", contract, "0", "--block", before)).trim(),

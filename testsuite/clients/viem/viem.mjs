@@ -34,7 +34,7 @@ const address = (number) => pad(numberToHex(number), { size: 20 });
 const asked = Array.from({ length: 1000 }, (_, number) => batching.getBalance({ address: address(0x10000 + number) }));
 seen.batch = (await Promise.all(asked)).length;
 
-// What a call finds is what it is told to find. Each code returns one word.
+// A call finds the state that its overrides name. Each code returns one word.
 const returning = (code) => `0x${code}5f5260205ff3`;
 const run = async (code, options = {}, account = {}) => {
   const stateOverride = [{ address: somebody, code: returning(code), ...account }];
@@ -136,7 +136,7 @@ const deployed = await sendNow({ data: `0x602a8060095f395ff3${runtime}` });
 seen.deployed = deployed.status;
 const raw = await client.request({ method: "eth_getRawTransactionByHash", params: [deployed.transactionHash] });
 seen.raw = raw.startsWith("0x02");
-// What is in a batch leaves the pool soon after.
+// A transaction in a batch leaves the pool soon after.
 do {
   seen.txpool = await client.request({ method: "txpool_status" });
 } while (seen.txpool.pending !== "0x0");
@@ -146,7 +146,7 @@ seen.gap = await wallet.sendRawTransactionSync({ serializedTransaction: await ac
   ({ cause, code }) => code ?? cause?.code,
 );
 
-// What is told over WebSockets. Nothing says when a subscription has begun: pings go on until one is heard.
+// The news over WebSockets. Nothing says when a subscription has begun: pings go on until one is heard.
 const open = (url) => createPublicClient({ chain, transport: webSocket(url.replace(/^http/, "ws")), cacheTime: 0 });
 const [socket, other] = [open(url), open(otherUrl)];
 const failed = (error) => {

@@ -71,7 +71,7 @@ seen.asked = pinned.sort();
 await blockTracker.checkForLatestBlock();
 seen.head = await state();
 
-// What it asks for before people confirm a transaction.
+// The wallet's questions before people confirm a transaction.
 const nonce = await request({ method: "eth_getTransactionCount", params: [sender.address, "pending"] });
 const fees = await request({ method: "eth_feeHistory", params: ["0x5", "latest", [10, 50, 95]] });
 seen.confirm = {

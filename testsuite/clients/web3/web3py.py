@@ -65,7 +65,7 @@ seen["events"] = {
 revert = error_of(lambda: contract.functions.transfer(bee, 10**9).transact(), ContractCustomError)
 seen["revert"] = revert.data.startswith("0x" + Web3.keccak(text="InsufficientBalance(address,uint256,uint256)").hex()[:8])
 
-# What was: by number and by hash.
+# States of the past: by number and by hash.
 balance_of = contract.functions.balanceOf(me)
 seen["past"] = {
     "call": [balance_of.call(block_identifier=which) for which in (made.blockNumber, minted.blockHash, "latest")],
@@ -138,7 +138,7 @@ replaced = w3.eth.replace_transaction(waiting, {"from": me, "to": bee, "value": 
 w3.eth.send_transaction({"to": bee, "value": 1, "nonce": nonce, "gas": 21_000})
 seen["replaced"] = [mined(replaced).status, w3.eth.get_transaction(replaced).value]
 
-# What is not there.
+# Missing things.
 low = error_of(lambda: w3.eth.send_transaction({"to": bee, "value": 1, "nonce": 0}), Web3RPCError)
 error_of(lambda: w3.eth.get_block(10**9), BlockNotFound)
 error_of(lambda: w3.eth.get_transaction_receipt("0x" + "07" * 32), TransactionNotFound)

@@ -14,23 +14,25 @@ use alloy_eips::eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE};
 use alloy_primitives::{Address, U256, utils::parse_ether};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use slipstream_types::{
     ChainConfig, Genesis, SecretKey, Validator, bounded::BoundedVec, delta::Code, genesis::GenesisAccount,
 };
 
+use super::DevnetOptions;
 use crate::{
     accounts::{Account, fee_recipient, node_key},
     manifest::Role,
 };
 
-pub(super) const GENESIS: &str = "genesis.json";
-pub(super) const CONFIG: &str = "node.yaml";
-pub(super) const KEY: &str = "node.key";
-pub(super) const DATA: &str = "data";
+pub(crate) const GENESIS: &str = "genesis.json";
+pub(crate) const CONFIG: &str = "node.yaml";
+pub(crate) const KEY: &str = "node.key";
+pub(crate) const DATA: &str = "data";
 /// Held by whoever runs on the data directory.
 pub(super) const LOCK: &str = "LOCK";
-pub(super) const LOG: &str = "log";
+pub(crate) const LOG: &str = "log";
 
 /// 1 January 2025. Fixed, so that a seed alone decides the chain's identity.
 const GENESIS_TIMESTAMP_MS: u64 = 1_735_689_600_000;
@@ -38,9 +40,11 @@ const GENESIS_TIMESTAMP_MS: u64 = 1_735_689_600_000;
 pub(super) const BLOCK_CACHE_MIB: u64 = 32;
 
 /// How a fullnode catches up: `sync.mode` in node.yaml.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum SyncMode {
     /// The node decides.
+    #[default]
     Auto,
     /// Downloads transactions and executes them, helped by hints.
     Replay,
@@ -72,6 +76,7 @@ pub(super) struct Settings<'a> {
     pub(super) batch_interval_ms: Option<u64>,
     pub(super) block_cache_mib: Option<u64>,
     pub(super) state_history: Option<u64>,
+    pub(super) outbound: Option<u32>,
     pub(super) log_filter: &'a str,
     pub(super) extra: &'a str,
 }
@@ -104,15 +109,42 @@ fn funded(balance: U256) -> GenesisAccount {
     GenesisAccount { balance, ..GenesisAccount::default() }
 }
 
-/// Writes the genesis, with the contracts that tools expect if they are wanted, and gives it. A directory that already has one keeps it, with
-/// or without these contracts, and must mean the same chain otherwise.
-pub(super) fn write_genesis(plain: Genesis, has_predeploys: bool, dir: &Path) -> Result<Genesis> {
+/// What makes a chain easier to try things on.
+#[derive(Clone, Copy)]
+pub(crate) struct Extras {
+    /// See [`DevnetOptions::predeploys`].
+    pub(crate) predeploys: bool,
+    /// See [`DevnetOptions::unprotected_transactions`].
+    pub(crate) unprotected_transactions: bool,
+}
+
+impl Extras {
+    pub(crate) fn of(options: &DevnetOptions) -> Extras {
+        let DevnetOptions { predeploys, unprotected_transactions, .. } = *options;
+        Extras { predeploys, unprotected_transactions }
+    }
+
+    fn all() -> impl Iterator<Item = Extras> {
+        [(true, true), (true, false), (false, true), (false, false)]
+            .into_iter()
+            .map(|(predeploys, unprotected_transactions)| Extras { predeploys, unprotected_transactions })
+    }
+
+    fn added_to(self, plain: &Genesis) -> Genesis {
+        let mut genesis = plain.clone();
+        genesis.chain.unprotected_transactions = self.unprotected_transactions;
+        if self.predeploys { genesis.with_predeploys() } else { genesis }
+    }
+}
+
+/// Writes the genesis with what is wanted of the extras, and gives it. A directory that already has one keeps it, with what of them it has, and
+/// must mean the same chain otherwise.
+pub(crate) fn write_genesis(plain: &Genesis, extras: Extras, dir: &Path) -> Result<Genesis> {
     plain.check().context("such a devnet has no valid genesis")?;
     let text = |genesis: &Genesis| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(genesis)? + "\n");
     let path = dir.join(GENESIS);
-    let whole = plain.clone().with_predeploys();
     if let Ok(stored) = fs::read_to_string(&path) {
-        for genesis in [plain, whole] {
+        for genesis in Extras::all().map(|extras| extras.added_to(plain)) {
             if stored == text(&genesis)? {
                 return Ok(genesis);
             }
@@ -122,7 +154,7 @@ pub(super) fn write_genesis(plain: Genesis, has_predeploys: bool, dir: &Path) ->
             path.display()
         );
     }
-    let genesis = if has_predeploys { whole } else { plain };
+    let genesis = extras.added_to(plain);
     fs::write(&path, text(&genesis)?).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(genesis)
 }
@@ -141,8 +173,8 @@ pub(super) fn write_node(
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The ports that a node had when its configuration was last written, network first; none if it has no configuration yet. Others
-/// have written them down: peers that were attached to the devnet, wallets, dashboards.
+/// The ports that a node had when its configuration was last written, network first; `None` before that. Others have written them
+/// down: peers that were attached to the devnet, wallets, dashboards.
 pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
     #[derive(Deserialize)]
     struct Section {
@@ -175,7 +207,7 @@ pub fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings<'_>) -> String {
+pub(super) fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings<'_>) -> String {
     let mut peers = String::from(" []\n");
     if !settings.peers.is_empty() {
         peers = String::from("\n");
@@ -190,6 +222,7 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
         Some(waypoint) => format!("waypoint: \"{waypoint}\""),
         None => format!("genesis: ../{GENESIS}"),
     };
+    let outbound = settings.outbound.map_or_else(String::new, |count| format!("  outbound: {count}\n"));
     let cache =
         settings.block_cache_mib.map_or_else(String::new, |mib| format!("  block_cache_mib: {mib}\n"));
     let history =
@@ -200,7 +233,7 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
          data_dir: {DATA}\n\
          {origin}\n\
          key_file: {KEY}\n\
-         network:\n  listen: \"{network}\"\n  peers:{peers}\
+         network:\n  listen: \"{network}\"\n  peers:{peers}{outbound}\
          storage:\n{cache}{history}  snapshot_interval_batches: {interval}\n\
          sync:\n  mode: {mode}\n\
          {consensus}\
@@ -219,16 +252,21 @@ fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings
 mod tests {
     use super::*;
 
+    const EVERYTHING: Extras = Extras { predeploys: true, unprotected_transactions: true };
+    const NOTHING: Extras = Extras { predeploys: false, unprotected_transactions: false };
+
     #[test]
     fn the_seed_decides_the_chain_and_a_directory_belongs_to_one() {
         let dir = tempfile::tempdir().unwrap();
         let accounts = Account::derive_many("a", 3);
         let plain = |validators| genesis("a", validators, &accounts);
-        let first = write_genesis(plain(4), true, dir.path()).unwrap();
-        assert_eq!(write_genesis(plain(4), true, dir.path()).unwrap(), first);
+        let first = write_genesis(&plain(4), EVERYTHING, dir.path()).unwrap();
+        assert!(first.chain.unprotected_transactions);
         // Who asks for less, as an earlier slipnet did, gets the chain that is there; and the other way round.
-        assert_eq!(write_genesis(plain(4), false, dir.path()).unwrap(), first);
-        let error = write_genesis(plain(3), true, dir.path()).unwrap_err().to_string();
+        for extras in Extras::all() {
+            assert_eq!(write_genesis(&plain(4), extras, dir.path()).unwrap(), first);
+        }
+        let error = write_genesis(&plain(3), EVERYTHING, dir.path()).unwrap_err().to_string();
         assert!(error.contains("another --dir"), "{error}");
         let stored: Genesis =
             serde_json::from_str(&fs::read_to_string(dir.path().join(GENESIS)).unwrap()).unwrap();
@@ -239,8 +277,9 @@ mod tests {
             "accounts, the owner, the validators contract and four more"
         );
         let old = tempfile::tempdir().unwrap();
-        write_genesis(plain(4), false, old.path()).unwrap();
-        let kept = write_genesis(plain(4), true, old.path()).unwrap();
+        assert_eq!(write_genesis(&plain(4), NOTHING, old.path()).unwrap(), plain(4));
+        let kept = write_genesis(&plain(4), EVERYTHING, old.path()).unwrap();
+        assert!(!kept.chain.unprotected_transactions);
         assert_eq!(kept.accounts.len(), 3 + 1 + 2, "accounts, the owner, and two system contracts");
         stored.check().unwrap();
     }
@@ -257,6 +296,7 @@ mod tests {
             batch_interval_ms: None,
             block_cache_mib: None,
             state_history: Some(3_000),
+            outbound: Some(0),
             log_filter: "info",
             extra: "",
         };
@@ -271,7 +311,7 @@ mod tests {
         .unwrap();
         assert_eq!(kept_ports(dir.path()).unwrap(), Some((12_001, 12_002)));
         let text = fs::read_to_string(dir.path().join(CONFIG)).unwrap();
-        assert!(text.contains("storage:\n  state_history: 3000\n"), "{text}");
+        assert!(text.contains("peers: []\n  outbound: 0\nstorage:\n  state_history: 3000\n"), "{text}");
         fs::write(dir.path().join(CONFIG), "role: validator\n").unwrap();
         assert!(kept_ports(dir.path()).unwrap_err().to_string().contains("remove it"));
     }
@@ -279,7 +319,7 @@ mod tests {
     #[test]
     fn a_devnet_of_too_many_validators_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(write_genesis(genesis("a", 1_000, &[]), true, dir.path()).is_err());
+        assert!(write_genesis(&genesis("a", 1_000, &[]), EVERYTHING, dir.path()).is_err());
         assert!(!dir.path().join(GENESIS).exists());
     }
 }

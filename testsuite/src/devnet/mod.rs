@@ -8,28 +8,34 @@
 //! Validators are meshed; a fullnode peers with every validator and with the fullnodes that were there before it. All
 //! processes end with the [`Devnet`], whatever happens to the program that owns it.
 
-mod files;
+mod directory;
+pub(crate) mod files;
 mod holder;
 mod node;
 mod ports;
 mod process;
+mod seats;
+mod twin;
 
 use std::{
+    collections::BTreeMap,
     net::Ipv4Addr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 use slipstream_types::Genesis;
-use tempfile::TempDir;
 
-pub use files::{SyncMode, genesis, write_key};
-pub use node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
-pub use process::{Process, binary, die_with_parent, exists};
-
+use self::directory::Directory;
+pub use self::files::{SyncMode, genesis, write_key};
+pub use self::node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
+pub use self::process::{Process, binary, die_with_parent, exists};
+pub(crate) use self::seats::{dials, seat};
+pub use self::twin::copy_data;
 use crate::{
-    accounts::Account,
+    accounts::{Account, node_key},
     manifest::{self, Manifest, ManifestAccount, Role},
 };
 
@@ -37,7 +43,8 @@ use crate::{
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a devnet consists of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DevnetOptions {
     /// Nodes that certify; at least one.
     pub validators: u32,
@@ -47,6 +54,9 @@ pub struct DevnetOptions {
     pub accounts: u32,
     /// Whether the chain begins with the contracts that Ethereum's tools expect (`slipstream_types::predeploys`).
     pub predeploys: bool,
+    /// Whether the chain admits transactions that name no chain, from before EIP-155: those that deploy known contracts at their known
+    /// addresses are such ones.
+    pub unprotected_transactions: bool,
     /// All keys come from it.
     pub seed: String,
     /// The first port; when it is not given, nodes keep the ports that a directory says they had, and new ones get free ones.
@@ -63,12 +73,29 @@ pub struct DevnetOptions {
     pub block_cache_mib: Option<u64>,
     /// States of the past that each node answers for; the nodes' default when it is not given.
     pub state_history: Option<u64>,
+    /// Peers that each node chooses by itself (`network.outbound`); the nodes' default when it is not given. 0 where links are laid
+    /// for a node: what its peers tell it of lies behind them.
+    pub outbound: Option<u32>,
     /// How the fullnodes that are there from the start follow.
     pub sync_mode: SyncMode,
     /// The log filter of all nodes.
     pub log_filter: String,
     /// Further sections of all nodes' configuration, as lines of YAML; of none that the options above write.
     pub extra: String,
+    /// What differs for some nodes, by their names; for those that are added later too.
+    pub nodes: BTreeMap<String, NodeOptions>,
+}
+
+/// What differs for one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeOptions {
+    /// The program that it runs; [`binary`]'s when it is not given.
+    pub program: Option<PathBuf>,
+    /// `KEY=VALUE` for `slipstream run --set`: above everything that its node.yaml says.
+    pub overrides: Vec<String>,
+    /// Variables of its environment, beside those of this process.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// Where a node dials another one: by the dialling one's place, and the other's place and entry of `network.peers`.
@@ -81,6 +108,7 @@ impl Default for DevnetOptions {
             fullnodes: 0,
             accounts: 200,
             predeploys: true,
+            unprotected_transactions: true,
             seed: crate::accounts::DEFAULT_SEED.to_owned(),
             base_port: None,
             dir: None,
@@ -89,9 +117,40 @@ impl Default for DevnetOptions {
             batch_interval_ms: None,
             block_cache_mib: Some(files::BLOCK_CACHE_MIB),
             state_history: None,
+            outbound: None,
             sync_mode: SyncMode::Auto,
             log_filter: "info".to_owned(),
             extra: String::new(),
+            nodes: BTreeMap::new(),
+        }
+    }
+}
+
+impl DevnetOptions {
+    /// What a node's node.yaml says of it, for whoever wants to have it checked: with a peer and ports that nobody has.
+    pub(crate) fn node_yaml(&self, role: Role) -> String {
+        let peer = [format!("{}@127.0.0.1:3", node_key(&self.seed, 0).public())];
+        let settings = self.settings(self.sync_mode, &peer, None);
+        files::node_yaml(role, (Ipv4Addr::LOCALHOST, 1).into(), 2, &settings)
+    }
+
+    fn settings<'a>(
+        &'a self,
+        mode: SyncMode,
+        peers: &'a [String],
+        waypoint: Option<&'a str>,
+    ) -> files::Settings<'a> {
+        files::Settings {
+            peers,
+            mode,
+            waypoint,
+            snapshot_interval_batches: self.snapshot_interval_batches,
+            batch_interval_ms: self.batch_interval_ms,
+            block_cache_mib: self.block_cache_mib,
+            state_history: self.state_history,
+            outbound: self.outbound,
+            log_filter: &self.log_filter,
+            extra: &self.extra,
         }
     }
 }
@@ -130,16 +189,15 @@ impl Devnet {
         let directory = Directory::open(&options)?;
         let accounts = Account::derive_many(&options.seed, options.accounts);
         let genesis = files::genesis(&options.seed, options.validators, &accounts);
-        let genesis = files::write_genesis(genesis, options.predeploys, &directory.path)?;
+        let genesis = files::write_genesis(&genesis, files::Extras::of(&options), &directory.path)?;
 
         let mut ports = ports::Ports::new(options.base_port);
         let mut nodes = Vec::new();
         for index in 0..options.validators + options.fullnodes {
-            let (role, name) = match index.checked_sub(options.validators) {
-                None => (Role::Validator, format!("validator-{index}")),
-                Some(index) => (Role::Fullnode, format!("fullnode-{index}")),
-            };
-            nodes.push(Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?);
+            let (role, name) = seat(index, options.validators);
+            let own = options.nodes.get(&name).cloned();
+            let node = Node::new(&options.seed, index, name, role, &directory.path, &mut ports, &binary)?;
+            nodes.push(with_options(node, own));
         }
         let mut devnet = Devnet { nodes, directory, options, genesis, accounts, ports, failed: Vec::new() };
         if let Err(error) = devnet.start_all(route).await {
@@ -170,8 +228,7 @@ impl Devnet {
     /// The peers that a node knows by default, and their places: everybody before it, and all validators.
     fn peers_of(&self, index: usize) -> Vec<(usize, String)> {
         let validators = self.options.validators as usize;
-        let peers = self.nodes.iter().enumerate();
-        let peers = peers.filter(|(other, _)| *other != index && (*other < validators || *other < index));
+        let peers = self.nodes.iter().enumerate().filter(|(other, _)| dials(index, *other, validators));
         peers.map(|(other, node)| (other, node.peer_address())).collect()
     }
 
@@ -187,17 +244,16 @@ impl Devnet {
         peers: &[String],
         waypoint: Option<&str>,
     ) -> Result<()> {
-        self.nodes[index].configure(&files::Settings {
-            peers,
-            mode,
-            waypoint,
-            snapshot_interval_batches: self.options.snapshot_interval_batches,
-            batch_interval_ms: self.options.batch_interval_ms,
-            block_cache_mib: self.options.block_cache_mib,
-            state_history: self.options.state_history,
-            log_filter: &self.options.log_filter,
-            extra: &self.options.extra,
-        })
+        self.nodes[index].configure(&self.settings(mode, peers, waypoint))
+    }
+
+    fn settings<'a>(
+        &'a self,
+        mode: SyncMode,
+        peers: &'a [String],
+        waypoint: Option<&'a str>,
+    ) -> files::Settings<'a> {
+        self.options.settings(mode, peers, waypoint)
     }
 
     /// Starts one more fullnode with an empty data directory, and waits until it answers, not until it has caught up.
@@ -217,7 +273,7 @@ impl Devnet {
     }
 
     /// As [`Devnet::add_fullnode_behind`], at another address of this machine's: its peers take it for a stranger from elsewhere.
-    pub(crate) async fn add_fullnode_from(
+    pub async fn add_fullnode_from(
         &mut self,
         host: Ipv4Addr,
         name: &str,
@@ -238,6 +294,28 @@ impl Devnet {
         self.add_node(Ipv4Addr::LOCALHOST, name, Role::Fullnode, mode, &peers, Some(waypoint)).await
     }
 
+    /// Starts one more fullnode that trusts a waypoint and has no genesis, with these entries of `network.peers`.
+    ///
+    /// # Errors
+    /// As [`Devnet::add_fullnode`].
+    pub async fn add_fullnode_by_waypoint_behind(
+        &mut self,
+        name: &str,
+        mode: SyncMode,
+        waypoint: &str,
+        peers: &[String],
+    ) -> Result<usize> {
+        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Fullnode, mode, peers, Some(waypoint)).await
+    }
+
+    /// As [`Devnet::add_candidate`], with these entries of `network.peers`.
+    ///
+    /// # Errors
+    /// As [`Devnet::add_candidate`].
+    pub async fn add_candidate_behind(&mut self, name: &str, peers: &[String]) -> Result<usize> {
+        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Validator, SyncMode::Auto, peers, None).await
+    }
+
     /// Starts a node that validates as soon as the chain's set names it, and follows until then.
     pub async fn add_candidate(&mut self, name: &str) -> Result<usize> {
         let peers = self.peers_by_default();
@@ -256,6 +334,7 @@ impl Devnet {
         let index = self.nodes.len();
         let node_index = u32::try_from(index).context("too many nodes")?;
         let name = name.to_owned();
+        let own = self.options.nodes.get(&name).cloned();
         let node = Node::new(
             &self.options.seed,
             node_index,
@@ -265,7 +344,7 @@ impl Devnet {
             &mut self.ports,
             &binary()?,
         )?;
-        let node = node.at(host);
+        let node = with_options(node.at(host), own);
         ensure!(!node.has_data(), "{} already has data: choose another name", node.dir().display());
         self.nodes.push(node);
         self.configure(index, mode, peers, waypoint)?;
@@ -282,6 +361,11 @@ impl Devnet {
     /// One node, by its place in [`Devnet::nodes`].
     pub fn node_mut(&mut self, index: usize) -> &mut Node {
         &mut self.nodes[index]
+    }
+
+    /// The place of the node of this name in [`Devnet::nodes`].
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name() == name)
     }
 
     /// The first validator, which proposes.
@@ -316,21 +400,41 @@ impl Devnet {
     }
 
     /// What other tools need.
+    ///
+    /// # Errors
+    /// If no node answers.
     pub async fn manifest(&self) -> Result<Manifest> {
         let account =
             |account: &Account| ManifestAccount { address: account.address, key: account.key_hex() };
-        let status = self.proposer().status().await?;
+        let status = self.first_status().await?;
         Ok(Manifest {
             chain_id: self.genesis.chain.chain_id,
             genesis_file: self.genesis_file(),
             accounts: self.accounts.iter().map(account).collect(),
             owner: Some(account(&self.owner())),
+            seed: Some(self.options.seed.clone()),
             nodes: self.nodes.iter().map(Node::manifest).collect(),
             waypoint: status.waypoint,
         })
     }
 
-    async fn write_manifest(&self) -> Result<()> {
+    /// Of the first node that answers: the proposer may be the one that is stopped.
+    async fn first_status(&self) -> Result<Status> {
+        let mut failed = None;
+        for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
+            match node.status().await {
+                Ok(status) => return Ok(status),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.unwrap_or_else(|| anyhow::anyhow!("no node of the devnet runs")))
+    }
+
+    /// Writes the manifest into the devnet's directory: again where nodes have other processes since.
+    ///
+    /// # Errors
+    /// As [`Devnet::manifest`], or if the file cannot be written.
+    pub async fn write_manifest(&self) -> Result<()> {
         let path = self.directory.path.join(manifest::FILE);
         let text = serde_json::to_string_pretty(&self.manifest().await?)?;
         std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
@@ -343,6 +447,14 @@ impl Devnet {
         let ended = ended?;
         self.failed.extend(ended.iter().filter_map(NodeEnd::failure));
         Ok(ended)
+    }
+
+    /// This node's end was wanted after all: [`Devnet::stop`] does not tell it.
+    pub(crate) fn forgive(&mut self, end: &NodeEnd) {
+        let failure = end.failure();
+        if let Some(place) = self.failed.iter().rposition(|failed| failure.as_ref() == Some(failed)) {
+            self.failed.remove(place);
+        }
     }
 
     /// The nodes that somebody started again with `slipstream run` after they had ended: their files are in use.
@@ -369,33 +481,14 @@ impl Devnet {
     }
 }
 
-/// The devnet's directory; removed at the end only if we made it and nobody asked to keep it.
-struct Directory {
-    path: PathBuf,
-    temporary: Option<TempDir>,
-}
-
-impl Directory {
-    fn open(options: &DevnetOptions) -> Result<Directory> {
-        if let Some(dir) = &options.dir {
-            std::fs::create_dir_all(dir)
-                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
-            let path =
-                dir.canonicalize().with_context(|| format!("cannot open the directory {}", dir.display()))?;
-            return Ok(Directory { path, temporary: None });
-        }
-        let temporary = tempfile::Builder::new().prefix("slipnet-").tempdir();
-        let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
-        let mut directory = Directory { path: temporary.path().to_owned(), temporary: Some(temporary) };
-        if options.keep {
-            directory.keep();
-        }
-        Ok(directory)
-    }
-
-    fn keep(&mut self) {
-        if let Some(temporary) = self.temporary.take() {
-            let _ = temporary.keep();
+/// The node with what is said of it alone.
+fn with_options(mut node: Node, own: Option<NodeOptions>) -> Node {
+    if let Some(NodeOptions { program, overrides, environment }) = own {
+        node.set_overrides(overrides);
+        node.set_environment(environment);
+        if let Some(program) = program {
+            node.set_program(program);
         }
     }
+    node
 }

@@ -1,6 +1,7 @@
 //! One node of a devnet: its directory, its process and its API.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     fs::File,
     net::{Ipv4Addr, SocketAddr},
@@ -121,6 +122,11 @@ pub struct NodeEnd {
 }
 
 impl NodeEnd {
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The node and how it ended, if that was not what somebody wanted: an exit code that is not 0, or a crash.
     pub(super) fn failure(&self) -> Option<String> {
         let asked = [Signal::TERM, Signal::INT, Signal::KILL].map(|signal| Some(signal.as_raw()));
@@ -153,6 +159,10 @@ pub struct Node {
     network_port: u16,
     api_port: u16,
     rpc: Rpc,
+    /// `KEY=VALUE` for `slipstream run --set`.
+    overrides: Vec<String>,
+    /// Variables of its environment, beside those of this process.
+    environment: BTreeMap<String, String>,
     process: Option<Process>,
 }
 
@@ -188,6 +198,8 @@ impl Node {
             network_port,
             api_port,
             rpc,
+            overrides: Vec::new(),
+            environment: BTreeMap::new(),
             process: None,
         })
     }
@@ -244,7 +256,7 @@ impl Node {
     }
 
     pub(super) fn has_data(&self) -> bool {
-        self.dir.join(files::DATA).exists()
+        std::fs::read_dir(self.data()).is_ok_and(|mut entries| entries.next().is_some())
     }
 
     pub(super) fn configure(&self, settings: &Settings<'_>) -> Result<()> {
@@ -255,8 +267,65 @@ impl Node {
     pub fn start(&mut self) -> Result<()> {
         let config = self.dir.join(files::CONFIG);
         let config = config.to_str().context("the directory's name is not valid UTF-8")?;
-        let process = Process::spawn(&self.binary, &["run", "--config", config], self.dir.join(files::LOG));
+        let mut arguments = vec!["run", "--config", config];
+        for set in &self.overrides {
+            arguments.extend(["--set", set]);
+        }
+        let log = self.dir.join(files::LOG);
+        let process = Process::spawn_in(&self.binary, &arguments, &self.environment, log);
         self.process = Some(process.with_context(|| self.name.clone())?);
+        Ok(())
+    }
+
+    /// Sets what `slipstream run --set` is given, from the next start on.
+    pub fn set_overrides(&mut self, overrides: Vec<String>) {
+        self.overrides = overrides;
+    }
+
+    /// Sets variables of its environment, from the next start on.
+    pub fn set_environment(&mut self, environment: BTreeMap<String, String>) {
+        self.environment = environment;
+    }
+
+    /// Sets the program, from the next start on.
+    pub fn set_program(&mut self, program: PathBuf) {
+        self.binary = program;
+    }
+
+    /// Sends a signal to its process. Does nothing when it does not run.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(process) = &self.process {
+            process.signal(signal);
+        }
+    }
+
+    /// What it keeps on the disk.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join(files::DATA)
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.dir.join(files::CONFIG)
+    }
+
+    /// `kill -9`, and removes what it keeps on the disk; the directory stays, which may be a file system of its own.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn wipe(&mut self) -> Result<()> {
+        self.kill();
+        let data = self.data();
+        let entries = match std::fs::read_dir(&data) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.with_context(|| format!("cannot read {}", data.display()))?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            removed.with_context(|| format!("cannot remove {}", path.display()))?;
+        }
         Ok(())
     }
 
@@ -274,6 +343,8 @@ impl Node {
     pub(super) fn ask_to_stop(&self) {
         if let Some(process) = &self.process {
             process.signal(Signal::TERM);
+            // A paused process would not hear it.
+            process.signal(Signal::CONT);
         }
     }
 

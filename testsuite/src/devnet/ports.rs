@@ -1,5 +1,5 @@
-//! Free ports. A node's peers must know its port before it runs, so ports are chosen here and not by the system, and stay the
-//! node's for the time of its devnet, also while it does not run.
+//! Free ports. A node's peers must know its port before it runs, so ports are chosen here instead of by the system. They stay the
+//! node's for the time of its devnet, even while it is stopped.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ const LAST: u16 = 32_000;
 /// Attempts to find a free port before the machine counts as full.
 const ATTEMPTS: usize = 1_000;
 
-/// Hands out ports, none twice, and none that another devnet on this machine has.
+/// Hands out ports, each once, and each free of other devnets on this machine.
 pub(super) struct Ports {
     next: u16,
     /// Whether a busy port is passed over. One that the user asked for is not: the error says who has it.
@@ -84,9 +84,9 @@ impl Ports {
 }
 
 /// Takes a port for this devnet, for as long as the socket is kept; none if another has it. A node binds its port later than we
-/// look whether it is free, and gives it back when it stops, so that other devnets could choose it meanwhile. A socket of that name
-/// in Linux' abstract namespace ends with its process, however that dies, and reaches as far as ports do: to the ends of a
-/// network namespace.
+/// look whether it is free, and gives it back when it stops. So other devnets could choose it meanwhile. A socket of that name in
+/// Linux' abstract namespace ends with its process, however that dies. It reaches as far as ports do: to the ends of a network
+/// namespace.
 fn reserve(port: u16) -> Result<Option<UnixDatagram>> {
     let name = SocketAddr::from_abstract_name(format!("slipnet-port-{port}"));
     match name.and_then(|name| UnixDatagram::bind_addr(&name)) {
@@ -124,7 +124,7 @@ mod tests {
         assert_ne!(ports.take().unwrap(), ports.take().unwrap());
     }
 
-    /// Goal: two devnets that look at the same moment do not choose the same port, though no node has bound it yet.
+    /// Goal: two devnets that look at the same moment choose different ports, even while both ports are still unbound.
     #[test]
     fn a_port_belongs_to_one_devnet() {
         let mut ports = Ports::new(None);

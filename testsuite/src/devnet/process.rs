@@ -1,6 +1,7 @@
 //! One child process that cannot outlive us.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io,
     os::unix::process::{CommandExt, ExitStatusExt},
@@ -56,16 +57,29 @@ pub struct Process {
 impl Process {
     /// Starts the program; what it prints is appended to the log file.
     ///
-    /// The kernel kills the child when the thread that called this ends, so call it from a thread that lives as long
-    /// as the program: main, a test's own, or a worker of tokio, but not `spawn_blocking`.
+    /// The kernel kills the child when the thread that called this ends. So call it from a thread that lives as long as the program
+    /// (main, a test's own, or a worker of tokio), and never from `spawn_blocking`.
     ///
     /// # Errors
     /// If the program or its log cannot be opened.
     pub fn spawn(program: &Path, arguments: &[&str], log: PathBuf) -> Result<Process> {
+        Process::spawn_in(program, arguments, &BTreeMap::new(), log)
+    }
+
+    /// As [`Process::spawn`], with these variables of the environment beside this process' own.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`].
+    pub fn spawn_in(
+        program: &Path,
+        arguments: &[&str],
+        environment: &BTreeMap<String, String>,
+        log: PathBuf,
+    ) -> Result<Process> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("cannot open the log file {}", log.display()))?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        command.args(arguments).envs(environment).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // A group of its own: ctrl-c reaches us alone, and we stop the children in order.
         command.process_group(0);
         die_with_parent(&mut command);
@@ -170,8 +184,8 @@ pub fn die_with_parent(command: &mut Command) {
             _ => Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())),
         }
     };
-    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes two plain system calls
-    // (prctl and getppid), takes no lock and allocates nothing: an error from an OS code holds no memory.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure only makes two plain system calls (prctl
+    // and getppid): it takes no lock, and an error from an OS code holds no memory.
     unsafe {
         command.pre_exec(before_exec);
     }

@@ -1,232 +1,323 @@
-//! Open-loop load: transactions leave at the times of a schedule, whatever the nodes do, and every latency is counted
-//! from the scheduled time. A node that stalls therefore shows in the percentiles, instead of slowing the load down.
+//! Open-loop load that can be believed. Transactions and reads leave at the times of a schedule, whatever the nodes do, and every
+//! latency is counted from the scheduled time. A node that stalls therefore shows in the percentiles, instead of slowing the load
+//! down.
 //!
 //! ```text
-//!  setup: fund, deploy, mint ──▶ plan: sign everything ──▶ send: lanes, batches ──▶ nodes
-//!                                     │ hash -> scheduled time                        │ new batches
-//!                                     └──────────────▶ track: validator, follower ◀───┘ ──▶ report
+//!  setup: fund, deploy, mint ──▶ plan (from the seed) ──▶ generators: processes that sign, prove, send and read
+//!                                   │                        │ lanes: nonce book, batches ──▶ nodes
+//!                                   │                        │ hashes                           │ heads, batches
+//!                                   ▼                        ▼                                  ▼
+//!                                auditor: receipts and balances  ◀──────  commits: due time × batch × head of each node
+//!                                                └──────────▶ LoadSummary ◀──────┘
 //! ```
+//!
+//! Generators are processes of their own, so that each has its own runtime, apart from the one that watches the nodes. Before each
+//! run they prove what they can send, all at the same time, to a sink that answers at once. A run that asks for more than 80 % of
+//! that, or in which they were late by themselves, says so: [`LoadSummary::limited_by`].
+//!
+//! Invariants:
+//! * A transaction's latency at a node is the time at which that node first showed its batch, less the time at which it was due.
+//! * Every committed transaction's receipt is read, and every balance of the load's accounts is compared to the last unit.
+//! * A refused transaction never holds up its account: the nonce book plugs its place.
+//!
+//! The load trusts that all nodes show the same batch under the same number. Whether they do is for the roots to say, not for the
+//! load.
 
+mod access_lists;
+mod audit;
+mod auditor;
+mod command;
+mod commits;
+mod fleet;
+mod lane;
+mod nonce;
+mod percentiles;
 mod plan;
-mod report;
-mod send;
+mod protocol;
+mod read;
+mod receipt;
+mod saturation;
+mod schedule;
 mod setup;
+mod sink;
+mod stock;
+mod summary;
 mod track;
+mod traffic;
+mod worker;
+mod workload;
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    fmt,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
+use anyhow::{Result, ensure};
 use serde::Serialize;
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-pub use report::{Latency, Report};
+pub use audit::{Audit, Difference, Place, Unit};
+pub use command::LoadCommand;
+pub use commits::Point;
+pub use percentiles::{Latencies, Percentiles};
+pub use protocol::ReadWay;
+pub use saturation::{Cause, Found, Rule, Search, Step};
+pub use schedule::{RATE_MAX, Rate, SECONDS_MAX, Schedule, ScheduleError};
 pub use setup::{Call, Chain};
+pub use summary::{Limit, LoadSummary, Reads};
+pub use worker::run as run_worker;
+pub use workload::{Mix, MixError, Workload};
 
 use crate::{
-    accounts::Account,
-    manifest::{Manifest, Role},
+    accounts::{self, Account},
+    manifest::{Manifest, ManifestNode, Role},
     progress::Progress,
     rpc::Rpc,
 };
 
 /// Transactions of one run. They are all signed beforehand and kept, about 300 bytes each.
-const TRANSACTIONS_MAX: u64 = 2_000_000;
-/// Without a new commit for this long, what is still missing counts as lost.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
-/// At most so many receipts are looked at after a run.
-const RECEIPTS_MAX: usize = 5_000;
-/// Time between the start of the senders and the first transaction.
-const LEAD: Duration = Duration::from_millis(100);
+pub const TRANSACTIONS_MAX: u64 = 2_000_000;
+/// Reads per second at each node: eight readers of a node have no more answers to wait for.
+pub const READS_MAX: u32 = 20_000;
+/// Connections of one run: each is a socket at a node.
+const CONNECTIONS_MAX: usize = 4_096;
+/// Cores for each generator that is started unasked: most of a machine is the nodes'.
+const CORES_PER_GENERATOR: usize = 4;
+/// Generators that are started unasked.
+const GENERATORS_DEFAULT_MAX: usize = 4;
 
-/// What the transactions do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Workload {
-    /// Plain transfers, half of them to new addresses, half in legacy envelopes and half in those of EIP-1559.
-    Transfers,
-    /// Transfers of an ERC-20, half of them to new addresses: conflicts are rare.
-    Erc20,
-    /// Swaps at one constant-product pair: every transaction conflicts with every other.
-    Amm,
-}
+/// Three minutes of ten batches a second: most runs are audited after their end, and a long one leaves a few seconds of work.
+const AUDIT_BEHIND: u64 = 2_000;
 
-impl Workload {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Workload::Transfers => "transfers",
-            Workload::Erc20 => "erc20",
-            Workload::Amm => "amm",
-        }
-    }
-}
-
-/// What to send, how fast and where.
+/// What to send and to read, how fast and where.
 #[derive(Clone)]
 pub struct LoadOptions {
-    /// The kind of transactions.
-    pub workload: Workload,
-    /// Transactions per second.
-    pub tps: u32,
-    /// How long.
+    /// The kinds of transactions.
+    pub workload: Mix,
+    /// How fast.
+    pub rate: Rate,
+    /// How long, at most [`SECONDS_MAX`].
     pub duration: Duration,
-    /// Who sends them.
+    /// Who sends them; at least two.
     pub accounts: Vec<Account>,
     /// Transactions go to all of these in turn; commits are read from the first.
     pub submit: Vec<Rpc>,
-    /// Where the follow latency is read, if anywhere.
-    pub follower: Option<Rpc>,
-    /// Connections; each has at most one batch in flight.
+    /// Other nodes whose latency is measured, by name.
+    pub followers: Vec<(String, Rpc)>,
+    /// Connections of all generators; each has at most one batch in flight.
     pub connections: usize,
-    /// The random choices come from it.
+    /// Processes that generate.
+    pub generators: usize,
+    /// Reads per second at each node, half over HTTP and half over WebSocket; at most [`READS_MAX`].
+    pub reads_per_second: u32,
+    /// A directory of `NUMBER.rlp.gz`, for [`Workload::AccessLists`].
+    pub access_lists: Option<PathBuf>,
+    /// Batches behind the head from which receipts are audited while the load goes on; fewer than the nodes keep, if they prune.
+    pub audit_behind: u64,
+    /// The random choices come from it, and from the accounts' nonces.
     pub seed: u64,
 }
 
 impl LoadOptions {
-    /// Transactions to a devnet's validators; the first fullnode, if any, is the follower.
+    /// Transactions to a devnet's validators; every node but the first validator is a follower.
+    ///
+    /// # Errors
+    /// If the manifest's keys or addresses are none.
     pub fn for_manifest(manifest: &Manifest, accounts: usize) -> Result<LoadOptions> {
-        let rpc = |role| manifest.of_role(role).map(|node| Rpc::new(&node.api)).collect::<Result<Vec<_>>>();
+        let rpc = |node: &ManifestNode| Rpc::new(&node.api);
+        let submit = manifest.of_role(Role::Validator).map(rpc).collect::<Result<Vec<_>>>()?;
+        let others = manifest.of_role(Role::Validator).skip(1).chain(manifest.of_role(Role::Fullnode));
+        let followers = others.map(|node| Ok((node.name.clone(), rpc(node)?))).collect::<Result<Vec<_>>>()?;
         Ok(LoadOptions {
             accounts: manifest.accounts(accounts)?,
-            submit: rpc(Role::Validator)?,
-            follower: rpc(Role::Fullnode)?.into_iter().next(),
+            submit,
+            followers,
+            seed: manifest.seed.as_ref().map_or(1, |seed| accounts::number(seed, "load")),
             ..LoadOptions::default()
         })
+    }
+
+    fn check(&self) -> Result<()> {
+        ensure!(self.accounts.len() > 1, "a load needs at least two accounts");
+        ensure!(!self.submit.is_empty(), "a load needs the API of at least one node");
+        ensure!(
+            (1..=fleet::WORKERS_MAX).contains(&self.generators),
+            "a load has 1 to {} generators, not {}",
+            fleet::WORKERS_MAX,
+            self.generators
+        );
+        ensure!(
+            (1..=CONNECTIONS_MAX).contains(&self.connections),
+            "a load has 1 to {CONNECTIONS_MAX} connections, not {}",
+            self.connections
+        );
+        ensure!(
+            self.reads_per_second <= READS_MAX,
+            "{} reads per second are too many for one node: at most {READS_MAX}",
+            self.reads_per_second
+        );
+        ensure!(
+            !self.workload.has(Workload::AccessLists) || self.access_lists.is_some(),
+            "the workload access-lists replays a directory of NUMBER.rlp.gz: name it with --access-lists"
+        );
+        Ok(())
+    }
+
+    /// Generators, and connections of each: no more lanes than accounts.
+    fn lanes(&self) -> (usize, usize) {
+        let generators = self.generators.min(self.accounts.len()).max(1);
+        let connections = self.connections.div_ceil(generators).min(self.accounts.len() / generators).max(1);
+        (generators, connections)
     }
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            workload: Workload::Transfers,
-            tps: 500,
+            workload: Workload::Transfers.into(),
+            rate: Rate::constant(500),
             duration: Duration::from_secs(10),
             accounts: Vec::new(),
             submit: Vec::new(),
-            follower: None,
+            followers: Vec::new(),
             connections: 4,
+            generators: (cores / CORES_PER_GENERATOR).clamp(1, GENERATORS_DEFAULT_MAX),
+            reads_per_second: 0,
+            access_lists: None,
+            audit_behind: AUDIT_BEHIND,
             seed: 1,
         }
     }
 }
 
 /// Prepares the chain, sends the load, and waits until it is committed or lost.
-pub async fn run(options: &LoadOptions, progress: Progress) -> Result<Report> {
-    let count = u64::from(options.tps) * options.duration.as_millis() as u64 / 1_000;
-    ensure!(count > 0, "nothing to send: --tps times --duration is below one transaction");
-    ensure!(
-        count <= TRANSACTIONS_MAX,
-        "{count} transactions are too many for one run (they are signed beforehand); at most {TRANSACTIONS_MAX}"
-    );
-    ensure!(options.accounts.len() > 1, "a load needs at least two accounts");
-    let validator = options.submit.first().context("a load needs the API of at least one node")?;
-
-    progress.step(&format!("preparing {} accounts for {}", options.accounts.len(), options.workload.name()));
-    let chain = Chain::connect(validator.clone()).await?;
-    chain.fund(&options.accounts).await?;
-    let target = setup::prepare(&chain, options.workload, &options.accounts).await?;
-    let nonces = chain.nonces(&options.accounts).await?;
-
-    progress.step(&format!("signing {count} transactions"));
-    let plan = Arc::new(plan::Plan::sign(options, &chain, &target, &nonces, count as usize));
-    let first_batch = chain.head().await? + 1;
-
-    progress.step(&format!("sending {} tx/s for {:.1} s", options.tps, options.duration.as_secs_f64()));
-    let traffic = Traffic::start(options, validator, &plan, first_batch);
-    traffic.finish(options, &plan, &chain, progress).await
+///
+/// # Errors
+/// If the options are out of bounds, the chain cannot be prepared, a generator fails, or all nodes fall silent. Transactions that
+/// are refused, fail or are lost are no error: the summary counts them.
+pub async fn run(options: &LoadOptions, progress: Progress) -> Result<LoadSummary> {
+    options.check()?;
+    Schedule::new(options.rate, options.duration, TRANSACTIONS_MAX)?;
+    let begin = Instant::now();
+    let ready = traffic::Ready::prepare(options, progress).await?;
+    let prepared = begin.elapsed();
+    let mut summary = ready.run(options.rate, options.duration, progress).await?;
+    summary.prepared_ms += prepared.as_millis() as u64;
+    Ok(summary)
 }
 
-/// The running tasks of one load.
-struct Traffic {
-    begin: Instant,
-    lanes: tokio::task::JoinSet<send::Outcome>,
-    sent: Arc<send::Counters>,
-    commits: track::Tracker,
-    follower: Option<track::Tracker>,
-    stop: CancellationToken,
+/// How a chain's limit is searched.
+#[derive(Clone, Copy, Debug)]
+pub struct SaturationOptions {
+    /// When a step counts as sustained.
+    pub rule: Rule,
+    /// The first rate, per second.
+    pub start: u32,
+    /// How long each step is.
+    pub step: Duration,
+    /// No step begins that would end later. The search has then found what it sustained so far.
+    pub until: Option<Instant>,
 }
 
-impl Traffic {
-    fn start(options: &LoadOptions, validator: &Rpc, plan: &Arc<plan::Plan>, first_batch: u64) -> Traffic {
-        let begin = Instant::now() + LEAD;
-        let stop = CancellationToken::new();
-        let track =
-            |rpc: &Rpc| track::Tracker::start(rpc.clone(), plan.clone(), first_batch, begin, stop.clone());
-        let (commits, follower) = (track(validator), options.follower.as_ref().map(track));
-        let sent = Arc::new(send::Counters::default());
-        let mut lanes = tokio::task::JoinSet::new();
-        let count = options.connections.clamp(1, options.accounts.len());
-        for lane in 0..count {
-            let rpc = options.submit[lane % options.submit.len()].clone();
-            lanes.spawn(send::run_lane(
-                rpc,
-                plan.clone(),
-                send::Lane { index: lane, count },
-                begin,
-                sent.clone(),
-            ));
+/// What a search for a chain's limit found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Saturation {
+    /// The limit.
+    pub found: Found,
+    /// When a step counted as sustained.
+    pub rule: Rule,
+    /// All steps, in their order.
+    pub steps: Vec<LoadSummary>,
+}
+
+/// Searches the highest rate that a chain sustains, in steps of a constant rate. The options' own rate and duration are not used.
+///
+/// # Errors
+/// As [`run`].
+pub async fn saturate(
+    options: &LoadOptions,
+    search: SaturationOptions,
+    progress: Progress,
+) -> Result<Saturation> {
+    options.check()?;
+    let seconds = search.step.as_secs().max(1);
+    ensure!(search.step >= Duration::from_secs(1), "a step of a search takes at least a second");
+    let rate_max = u32::try_from(TRANSACTIONS_MAX / seconds).unwrap_or(RATE_MAX).clamp(1, RATE_MAX);
+    let ready = traffic::Ready::prepare(options, progress).await?;
+    let mut steps = Vec::new();
+    let mut core = Search::new(search.rule, search.start, rate_max);
+    while let Some(rate) = core.poll_rate() {
+        if search.until.is_some_and(|until| Instant::now() + search.step > until) {
+            core.end();
+            break;
         }
-        Traffic { begin, lanes, sent, commits, follower, stop }
+        let summary = ready.run(Rate::constant(rate), search.step, progress).await?;
+        core.handle_step(summary.step(rate));
+        steps.push(summary);
     }
+    let found = core.found().unwrap_or(Found::AtLeast { rate: 0 });
+    Ok(Saturation { found, rule: search.rule, steps })
+}
 
-    async fn finish(
-        mut self,
-        options: &LoadOptions,
-        plan: &plan::Plan,
-        chain: &Chain,
-        progress: Progress,
-    ) -> Result<Report> {
-        let outcome = self.watch(plan.len(), progress).await?;
-        self.stop.cancel();
-        let commits = self.commits.result().await?;
-        let follower = match self.follower {
-            Some(follower) => Some(follower.result().await?),
-            None => None,
-        };
-        progress.step("checking receipts");
-        let (receipts_checked, receipts_failed) = check_receipts(chain, plan, &commits).await?;
-        Ok(Report::new(options, outcome, &commits, follower.as_ref(), receipts_checked, receipts_failed))
-    }
-
-    /// Shows progress until everything that was accepted is committed, here and at the follower, or is not coming.
-    async fn watch(&mut self, total: usize, progress: Progress) -> Result<send::Outcome> {
-        let mut task = progress.task("sent", total as u64);
-        let mut outcome = send::Outcome::default();
-        let mut last_change = (0, Instant::now());
-        loop {
-            tokio::select! {
-                Some(lane) = self.lanes.join_next() => outcome.add(lane.context("a sending lane panicked")?),
-                () = tokio::time::sleep(Duration::from_millis(100)) => {}
+impl fmt::Display for Saturation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.steps {
+            let p99 =
+                step.commit_ms.map_or_else(|| "none".to_owned(), |latency| format!("{:.0} ms", latency.p99));
+            let (rate, achieved) = (&step.rate, step.achieved_per_second);
+            writeln!(f, "{rate:>16}  committed {achieved:>10.1} tx/s  p99 {p99}")?;
+        }
+        let Rule { committed_share_min, p99_ms_max } = self.rule;
+        let share = committed_share_min * 100.0;
+        writeln!(
+            f,
+            "a step is sustained if {share:.0} % commit in time, p99 is at most {p99_ms_max:.0} ms, nothing is given up and no backlog grows"
+        )?;
+        match self.found {
+            Found::Sustained { rate, failed, cause } => {
+                writeln!(f, "sustained: {rate} tx/s; {failed} tx/s fails by {cause:?}")
             }
-            let committed = self.commits.committed();
-            let followed = self.follower.as_ref().map(track::Tracker::committed);
-            let sum = committed + followed.unwrap_or(committed);
-            if sum != last_change.0 {
-                last_change = (sum, Instant::now());
-            }
-            let lag = followed.map(|followed| format!(", at the fullnode {followed}")).unwrap_or_default();
-            let seconds = self.begin.elapsed().as_secs_f64();
-            let sent = self.sent.sent.load(Ordering::Relaxed);
-            task.update(sent, &format!("committed {committed}{lag} after {seconds:.0} s"));
-            let complete = committed >= outcome.accepted && followed.is_none_or(|n| n >= outcome.accepted);
-            if self.lanes.is_empty() && (complete || last_change.1.elapsed() > DRAIN_PATIENCE) {
-                return Ok(outcome);
+            Found::Nothing { lowest, cause } => writeln!(f, "not even {lowest} tx/s is sustained: {cause:?}"),
+            Found::AtLeast { rate } => {
+                writeln!(
+                    f,
+                    "sustained: at least {rate} tx/s; the generators or the time were the limit beyond that"
+                )
             }
         }
     }
 }
 
-/// Reads receipts of committed transactions, evenly spread, and counts those that failed.
-async fn check_receipts(chain: &Chain, plan: &plan::Plan, commits: &track::Tracked) -> Result<(u64, u64)> {
-    let step = commits.seen.len().div_ceil(RECEIPTS_MAX).max(1);
-    let hashes = commits.seen.iter().step_by(step).map(|index| plan.hash(*index as usize));
-    let params: Vec<Value> = hashes.map(|hash| json!([hash])).collect();
-    let receipts: Vec<Value> = chain.rpc().batch_all("eth_getTransactionReceipt", &params).await?;
-    let failed = receipts.iter().filter(|receipt| receipt["status"] != "0x1").count();
-    Ok((receipts.len() as u64, failed as u64))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(accounts: u32, generators: usize, connections: usize) -> LoadOptions {
+        let accounts = Account::derive_many("load", accounts);
+        let submit = vec![Rpc::new("127.0.0.1:1").unwrap()];
+        LoadOptions { accounts, submit, generators, connections, ..LoadOptions::default() }
+    }
+
+    #[test]
+    fn there_are_never_more_lanes_than_accounts() {
+        assert_eq!(options(200, 2, 4).lanes(), (2, 2));
+        assert_eq!(options(200, 3, 4).lanes(), (3, 2));
+        assert_eq!(options(2, 4, 100).lanes(), (2, 1));
+        assert_eq!(options(5, 2, 100).lanes(), (2, 2));
+    }
+
+    #[test]
+    fn options_out_of_bounds_are_refused_with_what_to_do() {
+        let error = |options: LoadOptions| options.check().unwrap_err().to_string();
+        options(2, 1, 1).check().unwrap();
+        assert!(error(options(1, 1, 1)).contains("two accounts"));
+        assert!(error(options(2, 65, 1)).contains("1 to 64"));
+        assert!(error(options(2, 1, 0)).contains("1 to 4096"));
+        assert!(
+            error(LoadOptions { reads_per_second: READS_MAX + 1, ..options(2, 1, 1) }).contains("at most")
+        );
+        let lists = LoadOptions { workload: Workload::AccessLists.into(), ..options(2, 1, 1) };
+        assert!(error(lists).contains("--access-lists"));
+    }
 }

@@ -1,117 +1,207 @@
-//! [`Plan`]: all transactions of a run, signed, and when each is due.
+//! [`Plan`]: which transaction is due when, from whom, and what it does. It follows from the seed alone, so that the processes
+//! that send and the one that audits agree without telling each other.
 
-use std::{collections::HashMap, time::Duration};
+use std::{ops::Range, path::PathBuf, time::Duration};
 
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{Address, TxKind, U256};
+use anyhow::{Context, Result};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    LoadOptions,
-    setup::{Call, Chain, Target},
+    TRANSACTIONS_MAX,
+    access_lists::{self, Touch},
+    schedule::{Rate, Schedule},
+    setup::Call,
+    workload::{Mix, Workload},
 };
-use crate::{
-    accounts::Account,
-    contracts,
-    signer::{Envelope, Signed},
-};
+use crate::{contracts, signer::Envelope};
 
 const TRANSFER_WEI: u64 = 1_000;
+/// What a plain transfer uses, and may use.
+pub(super) const TRANSFER_GAS: u64 = 21_000;
 const TOKEN_TRANSFER_GAS: u64 = 70_000;
 const SWAP_GAS: u64 = 160_000;
+/// A Lists contract has some 400 bytes of code.
+const DEPLOY_GAS: u64 = 500_000;
+/// Gas of a call that touches slots: of the call itself, and at most of each slot read and written, call data included.
+const TOUCH_GAS: u64 = 60_000;
+const READ_GAS: u64 = 3_500;
+const WRITE_GAS: u64 = 26_000;
+/// Slots of one storage-heavy call, and of how many they are chosen.
+const STORAGE_SLOTS: usize = 20;
+const STORAGE_SPACE: Range<u64> = 0..1_000_000;
 
-/// Transaction `i` is due at `i / tps` seconds and comes from account `i % accounts`, so that an account's nonces are in
-/// the order of the schedule.
+/// The contracts that a mix calls, and the access lists that it replays.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub(super) struct Targets {
+    /// An ERC-20 of which every account has some.
+    pub(super) token: Option<Address>,
+    /// A pair, and its two tokens, of which every account has some and has approved it.
+    pub(super) pair: Option<(Address, [Address; 2])>,
+    /// A contract whose slots are read and written.
+    pub(super) lists: Option<Address>,
+    /// A directory of `NUMBER.rlp.gz`.
+    pub(super) access_lists: Option<PathBuf>,
+}
+
+impl Targets {
+    /// All tokens whose balances are audited.
+    pub(super) fn tokens(&self) -> Vec<Address> {
+        self.token.into_iter().chain(self.pair.into_iter().flat_map(|(_, tokens)| tokens)).collect()
+    }
+}
+
+/// What decides a plan.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct PlanOptions {
+    pub(super) mix: Mix,
+    pub(super) rate: Rate,
+    pub(super) duration_ms: u64,
+    pub(super) seed: u64,
+    pub(super) targets: Targets,
+}
+
+/// Transaction `i` comes from account `i % accounts`, so that an account's nonces are in the order of the schedule.
 pub(super) struct Plan {
-    transactions: Vec<Signed>,
-    by_hash: HashMap<B256, u32>,
-    accounts: usize,
-    tps: u32,
+    options: PlanOptions,
+    schedule: Schedule,
+    senders: Vec<Address>,
+    touches: Vec<Touch>,
 }
 
 impl Plan {
-    pub(super) fn sign(
-        options: &LoadOptions,
-        chain: &Chain,
-        target: &Target,
-        nonces: &[u64],
-        count: usize,
-    ) -> Plan {
-        let accounts = &options.accounts;
-        let transactions: Vec<_> = (0..count)
-            .into_par_iter()
-            .map(|index| {
-                let sender = index % accounts.len();
-                let nonce = nonces[sender] + (index / accounts.len()) as u64;
-                // Each transaction has its own generator, so that the plan does not depend on the threads.
-                let mut random = StdRng::seed_from_u64(options.seed.wrapping_mul(1 << 32) ^ index as u64);
-                let receiver = receiver(accounts, sender, &mut random);
-                chain.sign(&accounts[sender], nonce, call(target, index, receiver, &mut random))
-            })
-            .collect();
-        let by_hash = transactions.iter().zip(0..).map(|(signed, index)| (signed.hash, index)).collect();
-        Plan { transactions, by_hash, accounts: accounts.len(), tps: options.tps }
+    /// Reads the access lists if the mix needs them.
+    pub(super) fn new(options: PlanOptions, senders: Vec<Address>) -> Result<Plan> {
+        let duration = Duration::from_millis(options.duration_ms);
+        let schedule = Schedule::new(options.rate, duration, TRANSACTIONS_MAX)?;
+        let touches = match &options.targets.access_lists {
+            Some(dir) if options.mix.has(Workload::AccessLists) => access_lists::load(dir)?,
+            _ => Vec::new(),
+        };
+        Ok(Plan { options, schedule, senders, touches })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.transactions.len()
+        self.schedule.len()
+    }
+
+    pub(super) fn schedule(&self) -> &Schedule {
+        &self.schedule
     }
 
     /// When the transaction is due, after the start.
     pub(super) fn due(&self, index: usize) -> Duration {
-        Duration::from_nanos(index as u64 * 1_000_000_000 / u64::from(self.tps))
+        self.schedule.due(index)
     }
 
-    pub(super) fn find(&self, hash: &B256) -> Option<u32> {
-        self.by_hash.get(hash).copied()
+    /// The sender's place among the accounts.
+    pub(super) fn sender(&self, index: usize) -> usize {
+        index % self.senders.len()
     }
 
-    pub(super) fn hash(&self, index: usize) -> B256 {
-        self.transactions[index].hash
+    /// The sender's address.
+    pub(super) fn sender_address(&self, index: usize) -> Address {
+        self.senders[self.sender(index)]
     }
 
-    pub(super) fn raw(&self, index: usize) -> String {
-        self.transactions[index].raw.to_string()
+    /// The transaction's place among its sender's: what its nonce is ahead of the account's first.
+    pub(super) fn nonce_offset(&self, index: usize) -> u64 {
+        (index / self.senders.len()) as u64
     }
 
     /// Whose transactions travel together: all of an account's in one lane keep their order.
     pub(super) fn lane(&self, index: usize, lanes: usize) -> usize {
-        (index % self.accounts) % lanes
+        self.sender(index) % lanes
+    }
+
+    /// Each transaction has its own generator, so that the plan does not depend on who asks for what.
+    fn random(&self, index: usize) -> StdRng {
+        StdRng::seed_from_u64(self.options.seed.wrapping_mul(1 << 32) ^ index as u64)
+    }
+
+    /// Its kind.
+    pub(super) fn kind(&self, index: usize) -> Workload {
+        self.options.mix.choose(&mut self.random(index))
+    }
+
+    /// What it does.
+    ///
+    /// # Errors
+    /// If the contract that it calls was not deployed.
+    pub(super) fn call(&self, index: usize) -> Result<Call> {
+        let mut random = self.random(index);
+        let kind = self.options.mix.choose(&mut random);
+        let Targets { token, pair, lists, .. } = &self.options.targets;
+        let missing = || format!("the contract of {} was not deployed", kind.name());
+        Ok(match kind {
+            Workload::Transfers => self.transfer(index, self.receiver(index, &mut random)),
+            Workload::HotSpot => self.transfer(index, self.senders[0]),
+            Workload::Erc20 => {
+                let receiver = self.receiver(index, &mut random);
+                let input = contracts::transfer(receiver, U256::from(random.random_range(1..1_000_000u64)));
+                Call { input, ..Call::to(token.with_context(missing)?, TOKEN_TRANSFER_GAS) }
+            }
+            Workload::Amm => {
+                let (amm, tokens) = pair.with_context(missing)?;
+                let amount = U256::from(random.random_range(1_000..1_000_000u64));
+                let input = contracts::swap(tokens[random.random_range(0..2)], amount);
+                Call { input, ..Call::to(amm, SWAP_GAS) }
+            }
+            Workload::Storage => {
+                let mut slots = || -> Vec<U256> {
+                    (0..STORAGE_SLOTS).map(|_| U256::from(random.random_range(STORAGE_SPACE))).collect()
+                };
+                let touch = Touch { reads: slots(), writes: slots() };
+                touch_call(lists.with_context(missing)?, &touch)
+            }
+            Workload::AccessLists => {
+                let touch = self.touches.get(index % self.touches.len().max(1));
+                let touch =
+                    touch.context("access-lists needs a directory of access lists (--access-lists)")?;
+                touch_call(lists.with_context(missing)?, touch)
+            }
+            Workload::Deploy => {
+                Call { gas_limit: DEPLOY_GAS, input: contracts::lists_init_code(), ..Call::default() }
+            }
+        })
+    }
+
+    /// The slots that it adds one to, with repetitions.
+    pub(super) fn written_slots(&self, index: usize) -> Vec<U256> {
+        use alloy_sol_types::SolCall;
+        if !matches!(self.kind(index), Workload::Storage | Workload::AccessLists) {
+            return Vec::new();
+        }
+        let call = self.call(index).ok();
+        let decoded = call.and_then(|call| contracts::Lists::touchCall::abi_decode(&call.input).ok());
+        decoded.map(|call| call.writes).unwrap_or_default()
+    }
+
+    /// Another account of the load, or as often an address that nobody has used: a state grows, and so must a test's.
+    fn receiver(&self, index: usize, random: &mut StdRng) -> Address {
+        if random.random() {
+            return Address::new(random.random());
+        }
+        let others = random.random_range(1..self.senders.len());
+        self.senders[(self.sender(index) + others) % self.senders.len()]
+    }
+
+    fn transfer(&self, index: usize, to: Address) -> Call {
+        let envelope = if index.is_multiple_of(2) { Envelope::DynamicFee } else { Envelope::Legacy };
+        Call { value: U256::from(TRANSFER_WEI), envelope, ..Call::to(to, TRANSFER_GAS) }
     }
 }
 
-/// Another account of the load, or as often an address that nobody has used: a state grows, and so must a test's.
-fn receiver(accounts: &[Account], sender: usize, random: &mut StdRng) -> Address {
-    if random.random() {
-        return Address::new(random.random());
-    }
-    accounts[(sender + random.random_range(1..accounts.len())) % accounts.len()].address
+fn touch_call(lists: Address, touch: &Touch) -> Call {
+    let (reads, writes) = (touch.reads.len() as u64, touch.writes.len() as u64);
+    let input = contracts::touch(touch.reads.clone(), touch.writes.clone());
+    Call { input, ..Call::to(lists, TOUCH_GAS + reads * READ_GAS + writes * WRITE_GAS) }
 }
 
-fn call(target: &Target, index: usize, receiver: Address, random: &mut StdRng) -> Call {
-    match target {
-        Target::Accounts => Call {
-            to: receiver.into(),
-            value: U256::from(TRANSFER_WEI),
-            envelope: if index.is_multiple_of(2) { Envelope::DynamicFee } else { Envelope::Legacy },
-            ..Call::default()
-        },
-        Target::Token(token) => Call {
-            to: (*token).into(),
-            gas_limit: TOKEN_TRANSFER_GAS,
-            input: contracts::transfer(receiver, U256::from(random.random_range(1..1_000_000u64))),
-            ..Call::default()
-        },
-        Target::Amm { amm, tokens } => Call {
-            to: (*amm).into(),
-            gas_limit: SWAP_GAS,
-            input: contracts::swap(
-                tokens[random.random_range(0..2)],
-                U256::from(random.random_range(1_000..1_000_000u64)),
-            ),
-            ..Call::default()
-        },
-    }
+/// What fills a nonce whose transaction was refused: nothing, to oneself.
+pub(super) fn plug(account: Address) -> Call {
+    Call { to: TxKind::Call(account), gas_limit: TRANSFER_GAS, ..Call::default() }
 }
 
 #[cfg(test)]
@@ -119,35 +209,58 @@ pub(super) mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::accounts::Account;
 
-    /// 30 transfers at 10 per second from 4 accounts whose next nonce is 5.
-    pub(in crate::load) fn plan() -> Plan {
-        let options =
-            LoadOptions { tps: 10, accounts: Account::derive_many("plan", 4), ..LoadOptions::default() };
-        Plan::sign(&options, &Chain::for_tests(), &Target::Accounts, &[5; 4], 30)
+    /// 30 transactions at 10 per second from 4 accounts.
+    pub(in crate::load) fn plan(mix: &str) -> Plan {
+        let at = Address::repeat_byte;
+        let options = PlanOptions {
+            mix: mix.parse().unwrap(),
+            rate: Rate::constant(10),
+            duration_ms: 3_000,
+            seed: 1,
+            targets: Targets {
+                token: Some(at(1)),
+                pair: Some((at(2), [at(3), at(4)])),
+                lists: Some(at(5)),
+                access_lists: None,
+            },
+        };
+        let senders = Account::derive_many("plan", 4).iter().map(|account| account.address).collect();
+        Plan::new(options, senders).unwrap()
     }
 
     #[test]
     fn a_plan_repeats_and_each_account_stays_in_one_lane_in_order() {
-        use alloy_consensus::{Transaction, TxEnvelope, transaction::SignerRecoverable};
-        use alloy_eips::eip2718::Decodable2718;
-
-        let (plan, again) = (plan(), plan());
-        let mut nonces = HashMap::new();
-        let mut lanes = HashMap::new();
+        let mix = "transfers,erc20,amm,storage,hot-spot,deploy";
+        let (plan, again) = (plan(mix), plan(mix));
+        assert_eq!((plan.len(), plan.due(25)), (30, Duration::from_millis(2_500)));
+        let mut next = [0; 4];
+        let mut lanes = vec![HashSet::new(); 4];
+        let mut kinds = HashSet::new();
         for index in 0..plan.len() {
-            assert_eq!(plan.hash(index), again.hash(index));
-            assert_eq!(plan.find(&plan.hash(index)), Some(index as u32));
-            let transaction = TxEnvelope::decode_2718_exact(&plan.transactions[index].raw).unwrap();
-            let sender = transaction.recover_signer().unwrap();
-            let nonce = nonces.entry(sender).or_insert(5);
-            assert_eq!(transaction.nonce(), *nonce);
-            *nonce += 1;
-            lanes.entry(sender).or_insert_with(HashSet::new).insert(plan.lane(index, 3));
-            assert_ne!(transaction.to(), Some(sender));
+            let (call, same) = (plan.call(index).unwrap(), again.call(index).unwrap());
+            assert_eq!((&call.input, call.to, call.gas_limit), (&same.input, same.to, same.gas_limit));
+            let sender = plan.sender(index);
+            assert_eq!(plan.nonce_offset(index), next[sender]);
+            next[sender] += 1;
+            lanes[sender].insert(plan.lane(index, 3));
+            kinds.insert(plan.kind(index));
         }
-        assert_eq!(lanes.len(), 4);
-        assert!(lanes.values().all(|lanes| lanes.len() == 1));
-        assert_eq!(plan.due(25), Duration::from_millis(2_500));
+        assert!(lanes.iter().all(|lanes| lanes.len() == 1));
+        assert!(kinds.len() > 4, "{kinds:?}");
+    }
+
+    #[test]
+    fn transfers_never_go_to_their_sender_and_storage_writes_twenty_slots() {
+        let transfers = plan("transfers");
+        for index in 0..transfers.len() {
+            let to = transfers.call(index).unwrap().to;
+            assert_ne!(to, TxKind::Call(transfers.sender_address(index)));
+            assert_eq!(transfers.written_slots(index), Vec::<U256>::new());
+        }
+        assert_eq!(plan("storage").written_slots(3).len(), STORAGE_SLOTS);
+        let error = plan("access-lists").call(0).unwrap_err().to_string();
+        assert!(error.contains("--access-lists"), "{error}");
     }
 }

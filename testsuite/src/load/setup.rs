@@ -1,12 +1,19 @@
 //! [`Chain`]: what a sender must know of a chain; and what a workload needs on it before the load starts.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, utils::parse_ether};
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Workload;
+use super::{
+    plan::Targets,
+    workload::{Mix, Workload},
+};
 use crate::{
     accounts::Account,
     contracts,
@@ -26,19 +33,25 @@ const DEPLOY_GAS: u64 = 3_000_000;
 #[derive(Clone)]
 pub struct Chain {
     rpc: Rpc,
-    chain_id: u64,
-    fees: Fees,
+    facts: ChainFacts,
 }
 
-/// The contracts that a workload calls.
-#[derive(Clone, Debug)]
-pub(super) enum Target {
-    /// None.
-    Accounts,
-    /// One ERC-20.
-    Token(Address),
-    /// A pair and its two tokens.
-    Amm { amm: Address, tokens: [Address; 2] },
+/// What a process needs to sign for a chain.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct ChainFacts {
+    pub(super) chain_id: u64,
+    pub(super) max_fee_wei: u128,
+    pub(super) tip_wei: u128,
+}
+
+impl ChainFacts {
+    /// A signed transaction of the account.
+    pub(super) fn sign(self, account: &Account, nonce: u64, call: Call) -> Signed {
+        let Call { to, value, gas_limit, input, envelope } = call;
+        let ChainFacts { chain_id, max_fee_wei, tip_wei } = self;
+        let fees = Fees { max_fee_wei, tip_wei };
+        sign(account, Request { chain_id, nonce, to, value, gas_limit, fees, input, envelope })
+    }
 }
 
 impl Chain {
@@ -49,19 +62,18 @@ impl Chain {
         let base_fee_wei = u128::from(quantity(&block["baseFeePerGas"])?);
         // The base fee of a chain is fixed; twice of it leaves room for a tip that decides the order.
         let tip_wei = (base_fee_wei / 10).max(1);
-        Ok(Chain { rpc, chain_id, fees: Fees { max_fee_wei: 2 * base_fee_wei + tip_wei, tip_wei } })
-    }
-
-    /// A chain to sign for, at a node that does not exist.
-    #[cfg(test)]
-    pub(super) fn for_tests() -> Chain {
-        let rpc = Rpc::new("http://127.0.0.1:1").expect("a constant");
-        Chain { rpc, chain_id: 7_357, fees: Fees { max_fee_wei: 20, tip_wei: 1 } }
+        let max_fee_wei = 2 * base_fee_wei + tip_wei;
+        Ok(Chain { rpc, facts: ChainFacts { chain_id, max_fee_wei, tip_wei } })
     }
 
     /// The node.
     pub fn rpc(&self) -> &Rpc {
         &self.rpc
+    }
+
+    /// What processes that sign need.
+    pub(super) fn facts(&self) -> ChainFacts {
+        self.facts
     }
 
     /// The last batch.
@@ -78,9 +90,7 @@ impl Chain {
 
     /// A signed transaction of the account.
     pub fn sign(&self, account: &Account, nonce: u64, call: Call) -> Signed {
-        let Call { to, value, gas_limit, input, envelope } = call;
-        let (chain_id, fees) = (self.chain_id, self.fees);
-        sign(account, Request { chain_id, nonce, to, value, gas_limit, fees, input, envelope })
+        self.facts.sign(account, nonce, call)
     }
 
     /// Sends transactions, waits until all are committed, and fails if one of them failed.
@@ -168,7 +178,7 @@ impl Chain {
     }
 
     /// Every account approves the pair for both tokens, and the first one provides the liquidity.
-    async fn pair(&self, accounts: &[Account]) -> Result<Target> {
+    async fn pair(&self, accounts: &[Account]) -> Result<(Address, [Address; 2])> {
         let tokens =
             [self.token(accounts, "Slip", "SLP").await?, self.token(accounts, "Stream", "STR").await?];
         let amm = self.deploy(&accounts[0], contracts::amm_init_code(tokens[0], tokens[1])).await?;
@@ -189,7 +199,7 @@ impl Chain {
         let call = Call { to: amm.into(), gas_limit: 500_000, input, ..Call::default() };
         transactions.push(self.sign(&accounts[0], nonces[0] + 2, call));
         self.execute(&transactions).await?;
-        Ok(Target::Amm { amm, tokens })
+        Ok((amm, tokens))
     }
 }
 
@@ -208,6 +218,13 @@ pub struct Call {
     pub envelope: Envelope,
 }
 
+impl Call {
+    /// A call of an address with this limit of gas.
+    pub fn to(address: Address, gas_limit: u64) -> Call {
+        Call { to: address.into(), gas_limit, ..Call::default() }
+    }
+}
+
 impl Default for Call {
     fn default() -> Self {
         Self {
@@ -220,11 +237,22 @@ impl Default for Call {
     }
 }
 
-/// Deploys and mints what the workload calls.
-pub(super) async fn prepare(chain: &Chain, workload: Workload, accounts: &[Account]) -> Result<Target> {
-    match workload {
-        Workload::Transfers => Ok(Target::Accounts),
-        Workload::Erc20 => Ok(Target::Token(chain.token(accounts, "Slip", "SLP").await?)),
-        Workload::Amm => chain.pair(accounts).await,
+/// Deploys and mints what the mix calls.
+pub(super) async fn prepare(
+    chain: &Chain,
+    mix: &Mix,
+    accounts: &[Account],
+    access_lists: Option<PathBuf>,
+) -> Result<Targets> {
+    let mut targets = Targets { access_lists, ..Targets::default() };
+    if mix.has(Workload::Erc20) {
+        targets.token = Some(chain.token(accounts, "Slip", "SLP").await?);
     }
+    if mix.has(Workload::Amm) {
+        targets.pair = Some(chain.pair(accounts).await?);
+    }
+    if mix.has(Workload::Storage) || mix.has(Workload::AccessLists) {
+        targets.lists = Some(chain.deploy(&accounts[0], contracts::lists_init_code()).await?);
+    }
+    Ok(targets)
 }

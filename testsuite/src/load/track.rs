@@ -1,127 +1,235 @@
-//! [`Tracker`]: reads every new batch of one node and notes when it saw which transaction.
+//! The nodes' view of a load while it runs. [`Contents`] has the transactions of each batch, read once; [`Heads`] has the time at
+//! which each node showed each batch. Together they are the latency of each transaction at each node, at the cost of one small
+//! question a look.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use alloy_primitives::B256;
 use anyhow::{Context, Result};
-use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::Plan;
-use crate::rpc::Rpc;
+use crate::rpc::{Rpc, quantity};
 
-/// A batch is seen at most this late: the error of every latency.
+/// Time between two looks at one of few nodes, besides what its answer takes: a batch is seen so late, which is the error of every latency.
 const POLL: Duration = Duration::from_millis(5);
-/// A node that does not answer for this long ends the run.
+/// Of so many nodes each is looked at every [`POLL`]; of more, each more seldom, so that the looks cost the same.
+const NODES_PER_POLL: usize = 5;
+/// No node that answers for this long ends the run.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Latencies above ten minutes are counted as ten minutes.
-const LATENCY_US_MAX: u64 = 600_000_000;
+/// The silence after which a node is waited for no longer.
+const ABSENT_AFTER: Duration = Duration::from_secs(2);
+/// Batches of one run: at ten per second, eleven days.
+const BATCHES_MAX: usize = 10_000_000;
 
-/// What one node committed of a plan.
-pub(super) struct Tracked {
-    /// Microseconds from a transaction's due time until its batch was seen.
-    pub(super) latency: Histogram<u64>,
-    /// The plan's transactions in the order of the chain.
-    pub(super) seen: Vec<u32>,
-    /// From the first due time until the last of them was seen.
-    pub(super) last: Duration,
-    /// Batches with at least one of them.
-    pub(super) batches: u64,
-    /// The last batch that was read.
-    pub(super) head: u64,
+/// How far apart two looks at a node are.
+pub(super) fn interval(nodes: usize) -> Duration {
+    POLL * nodes.div_ceil(NODES_PER_POLL).max(1) as u32
 }
 
-/// A running reader.
-pub(super) struct Tracker {
-    committed: Arc<AtomicU64>,
-    task: JoinHandle<Result<Tracked>>,
+/// A batch that is not empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Full {
+    pub(super) number: u64,
+    pub(super) transactions: usize,
 }
 
-impl Tracker {
-    pub(super) fn start(
-        rpc: Rpc,
-        plan: Arc<Plan>,
-        first_batch: u64,
-        begin: Instant,
-        stop: CancellationToken,
-    ) -> Tracker {
-        let committed = Arc::new(AtomicU64::new(0));
-        let task = tokio::spawn(track(rpc, plan, first_batch, begin, stop, committed.clone()));
-        Tracker { committed, task }
+/// The hashes of each batch, from `first` on.
+#[derive(Default, Debug)]
+pub(super) struct Contents {
+    pub(super) first: u64,
+    pub(super) batches: Vec<Vec<B256>>,
+}
+
+impl Contents {
+    /// Number and hashes of all batches that are not empty.
+    pub(super) fn full(&self) -> impl Iterator<Item = (u64, &Vec<B256>)> {
+        (self.first..).zip(&self.batches).filter(|(_, hashes)| !hashes.is_empty())
     }
 
+    /// The last batch that was read.
+    pub(super) fn head(&self) -> u64 {
+        (self.first + self.batches.len() as u64).saturating_sub(1)
+    }
+
+    fn read(&mut self, block: &Value) -> Result<&[B256]> {
+        let hashes = block["transactions"].as_array().context("a block without a list of transactions")?;
+        let parse = |hash: &Value| hash.as_str().and_then(|hash| hash.parse().ok());
+        let hashes: Option<Vec<B256>> = hashes.iter().map(parse).collect();
+        self.batches.push(hashes.context("a block with a transaction that is no hash")?);
+        Ok(self.batches.last().map_or(&[], Vec::as_slice))
+    }
+}
+
+/// A running reader of batches.
+pub(super) struct ContentsReader {
+    committed: Arc<AtomicU64>,
+    /// The last batch that has some of the load.
+    last: Arc<AtomicU64>,
+    task: JoinHandle<Result<Contents>>,
+}
+
+impl ContentsReader {
+    /// Reads every batch once, from the first node that answers, and tells `full` of those that are not empty: at most as many as it keeps.
+    pub(super) fn start(
+        nodes: Vec<Rpc>,
+        first: u64,
+        hashes: Arc<HashMap<B256, u32>>,
+        full: UnboundedSender<Full>,
+        stop: CancellationToken,
+    ) -> ContentsReader {
+        let (committed, last) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counters = (committed.clone(), last.clone());
+        let task = tokio::spawn(read_all(nodes, (first, hashes), full, stop, counters));
+        ContentsReader { committed, last, task }
+    }
+
+    /// Transactions of the load that were read.
     pub(super) fn committed(&self) -> u64 {
         self.committed.load(Ordering::Relaxed)
     }
 
-    /// Its result, after the run was stopped.
-    pub(super) async fn result(self) -> Result<Tracked> {
-        self.task.await.context("a tracker panicked")?
+    pub(super) fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has ended, which before the end of a run is an error.
+    pub(super) fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// All that was read, after the run was stopped.
+    pub(super) async fn result(self) -> Result<Contents> {
+        self.task.await.context("the reader of batches panicked")?
     }
 }
 
-async fn track(
-    rpc: Rpc,
-    plan: Arc<Plan>,
-    first_batch: u64,
-    begin: Instant,
+async fn read_all(
+    nodes: Vec<Rpc>,
+    (first, hashes): (u64, Arc<HashMap<B256, u32>>),
+    full: UnboundedSender<Full>,
     stop: CancellationToken,
-    committed: Arc<AtomicU64>,
-) -> Result<Tracked> {
-    let mut tracked = Tracked::new(first_batch.saturating_sub(1))?;
-    let mut last_answer = Instant::now();
+    (committed, last): (Arc<AtomicU64>, Arc<AtomicU64>),
+) -> Result<Contents> {
+    let mut contents = Contents { first, batches: Vec::new() };
+    let (mut node, mut last_answer) = (0, Instant::now());
     loop {
-        let params = json!([format!("{:#x}", tracked.head + 1), false]);
-        match rpc.call::<Value>("eth_getBlockByNumber", params).await {
-            Ok(block) if !block.is_null() => {
-                tracked.read(&block, &plan, Instant::now().saturating_duration_since(begin))?;
-                committed.store(tracked.seen.len() as u64, Ordering::Relaxed);
+        let number = contents.head() + 1;
+        match nodes[node].call::<Value>("eth_getBlockByNumber", json!([format!("{number:#x}"), false])).await
+        {
+            Ok(block) if !block.is_null() && contents.batches.len() < BATCHES_MAX => {
+                let read = contents.read(&block)?;
+                if !read.is_empty() {
+                    // If the audit has failed, whoever takes its result sees that.
+                    let _ = full.send(Full { number, transactions: read.len() });
+                }
+                let own = read.iter().filter(|hash| hashes.contains_key(*hash)).count();
+                if own > 0 {
+                    last.store(number, Ordering::Relaxed);
+                    committed.fetch_add(own as u64, Ordering::Relaxed);
+                }
                 last_answer = Instant::now();
                 continue;
             }
             Ok(_) => last_answer = Instant::now(),
             Err(error) if last_answer.elapsed() > PATIENCE => return Err(error),
-            Err(_) => {}
+            Err(_) => node = (node + 1) % nodes.len(),
         }
         tokio::select! {
-            () = stop.cancelled() => return Ok(tracked),
+            () = stop.cancelled() => return Ok(contents),
             () = tokio::time::sleep(POLL) => {}
         }
     }
 }
 
-impl Tracked {
-    fn new(head: u64) -> Result<Tracked> {
-        let latency = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).context("constant bounds")?;
-        Ok(Tracked { latency, seen: Vec::new(), last: Duration::ZERO, batches: 0, head })
+/// When a node first showed each batch, from `first` on, after the start of the run.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Heads {
+    pub(super) name: String,
+    pub(super) first: u64,
+    pub(super) seen: Vec<Duration>,
+    /// Answers: how often it was looked at.
+    pub(super) looks: u64,
+}
+
+impl Heads {
+    /// When it showed this batch, if it did.
+    pub(super) fn at(&self, batch: u64) -> Option<Duration> {
+        self.seen.get(usize::try_from(batch.checked_sub(self.first)?).ok()?).copied()
     }
 
-    /// Takes in the next batch, seen at this time after the start.
-    fn read(&mut self, block: &Value, plan: &Plan, now: Duration) -> Result<()> {
-        let hashes = block["transactions"].as_array().context("a block without a list of transactions")?;
-        let before = self.seen.len();
-        for hash in hashes {
-            let hash: B256 =
-                hash.as_str().unwrap_or_default().parse().context("a transaction hash in a block")?;
-            let Some(index) = plan.find(&hash) else { continue };
-            let latency = now.saturating_sub(plan.due(index as usize));
-            self.latency.saturating_record(latency.as_micros() as u64);
-            self.seen.push(index);
+    /// Its head is this batch now: all up to it are there.
+    fn note(&mut self, head: u64, now: Duration) {
+        self.looks += 1;
+        let known = (head + 1).saturating_sub(self.first) as usize;
+        if known > self.seen.len() {
+            self.seen.resize(known.min(BATCHES_MAX), now);
         }
-        if self.seen.len() > before {
-            self.last = now;
-            self.batches += 1;
+    }
+}
+
+/// A running watcher of one node's head.
+pub(super) struct HeadWatch {
+    head: Arc<AtomicU64>,
+    is_absent: Arc<AtomicBool>,
+    task: JoinHandle<Heads>,
+}
+
+impl HeadWatch {
+    pub(super) fn start(
+        (name, rpc): (String, Rpc),
+        first: u64,
+        begin: Instant,
+        interval: Duration,
+        stop: CancellationToken,
+    ) -> HeadWatch {
+        let (head, is_absent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let shared = (head.clone(), is_absent.clone());
+        let heads = Heads { name, first, ..Heads::default() };
+        let task = tokio::spawn(watch(heads, rpc, begin, interval, stop, shared));
+        HeadWatch { head, is_absent, task }
+    }
+
+    /// Whether it shows this batch, or has been silent for too long.
+    pub(super) fn has(&self, batch: u64) -> bool {
+        self.is_absent.load(Ordering::Relaxed) || self.head.load(Ordering::Relaxed) >= batch
+    }
+
+    /// All that was seen, after the run was stopped.
+    pub(super) async fn result(self) -> Result<Heads> {
+        self.task.await.context("a watcher of a head panicked")
+    }
+}
+
+async fn watch(
+    mut heads: Heads,
+    rpc: Rpc,
+    begin: Instant,
+    interval: Duration,
+    stop: CancellationToken,
+    (head, is_absent): (Arc<AtomicU64>, Arc<AtomicBool>),
+) -> Heads {
+    let mut last_answer = Instant::now();
+    loop {
+        let answer = rpc.call::<Value>("eth_blockNumber", json!([])).await;
+        if let Some(number) = answer.ok().and_then(|number| quantity(&number).ok()) {
+            heads.note(number, Instant::now().saturating_duration_since(begin));
+            head.store(number, Ordering::Relaxed);
+            last_answer = Instant::now();
         }
-        self.head += 1;
-        Ok(())
+        is_absent.store(last_answer.elapsed() > ABSENT_AFTER, Ordering::Relaxed);
+        tokio::select! {
+            () = stop.cancelled() => return heads,
+            () = tokio::time::sleep(interval) => {}
+        }
     }
 }
 
@@ -129,24 +237,36 @@ impl Tracked {
 mod tests {
     use super::*;
 
-    /// The point of an open loop: a batch that comes late is late for each transaction since that was due.
     #[test]
-    fn latencies_count_from_the_due_time() {
-        let plan = super::super::plan::tests::plan();
-        let mut tracked = Tracked::new(4).unwrap();
-        let block = |range: std::ops::Range<usize>| {
-            let hashes: Vec<_> = range.map(|index| plan.hash(index).to_string()).collect();
-            json!({ "transactions": hashes })
-        };
-        let other = json!({ "transactions": [B256::repeat_byte(1).to_string()] });
-        tracked.read(&other, &plan, Duration::from_millis(100)).unwrap();
-        tracked.read(&block(0..10), &plan, Duration::from_millis(1_000)).unwrap();
-        tracked.read(&block(10..11), &plan, Duration::from_millis(5_000)).unwrap();
-        assert_eq!((tracked.head, tracked.batches, tracked.seen.len()), (7, 2, 11));
-        assert_eq!(tracked.last, Duration::from_secs(5));
-        let ms = |value: u64| value / 1_000;
-        assert!((99..=101).contains(&ms(tracked.latency.min())), "{}", tracked.latency.min());
-        assert!((3_990..=4_010).contains(&ms(tracked.latency.max())), "{}", tracked.latency.max());
-        assert!(tracked.read(&json!({}), &plan, Duration::ZERO).is_err());
+    fn a_head_that_jumps_shows_all_batches_before_it_at_once() {
+        let mut heads = Heads { first: 5, ..Heads::default() };
+        let at = Duration::from_millis;
+        heads.note(4, at(1));
+        heads.note(5, at(2));
+        heads.note(7, at(9));
+        heads.note(6, at(10));
+        assert_eq!(
+            [4, 5, 6, 7, 8].map(|batch| heads.at(batch)),
+            [None, Some(at(2)), Some(at(9)), Some(at(9)), None]
+        );
+        assert_eq!(heads.looks, 4);
+    }
+
+    #[test]
+    fn batches_are_read_in_order_and_empty_ones_are_passed_over() {
+        let mut contents = Contents { first: 5, batches: Vec::new() };
+        assert_eq!(contents.head(), 4);
+        contents.read(&json!({ "transactions": [] })).unwrap();
+        let hash = B256::repeat_byte(1);
+        contents.read(&json!({ "transactions": [hash] })).unwrap();
+        assert_eq!(contents.full().collect::<Vec<_>>(), [(6, &vec![hash])]);
+        assert_eq!(contents.head(), 6);
+        assert!(contents.read(&json!({})).is_err());
+        assert!(contents.read(&json!({ "transactions": [5] })).is_err());
+    }
+
+    #[test]
+    fn many_nodes_are_looked_at_more_seldom() {
+        assert_eq!([1, 5, 6, 44].map(interval), [POLL, POLL, 2 * POLL, 9 * POLL]);
     }
 }

@@ -8,7 +8,8 @@ use slipnet::{
 
 use crate::programs::Client;
 
-/// Goal: cast, as it comes from npm, executes transactions again on the states that a fullnode keeps, and shows what the node itself traces.
+/// Goal: cast, as it comes from npm, executes transactions again on the states that a fullnode keeps, and shows the node's own
+/// traces.
 #[tokio::test(flavor = "multi_thread")]
 async fn cast_works_against_a_fullnode() {
     let Some(cast) = Client::npm("foundry") else { return };

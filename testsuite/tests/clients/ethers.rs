@@ -11,9 +11,9 @@ use slipnet::{
 
 use crate::programs::Client;
 
-/// Goal: ethers, as it comes from npm, sends both kinds of transactions, deploys a contract, reads receipts with logs, and
-/// understands reverts, hears events and stops hearing them, by polling and over a WebSocket without gaps, and finds all logs of a chain of more than a thousand batches, all
-/// through a fullnode that is no validator.
+/// Goal: ethers, as it comes from npm, works through a fullnode that is no validator. It sends both kinds of transactions, deploys
+/// a contract, reads receipts with logs, and understands reverts. It hears events and stops hearing them, by polling and over a
+/// WebSocket without gaps. It finds all logs of a chain of more than a thousand batches.
 #[tokio::test(flavor = "multi_thread")]
 async fn ethers_works_against_a_fullnode() {
     let Some(ethers) = Client::npm("ethers") else { return };

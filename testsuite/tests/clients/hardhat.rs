@@ -5,8 +5,8 @@ use slipnet::devnet::DevnetOptions;
 
 use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
 
-/// Goal: ignition deploys contracts that depend on each other, assertions look at the state before and after a transaction, and a
-/// fork by EDR reads and executes on a state 128 batches ago.
+/// Goal: ignition deploys contracts that depend on each other. Assertions look at the state before and after a transaction. A fork
+/// by EDR reads and executes on a state 128 batches ago.
 #[tokio::test(flavor = "multi_thread")]
 async fn hardhat_deploys_asserts_and_forks() {
     let Some(hardhat) = Client::npm("hardhat") else { return };

@@ -5,10 +5,12 @@
 mod cast;
 mod ethers;
 mod foundry;
+mod geth;
 mod hardhat;
 mod nodes;
 mod page;
 mod programs;
+mod report;
 mod run;
 mod viem;
 mod wallet;

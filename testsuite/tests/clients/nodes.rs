@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use slipnet::{
     devnet::{Devnet, DevnetOptions, SyncMode},
-    load::{self, LoadOptions, Workload},
+    load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
     rpc::Rpc,
 };
 
-/// What a chain is to who reads it.
+/// A chain as its reader sees it.
 struct Chain {
     blocks: Vec<Value>,
     receipts: Vec<Value>,
@@ -38,8 +38,8 @@ async fn read(rpc: &Rpc, head: u64) -> Chain {
     Chain { blocks, receipts, logs }
 }
 
-/// Goal: a client gets the same blocks, receipts and logs from the validator that made them, from a fullnode that executed them
-/// once more, and from one that applied their changes.
+/// Goal: a client gets the same blocks, receipts and logs from three nodes: the validator that made them, a fullnode that executed
+/// them once more, and one that applied their changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_nodes_read_the_same_blocks_receipts_and_logs() {
     let options = DevnetOptions { validators: 1, accounts: 20, ..DevnetOptions::default() };
@@ -50,7 +50,12 @@ async fn three_nodes_read_the_same_blocks_receipts_and_logs() {
     let manifest = devnet.manifest().await.unwrap();
     for workload in [Workload::Transfers, Workload::Erc20] {
         let defaults = LoadOptions::for_manifest(&manifest, 20).unwrap();
-        let options = LoadOptions { workload, tps: 100, duration: Duration::from_secs(2), ..defaults };
+        let options = LoadOptions {
+            workload: workload.into(),
+            rate: Rate::constant(100),
+            duration: Duration::from_secs(2),
+            ..defaults
+        };
         load::run(&options, Progress::Quiet).await.unwrap();
     }
     let head = devnet.proposer().status().await.unwrap().head.number;

@@ -45,8 +45,8 @@ impl Browser {
 }
 
 /// The script with its packages; none if the test is to be skipped.
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
-fn installed() -> Option<Client> {
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
+pub(crate) fn installed() -> Option<Client> {
     let chromium = std::process::Command::new("chromium").arg("--version").output();
     if !chromium.is_ok_and(|output| output.status.success()) {
         let is_required = std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1");
@@ -57,8 +57,9 @@ fn installed() -> Option<Client> {
     Client::npm("page")
 }
 
-/// Goal: while a node waits, syncs, is killed and comes back, its page shows what it does: the batch number rises, the peer appears with
-/// its score, nothing is wider than a telephone, and every text can be read, by day and by night. Nothing comes from elsewhere.
+/// Goal: while a node waits, syncs, is killed and comes back, its page shows what it does. The batch number rises, and the peer
+/// appears with its score. Everything fits a telephone's width, and every text can be read, by day and by night. Nothing comes from
+/// elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_shows_a_sync() {
     let Some(client) = installed() else { return };
@@ -96,7 +97,7 @@ async fn the_page_shows_a_sync() {
     devnet.stop().await.unwrap();
 }
 
-/// What a page showed from the moment when its node's peer answered.
+/// Checks the looks of a page since its node's peer answered.
 fn check_followed(followed: &Value, peer: &str) {
     let heads: Vec<u64> = serde_json::from_value(followed["heads"].clone()).unwrap();
     assert!(heads.is_sorted() && heads[0] == 0 && heads.len() > 5, "{heads:?}");
@@ -137,7 +138,7 @@ fn check_looks(looks: &Value) {
         assert!(look["contrast"].as_f64().unwrap() >= 4.5 && look["texts"].as_u64().unwrap() > 50, "{look}");
         let is_dark = look["scheme"] == "dark";
         assert_eq!(look["background"], if is_dark { "rgb(15, 21, 27)" } else { "rgb(243, 245, 248)" });
-        // Cards are tables to who hears the page.
+        // Cards are tables to somebody who hears the page.
         assert!(look["tables"].as_array().unwrap().iter().any(|table| table == "Peers"), "{look}");
     }
 }

@@ -23,7 +23,7 @@ static INSTALLING: Mutex<()> = Mutex::new(());
 /// A directory of `clients/`, copied into the target directory, with its packages.
 pub(crate) struct Client {
     dir: PathBuf,
-    /// What its scripts are run with, and where that is.
+    /// The program that runs its scripts, and its place.
     interpreter: &'static str,
     bin: PathBuf,
 }
@@ -48,7 +48,7 @@ impl Client {
         or_skip(name, install())
     }
 
-    /// Runs the script with these arguments; what it printed as JSON.
+    /// Runs the script with these arguments, and returns the JSON that it printed.
     pub(crate) async fn run(&self, script: &str, args: &[&str]) -> Value {
         run(&mut self.command(script, args)).await
     }
@@ -57,34 +57,56 @@ impl Client {
     pub(crate) fn command(&self, script: &str, args: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(self.interpreter);
         command.arg(script).args(args).current_dir(&self.dir).env("PATH", path(Some(&self.bin)));
-        // What programs keep for themselves stays here, and they are not to paint or to ask.
+        // The programs' own files stay here, and they must not paint or ask.
         command.env("HOME", &self.dir).env("NO_COLOR", "1").env("CI", "1");
         command
     }
 }
 
-#[allow(clippy::print_stderr, reason = "whoever runs the tests is to see that one was left out")]
-fn or_skip(name: &str, client: Result<Client>) -> Option<Client> {
-    match client {
-        Ok(client) => Some(client),
-        Err(reason) if env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1") => {
-            panic!("clients/{name} cannot be installed: {reason:#}")
+/// geth, which `./x tools` compiles; that is done here if it is required. None if the test is to be skipped.
+pub(crate) fn geth() -> Option<PathBuf> {
+    let install = || {
+        let _one = INSTALLING.lock();
+        let target = target()?;
+        let program = target.join("tools/geth");
+        if !program.exists() && is_required() {
+            let x = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
+            done(Command::new(x).arg("tools").env("CARGO_TARGET_DIR", &target))?;
         }
+        ensure!(program.exists(), "{} is not there; `./x tools` makes it", program.display());
+        Ok(program)
+    };
+    or_skip("geth", install())
+}
+
+fn is_required() -> bool {
+    env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1")
+}
+
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
+fn or_skip<T>(name: &str, program: Result<T>) -> Option<T> {
+    match program {
+        Ok(program) => Some(program),
+        Err(reason) if is_required() => panic!("{name} cannot be installed: {reason:#}"),
         Err(reason) => {
             eprintln!(
-                "SKIPPED: clients/{name} cannot be installed (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error): {reason:#}"
+                "SKIPPED: {name} cannot be installed (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error): {reason:#}"
             );
             None
         }
     }
 }
 
+/// The target directory.
+fn target() -> Result<PathBuf> {
+    let program = env::current_exe()?;
+    Ok(program.ancestors().nth(3).context("no target directory")?.to_owned())
+}
+
 /// Where `clients/NAME` is with the packages that its lock file names.
 fn installed(name: &str, lock: &str, install: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
     let _one = INSTALLING.lock();
-    let program = env::current_exe()?;
-    let target = program.ancestors().nth(3).context("no target directory")?;
-    let dir = target.join("slipnet-clients").join(name);
+    let dir = target()?.join("slipnet-clients").join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
     copy(&source, &dir).with_context(|| format!("cannot copy {}", source.display()))?;
     // A copy of the lock file, written last, says that exactly these versions are there.

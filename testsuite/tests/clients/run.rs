@@ -9,7 +9,7 @@ use tokio::process::Command;
 /// Far above the seconds that a script takes, for loaded machines.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Runs the script; what it printed as JSON. Whatever it started ends with it.
+/// Runs the script, and returns the JSON that it printed. Its child processes end with it.
 pub(crate) async fn run(script: &mut Command) -> Value {
     script.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = script.spawn().unwrap();

@@ -8,9 +8,9 @@ use slipnet::{
 
 use crate::programs::Client;
 
-/// Goal: viem, as it comes from npm, sends a thousand calls at once, overrides state and block, estimates with authorizations,
-/// simulates blocks, asks for access lists, recognises errors by what they say, gets a receipt with its transaction, and is told over a WebSocket
-/// what is new, by two nodes the same.
+/// Goal: viem, as it comes from npm, works with two nodes alike. It sends a thousand calls at once, overrides state and block,
+/// estimates with authorizations, simulates blocks and asks for access lists. It recognises errors by their texts, gets a receipt
+/// with its transaction, and hears news over a WebSocket.
 #[tokio::test(flavor = "multi_thread")]
 async fn viem_works_against_a_fullnode() {
     let Some(viem) = Client::npm("viem") else { return };

@@ -5,8 +5,8 @@ use slipnet::devnet::DevnetOptions;
 
 use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
 
-/// Goal: a wallet that asks for `latest` at the number that it polled gets balances, nonces, code, slots and calls of that batch,
-/// 100 batches later, and those of the head when it has polled again. Nodes keep what they keep by default.
+/// Goal: a wallet that asks for `latest` at the number that it polled gets that batch's balances, nonces, code, slots and calls,
+/// 100 batches later. When it has polled again, it gets those of the head. Nodes keep the default windows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wallet_reads_at_the_batch_that_it_polled() {
     let Some(wallet) = Client::npm("wallet") else { return };

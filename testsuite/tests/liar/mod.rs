@@ -13,7 +13,7 @@ use tokio::{
 /// Bytes of a request; those of the tests are far shorter.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// What becomes of the result of a call.
+/// The lie about a method's result.
 pub(crate) type Lie = Arc<dyn Fn(&str, Value) -> Value + Send + Sync>;
 
 /// Serves a lie until the test ends. Returns its address as a URL.

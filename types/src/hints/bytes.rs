@@ -16,7 +16,7 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
 /// Writes ascending numbers as the gaps between them.
 #[derive(Default)]
 pub(super) struct Ascending {
-    /// What the next number must at least be.
+    /// The least value that the next number may have.
     least: u64,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What is wrong with hints.
+/// The error for hints that break a rule of the format.
 pub(super) fn invalid(rule: &'static str) -> CodecError {
     CodecError::Invalid { what: "hints", rule }
 }

@@ -1,4 +1,4 @@
-//! [`HintContext`]: what maker and follower both know of a batch's keys.
+//! [`HintContext`]: the knowledge of a batch's keys that maker and follower share.
 
 use alloy_primitives::{
     Address, B256,
@@ -8,24 +8,24 @@ use indexmap::IndexSet;
 
 use super::AccountHints;
 
-/// Addresses taken from call data: more than any real batch has, few enough that a batch of nothing but addresses
-/// costs its followers no more than others.
+/// Most addresses taken from call data. Real batches have fewer, and a batch full of addresses costs its followers as much as
+/// any other.
 const DATA_ADDRESSES_MAX: usize = 65_536;
 /// About how many addresses a transaction names.
 const ADDRESSES_EACH: usize = 4;
 /// Bytes of a function's selector, which come before its arguments.
 const SELECTOR_BYTES: usize = 4;
 
-/// What hints use of a transaction.
+/// The parts of a transaction that hints are derived from.
 #[derive(Clone, Copy, Debug)]
 pub struct TransactionParts<'a> {
-    /// Who signed it.
+    /// The account that signed the transaction.
     pub sender: Address,
     /// The sender's count of transactions before it.
     pub nonce: u64,
     /// The account called; none if it creates a contract.
     pub to: Option<Address>,
-    /// The call data.
+    /// Call data, or the init code of a deployment.
     pub input: &'a [u8],
     /// Its access list (EIP-2930).
     pub access_list: &'a [alloy_eips::eip2930::AccessListItem],
@@ -34,8 +34,8 @@ pub struct TransactionParts<'a> {
 /// Addresses, each once, numbered in the order in which they came.
 pub(super) type Addresses = IndexSet<Address, FbBuildHasher<20>>;
 
-/// The addresses that a batch's transactions name, numbered by their first appearance: first what every execution reads (fee
-/// recipient, senders, recipients, created contracts, access lists), then what looks like an address in call data.
+/// The addresses that a batch's transactions name, numbered by first appearance. First come those that every execution reads:
+/// fee recipient, senders, recipients, created contracts, access lists. Words of call data that look like an address follow.
 ///
 /// Both sides must build it from the same transactions; it is part of the format.
 #[derive(Clone, Debug)]

@@ -13,22 +13,22 @@ use super::{
 };
 use crate::{codec::CodecError, conflicts::Conflicts};
 
-/// What hints say.
+/// The decoded sections of a batch's hints.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Decoded {
-    /// What to read.
+    /// The keys to read.
     pub hints: Hints,
-    /// Which transactions to keep apart, if the maker says so.
+    /// The transactions to keep apart, if the maker ships them.
     pub conflicts: Option<Conflicts>,
     /// The rows before the batch, in the order of the keys, as far as the maker says.
     pub values: Vec<RowBefore>,
 }
 
-/// Reads hints of the batch that `context` is of. No account has a slot twice unless the bytes name it in two ways.
+/// Decodes hints of the batch that `context` describes. An account lists a slot twice only if the bytes name it in two ways.
 ///
 /// # Errors
-/// If the version is not known, the bytes are malformed, or they name more than `keys_max` accounts and slots. It takes no more
-/// memory than the keys and a row for each, and no more hashes than three times their number.
+/// If the version is unknown, the bytes are malformed, or they name more than `keys_max` accounts and slots. Memory is bounded
+/// by the keys and one row for each, hashing by three times their number.
 pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<Decoded, CodecError> {
     let mut reader = Reader(bytes);
     if reader.byte()? != HINTS_VERSION {

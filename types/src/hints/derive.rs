@@ -1,7 +1,7 @@
 //! Where a slot comes from: the entry of a mapping, as Solidity and Vyper place it.
 //!
-//! `mapping(key => value)` at slot `p` has its entries at Keccak-256(key, p) (Solidity, "Layout of State Variables in Storage") or
-//! at Keccak-256(p, key) (Vyper); the fields of an entry follow it, and in a nested mapping `p` is itself such a hash.
+//! An entry of `mapping(key => value)` at slot `p` starts at Keccak-256(key, p) in Solidity ("Layout of State Variables in
+//! Storage"), at Keccak-256(p, key) in Vyper. The entry's fields follow it. In a nested mapping `p` is itself such a hash.
 
 use alloy_primitives::{B256, U256, keccak256, map::HashMap};
 
@@ -46,7 +46,7 @@ pub(super) fn field(entry: B256, field: usize) -> B256 {
     U256::from_be_bytes(entry.0).wrapping_add(U256::from(field)).into()
 }
 
-/// What execution hashed.
+/// The preimages that execution hashed, searchable by their hash.
 pub(super) struct Origins<'a> {
     preimages: &'a [Preimage],
     /// Where a preimage is, by the front of its hash. Should two have the same front, one of them is not found, which costs bytes.
@@ -59,11 +59,11 @@ pub(super) struct Origin {
     pub(super) base: B256,
     /// Whether that is hashed before the key.
     pub(super) slot_first: bool,
-    /// The key.
+    /// The entry's key in the mapping.
     pub(super) key: B256,
-    /// Below [`FIELDS_MAX`].
+    /// Offset of the field in the entry, below [`FIELDS_MAX`].
     pub(super) field: u8,
-    /// Of the entry's preimage. Equal entries have the same.
+    /// Place of the entry's preimage. Equal entries have the same.
     pub(super) place: u32,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Origins<'a> {
         Mapping { slot_first, root, outer }
     }
 
-    /// Which half of a hash's input is the key and which the mapping's slot: (slot first, key, slot).
+    /// Splits a hash's input into the key and the mapping's slot: (slot first, key, slot).
     fn split(&self, preimage: &Preimage) -> (bool, B256, B256) {
         let Preimage { first, second, .. } = *preimage;
         let is_slot =
@@ -118,7 +118,7 @@ impl<'a> Origins<'a> {
         if slot_first { (true, second, first) } else { (false, first, second) }
     }
 
-    /// What a word is the hash of.
+    /// The preimage that the word is the hash of, if execution hashed one.
     fn hashed(&self, word: &B256) -> Option<&'a Preimage> {
         let preimage = &self.preimages[self.near(word)? as usize];
         (preimage.hash == *word).then_some(preimage)
@@ -130,7 +130,7 @@ impl<'a> Origins<'a> {
     }
 }
 
-/// What a hash shares with the fields behind it, but for one in 2^60.
+/// The front of a hash, which the slots of the entry's fields share but for one in 2^60.
 fn front(word: &B256) -> u64 {
     let (front, _) = word.split_first_chunk().expect("a word is longer");
     u64::from_be_bytes(*front)

@@ -27,10 +27,10 @@ pub(super) const WITH_FIELDS: u8 = 8;
 /// About what an account takes, with its slots.
 const ACCOUNT_BYTES: usize = 16;
 
-/// Writes hints, and conflicts if there are any, for whoever has the batch's transactions. What `preimages` do not explain is
-/// written in full, so that they may be incomplete.
+/// Writes hints, and conflicts if there are any, for whoever has the batch's transactions. It writes a slot in full where
+/// `preimages` do not explain it, so they may be incomplete.
 ///
-/// The same input gives the same bytes; what it names twice may be written twice. They are not bounded here:
+/// The same input gives the same bytes; keys that it repeats may be written twice. They are not bounded here:
 /// [`crate::Blob::compress`] refuses too many.
 pub fn encode(
     hints: &Hints,
@@ -85,9 +85,9 @@ fn put_section(out: &mut Vec<u8>, section: u8, content: &[u8]) {
 enum Key {
     /// An address, by its number.
     Address(u32),
-    /// At most 64 bits.
+    /// A number of at most 64 bits.
     Number(u64),
-    /// Anything else.
+    /// Any other word, in full.
     Word(B256),
 }
 
@@ -96,7 +96,7 @@ enum Key {
 struct Slot {
     /// The mapping that it is in, by its place among those of the batch.
     mapping: Option<u32>,
-    /// Of its group.
+    /// The kind of its group.
     kind: u8,
     /// A number, an address' number, or, where the key or the slot is a word, the place.
     key: u64,
@@ -197,7 +197,7 @@ impl<'a> Encoder<'a> {
         Slot { mapping: None, kind, key, field: 0, place }
     }
 
-    /// The slot itself.
+    /// The slot's full word.
     fn word(&self, slot: &Slot) -> B256 {
         match slot.mapping {
             Some(_) => field(self.origins.hash(slot.place), slot.field.into()),

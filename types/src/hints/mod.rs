@@ -1,7 +1,7 @@
 //! [`Hints`]: the working set of a batch, from whoever executed it first.
 //!
-//! Source: "Ira" (arXiv 2601.21286), where the primary ships the keys that a batch reads. Its form, a byte of table and the
-//! whole key each, is not ours: a follower has the transactions, so most keys can be *derived* from them.
+//! Source: "Ira" (arXiv 2601.21286), where the primary ships the keys that a batch reads. Ira's form is a byte of table and
+//! the whole key for each. Here a follower has the transactions, so it *derives* most keys from them.
 //!
 //! ```text
 //!  Hints, [Preimage] ───┐                               ┌─▶ Hints
@@ -10,13 +10,13 @@
 //!  transactions ─ HintContext ─┴───────────────┘
 //! ```
 //! * [`HintContext`] numbers the addresses that a batch's transactions name, in an order that both sides know.
-//! * The encoder drops what every batch reads anyway, writes addresses as these numbers, and a slot that is an entry of a mapping
-//!   as that mapping and its key: execution tells it what was hashed ([`Preimage`]).
+//! * The encoder omits what every batch reads, and writes addresses as these numbers. A slot that is a mapping's entry becomes
+//!   that mapping and its key, because execution records what it hashed ([`Preimage`]).
 //! * [`decode()`] is total: any bytes give hints or an error, and never more keys than the caller allows ([`keys_max`]).
 //!
-//! Hints are advice: they change how long a batch takes, never its result, and nothing certifies them. So, unlike other
-//! formats, several encodings of the same hints are accepted. A validator signs its own ([`vouch`]), for those who keep hints and
-//! cannot try them. `docs/formats.md` has the bytes.
+//! Hints are advice, and uncertified: they change how long a batch takes, never its result. So, unlike other formats, several
+//! encodings of the same hints are accepted. A validator signs its own ([`vouch`]) for nodes that keep hints and cannot try them.
+//! `docs/formats.md` has the bytes.
 
 mod bytes;
 mod context;
@@ -54,7 +54,7 @@ pub struct Hints {
     pub accounts: Vec<AccountHints>,
 }
 
-/// What is read of one account.
+/// The reads of one account: its row, its code, its slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccountHints {
     /// The account; its own row is always read.
@@ -86,9 +86,9 @@ impl Hints {
 pub struct Preimage {
     /// The input's first half.
     pub first: B256,
-    /// Its second half.
+    /// The second 32 bytes of the input.
     pub second: B256,
-    /// The hash.
+    /// Keccak-256 of both halves.
     pub hash: B256,
 }
 
@@ -103,9 +103,9 @@ pub fn kept_bytes_max(tx_bytes: u32, delta_bytes: u32) -> usize {
     4_096 + 2 * (tx_bytes as usize + delta_bytes as usize)
 }
 
-/// Most keys that hints of a batch may name: its first read of a key costs a transaction at least 1,900 gas (EIP-2930), and
-/// every transaction reads a few that it pays for with its 21,000. Twice that, and a little for an empty batch, leaves room
-/// for what the proposer read of transactions that it left out.
+/// Most keys that hints of a batch may name. A transaction pays at least 1,900 gas for its first read of a key (EIP-2930);
+/// its 21,000 pay for a few more. The bound is twice that, and a little for an empty batch: the proposer also read keys of
+/// transactions that it left out.
 pub fn keys_max(gas_used: u64) -> usize {
     1_024 + (gas_used / 950) as usize
 }

@@ -1,7 +1,7 @@
-//! The rows before the batch in bytes. Who has them can execute before its disk has answered, and compares later.
+//! The rows before the batch, encoded. A follower that has them executes before its disk answers, and compares later.
 //!
-//! They are of the keys in the order in which [`super::decode()`] names them, so that no key is written again. A code hash that came
-//! before is a number, as is a slot that holds the address of a hinted account: a pair of tokens, an owner, a proxy's target.
+//! The rows follow the order in which [`super::decode()`] names the keys, so keys are not repeated. A repeated code hash is written
+//! as a number. So is a slot that holds the address of a hinted account: a pair of tokens, an owner, a proxy's target.
 
 use alloy_primitives::{
     Address, B256, U256,
@@ -19,10 +19,10 @@ use crate::{
     state::{AccountValue, StateKey, StateValue},
 };
 
-/// A key, and its row before the batch; none if it had none.
+/// A key with its row before the batch, or `None` if it had no row.
 pub type RowBefore = (StateKey, Option<StateValue>);
 
-/// What an account begins with: what is said of its row and, if it has one, which code is its own.
+/// An account's first number: whether its row is known, whether it has one, and which code the row names.
 const NO_ROW: u64 = 0;
 const UNKNOWN: u64 = 1;
 const NO_CODE: u64 = 2;
@@ -30,7 +30,7 @@ const NEW_CODE: u64 = 3;
 /// And above it: the hashes that came before, the first one first.
 const EARLIER_CODE: u64 = 4;
 
-/// What a slot begins with: the bytes of its value, of which 0 means no row, or one of these.
+/// A slot's first byte: the length of its value, where 0 means no row, or one of these.
 const SLOT_UNKNOWN: u8 = 33;
 const SLOT_ADDRESS: u8 = 34;
 
@@ -112,7 +112,7 @@ pub(super) fn decode(mut reader: Reader<'_>, hints: &Hints) -> Result<Vec<RowBef
     if reader.is_empty() { Ok(rows) } else { Err(invalid("values are of more keys")) }
 }
 
-/// None if the row is not known, as in [`slot`].
+/// Returns `None` for an unknown row, as [`slot`] does.
 fn account(
     reader: &mut Reader<'_>,
     codes: &mut Vec<Digest>,

@@ -1,14 +1,14 @@
 //! Vouchers: a validator's signature in the hints that it made.
 //!
-//! Nothing certifies hints, and only who executes a batch sees what they are worth. Whoever applies deltas, or began from a snapshot, keeps them
-//! for others all the same, and must not pass on what a stranger made up. So a validator signs its hints, for one batch:
+//! Nothing certifies hints, and only who executes a batch sees what they are worth. A node that applies deltas, or began from a snapshot,
+//! keeps hints for others; it must not pass on what a stranger made up. So a validator signs its hints, for one batch:
 //!
 //! ```text
 //!  version │ sections … │ 4 │ 66 │ validator u16, little-endian │ signature [64]
 //!  └────── signed ──────┘
 //! ```
-//! A voucher says whose the hints are, not that they are good: what they are worth is the validator's to answer for, and not whoever passed
-//! them on.
+//! A voucher names the maker of hints and says nothing about their quality. The validator answers for that; peers that passed the hints on
+//! do not.
 
 use super::SECTION_VOUCHER;
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 
 const SIGNATURE_BYTES: usize = 64;
 const CONTENT_BYTES: usize = 2 + SIGNATURE_BYTES;
-/// What a voucher adds to hints, in bytes.
+/// Bytes that a voucher adds to hints.
 pub const VOUCHER_BYTES: usize = 2 + CONTENT_BYTES;
 
 /// Appends a voucher to hints of the batch with this header. The index is the validator's in the set of the header's epoch.
@@ -30,8 +30,8 @@ pub fn vouch(content: &mut Vec<u8>, header: &Digest, validator: u16, key: &Secre
     content.extend(signature.0);
 }
 
-/// Which validator of the header's epoch vouches for hints of the batch with this header; none if nobody does, or the signature is
-/// another's, or of other hints. Costs a hash of the hints and a signature's check.
+/// Returns the validator of the header's epoch that vouches for these hints of the batch. Returns `None` without a voucher, or if
+/// its signature is another's or covers other hints. Costs a hash of the hints and a signature check.
 pub fn vouched_by<'a>(content: &[u8], header: &Digest, set: &'a ValidatorSet) -> Option<&'a PublicKey> {
     let (signed, voucher) = content.split_last_chunk::<VOUCHER_BYTES>()?;
     let (section, voucher) = voucher.split_first_chunk::<2>()?;

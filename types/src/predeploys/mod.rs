@@ -1,8 +1,9 @@
 //! Contracts that Ethereum's tools expect at the same address on every chain, for a genesis to begin with.
 //!
 //! On Ethereum each was deployed by a transaction that was signed once for all chains, so that its address is the same everywhere. Such
-//! transactions name no chain, and no chain here admits them (EIP-155): a chain has these contracts from its genesis, or never. The two that are
-//! public were published as such transactions, which stand beside this file; their signers say at which addresses they deploy.
+//! transactions name no chain, and a chain admits them only if its genesis says so (EIP-155): others have these contracts from their genesis, or
+//! never. The two that are public were published as such transactions, which stand beside this file; their signers say at which addresses they
+//! deploy.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +32,10 @@ struct Published {
     constructor_bytes: usize,
 }
 
-/// Of Arachnid's deterministic-deployment-proxy.
+/// Source: Arachnid's deterministic-deployment-proxy.
 const CREATE2_DEPLOYER_PUBLISHED: Published =
     Published { transaction: include_str!("create2_deployer.transaction.hex"), constructor_bytes: 14 };
-/// Of mds1's multicall (MIT licence).
+/// Source: mds1's multicall (MIT licence).
 const MULTICALL3_PUBLISHED: Published =
     Published { transaction: include_str!("multicall3.transaction.hex"), constructor_bytes: 32 };
 
@@ -51,8 +52,8 @@ impl Published {
 
 /// The four contracts: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935, which the protocol itself calls before each batch.
 ///
-/// The chain has no beacon. What EIP-4788's contract gives for a time is the digest of the parent of the last batch of that second, so
-/// nothing can be proved against it that is proved against a beacon root. EIP-2935's contract gives the digests that BLOCKHASH gives.
+/// The chain has no beacon. For a given time, EIP-4788's contract returns the digest of the parent of the last batch of that second.
+/// Proofs against beacon roots therefore fail here. EIP-2935's contract gives the digests that BLOCKHASH gives.
 pub fn predeploys() -> BTreeMap<Address, GenesisAccount> {
     let codes = [
         (CREATE2_DEPLOYER, CREATE2_DEPLOYER_PUBLISHED.code()),
@@ -68,7 +69,7 @@ pub fn predeploys() -> BTreeMap<Address, GenesisAccount> {
 }
 
 impl Genesis {
-    /// Adds the [`predeploys`]. What is at an address already stays.
+    /// Adds the [`predeploys`]. Accounts that the genesis already has stay.
     pub fn with_predeploys(mut self) -> Genesis {
         for (address, account) in predeploys() {
             self.accounts.entry(address).or_insert(account);

@@ -70,7 +70,7 @@ fn fold_levels(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Digest {
             join([Some(left), Some(right)], Run { first: left, last: end });
         }
         runs.for_each(|run| join(lone(run), *run));
-        // Apart from the above, whose branches nobody can foretell: the hashes need not wait for them.
+        // Joins run apart from the loop above, whose branches are unpredictable: so the hashes do not wait for them.
         let (pairs, odd) = joins.as_chunks();
         for [first, second] in pairs {
             let [first_hash, second_hash] = hash(&JOIN, [first.halves(hashes), second.halves(hashes)]);
@@ -114,7 +114,7 @@ struct Partings {
     leaves: Vec<usize>,
     /// Where the leaves of each bit end.
     ends: [usize; 257],
-    /// The last bit that there is.
+    /// Index of the deepest bit.
     deepest: usize,
 }
 

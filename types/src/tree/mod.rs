@@ -1,10 +1,10 @@
 //! The canonical Merkle tree over the state, as a definition: hashes, the root of a set of leaves, and range proofs.
 //! How it is kept up to date is `storage`'s concern.
 //!
-//! The tree is binary over the 256 bits of a path. A subtree with no leaf is [`Digest::ZERO`], with one leaf it is that
-//! leaf's hash, otherwise it joins its two children; so the root depends on the content alone. A leaf and a join are each
-//! one SHA-256 compression of exactly 64 bytes under an initial value of their own (precedent: the note commitment tree of
-//! Zcash Sprout): the input has a fixed length, and the initial value separates the two domains.
+//! The tree is binary over the 256 bits of a path. A subtree without a leaf is [`Digest::ZERO`], one with a single leaf is
+//! that leaf's hash, and any other joins its two children. The root therefore depends on the content alone. Leaf and join are
+//! each one SHA-256 compression of exactly 64 bytes, under initial values of their own. Precedent: the note commitment tree
+//! of Zcash Sprout. The fixed length and the two initial values separate the domains.
 
 mod fold;
 mod proof;
@@ -29,13 +29,13 @@ pub use self::{
 /// A row as the tree sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Leaf {
-    /// Its position.
+    /// Path of the leaf's key.
     pub path: Path,
     /// [`crate::StateValue::hash`] of the row.
     pub value_hash: Digest,
 }
 
-/// What a compression of one domain begins with.
+/// The initial state of one domain's compressions.
 type InitialValue = LazyLock<State>;
 
 static LEAF: InitialValue = LazyLock::new(|| initial_value("slipstream/state-leaf/1"));
@@ -119,7 +119,7 @@ impl Leaf {
 /// A subtree, as far as its parent must know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Subtree {
-    /// No leaf.
+    /// A subtree without leaves.
     #[default]
     Empty,
     /// One leaf, with its hash.
@@ -177,7 +177,7 @@ impl Subtree {
         }
     }
 
-    /// The joins of two pairs of siblings, none if one of the pairs is not joined.
+    /// Joins two pairs of siblings at once; returns `None` if one of the pairs has no join.
     #[inline]
     fn two_joins([a, b, c, d]: [&Subtree; 4]) -> Option<[Digest; 2]> {
         if !Self::is_joined(a, b) || !Self::is_joined(c, d) {

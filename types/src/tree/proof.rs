@@ -10,14 +10,14 @@ use crate::{bounded::BoundedVec, digest::Digest, limits, state::Path};
 pub struct Sibling {
     /// The bit that separates it from the range's end.
     pub depth: u8,
-    /// What it is.
+    /// The sibling's content.
     pub node: SiblingNode,
 }
 
 /// A lone leaf shows its preimage: an inner node passed off as a leaf could hide rows of the range.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SiblingNode {
-    /// One leaf.
+    /// A subtree that is a single leaf, with its preimage.
     Leaf(Leaf),
     /// The hash of two leaves or more.
     Inner(Digest),
@@ -27,9 +27,9 @@ pub enum SiblingNode {
 /// A range of one path proves membership or absence.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StateRangeProof {
-    /// Beside the first path, by ascending depth.
+    /// Siblings beside the first path, by ascending depth.
     pub left: BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>,
-    /// Beside the last path, by ascending depth.
+    /// Siblings beside the last path, by ascending depth.
     pub right: BoundedVec<Sibling, { limits::PROOF_SIDE_MAX }>,
 }
 
@@ -45,9 +45,9 @@ pub enum StateRangeError {
     /// Rows and siblings do not give the expected root: a row is missing, surplus or altered.
     #[error("rows and range proof give the state root {found}, certified is {expected}")]
     WrongRoot {
-        /// What they give.
+        /// The root that leaves and siblings give.
         found: Digest,
-        /// What is certified.
+        /// The root in the certified header.
         expected: Digest,
     },
 }
@@ -72,8 +72,9 @@ impl StateRangeProof {
         })
     }
 
-    /// As [`StateRangeProof::verify`], for who has the leaves between `first` and `last` in a tree of their own, without any
-    /// others: `subtree` gives the part of it whose paths share so many first bits with a path, whose other bits are 0.
+    /// As [`StateRangeProof::verify`], for a caller whose own tree has exactly the leaves between `first` and `last`.
+    /// `subtree` takes a path and a number of bits; it returns the part of that tree whose paths share these first bits. The
+    /// path's other bits are 0.
     pub fn verify_subtrees(
         &self,
         root: Digest,
@@ -85,8 +86,8 @@ impl StateRangeProof {
         if found == root { Ok(()) } else { Err(StateRangeError::WrongRoot { found, expected: root }) }
     }
 
-    /// Checks that every sibling stands where a proof of this range can have one. Who does not know the leaves can tell no more
-    /// of a proof; who finds a fault here knows that no leaves would make it right.
+    /// Checks that every sibling stands where a proof of this range can have one. A caller that lacks the leaves can check no
+    /// more. If it finds a fault here, no leaves would repair the proof.
     pub fn check_places(&self, first: Path, last: Path) -> Result<(), StateRangeError> {
         self.fold(first, last, |_, _| Subtree::Empty).map(|_| ())
     }
@@ -113,7 +114,7 @@ struct Fold<'a, F> {
     last: Path,
     left: &'a [Sibling],
     right: &'a [Sibling],
-    /// Of the range's leaves.
+    /// Returns subtrees of the range's leaves.
     subtree: F,
 }
 

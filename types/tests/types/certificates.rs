@@ -1,5 +1,5 @@
-//! Goal: nothing but a quorum's signatures of one view on one ledger info, by the validators of its epoch, in order and once each, is a
-//! certificate. Each case begins at what verifies and says by which name it is refused.
+//! Goal: a certificate holds exactly a quorum's signatures on one ledger info in one view, by the epoch's validators, in order, once
+//! each. Each case changes a valid certificate and names the error that refuses it.
 
 use slipstream_types::{
     BatchNumber, Certificate, CommitStatement, Digest, Epoch, Failures, LedgerInfo, SecretKey, Signature,
@@ -11,7 +11,8 @@ use crate::common::{digest, keys, validators};
 
 const VIEW: u64 = 5;
 
-/// What a case may change: the signers of the certificate, what they sign, what it says, and who is asked.
+/// The parts that a case may change: the signers, the statement that they sign, the certificate's content, and the set that
+/// verifies it.
 struct Case {
     keys: Vec<SecretKey>,
     set: ValidatorSet,
@@ -38,7 +39,7 @@ impl Case {
         case
     }
 
-    /// A quorum's.
+    /// A valid certificate, which a quorum signed.
     fn good() -> Case {
         Case::new(&[0, 1, 2, 4, 6])
     }

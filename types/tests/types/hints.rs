@@ -1,5 +1,5 @@
-//! Goal: hints come back as what they were, whatever their keys are made of, and no bytes of a stranger make the decoder panic or
-//! name more than it is allowed to.
+//! Goal: hints survive a round trip, whatever their keys are made of. Bytes of a stranger never make the decoder panic or exceed
+//! its limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,7 +132,7 @@ fn keys(hints: &Hints) -> Keys {
     keys
 }
 
-/// What `hints` come back as: the accounts of every batch are added.
+/// The keys that `hints` should decode to: every batch's accounts are added.
 fn expected(hints: &Hints, calls: &[Call]) -> Keys {
     let mut expected = keys(hints);
     expected.entry(Address::repeat_byte(0xfe)).or_default();
@@ -256,7 +256,7 @@ fn versions_and_sections_of_the_future_are_told_apart() {
     let most = keys_max(0);
     assert!(decode(&[2], &context, most).unwrap_err().to_string().contains("version"));
     assert!(decode(&[], &context, most).is_err());
-    // A section that this version does not know is passed over, and no section is an error.
+    // Decoding passes over an unknown section, and accepts an empty list of sections.
     for bytes in [&[1][..], &[1, 9, 2, 0xff, 0xff]] {
         let decoded = decode(bytes, &context, most).unwrap();
         assert_eq!(decoded.hints.keys().count(), 1, "the fee recipient");

@@ -1,5 +1,5 @@
-//! Goal: the rules of a batch follow from its number and time alone, change exactly where the schedule says, and two schedules that differ
-//! in anything up to there have different ids.
+//! Goal: the rules of a batch follow from its number and time alone, and change exactly where the schedule says. Two schedules that differ
+//! up to a batch give it different ids.
 
 use slipstream_types::{
     BatchNumber, ChainConfig, Rules, RulesId, Schedule, ScheduledFork,
@@ -120,7 +120,7 @@ fn what_is_no_schedule_is_refused_by_name() {
     assert!(Forks::new(many(FORKS_MAX + 1)).is_err());
 }
 
-/// Goal: the schedule is no part of the genesis: neither its bytes nor its file.
+/// Goal: the schedule stays out of the genesis: out of its bytes and its file.
 #[test]
 fn a_schedule_changes_no_identity() {
     let (with, without) = (chain(vec![osaka(BATCH)]), ChainConfig::default());

@@ -103,6 +103,44 @@ fn a_genesis_file_reads_back() {
     assert!("12".parse::<Waypoint>().is_err() && "x:0x00".parse::<Waypoint>().is_err());
 }
 
+/// Goal: a chain that admits unprotected transactions says so behind all that others say, and others say what they always said: the vectors
+/// above pin that.
+#[test]
+fn unprotected_transactions_are_part_of_the_identity() {
+    let plain = genesis();
+    let mut lax = genesis();
+    lax.chain.unprotected_transactions = true;
+    let (content, text) = (plain.content().unwrap(), serde_json::to_string(&plain).unwrap());
+    let [with_false, with_true, with_two] = [0, 1, 2].map(|last| [&content[..], &[last]].concat());
+    assert_eq!(lax.content().unwrap(), with_true);
+    assert_eq!(Genesis::decode(&with_true).unwrap(), lax);
+    assert_eq!(Genesis::decode(&content).unwrap(), plain);
+    assert_ne!(lax.header().unwrap().digest(), plain.header().unwrap().digest());
+
+    let lax_text = serde_json::to_string(&lax).unwrap();
+    assert_eq!(lax_text, text.strip_suffix('}').unwrap().to_owned() + ",\"unprotected_transactions\":true}");
+    assert_eq!(serde_json::from_str::<Genesis>(&lax_text).unwrap(), lax);
+    // A file may say what holds anyway, and is the same chain.
+    assert_eq!(serde_json::from_str::<Genesis>(&lax_text.replace(":true}", ":false}")).unwrap(), plain);
+
+    // No second content of either, and nothing behind them.
+    let twice = [&content[..], &[1, 1]].concat();
+    for refused in [&with_false[..], &with_two, &twice, &content[..content.len() - 1], &[1], &[]] {
+        let error = Genesis::decode(refused).unwrap_err().to_string();
+        assert!(error.starts_with("malformed genesis"), "{error}");
+    }
+    assert!(bcs::from_bytes::<Genesis>(&with_true).is_err(), "only `decode` knows the byte");
+}
+
+/// Goal: the flag stands beside `chain`, not in it: whoever writes it there is told, and gets no strict chain.
+#[test]
+fn unprotected_transactions_stand_beside_the_chain() {
+    let mut file = serde_json::to_value(genesis()).unwrap();
+    file["chain"]["unprotected_transactions"] = serde_json::json!(true);
+    let refused = serde_json::from_value::<Genesis>(file).unwrap_err().to_string();
+    assert!(refused.contains("unknown field `unprotected_transactions`"), "{refused}");
+}
+
 /// Goal: a genesis whose chain could not go on as Ethereum does is refused, and the account that is to blame is named.
 #[test]
 fn a_genesis_that_breaks_a_rule_is_refused() {

@@ -52,7 +52,7 @@ pub(super) struct Index<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Instant,
-    /// From a user of this node.
+    /// Whether a user of this node gave it.
     pub(super) is_local: bool,
 }
 
@@ -251,8 +251,8 @@ impl<T: Clone> Index<T> {
         taken
     }
 
-    /// Drops the executable transactions of every sender whose next one has been executable, and the same, for `max` sweeps; those of
-    /// this node's users for `local_max`; and what [`Index::sweep_waiting`] does. Says which.
+    /// Drops the executable transactions of each sender whose next transaction has stayed the same and executable for `max` sweeps.
+    /// Those of this node's users stay for `local_max` sweeps. Also does [`Index::sweep_waiting`]. Returns the hashes that went.
     pub(super) fn sweep(&mut self, max: u64, local_max: u64) -> Vec<B256> {
         let sweeps = self.sweeps;
         let is_stuck = |since: u64, max: u64| is_older(sweeps, since, max);
@@ -260,7 +260,7 @@ impl<T: Clone> Index<T> {
         let ready = queues.flat_map(|queue| {
             let since = queue.head_since();
             let entries = queue.entries().take(queue.ready_len());
-            // What comes behind one that stays may still be executed.
+            // A transaction behind one that stays may still be executed.
             entries.skip_while(move |entry| !is_stuck(since, if entry.is_local { local_max } else { max }))
         });
         let hashes: Vec<B256> = ready.map(|entry| entry.terms.hash).collect();
@@ -311,8 +311,8 @@ impl<T: Clone> Index<T> {
         Cursor { opened, ahead, ..Cursor::default() }
     }
 
-    /// The best executable transaction that the cursor has not seen and that fits. What the draw before gave counts as taken,
-    /// unless it was left out.
+    /// The best executable transaction that fits and that the cursor has not seen. The previous draw counts as taken, unless
+    /// it was left out.
     pub(super) fn draw(&self, cursor: &mut Cursor, room: Room) -> Option<T> {
         if let Some((sender, nonce)) = cursor.drawn.take()
             && let Some(entry) = self.ready_at(&sender, nonce + 1)
@@ -358,8 +358,8 @@ impl<T: Clone> Index<T> {
         self.accounts.get(sender)?.ready(nonce)
     }
 
-    /// Transactions that arrived before `sequence` was read, at most `max`, waiting ones too: a few of each sender, one sender after
-    /// the other from where the circle's last call ended.
+    /// At most `max` transactions that arrived before `sequence` was read, waiting ones too. It takes a few of each sender, one
+    /// sender after the other from where the circle's last call ended.
     pub(super) fn offer(&mut self, circle: Circle, sequence: u64, max: usize) -> Vec<T> {
         let after = self.offered[circle as usize];
         let behind = self.accounts.range((Bound::Excluded(after), Bound::Unbounded));

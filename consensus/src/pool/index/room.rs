@@ -1,4 +1,4 @@
-//! Who gets a place in the pool, and who has to go for it.
+//! Decides which transaction gets a place in the pool, and which must go for it.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::config::PoolConfig;
 
-/// Transactions that wait for a nonce or for funds may take this share of the pool, as a divisor: they cost nothing until somebody
-/// executes them.
+/// Share of the pool, as a divisor, for transactions that wait for a nonce or for funds: they cost nothing until somebody executes
+/// them.
 const WAITING_SHARE: usize = 4;
-/// Whoever comes after a full pool's floor was set pays this much more, in percent, unless he has few transactions here.
+/// Surcharge over a full pool's floor, in percent, for newcomers whose sender has more than a few transactions here.
 const FLOOR_BUMP_PERCENT: u64 = 10;
 
-/// What leaves its place to a newcomer with the same sender and nonce: one transaction, or none.
+/// The transaction that a newcomer with the same sender and nonce replaces, if there is one.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Replaced {
     pub(super) count: usize,
@@ -44,8 +44,8 @@ impl<T: Clone> Index<T> {
         if is_roomy { 0 } else { self.floor.wei(now) }
     }
 
-    /// An account whose nonces and money others may use up has one transaction here, so that no single one of theirs makes many
-    /// worthless that this node has taken and passed on. As geth has it.
+    /// An account whose nonces and money others may use up has one transaction here, as in geth. So no transaction of those
+    /// others can invalidate many that this node has taken and passed on.
     pub(super) fn check_delegation(
         &self,
         terms: &Terms,
@@ -55,7 +55,7 @@ impl<T: Clone> Index<T> {
         let sender = terms.sender;
         let len = |address: &Address| self.accounts.get(address).map_or(0, AccountQueue::len);
         let others = len(&sender) - replaced;
-        // An authorization of a nonce that the account has used does nothing any more, whoever spreads it.
+        // An authorization of a used nonce has no effect any more.
         let is_live = |nonces: &BTreeMap<u64, usize>| nonces.range(account.nonce..).next().is_some();
         let is_limited = account.has_code || self.authorities.get(&sender).is_some_and(is_live);
         if is_limited && (others > 0 || terms.nonce != account.nonce) {
@@ -70,8 +70,8 @@ impl<T: Clone> Index<T> {
         }
     }
 
-    /// Evicts until the newcomer fits, or leaves everything as it was. What it replaces stays meanwhile, so that nothing behind it has
-    /// to wait and is taken for less than it is.
+    /// Evicts until the newcomer fits, or restores everything. The transaction that it replaces stays meanwhile, so that those behind
+    /// it keep their worth.
     pub(super) fn make_room(
         &mut self,
         terms: &Terms,
@@ -179,7 +179,7 @@ impl<T: Clone> Index<T> {
         Ok((*sender, nonce, *victim_worth))
     }
 
-    /// What could execute may have to wait again; then others that wait may have to go. Each goes from the sender with the most.
+    /// Demoted transactions may overfill the waiting part, so others may have to go. Each goes from the sender with the most.
     pub(super) fn trim_waiting(&mut self) {
         while self.waiting() > self.waiting_max() || self.waiting_bytes() > self.waiting_bytes_max() {
             let Some((Worth::Waiting(_), _, sender)) = self.tails.first().copied() else { return };

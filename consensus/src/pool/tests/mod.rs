@@ -122,8 +122,8 @@ fn nonces_and_funds() {
     assert!(matches!(pool.put(dear, 3, account), Err(PoolError::InsufficientFunds { .. })));
 }
 
-// Of a full pool the worst last transaction goes, one that cannot execute before any that can; who pays no more than the
-// worst is refused, and a refusal changes nothing.
+// Of a full pool the worst last transaction goes, waiting ones before executable ones. A newcomer that pays at most as much
+// as the worst is refused, and a refusal leaves the pool as it was.
 #[test]
 fn full_pool_keeps_the_best() {
     let mut pool = index(3);
@@ -143,7 +143,7 @@ fn full_pool_keeps_the_best() {
     assert_eq!(all(&pool), [1, 4, 6]);
 }
 
-// What does not fit is passed over with what its sender has after it; whoever comes behind goes on.
+// A misfit is passed over together with its sender's later ones; others go on.
 #[test]
 fn what_does_not_fit_is_passed_over() {
     let mut pool = index(10);
@@ -167,7 +167,7 @@ fn what_does_not_fit_is_passed_over() {
     assert_eq!(filled(&pool, room, 21_000), [3, 4, 5, 6]);
 }
 
-// What is drawn and then left out takes what its sender has after it along.
+// A transaction that is drawn and left out takes its sender's later ones along.
 #[test]
 fn who_is_left_out_is_not_drawn_again() {
     let mut pool = index(10);
@@ -182,7 +182,7 @@ fn who_is_left_out_is_not_drawn_again() {
     assert_eq!(pool.draw(&mut cursor, UNLIMITED), None);
 }
 
-// The pool goes on living between two draws: what is gone is not drawn, and nobody is drawn twice.
+// The pool lives on between two draws: removed transactions stay undrawn, and each is drawn once.
 #[test]
 fn the_pool_may_change_between_draws() {
     let mut pool = index(10);
@@ -217,7 +217,8 @@ fn misfits_cost_a_bounded_search() {
     assert_eq!(pool.draw(&mut cursor, Room { gas: 90_000, ..UNLIMITED }), None);
 }
 
-// What could execute for so many sweeps goes, with what follows it; what became executable later, or waits, stays.
+// A transaction that stayed executable for so many sweeps goes, with those behind it. Those that became executable later, or
+// wait, stay.
 #[test]
 fn what_is_never_executed_expires() {
     let mut pool = index(10);
@@ -238,7 +239,7 @@ fn what_is_never_executed_expires() {
     assert_eq!((pool.sweep(3, 9).len(), pool.sweep(3, 9).len()), (0, 1));
 }
 
-// What waits goes when it has waited for long, of peers and of users, also where nothing else is swept; what came later stays.
+// Transactions that waited for long go, those of peers and of users, also where nothing else is swept. Later ones stay.
 #[test]
 fn what_waits_expires() {
     let mut pool = index(20);
@@ -267,8 +268,8 @@ fn a_gas_limit_above_the_cap_is_refused() {
     assert!(!refused.is_retryable());
 }
 
-/// Goal: where a fork begins the pool judges all that it has anew, and what comes by what holds then: it offers nothing that the next batch
-/// cannot take, and ranks by what is paid under its base fee.
+/// Goal: where a fork begins the pool judges all its transactions anew, and newcomers by the new rules. It offers only what the next batch
+/// can take, and ranks by tips under its base fee.
 #[test]
 fn a_fork_judges_the_pool_anew() {
     let genesis = genesis(1);
@@ -299,7 +300,7 @@ fn a_fork_judges_the_pool_anew() {
     assert!(pool.add(cheap).is_err());
 }
 
-/// Goal: a high tip behind many transactions that pay nothing does not keep them: who pays at all takes their place.
+/// Goal: a high tip behind many unpaid transactions does not keep them: any paying one takes their place.
 #[test]
 fn a_high_tip_at_the_end_does_not_keep_what_is_before_it() {
     let mut pool = index(6);
@@ -355,7 +356,7 @@ fn what_waits_has_a_budget_of_its_own() {
     assert!(!pool.contains(&B256::from(U256::from(3))), "the last of the sender with most");
     pool.put(terms(13, 3, 0, 1), 13, state(0, 100)).unwrap();
     assert_eq!(pool.counts(), (1, 4, 500));
-    // What could execute and has to wait again counts, too.
+    // An executable transaction that has to wait again counts, too.
     for nonce in 0..5 {
         pool.put(terms(20 + nonce, 4, nonce, 9), nonce, state(0, 100)).unwrap();
     }
@@ -379,7 +380,7 @@ fn delegated_accounts_have_one_transaction() {
     }
     pool.advance(&sender(1), AccountState { has_code: true, ..state(1, 100) });
     assert_eq!(pool.counts().0, 2);
-    // Whoever is named by an authorization counts as delegated while that waits, and may not have more before.
+    // An account named by a waiting authorization counts as delegated, and may have no more transactions before it.
     let naming =
         |id, from, authority| Terms { authorities: vec![(sender(authority), 0)], ..terms(id, from, 0, 5) };
     pool.put(naming(20, 2, 3), 20, state(0, 100)).unwrap();

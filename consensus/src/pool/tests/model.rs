@@ -49,7 +49,7 @@ impl Model {
         ready
     }
 
-    /// What one of the entries is worth.
+    /// The worth of one entry.
     fn worth(&self, of: &Terms) -> Worth {
         let ready = self.ready(of.sender);
         match ready.iter().position(|(terms, _)| terms.nonce == of.nonce) {
@@ -189,7 +189,7 @@ impl Model {
         self.entries.iter().map(|(terms, _)| terms.bytes).sum()
     }
 
-    /// What a batch draws behind those that hold what is `ahead`.
+    /// The candidates of a batch behind those that hold the transactions `ahead`.
     fn candidates(&self, ahead: &Ahead) -> Vec<B256> {
         let is_left = |terms: &Terms| ahead.get(&terms.sender).is_none_or(|next| terms.nonce >= *next);
         let mut queues: Vec<_> = self.accounts.keys().map(|sender| self.ready(*sender)).collect();
@@ -232,8 +232,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Whatever comes in whatever order: what is taken, what is evicted, what can execute and in which order is as the model
-    // says, and no limit is ever passed.
+    // In any order of events the pool takes, evicts, offers and ranks as the model does, and stays within every limit.
     #[test]
     fn behaves_as_the_model(steps in proptest::collection::vec(step(), 1..120)) {
         let config = PoolConfig { transactions_max: 10, bytes_max: 2_000, per_sender_max: 6, ..PoolConfig::default() };

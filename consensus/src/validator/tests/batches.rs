@@ -1,4 +1,4 @@
-//! What the primary puts into a batch, and that every way to execute it gives the same.
+//! Tests what the primary puts into a batch, and that every way to execute it gives the same.
 
 use std::sync::Arc;
 
@@ -27,16 +27,15 @@ fn hints_carry_values_where_that_is_configured() {
         let config = ExecutorConfig { hints, prefetch_threads: 0, ..Default::default() };
         let built = build(&ledger_with(config, &genesis, &store), &[], &pool, NOW_MS, true);
         let sealed = made(built).parts.sealed.clone();
-        let transactions =
-            decode_body(&sealed.body.open(BlobKind::Body).unwrap(), genesis.chain.chain_id).unwrap();
+        let transactions = decode_body(&sealed.body.open(BlobKind::Body).unwrap(), &genesis.chain).unwrap();
         let (header, hints) = (sealed.header, sealed.hints.unwrap());
         let decoded = open_hints(&hints, header.gas_used, header.proposer, &transactions).unwrap();
         assert_eq!(!decoded.values.is_empty(), carry);
     }
 }
 
-// What a validator keeps, reads ahead and executes beside each other changes nothing; its cache knows the last batch, and passes on
-// what it cannot know.
+// A validator's parallel executions, read-ahead and kept rows leave the outcome unchanged. Its cache knows the last batch, and
+// passes on reads of others.
 #[test]
 fn every_way_to_execute_gives_the_proposers_batch() {
     let genesis = genesis(1);
@@ -103,7 +102,7 @@ async fn empty_batches_are_made_on_request_only() {
     assert_eq!(quiet.store.head().unwrap().header.number, BatchNumber::GENESIS);
 }
 
-// A batch fills by the gas that is used. Four transactions that may use all of it and do not take no place from the others.
+// A batch fills by the gas that is used. Four transactions may use all of it but do not; they take no place from the others.
 #[test]
 fn large_gas_limits_do_not_empty_a_batch() {
     let mut genesis = genesis(1);
@@ -140,8 +139,8 @@ fn a_dud_costs_one_look() {
     assert!(again.contains("could not be executed by the proposer"), "{again}");
 }
 
-/// Goal: batches are made and executed ahead of their commits, each on the one before and without what that has, and committed in order
-/// they give the state that was foretold; also beside a head that moves on.
+/// Goal: batches are made and executed ahead of their commits, each on the one before and without its transactions. Committed in order
+/// they give the foretold state, also beside a head that moves on.
 #[test]
 fn batches_are_executed_ahead() {
     let genesis = genesis(1);
@@ -180,7 +179,7 @@ fn batches_are_executed_ahead() {
 
 type Change = fn(&mut OutcomeParts, OutcomeParts);
 
-/// Goal: an outcome that others show is taken over if it is what it says, and gives the same ledger info; a changed one is refused.
+/// Goal: an outcome shown by others is taken over if it is genuine and gives the same ledger info. A changed one is refused.
 #[test]
 fn outcomes_are_adopted() {
     let genesis = genesis(1);

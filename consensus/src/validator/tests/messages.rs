@@ -1,4 +1,4 @@
-//! Who is listened to, and what of it is taken.
+//! Tests which senders a validator heeds, and which messages it takes.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ async fn messages_are_taken_from_validators() {
     // An order is heard too, and no word of how far who made it is.
     tokio::time::advance(std::time::Duration::from_secs(5)).await;
     assert_eq!(node.validator.status().heard_within(1_000), 1);
-    // Whatever its hints say: they are advice.
+    // Hints are advice, so any bytes will do.
     let hints = Some(Blob::compress(BlobKind::Hints, &[0xff; 60]).unwrap());
     let order = Request::Order(Box::new(Ordered { hints, ..ordered(&made) }));
     assert_eq!(send(primary, &order).await.unwrap(), Response::Taken);
@@ -71,7 +71,7 @@ async fn messages_are_taken_from_validators() {
     node.stop().await;
 }
 
-// Whoever asks a validator that has stopped is told so, and does not wait.
+// A request to a stopped validator is refused at once.
 #[tokio::test(start_paused = true)]
 async fn a_validator_that_stopped_says_so() {
     let genesis = genesis(4);

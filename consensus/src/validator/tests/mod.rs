@@ -106,7 +106,7 @@ fn batch(genesis: &Genesis, store: &Store, nonces: std::ops::Range<u64>, now_ms:
     batch_after(&ledger(genesis, store), &[], nonces, now_ms)
 }
 
-/// What the primary sends of it.
+/// The batch as the primary sends it.
 fn ordered(executed: &Executed) -> Ordered {
     let sealed = &executed.parts.sealed;
     let order = executed.parts.order.clone().unwrap();

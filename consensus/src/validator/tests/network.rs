@@ -64,7 +64,7 @@ async fn four_decide_batches() {
         assert_eq!((decided.header.number, decided.leads), (BatchNumber::new(number), true));
         decided.certificate.verify(&genesis.validator_set()).unwrap();
     }
-    // What was kept until it was committed is gone.
+    // Outcomes kept until their commit are gone.
     let kept = nodes[1].store.records("consensus/outcome/", "consensus/outcome/~").unwrap();
     assert!(kept.is_empty(), "{}", kept.len());
 }
@@ -98,7 +98,7 @@ async fn four_certify_with_one_silent() {
     assert!(nodes[3].validator.status().observing, "it has heard of no quorum");
 }
 
-// What only execution finds to be invalid leaves the pool, whether or not there is a batch, and holds up nobody else.
+// A transaction that only execution finds invalid leaves the pool, whether or not there is a batch. It delays no other.
 #[tokio::test(start_paused = true)]
 async fn duds_leave_the_pool() {
     let genesis = genesis(1);

@@ -8,7 +8,7 @@ use crate::{
     testing::{Account, NOW_MS, genesis, store, until},
 };
 
-// What no state can make valid does not even get in.
+// The pool refuses a transaction that no state can make valid.
 #[test]
 fn the_pool_refuses_what_can_never_execute() {
     let genesis = genesis(1);

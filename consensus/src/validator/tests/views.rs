@@ -1,4 +1,4 @@
-//! What one faulty validator costs: a view, or its own time, and no batch.
+//! Tests the cost of one faulty validator: a view, or its own time, but no batch.
 
 use std::time::Duration;
 
@@ -60,8 +60,8 @@ async fn the_next_primary_goes_on() {
     agree(&nodes);
 }
 
-/// Goal: one validator after the other stops at any moment and starts again on its disk, under load; the others go on, it follows, and no
-/// two batches of a number are certified.
+/// Goal: one validator after the other stops at any moment and starts again on its disk, under load. The others go on, it follows, and no
+/// number gets two certified batches.
 #[tokio::test(start_paused = true)]
 async fn validators_restart_at_any_moment() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
@@ -83,7 +83,7 @@ async fn validators_restart_at_any_moment() {
         connect_all(&hub, &[0, 1, 2, 3]);
         agree(&nodes);
     }
-    // What a stopped one had is sent again by its owner.
+    // Its owner sends the transactions of a stopped one again.
     (0..nonce).for_each(|nonce| submit(&nodes, 1, nonce));
     for node in &nodes {
         let view = || node.store.view().unwrap();
@@ -93,7 +93,7 @@ async fn validators_restart_at_any_moment() {
     agree(&nodes);
 }
 
-/// Goal: two of four decide nothing; a third one that comes with an empty disk of its own does not bring them to contradict themselves.
+/// Goal: two of four cannot decide. A third one that comes with an empty disk does not make them contradict themselves.
 #[tokio::test(start_paused = true)]
 async fn two_silent_halt_the_chain() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());

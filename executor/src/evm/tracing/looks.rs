@@ -14,25 +14,25 @@ use revm_inspectors::tracing::{
     DebugInspector, TracingInspector, TracingInspectorConfig, TransactionContext,
 };
 
-use super::{Done, Look, meter::Weights};
+use super::{Done, Look, correct, meter::Weights};
 use crate::trace::{TraceError, TraceTypes};
 
 /// Tracers in one `muxTracer`: each keeps its own.
 const MUX_MAX: usize = 8;
 
-/// With one of geth's tracers.
+/// Traces with one of geth's tracers.
 pub(crate) struct Geth<'a>(pub(crate) &'a GethDebugTracingOptions);
 
-/// For parity's flat list of calls.
+/// Traces for parity's flat list of calls.
 pub(crate) struct Calls;
 
-/// For what parity's replays show.
+/// Traces for parity's replays.
 pub(crate) struct Replay<'a>(pub(crate) &'a TraceTypes);
 
-/// Of what keeps calls alone. Data is kept once, and is two digits a byte in the text.
+/// Weights of a tracer that keeps calls alone. Data is kept once, and is two digits a byte in the text.
 const CALLS: Weights = Weights { call: 4_096, depth: 24, data_byte: 4, ..Weights::NONE };
 
-/// Of a `vmTrace`: what an instruction pushed and wrote to memory, and for each call its code.
+/// Of a `vmTrace`: an instruction's pushes and its writes to memory, and for each call its code.
 const VM_STEPS: Weights = Weights { step: 1_536, written_byte: 4, code_byte: 4, ..Weights::NONE };
 
 fn tracer_error(error: impl Display) -> TraceError {
@@ -99,8 +99,14 @@ impl Look for Geth<'_> {
             tx_index: done.info.index.map(|index| index as usize),
             tx_hash: done.info.hash,
         };
+        if let DebugInspector::Default(steps, _) = &mut inspector {
+            correct::count_gas(steps);
+        }
         let trace = inspector.get_result(Some(context), done.tx, done.block, done.result, database);
-        trace.map_err(tracer_error)
+        let mut trace = trace.map_err(tracer_error)?;
+        let gas_used = done.result.result.tx_gas_used();
+        correct::correct(&mut trace, gas_used, &*database).map_err(tracer_error)?;
+        Ok(trace)
     }
 }
 
@@ -160,7 +166,8 @@ impl Look for Replay<'_> {
     }
 }
 
-/// Of the struct logger. A word is kept, copied into the answer, and there 66 characters with quotes and comma; a slot is two of them.
+/// Weights of the struct logger. A word is kept, copied into the answer, and there 66 characters with quotes and comma; a slot is two
+/// of them.
 fn step_weights(config: &GethDefaultTracingOptions) -> Weights {
     let if_shown = |is_shown: bool, bytes: usize| if is_shown { bytes } else { 0 };
     Weights {

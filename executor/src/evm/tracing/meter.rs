@@ -1,10 +1,10 @@
 //! [`Meter`]: an inspector around another one, which counts what that one keeps and ends the execution when it is too much.
 //!
-//! What a tracer keeps has little to do with gas: an instruction for 3 gas leaves a copy of the stack, and of the memory if that is asked for,
-//! and a call for 100 gas leaves its input, which may be a megabyte. So each piece is weighed before the tracer sees it, with all that
-//! becomes of it: the tracer's copy, the answer's and its text.
+//! The memory of a trace has little to do with gas. An instruction for 3 gas leaves a copy of the stack, and of the memory on request. A
+//! call for 100 gas leaves its input, which may be a megabyte. So the meter weighs each piece before the tracer sees it, with all copies:
+//! the tracer's, the answer's and its text.
 
-use alloy_primitives::{Address, Log, U256, map::HashMap};
+use alloy_primitives::{Address, B256, Log, U256, map::HashMap};
 use revm::{
     Inspector,
     bytecode::opcode,
@@ -13,7 +13,7 @@ use revm::{
     database_interface::bal::EvmDatabaseError,
     handler::FrameResult,
     interpreter::{
-        CallInputs, CallOutcome, CreateInputs, CreateOutcome, FrameInput, Interpreter,
+        CallInputs, CallOutcome, CreateInputs, CreateOutcome, FrameInput, InstructionResult, Interpreter,
         interpreter::EthInterpreter,
         interpreter_types::{InputsTr as _, Jumps as _, LegacyBytecode as _, MemoryTr as _},
     },
@@ -25,32 +25,32 @@ use crate::error::ExecuteError;
 /// Bytes that each piece of a trace takes in the end; 0 for what a tracer does not keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Weights {
-    /// Of an instruction.
+    /// Bytes for an instruction.
     pub(super) step: usize,
-    /// Of a word on the stack, at each instruction.
+    /// Bytes for a word on the stack, at each instruction.
     pub(super) stack_word: usize,
-    /// Of a byte of memory, at each instruction.
+    /// Bytes for a byte of memory, at each instruction.
     pub(super) memory_byte: usize,
-    /// Of a byte of what the last call returned, at each instruction.
+    /// Bytes for a byte that the last call returned, at each instruction.
     pub(super) returned_byte: usize,
     /// Of a slot, at each access to one: it shows all that the contract accessed before.
     pub(super) slot: usize,
-    /// Of a call.
+    /// Bytes for a call.
     pub(super) call: usize,
     /// Of each call that a call is in.
     pub(super) depth: usize,
-    /// Of a byte of input, output, created code or a log's data.
+    /// Bytes for a byte of input, output, created code or a log's data.
     pub(super) data_byte: usize,
-    /// Of a byte that an instruction writes to memory.
+    /// Bytes for a byte that an instruction writes to memory.
     pub(super) written_byte: usize,
-    /// Of a byte of the code that a call runs.
+    /// Bytes for a byte of the code that a call runs.
     pub(super) code_byte: usize,
-    /// Instructions after which no more are kept; none keeps all.
+    /// Most instructions that the trace keeps; `None` keeps all.
     pub(super) steps_max: Option<u64>,
 }
 
 impl Weights {
-    /// Of a tracer that keeps nothing.
+    /// Weights of a tracer that keeps nothing.
     pub(super) const NONE: Weights = Weights {
         step: 0,
         stack_word: 0,
@@ -90,17 +90,22 @@ impl std::ops::Add for Weights {
 pub(super) struct Meter<I> {
     pub(super) inner: I,
     weights: Weights,
-    /// None is left once it was too much: then the tracer sees nothing more, not even the end of what it saw begin.
+    /// The bytes left. `None` once a trace was too large: from then on the tracer sees nothing, even of the frames that it
+    /// saw begin.
     left: Option<usize>,
     /// Accesses to slots so far, by contract.
     accessed: HashMap<Address, usize>,
     /// Instructions so far.
     steps: u64,
+    /// A contract that just destroyed itself in favour of itself, and its balance. revm tells of a destruction that moves or burns ether
+    /// alone; geth's and parity's traces show this one, too.
+    destroyed: Option<(Address, U256)>,
 }
 
 impl<I> Meter<I> {
     pub(super) fn new(inner: I, weights: Weights, bytes_max: usize) -> Meter<I> {
-        Meter { inner, weights, left: Some(bytes_max), accessed: HashMap::default(), steps: 0 }
+        let (left, accessed) = (Some(bytes_max), HashMap::default());
+        Meter { inner, weights, left, accessed, steps: 0, destroyed: None }
     }
 
     /// Bytes that are left; none if it was too much.
@@ -121,6 +126,18 @@ impl<I> Meter<I> {
     fn take_call(&mut self, depth: usize, len: usize) -> bool {
         let call = self.weights.call + depth.saturating_mul(self.weights.depth);
         self.take(call) && self.take_data(len)
+    }
+
+    /// Tells of a destruction that revm did not tell of, before its call ends.
+    fn tell_destroyed<C>(&mut self, result: InstructionResult)
+    where
+        I: Inspector<C>,
+    {
+        if let Some((contract, balance)) = self.destroyed.take()
+            && result == InstructionResult::SelfDestruct
+        {
+            self.inner.selfdestruct(contract, contract, balance);
+        }
     }
 
     fn take_step(&mut self, interpreter: &Interpreter<EthInterpreter>) -> bool {
@@ -158,12 +175,29 @@ fn written(interpreter: &Interpreter<EthInterpreter>, opcode: u8) -> usize {
         opcode::DELEGATECALL | opcode::STATICCALL => word(5),
         _ => 0,
     };
-    // A word of memory costs 3 gas: for more there is none, and nothing is written.
+    // A word of memory costs 3 gas, so a larger write runs out of gas and writes nothing.
     let affordable = interpreter.gas.remaining() as usize / 3 * 32;
     len.min(interpreter.memory.size() + affordable)
 }
 
-/// Makes the execution fail as a state does that cannot be read: nothing that it did counts.
+/// The contract that is about to destroy itself in favour of itself, and its balance.
+fn destroys_itself<C: ContextTr>(
+    interpreter: &Interpreter<EthInterpreter>,
+    context: &mut C,
+) -> Option<(Address, U256)> {
+    if interpreter.bytecode.opcode() != opcode::SELFDESTRUCT {
+        return None;
+    }
+    let contract = interpreter.input.target_address();
+    let target = interpreter.stack.data().last()?;
+    if Address::from_word(B256::from(*target)) != contract {
+        return None;
+    }
+    let account = context.journal_mut().load_account(contract).ok()?;
+    Some((contract, account.data.info.balance))
+}
+
+/// Fails the execution as an unreadable state would, so its results do not count.
 fn fail<C: ContextTr<Db: revm::Database<Error = EvmDatabaseError<ReadError>>>>(context: &mut C) {
     let interrupted = EvmDatabaseError::Database(ReadError(ExecuteError::Interrupted));
     *context.error() = Err(ContextError::Db(interrupted));
@@ -185,6 +219,7 @@ where
 
     fn step(&mut self, interpreter: &mut Interpreter, context: &mut C) {
         if self.take_step(interpreter) {
+            self.destroyed = destroys_itself(interpreter, context);
             self.inner.step(interpreter, context);
         } else {
             fail(context);
@@ -221,6 +256,7 @@ where
 
     fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
         if self.take_data(outcome.result.output.len()) {
+            self.tell_destroyed::<C>(outcome.result.result);
             self.inner.call_end(context, inputs, outcome);
         }
     }
@@ -236,6 +272,7 @@ where
 
     fn create_end(&mut self, context: &mut C, inputs: &CreateInputs, outcome: &mut CreateOutcome) {
         if self.take_data(outcome.result.output.len()) {
+            self.tell_destroyed::<C>(outcome.result.result);
             self.inner.create_end(context, inputs, outcome);
         }
     }
@@ -251,6 +288,7 @@ where
     }
 
     fn selfdestruct(&mut self, contract: Address, target: Address, value: U256) {
+        self.destroyed = None;
         if self.left.is_some() {
             self.inner.selfdestruct(contract, target, value);
         }

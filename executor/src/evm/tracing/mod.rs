@@ -1,5 +1,6 @@
 //! [`Tracing`]: a machine whose transactions and calls can be looked at by the tracers of geth and of parity.
 
+mod correct;
 mod looks;
 mod meter;
 
@@ -26,7 +27,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// What an account and a slot take in a trace of the state, before and after, as text too.
+/// Bytes of an account and a slot in a state trace, before and after, as text too.
 const ACCOUNT_BYTES: usize = 1_024;
 const SLOT_BYTES: usize = 512;
 /// A byte of code: in the tracer's hands, in the answer, and two digits of its text.
@@ -36,16 +37,16 @@ const CODE_BYTES_MAX: usize = 0x6000;
 
 /// A way to look at a transaction.
 pub(crate) trait Look {
-    /// What sees it.
+    /// The inspector that watches.
     type Inspector: for<'a> Inspector<Seen<'a>>;
-    /// What comes of it.
+    /// The trace that the inspector makes.
     type Trace;
 
     /// # Errors
     /// If there is no such tracer.
     fn inspector(&self) -> Result<Self::Inspector, TraceError>;
 
-    /// What the inspector keeps.
+    /// The weights of the inspector's records.
     ///
     /// # Errors
     /// If there is no such tracer.
@@ -72,7 +73,7 @@ pub(crate) struct Done<'a> {
     result: &'a ResultAndState,
 }
 
-/// See the module. Whoever fails is over.
+/// See the module. After an error it is finished.
 pub(crate) struct Tracing<'a> {
     machine: Machine<'a>,
     bytes_max: usize,

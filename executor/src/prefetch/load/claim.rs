@@ -1,4 +1,4 @@
-//! [`Claim`]: what one thread reads of a [`Load`]. Nobody else reads it meanwhile, and who needs it waits.
+//! [`Claim`]: the part of a [`Load`] that one thread reads. The thread has it alone; others that need it wait.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -15,7 +15,7 @@ pub(super) struct Claim<'a, R: StateReader> {
 }
 
 impl<'a, R: StateReader> Claim<'a, R> {
-    /// Of places that this thread turned from queued to loading.
+    /// Claims places that this thread turned from queued to loading.
     pub(super) fn new(load: &'a Load<R>, places: Vec<usize>) -> Self {
         Self { load, places }
     }
@@ -52,7 +52,7 @@ pub(super) struct CodeClaim<'a, R: StateReader> {
 }
 
 impl<'a, R: StateReader> CodeClaim<'a, R> {
-    /// Of code that this thread noted as loading.
+    /// Claims code that this thread noted as loading.
     pub(super) fn new(load: &'a Load<R>, hashes: Vec<Digest>) -> Self {
         Self { load, hashes }
     }

@@ -49,7 +49,7 @@ struct Cell {
     row: OnceLock<Option<StateValue>>,
 }
 
-/// Code that somebody reads or has read; what is not here nobody has claimed.
+/// Code that a thread reads or has read; unclaimed code is absent here.
 #[derive(Clone, Debug)]
 enum Code {
     Loading,
@@ -79,7 +79,7 @@ pub(super) enum Answer {
     Shipped,
 }
 
-/// What is read ahead for one batch, from one state.
+/// The read-ahead of one batch, from one state.
 #[derive(Debug)]
 pub(super) struct Load<R> {
     pub(super) reader: R,
@@ -156,7 +156,7 @@ impl<R: StateReader> Load<R> {
         self.keys.len()
     }
 
-    /// The place of a key; none if it was not wanted.
+    /// The place of a key, or `None` if it was not wanted.
     pub(super) fn place(&self, key: &StateKey) -> Option<usize> {
         let place = match key {
             StateKey::Account(address) => self.accounts.get(address),
@@ -251,14 +251,14 @@ impl<R: StateReader> Load<R> {
         self.shipped.distrust();
     }
 
-    /// Reads so many more keys at most, or some code, and says how many there were; none if nothing is left to be begun.
+    /// Reads at most so many more keys, or some code, and returns how many. Returns `None` if no read is left to begin.
     pub(super) fn read_some(
         &self,
         backend: Backend,
         keys_max: usize,
         pace: Option<&Pace>,
     ) -> Result<Option<usize>, StorageError> {
-        // Who has the values waits for nothing but code.
+        // With the values at hand, execution waits for code alone.
         if !self.shipped.is_empty()
             && let Some(codes) = self.read_codes()?
         {
@@ -319,7 +319,7 @@ impl<R: StateReader> Load<R> {
         self.codes.lock().queued.extend(wanted);
     }
 
-    /// Reads some code, and says how much of it; none if nothing is left to be begun.
+    /// Reads some code and returns how much; `None` if no read is left to begin.
     fn read_codes(&self) -> Result<Option<usize>, StorageError> {
         let mut hashes = Vec::new();
         {
@@ -364,7 +364,7 @@ impl<R: StateReader> Load<R> {
     }
 
     fn wait(&self, is_loading: impl Fn() -> bool) {
-        // Before looking: whoever publishes after the look then sees that somebody waits.
+        // Counts before looking: a thread that publishes after the look then sees the waiter.
         self.waiting.fetch_add(1, SeqCst);
         let mut turn = self.turn.lock();
         while is_loading() {

@@ -49,10 +49,10 @@ pub(super) struct Block {
     pub(super) expect_exception: Option<String>,
 }
 
-/// What a block has beside its transactions.
+/// The parts of a block beside its transactions.
 pub(super) struct Outside {
     pub(super) header: Header,
-    /// What is paid after its transactions: withdrawals, and before the Merge the miner's reward. No batch of ours has either.
+    /// The payments after its transactions: withdrawals, and before the Merge the miner's reward. No batch of ours has either.
     pub(super) payments: Vec<(Address, U256)>,
 }
 

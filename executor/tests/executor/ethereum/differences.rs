@@ -1,4 +1,4 @@
-//! What differs on purpose, and why. A name stands for every case that begins with it, all of which differ.
+//! The deliberate differences, and their reasons. A name stands for every case that begins with it, all of which differ.
 
 const SELFDESTRUCT: &str =
     "before Cancun a destroyed contract loses slots that the batch has not read, which a delta cannot name";

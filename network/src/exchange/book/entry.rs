@@ -1,4 +1,4 @@
-//! [`Entry`]: what is known of one peer that may be dialled.
+//! [`Entry`]: the knowledge of one peer that may be dialled.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,21 +15,21 @@ pub(crate) const PASSED_ON_MS: u64 = DAY_MS;
 pub(crate) const KEPT_MS: u64 = 14 * DAY_MS;
 /// How far ahead of this node's clock a record may be dated.
 pub(crate) const AHEAD_MS: u64 = 10 * MINUTE_MS;
-/// Whoever was reached so lately keeps its place in the table of those, unasked.
+/// A peer that was reached this recently keeps its slot in the table of reached peers, and is not dialled for it.
 pub(crate) const FRESH_MS: u64 = 4 * HOUR_MS;
 
 /// Wait after the first attempt that failed, then twice as long each time.
 const RETRY_MS: u64 = MINUTE_MS;
 const RETRY_MS_MAX: u64 = 4 * HOUR_MS;
-/// Attempts in a row after which an address that was never reached is not worth its place, and one that was, if that is long ago.
+/// Failed attempts in a row that make an address worthless: one that was never reached, or was last reached long ago.
 const FAILURES_HEARD_MAX: u32 = 3;
 const FAILURES_REACHED_MAX: u32 = 10;
 const REACHED_LONG_AGO_MS: u64 = 7 * DAY_MS;
 
-/// What this node knows of a peer by itself, beside the peer's record.
+/// This node's own knowledge of a peer, beside the peer's record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
-    /// Somebody said so.
+    /// Another peer told of it.
     Heard,
     /// It came from an address of its record, with its key.
     Met,

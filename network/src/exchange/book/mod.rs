@@ -5,9 +5,10 @@
 //!   reached   64 buckets of 16   bucket by secret, block of the address, host                    dialled by this node
 //! ```
 //!
-//! As in Bitcoin's address manager (`addrman`): a pair of blocks has one bucket of hearsay, one teller's block an eighth of them, and
-//! one block's addresses a thirty-second of the reached; a host has one slot in a bucket. Who is in a slot stays there until it is
-//! spent, or, of the reached, until it was dialled in vain when somebody else wants its slot.
+//! Buckets work as in Bitcoin's address manager (`addrman`). A pair of blocks (the address's and the teller's) has one bucket of
+//! hearsay, the block of one teller an eighth of them. One block's addresses have a thirty-second of the reached buckets; a host has
+//! one slot in a bucket. An entry keeps its slot until it is spent. A reached one also loses it if dialling fails when another entry
+//! wants the slot.
 
 mod entry;
 mod saved;
@@ -29,7 +30,7 @@ use crate::{PeerAddress, PeerId, origin::block_of};
 /// Slots of the reached that two peers want, kept until the one that is there has been dialled again.
 const CONTESTS_MAX: usize = 16;
 
-/// What became of a record.
+/// The fate of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     /// It is in the book now.
@@ -44,7 +45,7 @@ pub(crate) enum Heard {
     NoRoom,
 }
 
-/// Which part of the book.
+/// A part of the book.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Heard,
@@ -59,7 +60,7 @@ pub(crate) struct Book {
     entries: BTreeMap<PeerId, Entry>,
     heard: Table,
     reached: Table,
-    /// Who is in a slot, and who wants it.
+    /// Peers that hold a slot, each with the peer that wants it.
     contests: VecDeque<(PeerId, PeerId)>,
     /// Whether anything is to be saved.
     is_changed: bool,
@@ -124,7 +125,7 @@ impl Book {
         if self.place_heard(entry, bucket, now_ms) { Heard::New } else { Heard::NoRoom }
     }
 
-    /// Puts an entry into its bucket of hearsay, if it finds a slot there that is free, or one whose holder is worth less: spent, or not
+    /// Puts an entry into its bucket of hearsay, if it finds a slot. The slot must be free, or its holder worth less: spent, or never
     /// met while the newcomer was.
     fn place_heard(&mut self, entry: Entry, bucket: Bucket, now_ms: u64) -> bool {
         let cell = self.slot(&self.heard, bucket, entry.host, now_ms);
@@ -168,8 +169,7 @@ impl Book {
         }
     }
 
-    /// The slot that a host gets in a bucket: its own if it has one, else one that is free or whose holder is spent, else one that is its
-    /// own to fight for.
+    /// The slot for a host in a bucket. It is its own if it has one, else a free or spent one, else one that it must contest.
     fn slot(&self, table: &Table, bucket: Bucket, host: Host, now_ms: u64) -> Cell {
         let holders =
             || table.bucket(bucket).map(|(cell, id)| (cell, id.and_then(|id| self.entries.get(&id))));
@@ -226,7 +226,7 @@ impl Book {
         if let Some(address) = address {
             self.promote(winner, cell, Host::of(address), now_ms);
         }
-        // It may come back: what it was is hearsay now.
+        // It may come back, as hearsay.
         entry.standing = Standing::Heard;
         let first = entry.record.addresses().iter().find(|address| self.reach.allows(**address));
         if let Some(address) = first.copied() {

@@ -80,7 +80,7 @@ impl Book {
         }))
     }
 
-    /// The book of a record. What is out of date, out of reach or has no slot is left out.
+    /// Restores the book from a record. Entries that are outdated, out of reach or without a slot are left out.
     ///
     /// # Errors
     /// If it is no such record, of another version, or of another chain.

@@ -92,8 +92,8 @@ impl Table {
         }
     }
 
-    /// Draws a bucket among those that have an entry which is wanted, then one of these: who fills a few buckets to the brim is drawn
-    /// no more often than others that have as many buckets with one entry each.
+    /// Draws a bucket among those with a wanted entry, then one of its wanted entries. So an attacker who fills a few buckets is
+    /// drawn no more often than others with single entries in as many buckets.
     pub(super) fn draw(&self, draws: &mut Draws, is_wanted: impl Fn(&PeerId) -> bool) -> Option<PeerId> {
         let wanted = |bucket: &[Option<PeerId>]| -> Vec<PeerId> {
             bucket.iter().flatten().filter(|peer| is_wanted(peer)).copied().collect()
@@ -111,7 +111,7 @@ impl Table {
         self.cells.iter().flatten().count()
     }
 
-    /// Who is in it.
+    /// The peers in the table.
     #[cfg(test)]
     pub(super) fn cells(&self) -> impl Iterator<Item = PeerId> {
         self.cells.iter().flatten().copied()

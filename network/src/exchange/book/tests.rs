@@ -59,8 +59,8 @@ fn share_of(book: &Book, part: &Table) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Goal: 10,000 identities in three blocks, each of which tells of itself, have at most nine buckets of the 128, 7 % of the book;
-    /// of what four honest peers tell, as much is kept as their slots let in.
+    /// Goal: 10,000 identities in three blocks, each of which tells of itself, have at most nine of the 128 buckets, 7 % of the book.
+    /// Of what four honest peers tell, the book keeps as much as their slots let in.
     #[test]
     fn three_blocks_fill_nine_buckets(secret: u8, comes_first: bool) {
         let mut book = book(secret);
@@ -84,7 +84,7 @@ proptest! {
         prop_assert!(honest >= 170, "{honest} of 200");
     }
 
-    /// Goal: who tells of 10,000 peers in as many blocks fills an eighth of the book, from however many hosts of one block it does so.
+    /// Goal: a teller of 10,000 peers in as many blocks fills an eighth of the book, from however many hosts of its block.
     #[test]
     fn one_teller_fills_an_eighth(secret: u8, hosts in 1u8..=255) {
         let mut book = book(secret);
@@ -98,8 +98,8 @@ proptest! {
         prop_assert!(told > HEARD_MAX / 16, "{told}: what it tells is not lost either");
     }
 
-    /// Goal: where all of the 10,000 can be reached, three blocks have a tenth of the reached, and nobody who was reached before them
-    /// loses a place.
+    /// Goal: if all of the 10,000 can be reached, three blocks have a tenth of the reached table. Peers reached before them keep
+    /// their places.
     #[test]
     fn three_blocks_are_a_tenth_of_the_reached(secret: u8) {
         let mut book = book(secret);
@@ -216,7 +216,7 @@ fn only_dated_records_within_reach_are_kept() {
     assert_eq!(book.len(), (0, 0));
 }
 
-/// Goal: what nobody has seen is not passed on; what was met or reached is, for as long as its peer signs it anew.
+/// Goal: hearsay is not passed on. Peers that were met or reached are, for as long as they sign their records anew.
 #[test]
 fn hearsay_is_not_passed_on() {
     let mut book = book(1);

@@ -1,12 +1,13 @@
-//! [`Chooser`]: whom this node dials by its own choice, whom it asks for others, and who of the chosen has to go.
+//! [`Chooser`]: the peers that this node dials by its own choice, those that it asks for others, and the chosen ones that
+//! have to go.
 //!
 //! ```text
 //!   outbound places   half kept by age, a fourth by service, a fourth goes round; who is of no use keeps none
 //!   feeler            one more, every two minutes, only to see whether somebody in the book is there
 //! ```
 //!
-//! Of public addresses no two chosen peers are of one block: who has a few blocks gets as many places and no more. The attempts are
-//! as many as the chooser likes, not as many as strangers like: what they tell only fills the book.
+//! Chosen peers of public addresses are all of different blocks, so an attacker with a few blocks gets as many places. The chooser
+//! sets the number of attempts; the words of strangers only fill the book.
 
 #[cfg(test)]
 mod rig;
@@ -36,8 +37,8 @@ use super::{
 };
 use crate::{PeerAddress, PeerId};
 
-/// Attempts for places under way at once, and the time between two: a node that starts has its places within seconds, and nobody can
-/// have it knock at many doors at once.
+/// Attempts for places under way at once, and the time between two. A starting node has its places within seconds, and attackers
+/// cannot have it knock at many doors at once.
 const DIALS_MAX: usize = 2;
 const DIAL_EVERY: Duration = Duration::from_millis(500);
 /// When the book is looked through again that had nobody to dial.
@@ -55,7 +56,7 @@ const ASK_UNWILLING: Duration = Duration::from_secs(3_600);
 const KNOWN_PER_PLACE: usize = 8;
 /// When one of the places that go round changes hands; each of them does in its turn.
 const TURN_EVERY: Duration = Duration::from_secs(1_800);
-/// A chosen peer without which nothing was missed for so long makes room for another.
+/// A chosen peer that was of no use for so long makes room for another.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// A connection that lasted so long was one; a shorter one was a refusal.
 const STABLE: Duration = Duration::from_secs(10);
@@ -65,7 +66,7 @@ const ROTATED_REST_MS: u64 = 3_600_000;
 /// Time between two searches for what is out of date.
 const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 
-/// What the chooser goes by.
+/// The rules of the chooser, from the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// Places of its own choice.
@@ -90,18 +91,18 @@ pub(crate) struct Neighbour {
     pub(crate) served: f64,
 }
 
-/// What is to be done.
+/// The next action for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// Dial a peer, and tell what came of it by [`Chooser::dialled`].
+    /// Dial a peer, and report the result by [`Chooser::dialled`].
     Dial(PeerAddress),
-    /// Ask a peer whom it knows, and tell what came of it by [`Chooser::asked`].
+    /// Ask a peer for others that it knows, and report the result by [`Chooser::asked`].
     Ask(PeerId),
     /// End the connection to a peer.
     Drop(PeerId),
 }
 
-/// What came of an attempt to connect.
+/// The result of an attempt to connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialled {
     Unreachable,
@@ -110,14 +111,14 @@ pub(crate) enum Dialled {
     Ended,
 }
 
-/// What came of a question.
+/// The result of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     /// It answered; its records have been [heard](Chooser::hear).
     Answered,
-    /// It had no time, or did not answer.
+    /// It was busy or silent.
     Later,
-    /// It does not take part, is of another chain, or told what is not so.
+    /// It does not take part, is of another chain, or lied.
     Unwilling,
 }
 
@@ -145,11 +146,11 @@ pub(crate) struct Chooser {
     seats: Seats,
     feeler: Option<Feeler>,
     knocks: Knocks,
-    /// Who was a neighbour for long before the restart, and has not been dialled since.
+    /// Long-standing neighbours of before the restart, which have not been dialled since.
     anchors: Vec<PeerId>,
     /// The neighbours of the last step, and since when.
     known: BTreeMap<PeerId, Instant>,
-    /// Who is asked next when; none while a question is under way.
+    /// When to ask each peer next; `None` while a question is under way.
     asks: BTreeMap<PeerId, Option<Instant>>,
     shown: Shown,
     next_dial: Instant,
@@ -181,8 +182,8 @@ impl Chooser {
         }
     }
 
-    /// What is to be done, with these connections. To be called when one comes or goes, when something was told, and at
-    /// [`Chooser::wake_at`].
+    /// Returns the next actions, given these connections. Callers call it when a connection comes or goes, when a peer told
+    /// something, and at [`Chooser::wake_at`].
     pub(crate) fn step(&mut self, neighbours: &[Neighbour], now: Now) -> Vec<Action> {
         let mut actions = Vec::new();
         self.observe(neighbours, now);
@@ -212,7 +213,7 @@ impl Chooser {
         timers.into_iter().flatten().min().unwrap_or(self.next_expiry)
     }
 
-    /// Whoever is dialled or connected by choice: these have places of their own.
+    /// The peers that are dialled or connected by choice, which have places of their own.
     pub(crate) fn chosen(&self) -> BTreeSet<PeerId> {
         self.seats.ids().chain(self.feeler.map(|feeler| feeler.id())).collect()
     }
@@ -221,7 +222,7 @@ impl Chooser {
         let before = std::mem::take(&mut self.known);
         self.known = neighbours.iter().map(|peer| (peer.id, peer.since)).collect();
         if before.keys().any(|id| !self.known.contains_key(id)) {
-            // Who was connected anyway may be dialled now.
+            // A peer that was connected anyway may now be dialled.
             self.next_dial = self.next_dial.min(now.instant + DIAL_EVERY);
         }
         for peer in neighbours.iter().filter(|peer| before.get(&peer.id) != Some(&peer.since)) {
@@ -230,7 +231,7 @@ impl Chooser {
                 false => self.book.met(&peer.id, peer.address),
             }
             if self.is_asked(peer) {
-                // Who comes and goes is not asked more often for it.
+                // Reconnecting does not make a peer be asked more often.
                 self.asks.entry(peer.id).or_insert(Some(now.instant));
             }
         }

@@ -33,12 +33,12 @@ pub(super) enum Manner {
     Stranger,
 }
 
-/// The chooser in its world. Who is not in the world does not answer.
+/// The chooser in its world. Peers outside of the world stay silent.
 pub(super) struct Rig {
     pub(super) chooser: Chooser,
     pub(super) world: BTreeMap<SocketAddr, Manner>,
     pub(super) neighbours: Vec<Neighbour>,
-    /// Those of no use.
+    /// Peers of no use.
     pub(super) idle: BTreeSet<PeerId>,
     /// Everything that was done, and when.
     pub(super) done: Vec<(Duration, Action)>,
@@ -136,12 +136,12 @@ impl Rig {
         }
     }
 
-    /// Whom it chose and is connected with.
+    /// The peers that it chose and is connected with.
     pub(super) fn chosen(&self) -> Vec<PeerId> {
         self.chooser.status().chosen
     }
 
-    /// Whom it dialled since `from`.
+    /// The peers that it dialled since `from`.
     pub(super) fn dialled(&self, from: usize) -> Vec<PeerAddress> {
         let dialled = self.done[from..].iter().filter_map(|(_, action)| match action {
             Action::Dial(peer) => Some(*peer),

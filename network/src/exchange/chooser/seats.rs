@@ -17,13 +17,13 @@ use crate::{
 
 /// The part of the places that goes round, and the part that is kept for service, one in so many each; age keeps the others.
 const ROUND_PART: usize = 4;
-/// The part of the places whose peers are dialled first after a restart, one in so many: whoever makes a node restart does not choose
-/// all of its neighbours by it.
+/// The part of the places, one in so many, that anchors get first after a restart. By causing a restart, an attacker cannot choose
+/// all neighbours.
 const ANCHOR_PART: usize = 2;
 /// A host is not dialled twice within this time, whatever keys are said to be there.
 const KNOCK_EVERY: Duration = Duration::from_secs(60);
 
-/// Who has a place, or is dialled for one.
+/// A peer that has a place, or is dialled for one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     address: SocketAddr,
@@ -140,8 +140,8 @@ impl Seats {
         self.by_age().into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Whose place goes to another one, where all are taken: one that has been of no use for long, or of the youngest that served least,
-    /// whose places go round, the one that has been here longest, if that is a turn.
+    /// The peer that gives its place to another when all are taken. It is one that was of no use for long. Otherwise, if a turn is over,
+    /// it is the longest-standing of those whose places go round: the young ones that served least.
     pub(super) fn leaving(&self, now: Instant, turn: Duration, idle_max: Duration) -> Option<PeerId> {
         let by_age = self.by_age();
         if by_age.len() < self.most {
@@ -166,7 +166,7 @@ impl Seats {
     }
 }
 
-/// The hosts that were dialled of late. Whoever says of many keys that they are at a host makes nobody flood it.
+/// The hosts dialled recently. If an attacker claims that many keys are at one host, nodes still do not flood it.
 #[derive(Debug, Default)]
 pub(super) struct Knocks(VecDeque<(IpAddr, Instant)>);
 

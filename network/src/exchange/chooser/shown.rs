@@ -1,4 +1,4 @@
-//! [`Shown`]: what others are told of the book. Some of it, and to one block the same for a while, so that nobody learns all of it by
+//! [`Shown`]: the part of the book that others see. One block sees the same part for a while, so nobody learns the whole book by
 //! asking often or under many keys.
 
 use std::{net::IpAddr, time::Duration};
@@ -13,7 +13,7 @@ use crate::{
 
 /// How long a block is told the same.
 const SAME_MS: u64 = 600_000;
-/// How old the order may be, where there is more in it than is told at once: what was met since is not in it.
+/// How old the order may be if it has more than one answer takes: peers met since are not in it.
 const ORDER_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The records that may be told, in an order of this node's own.
@@ -24,7 +24,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// What an asker is told: as many records as fit, from a place in the order that its block has for a while.
+    /// The records that an asker sees: as many as fit, from a place in the order that its block has for a while.
     pub(super) fn to(&mut self, book: &Book, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {
         let is_old = |made: Instant| now.instant.saturating_duration_since(made) > ORDER_AGE_MAX;
         let period = (now.ms / SAME_MS).to_le_bytes();

@@ -72,8 +72,8 @@ fn who_comes_in_is_not_asked() {
     assert!(times.len() > 30 && times.windows(2).all(|pair| pair[1] - pair[0] >= ASK_SOON), "{times:?}");
 }
 
-/// Goal: 10,000 identities in three blocks that all answer have three of eight places at most, at any time, through all turns, and
-/// less than that in the book's own share; the rest are honest.
+/// Goal: 10,000 identities in three blocks that all answer have at most three of eight places at any time, through all turns. They
+/// have less than that in the book's own share; the rest are honest.
 #[test]
 fn three_blocks_have_three_places_at_most() {
     let mut rig = among(8, 40);
@@ -110,7 +110,7 @@ fn one_teller_of_lies_delays_by_minutes() {
     assert_eq!((rig.chosen().len(), attackers_of(&rig.chosen())), (8, 0));
 }
 
-/// Goal: one who has a word for where everybody is, and is right about its own keys alone, gets no more places than it has blocks.
+/// Goal: a teller that speaks for all blocks, and is right about its own keys alone, gets only as many places as it has blocks.
 #[test]
 fn one_teller_of_its_own_has_as_many_places_as_blocks() {
     let mut rig = among(8, 12);
@@ -270,7 +270,7 @@ fn a_block_is_told_the_same_for_a_while() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Goal: whatever comes, the chooser keeps within its places, never has two of one block, and never spins.
+    /// Goal: under any events the chooser keeps within its places, has at most one peer of a block, and never spins.
     #[test]
     fn bounds_hold_whatever_happens(events in prop::collection::vec((0u8..8, 0u32..60, 1u64..400), 1..120)) {
         let mut rig = among(5, 20);

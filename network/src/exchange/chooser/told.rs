@@ -1,9 +1,9 @@
-//! What the [`Chooser`] is told, and what it tells.
+//! The reports that the [`Chooser`] takes, and the answers that it gives.
 
 use super::*;
 
 impl Chooser {
-    /// Notes what came of an attempt to connect.
+    /// Notes the result of an attempt to connect.
     pub(crate) fn dialled(&mut self, peer: &PeerAddress, came: Dialled, now: Now) {
         let is_feeler = matches!(self.feeler, Some(Feeler::Dialling(it)) if it.id == peer.id);
         if is_feeler {
@@ -50,7 +50,7 @@ impl Chooser {
         self.book.met(id, from);
     }
 
-    /// Notes what came of a question.
+    /// Notes the result of a question.
     pub(crate) fn asked(&mut self, id: &PeerId, came: Asked, now: Now) {
         let (heard, reached) = self.book.len();
         let is_rich = heard + reached >= KNOWN_PER_PLACE * self.rules.outbound;
@@ -78,7 +78,7 @@ impl Chooser {
         self.book.has(id, issued_ms)
     }
 
-    /// What a peer at an address is told of others.
+    /// The records that a peer at an address sees.
     pub(crate) fn shown_to(&mut self, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {
         self.shown.to(&self.book, asker, from, now)
     }

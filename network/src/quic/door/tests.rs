@@ -1,4 +1,4 @@
-//! Who enters, who has to prove its address, and who goes.
+//! Tests which handshakes enter, which must prove their address, and which make room.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn places_are_shared_by_host_by_network_and_kept_for_configured_peers() {
     assert!(state.hosts.is_empty() && state.nets.is_empty() && state.addresses.is_empty());
 }
 
-/// Goal: who forges addresses gets a few places and fills those of nobody; who is proven is not asked again.
+/// Goal: a forger of addresses gets a few places and leaves those of others. A proven address is not asked again.
 #[test]
 fn an_address_has_to_be_proven_when_it_is_busy() {
     let door = Door::new([]);
@@ -106,8 +106,8 @@ fn forged_handshakes_leave_proven_ones_a_rate() {
     }
 }
 
-/// Goal: who stalls as many handshakes as there are places makes room for whoever comes from elsewhere: at once where a network
-/// has many, after the usual time of a handshake where each has one.
+/// Goal: stalled handshakes in all places make room for newcomers from elsewhere. That happens at once where a network has
+/// many, and after the usual time of a handshake where each has one.
 #[test]
 fn who_stalls_makes_room_for_others() {
     let (door, start) = (Door::new([]), Instant::now());
@@ -133,8 +133,7 @@ fn who_stalls_makes_room_for_others() {
     assert_eq!(door.state.lock().strangers, STRANGERS_MAX);
 }
 
-/// Goal: a network whose handshakes end at once, so that none of its places is taken, has a rate; who forges networks fills no
-/// memory.
+/// Goal: a network whose handshakes end at once, and so hold no places, has a rate. Forging networks does not fill the memory.
 #[test]
 fn handshakes_that_end_at_once_have_a_rate() {
     let (door, start) = (Door::new([]), Instant::now());
@@ -166,7 +165,7 @@ fn forged(door: &Arc<Door>, from: SocketAddr, now: Instant) -> Place {
     }
 }
 
-/// Goal: who comes to a host or a network that has all its places takes one of its own that is not proven, and nobody else's.
+/// Goal: a newcomer to a full host or network takes an unproven place of its own, and leaves those of others.
 #[test]
 fn who_has_all_places_makes_room_among_its_own() {
     for (hosts, times, places) in [(1, 100, PER_HOST_MAX), (40, 1, PER_NET_MAX)] {
@@ -182,7 +181,7 @@ fn who_has_all_places_makes_room_among_its_own() {
     }
 }
 
-/// Goal: where strangers have all their places, room is made by a stranger that is not proven, or else by the network that has the most.
+/// Goal: if strangers have all their places, an unproven stranger makes room, or else the network that has the most.
 #[test]
 fn strangers_make_room_among_themselves() {
     let (friend, now) = (at("203.0.113.1", 7400), Instant::now());

@@ -1,4 +1,4 @@
-//! What JSON-RPC 2.0 puts around methods, parameters and results.
+//! The envelope that JSON-RPC 2.0 puts around methods, parameters and results.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use jsonrpsee::types::ErrorObjectOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// The id of an answer to what has no id that can be repeated.
+/// The id of an answer to a request whose id cannot be repeated.
 pub(super) const NO_ID: &str = "null";
 
 /// One request of a body.
@@ -19,7 +19,7 @@ pub(super) enum Request<'a> {
     Invalid(&'a str),
 }
 
-/// What is asked.
+/// A request's method and parameters.
 pub(super) struct Call<'a> {
     pub(super) method: Cow<'a, str>,
     pub(super) params: Option<&'a RawValue>,
@@ -68,7 +68,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What it asks, if it is a request.
+    /// The call, if this is a request.
     pub(super) fn call(&self) -> Option<&Call<'a>> {
         match self {
             Request::Call(_, call) | Request::Notification(call) => Some(call),
@@ -76,7 +76,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The id to answer under; none if nobody waits for an answer.
+    /// The id to answer under; `None` for a notification.
     pub(super) fn id(&self) -> Option<&'a str> {
         match self {
             Request::Call(id, _) | Request::Invalid(id) => Some(id),

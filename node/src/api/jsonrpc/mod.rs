@@ -21,14 +21,15 @@ use crate::{
     rpc::{self, Caller, Effect, Lane, Reply, RpcContext, Table, send_sync},
 };
 
-/// Requests in one array: what viem's batch transport sends, and what geth takes.
+/// Requests in one array: as many as viem's batch transport sends, and as geth takes.
 const ARRAY_MAX: usize = 1_000;
 /// Bytes of the answers to one array, as in geth; each request after that is refused by itself.
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
-/// Time for the answers to one body. Less than what the HTTP side gives it, so that who asked learns which requests were too many.
+/// Time for the answers to one body. Less than the HTTP side gives it, so that the client learns which requests were too many.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
-/// HTTP bodies worked on at a time, each with the answers that it has so far: of those with costly calls, of those that search and
-/// do nothing else that is costly, and of others. More wait, cheap calls never behind costly ones, and no address behind all bodies of another.
+/// HTTP bodies worked on at a time, each with its answers so far: those with costly calls, those whose only costly calls are
+/// searches, and others. More bodies wait. Cheap calls never wait for costly ones, and the bodies of one address let those of
+/// others through.
 const COSTLY_BODIES_MAX: usize = 64;
 const SEARCH_BODIES_MAX: usize = 32;
 const CHEAP_BODIES_MAX: usize = 32;
@@ -52,7 +53,7 @@ const SENDING_SYNC: &str = send_sync::NAME;
 /// Bytes of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
 
-/// What stands in an HTTP body.
+/// The requests of an HTTP body.
 enum Asked<'a> {
     One(Request<'a>),
     Array(Vec<Request<'a>>),
@@ -62,7 +63,7 @@ impl<'a> Asked<'a> {
     /// Reads a body.
     ///
     /// # Errors
-    /// The answer to a body that is no request and no array of 1 to [`ARRAY_MAX`] of them.
+    /// The answer to a body that is neither a request nor an array of 1 to [`ARRAY_MAX`] of them.
     fn read(body: &'a [u8]) -> Result<Asked<'a>, String> {
         let Ok(text) = std::str::from_utf8(body) else {
             return Err(error(NO_ID, PARSE_ERROR_CODE, "parse error: the body is not UTF-8"));
@@ -92,7 +93,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The ids under which a body is answered that sends transactions; none if it sends none.
+    /// The ids under which a body that sends transactions is answered; `None` if it only reads.
     fn ids_of_sending(&self) -> Option<Vec<&'a str>> {
         let sends = |request: &Request<'_>| {
             request.call().is_some_and(|call| call.method == SENDING || call.method == SENDING_SYNC)
@@ -113,7 +114,7 @@ pub(super) struct JsonRpc {
     outgoing: Outgoing,
 }
 
-/// For whom a body is answered, and until when.
+/// The caller for whom a body is answered, and the deadline.
 #[derive(Clone, Copy)]
 struct Asking<'a> {
     caller: &'a Caller,
@@ -123,7 +124,7 @@ struct Asking<'a> {
 /// The answer to a body in the making.
 struct Answer {
     text: Growing,
-    /// Where the body sends: what happens once that is on the disk.
+    /// The effects of a sending body, once its transactions are on the disk.
     effects: Option<Vec<Effect>>,
 }
 
@@ -132,7 +133,7 @@ impl Answer {
         Answer { text, effects: is_sending.then(Vec::new) }
     }
 
-    /// A reply is in the answer: what it brings about happens at once, if nothing can take the answer back.
+    /// A reply is in the answer. If nothing can take the answer back, its effect happens at once.
     fn replied(&mut self, effect: Effect) {
         match &mut self.effects {
             Some(effects) => effects.push(effect),
@@ -160,7 +161,7 @@ impl JsonRpc {
         }
     }
 
-    /// The methods.
+    /// The table of all methods.
     pub(super) fn table(&self) -> &Table {
         &self.table
     }
@@ -185,7 +186,7 @@ impl JsonRpc {
                     // A connection has one at a time over HTTP.
                     let _ = timeout_at(asking.deadline, listening.take_turn()).await;
                 }
-                // Without a place the deadline is over: each request is told so, and none is begun.
+                // If the deadline passes before there is a place, each request is refused with that reason.
                 let _place = timeout_at(asking.deadline, places.take(caller.origin)).await;
                 begins();
                 self.work(asked, asking, self.synced(asking.deadline)).await.finish()
@@ -193,8 +194,8 @@ impl JsonRpc {
         }
     }
 
-    /// The answer to what was asked. If it sends, and what it sends cannot be made durable, nothing of the answer counts: no poll
-    /// moves on.
+    /// The answer to a body's requests. If the transactions that it sends cannot be made durable, the whole answer is void, and
+    /// polls stay where they were.
     async fn work(
         &self,
         asked: Asked<'_>,
@@ -269,7 +270,7 @@ impl JsonRpc {
                 "invalid request: expected an object with jsonrpc \"2.0\", a method, and an id that is a string, a number or null",
             ),
             (Request::Notification(call), _) => {
-                // Nobody gets the answer, so that a poll does not move on.
+                // The connection is gone, so the poll stays where it was.
                 drop(self.call(call, asking).await);
                 return;
             }
@@ -301,7 +302,7 @@ impl JsonRpc {
         reply
     }
 
-    /// Adds a reply and what it brings about, or tells that there is no room for it.
+    /// Adds a reply and its effect, or tells that the room is full.
     fn push(&self, answer: &mut Answer, separator: &str, id: &str, Reply { result, effect }: Reply) {
         let is_pushed = match &result {
             Ok(result) => answer.text.push(&[
@@ -329,7 +330,7 @@ impl JsonRpc {
     }
 }
 
-/// The answers to a body whose transactions may not be on the disk: nothing of it counts.
+/// The answers to a body whose transactions may be missing on the disk: all of them are errors.
 fn unacknowledged(ids: &[&str], is_array: bool, reason: &str) -> String {
     let text =
         format!("the transactions may be lost in a power cut, and are not acknowledged: {reason}; ask again");
@@ -337,7 +338,7 @@ fn unacknowledged(ids: &[&str], is_array: bool, reason: &str) -> String {
     if is_array && !answers.is_empty() { format!("[{}]", answers.join(",")) } else { answers.concat() }
 }
 
-/// Why a method was not asked, or not to its end.
+/// The reason why a method was left out, or given up.
 enum Refusal {
     TimedOut,
     /// The name, as far as it is repeated.

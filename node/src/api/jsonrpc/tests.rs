@@ -102,7 +102,7 @@ async fn single_requests_and_what_is_none() {
     assert_eq!(wrong["error"], json!({ "code": -32602, "message": "non-array args" }));
 }
 
-/// Goal: who asks for more than there is time for learns it of each request, and nothing more is begun.
+/// Goal: a client that asks for more than there is time for learns it of each request, and nothing more is begun.
 #[tokio::test]
 async fn time_is_bounded() {
     let server = server();
@@ -212,7 +212,7 @@ async fn deep_nesting_is_harmless() {
     }
 }
 
-/// Goal: what cannot be made durable is acknowledged to nobody, in the form in which it was asked.
+/// Goal: transactions that cannot be made durable are refused, in the form of the request.
 #[test]
 fn nothing_is_acknowledged_that_is_not_on_the_disk() {
     let send = |id: u64| call(id.into(), SENDING, json!(["0x"]));

@@ -1,4 +1,4 @@
-//! [`Connection`]: a stream that ends when its client neither asks nor reads, or when its seat is needed.
+//! [`Connection`]: a stream that ends when its client falls silent, when its seat is needed, or when the API ends.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
 };
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::seats::Seat;
 
@@ -19,13 +19,15 @@ use super::seats::Seat;
 const STALL_WINDOW: Duration = Duration::from_secs(30);
 const STALL_BYTES_MIN: usize = 64 << 10;
 
-/// A connection that leaves its seat when it ends, and ends when its client neither asks nor reads.
+/// A connection that leaves its seat when it ends, and ends when its client stops asking and reading.
 pub(crate) struct Connection<S> {
     stream: S,
     seat: Seat,
     /// Fires at the seat's deadline, or earlier.
     timer: Pin<Box<Sleep>>,
     dismissal: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Fires when the API ends for everybody.
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Since a write had to wait: when to look, and the bytes that the reader has taken.
     stall: Option<(Pin<Box<Sleep>>, usize)>,
     /// Whether a write waits.
@@ -33,10 +35,11 @@ pub(crate) struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    pub(super) fn new(stream: S, seat: Seat) -> Connection<S> {
+    pub(super) fn new(stream: S, seat: Seat, end: CancellationToken) -> Connection<S> {
         let timer = Box::pin(sleep_until(seat.deadline()));
         let dismissal = Box::pin(seat.dismissal().clone().cancelled_owned());
-        Connection { stream, seat, timer, dismissal, stall: None, waiting: false }
+        let end = Box::pin(end.cancelled_owned());
+        Connection { stream, seat, timer, dismissal, end, stall: None, waiting: false }
     }
 
     pub(super) fn seat(&self) -> &Seat {
@@ -62,7 +65,7 @@ impl<S> Connection<S> {
         Ok(())
     }
 
-    /// Ready with an error when the connection has been at what it does for too long.
+    /// Ready with an error when the connection's present activity takes too long.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         loop {
             let deadline = self.seat.deadline();
@@ -76,8 +79,11 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Ready with an error when somebody else is to have the seat.
+    /// Ready with an error when somebody else is to have the seat, or nobody any more.
     fn poll_dismissal(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.end.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "the node stops"));
+        }
         let told = self.seat.dismissal().is_cancelled() || self.dismissal.as_mut().poll(cx).is_ready();
         if told && self.seat.has_to_go() {
             return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "the seat is needed"));
@@ -85,10 +91,10 @@ impl<S> Connection<S> {
         Poll::Pending
     }
 
-    /// Called when a write has to wait; ready with an error when the reader has taken too little of what came before.
+    /// Called when a write has to wait; ready with an error when the reader has taken too little of the bytes before.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let next = || Instant::now() + STALL_WINDOW;
-        // What is over since an earlier answer says nothing about this one.
+        // The end of an earlier wait says nothing about this one.
         let first = !std::mem::replace(&mut self.waiting, true);
         self.stall.take_if(|(window, _)| first && window.deadline() <= Instant::now());
         let (window, taken) = self.stall.get_or_insert_with(|| (Box::pin(sleep_until(next())), 0));
@@ -103,7 +109,7 @@ impl<S> Connection<S> {
         }
     }
 
-    /// What a write gives, with its effect on the timers.
+    /// Passes a write's result on, and sets the timers by it.
     fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => Poll::Ready(self.sent(bytes).map(|()| bytes)),

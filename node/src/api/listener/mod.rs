@@ -1,10 +1,10 @@
-//! The TCP side of the API: bound before anything else is touched, never more than a fixed number of connections, and none
-//! that keeps its place without using it.
+//! The TCP side of the API. It is bound before anything else is touched, and holds at most a fixed number of connections. A
+//! connection that is idle may lose its place.
 //!
-//! What is scarce is not connections but requests. Whoever connects gets a seat; when all are taken, the one that has asked
-//! for nothing for longest is dismissed. Calls are counted apart, when they are read whole: some seats are always left for
-//! `/health` and `/metrics`, whatever callers do. One address has a bound of its own, and strangers leave some seats to this
-//! machine and to the hosts that the operator named.
+//! Requests are scarce; connections are not. Each new connection gets a seat; when all are taken, the one that has asked for
+//! nothing for longest is dismissed. Calls are counted apart, when they are read whole: some seats are always left for `/health`
+//! and `/metrics`, whatever callers do. One address has a bound of its own, and strangers leave some seats to this machine and to
+//! the hosts that the operator named.
 
 mod connection;
 mod seats;
@@ -17,6 +17,7 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     time::{Instant, sleep_until},
 };
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::seats::Limits;
 pub(super) use self::seats::{ANSWER_GRACE, Seat, at_answer_rate};
@@ -29,13 +30,13 @@ use crate::{
     origin::{Origin, Vouched},
 };
 
-/// What is asked of the kernel for each connection's answers. By itself it takes up to 4 MiB, and says so seldom that something
-/// was read that a slow reader looks like one that has stopped.
+/// The send buffer that the kernel is asked for on each connection. By itself the kernel takes up to 4 MiB, and reports reads so
+/// seldom that a slow reader looks like a stopped one.
 const SEND_BUFFER_BYTES: u32 = 256 << 10;
 /// Connections that wait in the kernel's queue, as in the standard library.
 const BACKLOG: u32 = 1_024;
-/// Connections that are accepted and wait for a seat, all together and of one address, and for how long. Waiting here and not in the
-/// kernel's queue, strangers do not stand before the operator.
+/// Connections that are accepted and wait for a seat, all together and of one address, and for how long. They wait here instead of
+/// in the kernel's queue, so that strangers do not stand before the operator.
 const WAITING_MAX: usize = 64;
 const WAITING_PER_ADDRESS_MAX: usize = 4;
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, NodeError> {
     })
 }
 
-/// What `TcpListener::bind` does, with a send buffer that accepted connections inherit.
+/// Binds as `TcpListener::bind` does, with a send buffer that accepted connections inherit.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -67,17 +68,20 @@ pub(crate) struct Limited {
     waiting: Waiting<TcpStream>,
     /// When to accept again.
     resumes: Instant,
-    /// Counts those that were closed without a seat; a node that starts counts none.
+    /// Counts the connections closed without a seat; `None` for the listener of a starting node.
     refused: Option<IntCounter>,
+    /// Ends all connections when the API stops.
+    end: CancellationToken,
 }
 
 impl Limited {
-    /// For the operator's own hosts and, within the limits, for others.
+    /// For the operator's own hosts and, within the limits, for others, until the end.
     pub(crate) fn new(
         listener: TcpListener,
         limits: Limits,
         vouched: Vouched,
         refused: Option<IntCounter>,
+        end: CancellationToken,
     ) -> Limited {
         Limited {
             listener,
@@ -86,6 +90,7 @@ impl Limited {
             waiting: Waiting::default(),
             resumes: Instant::now(),
             refused,
+            end,
         }
     }
 
@@ -120,7 +125,7 @@ impl axum::serve::Listener for Limited {
     async fn accept(&mut self) -> (Connection<TcpStream>, SocketAddr) {
         loop {
             if let Some((seat, stream, address)) = self.waiting.seat_one(&self.seats) {
-                return (Connection::new(stream, seat), address);
+                return (Connection::new(stream, seat, self.end.clone()), address);
             }
             let patience = self.waiting.patience();
             // While seats become free those in the kernel's queue come in turn. Otherwise they are looked through for the operator's hosts.
@@ -238,7 +243,7 @@ mod tests {
         Origin::V4(Ipv4Addr::new(192, 0, 2, number))
     }
 
-    /// Goal: strangers without a seat neither stand before the operator nor wait for ever, and are few.
+    /// Goal: strangers without a seat wait behind the operator, for a bounded time and in bounded number.
     #[tokio::test(start_paused = true)]
     async fn newcomers_wait_for_a_moment_and_the_operator_goes_first() {
         let address = SocketAddr::from(([192, 0, 2, 1], 1));

@@ -1,4 +1,4 @@
-//! [`Seats`]: who is connected, what each does, and who goes when there is no seat for somebody new.
+//! [`Seats`]: the connections, their activities, and which one goes when a newcomer finds all seats taken.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,10 +20,10 @@ use crate::origin::Origin;
 pub(super) const HEAD_MAX: Duration = Duration::from_secs(5);
 /// Bytes of a head. By itself the HTTP side takes 400 KiB from each connection.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How long a connection may be without a request, and how long one may take from its head to the answer's first byte: above
-/// the time that the API gives itself for an answer.
+/// How long a connection may be without a request, and how long a request may take from its head to the answer's first byte. It is
+/// above the API's own deadline for an answer.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
-/// How long a body may take beside the time that it takes at the least rate, 32 kbit/s: whoever sends slower keeps a seat for little.
+/// How long a body may take beside its time at the least rate, 32 kbit/s. A slower sender soon loses its seat.
 pub(super) const BODY_GRACE: Duration = Duration::from_secs(5);
 pub(super) const BODY_BYTES_PER_SECOND_MIN: usize = 4 << 10;
 /// The same of reading an answer, 1 Mbit/s: long ones take room that others need.
@@ -35,13 +35,13 @@ const RESERVED_CALLS_SHARE: usize = 8;
 
 /// The class of those whose call waits.
 const WAITS: u8 = 4;
-/// What a caller has done something with within this time goes after what nobody has: what it has just opened, or asks over again and again, is
-/// not closed for the next one of many who only sit there.
+/// A seat used within this time stays longer than one that nobody uses. So a connection that has just opened, or that asks again
+/// and again, survives a crowd of idle ones.
 const GRACE: Duration = Duration::from_millis(250);
-/// What that adds to a class.
+/// The step that recent use adds to a class.
 const YOUNG: u8 = 2;
-/// An address is a caller for so long after it has read an answer, and while it has no more connections than so many: whoever opens more keeps
-/// none by opening ever new ones.
+/// How long an address counts as a caller after it has read an answer, and how many connections it may have meanwhile. So opening
+/// ever new connections does not keep old ones.
 const CALLER_MAX: Duration = Duration::from_secs(10);
 const CALLER_SEATS_MAX: usize = 8;
 /// Callers that are remembered. Of more, none is.
@@ -60,10 +60,10 @@ pub(crate) struct Limits {
     pub(crate) per_address: usize,
 }
 
-/// What a connection does.
+/// The present activity of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Doing {
-    /// The head of its request is not whole, or has not begun to come.
+    /// The head of its request is still incomplete, or has yet to come.
     Head,
     /// It has its answer and may ask again.
     Idle,
@@ -96,21 +96,21 @@ struct Shared {
 struct State {
     doing: Doing,
     since: Instant,
-    /// Of the head or the body that is coming, what has come; of an answer, all.
+    /// The bytes of the head or the body that have come; of an answer, all.
     bytes: usize,
     /// When an answer is to be read.
     answer_end: Instant,
     /// The place of the call that is worked on, or whose answer is being read.
     call: Option<Share>,
-    /// What comes over a socket.
+    /// The messages that come over its socket.
     messages: Option<Messages>,
     /// Why nothing more is taken from it.
     overrun: Option<Unread>,
 }
 
 impl State {
-    /// Whether the connection can be given up for another, and how late: those that ask for nothing go before those that are
-    /// slow to ask or to read, these before those who have just done something, and all before those whose call has not begun.
+    /// Whether the connection can be given up for another, and how late. Idle ones go first, then those that are slow to ask or to
+    /// read, then those that were active just now. Connections whose call has yet to begin go last.
     fn rank(&self) -> Option<(u8, Instant)> {
         match self.doing {
             Doing::Head | Doing::Idle => Some((0, self.since)),
@@ -122,7 +122,7 @@ impl State {
     }
 }
 
-/// All seats.
+/// All seats of the API.
 pub(super) struct Seats {
     limits: Limits,
     calls: Room,
@@ -148,7 +148,7 @@ struct Taken {
 /// There is no seat now. Somebody may be on the way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Full {
-    /// For this address.
+    /// This address has all that it may have.
     Address,
     /// For anybody like it.
     All,
@@ -164,8 +164,8 @@ impl Seats {
         })
     }
 
-    /// A seat for a new connection. If there is none, somebody is told to leave one, if anybody can: never the operator's host for a
-    /// stranger, and never somebody else for an address that has all that one may have.
+    /// A seat for a new connection. If all are taken, one connection is told to leave. A stranger never displaces the operator's
+    /// host. An address that has its full share displaces only its own connections.
     pub(super) fn take(self: &Arc<Self>, origin: Origin) -> Result<Seat, Full> {
         let mut taken = self.taken.lock();
         let Limits { calls, spare, reserved, per_address } = self.limits;
@@ -264,9 +264,9 @@ impl Taken {
         }
     }
 
-    /// Tells the connection that can go first to go, unless one is going already: a stranger before the operator's hosts, and of
-    /// strangers that are equally idle one whose address has most. A call that waits goes only for an address that has less, or for the
-    /// operator.
+    /// Tells the connection that can go first to go, unless one is going already. A stranger goes before the operator's hosts; of
+    /// strangers that are equally idle, one whose address has most goes first. A call that waits goes only for an address that has
+    /// less, or for the operator.
     fn dismiss_one(&mut self, newcomer: Origin, may_go: impl Fn(Origin) -> bool) {
         let own = self.count(newcomer);
         let yields = |one: Origin| match newcomer.is_stranger() {
@@ -303,7 +303,7 @@ impl Taken {
 pub(crate) struct NoPlace;
 
 impl Seat {
-    /// Who calls from it.
+    /// The caller that the seat belongs to.
     pub(crate) fn origin(&self) -> Origin {
         self.0.origin
     }
@@ -414,12 +414,12 @@ impl Seat {
         }
     }
 
-    /// A stream of events begins. Whoever takes nothing of it for as long as a connection may be silent is gone.
+    /// A stream of events begins. A client that takes nothing of it for as long as a connection may be silent is gone.
     pub(crate) fn follows(&self) {
         self.turn(Doing::Follow);
     }
 
-    /// When an answer that is being read is to be read whole; none while there is none.
+    /// The time by which the client must have read its answer; `None` while it reads none.
     pub(super) fn answer_end(&self) -> Option<Instant> {
         let state = self.0.state.lock();
         (state.doing == Doing::Answer).then_some(state.answer_end)
@@ -434,7 +434,7 @@ impl Seat {
         }
     }
 
-    /// When the connection has taken too long for what it does.
+    /// When the connection's present activity has taken too long.
     pub(super) fn deadline(&self) -> Instant {
         let state = self.0.state.lock();
         state.since
@@ -464,7 +464,7 @@ impl Seat {
     }
 }
 
-/// How long a reader has for so many bytes, beside what all have.
+/// A reader's time for so many bytes, beside the time that all have.
 pub(in crate::api) fn at_answer_rate(bytes: usize) -> Duration {
     at_rate(bytes, ANSWER_BYTES_PER_SECOND_MIN)
 }

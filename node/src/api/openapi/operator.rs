@@ -1,4 +1,4 @@
-//! What `/v1/operator/…` takes and gives.
+//! Requests and answers of `/v1/operator/…`.
 
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use crate::{
     status::peers::BanStatus,
 };
 
-/// The name of what shows that an operator asks.
+/// The name of the scheme by which an operator proves who asks.
 pub(super) const TOKEN: &str = "operator_token";
 
 /// Paths and what is at them.
@@ -54,7 +54,7 @@ pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
     pages.map(|(path, page)| (path.to_owned(), page)).into_iter().collect()
 }
 
-/// One order, with what it takes and what it gives.
+/// One order, with its request and its answer.
 fn order(id: &str, summary: &str, takes: Option<&Value>, gives: &Value) -> Value {
     let mut order = json!({
         "operationId": id,

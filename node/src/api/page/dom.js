@@ -1,4 +1,4 @@
-// What the page is drawn with. Peers choose names and reasons, so that everything becomes text: nothing here reads markup.
+// Draws the page. Peers choose names and reasons, so that everything becomes text: nothing here reads markup.
 
 export const $ = (id) => document.getElementById(id);
 

@@ -1,5 +1,5 @@
-//! `GET /`: a page for people, which shows what `/v1/status` and `/v1/events` say. Its files are part of the program, and nothing else is
-//! loaded: the browser is told to refuse whatever does not come from here.
+//! `GET /`: a page for people, which shows the data of `/v1/status` and `/v1/events`. The program contains all its files, and the
+//! browser is told to refuse every other source.
 //!
 //! ```text
 //!  page.js (asks, listens) ─▶ sections.js (what is shown) ─▶ dom.js (how), text.js (in which words)
@@ -18,12 +18,12 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Scripts, styles and answers of this address only, no markup that others wrote, and no place in the frame of another page.
+/// Scripts, styles and answers of this address only. Markup from others is refused, and so is a place in the frame of another page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const INDEX: &str = include_str!("index.html");
-/// Paths, kinds and texts of what the page loads.
+/// Paths, kinds and texts of the page's files.
 const FILES: [(&str, &str, &str); 5] = [
     ("/page/page.css", CSS, include_str!("page.css")),
     ("/page/page.js", SCRIPT, include_str!("page.js")),
@@ -37,7 +37,7 @@ pub(super) async fn index() -> Response {
     served(HTML, INDEX)
 }
 
-/// What it loads.
+/// The files that the page loads.
 pub(super) fn files<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.into_iter().fold(Router::new(), |router, (path, kind, text)| {
         router.route(path, get(move || async move { served(kind, text) }))
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// What stands in double or single quotes behind a word.
+    /// The quoted texts behind a word, in double or single quotes.
     fn quoted(text: &'static str, word: &str) -> impl Iterator<Item = &'static str> {
         text.split(word).skip(1).filter_map(|rest| {
             let quote = rest.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
@@ -70,7 +70,7 @@ mod tests {
         })
     }
 
-    /// Goal: all that the page loads is served, and nothing is served that it does not load.
+    /// Goal: the node serves exactly the files that the page loads.
     #[test]
     fn every_file_is_loaded() {
         let mut loaded = BTreeSet::new();
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(loaded, BTreeSet::from(FILES.map(|(path, ..)| path.to_owned())));
     }
 
-    /// Goal: what peers choose never becomes markup or code, and nothing comes from elsewhere.
+    /// Goal: a peer's text never becomes markup or code, and everything comes from this node.
     #[test]
     fn nothing_of_others_is_markup() {
         for text in FILES.map(|(.., text)| text).into_iter().chain([INDEX]) {

@@ -7,7 +7,7 @@ export const perSecond = (value) => `${bytes(value)}/s`;
 function scaled(value, step, units) {
   const whole = Number.isInteger(value) && value < step;
   let unit = 0;
-  // What would be shown as a whole step is shown in the next unit.
+  // A value that would round to a whole step is shown in the next unit.
   while (value >= step - 0.5 && unit + 1 < units.length) {
     value /= step;
     unit += 1;

@@ -25,7 +25,7 @@ pub(super) enum End {
     Displaced,
     #[error("no answer to a ping for too long")]
     Silent,
-    #[error("what was sent is read too slowly")]
+    #[error("this client reads its messages too slowly")]
     Slow,
     #[error("too many pings: send one in a few seconds")]
     Flood,
@@ -38,7 +38,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Why reading failed.
+    /// The end that this error of reading means.
     pub(super) fn of_error(error: &WebSocketError) -> End {
         match error {
             WebSocketError::Capacity(CapacityError::MessageTooLong { .. }) => End::TooLong,
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// What the client is told; none if nobody is there to hear it.
+    /// The close frame that tells the client the reason; `None` if the client is gone.
     pub(super) fn frame(&self) -> Option<CloseFrame> {
         let code = match self {
             End::Client | End::Gone => return None,

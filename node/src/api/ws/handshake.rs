@@ -1,4 +1,4 @@
-//! [`Handshake`]: how a connection becomes a WebSocket (RFC 6455, 4.2), without what a node does not offer: extensions and subprotocols.
+//! [`Handshake`]: how a connection becomes a WebSocket (RFC 6455, 4.2). A node offers neither extensions nor subprotocols.
 //!
 //! It is made here and not by `axum`, whose sockets send each message as one frame: see [`Outbox`](super::outbox::Outbox).
 
@@ -93,7 +93,7 @@ impl Handshake {
     }
 }
 
-/// What the answer says to the key of a request.
+/// Computes the answer to a request's key.
 fn accept(headers: &HeaderMap) -> Result<String, Refused> {
     let asks = has(headers, &CONNECTION, "upgrade") && has(headers, &UPGRADE, "websocket");
     if !asks {

@@ -5,9 +5,9 @@
 //!                                                                 └──── subscriptions: step, or work in a lane ────▲
 //! ```
 //!
-//! A socket keeps the seat of its connection and one of a fixed number of places for sockets, shared by address. What it asks waits with what
-//! others ask over HTTP, of what is costly one thing at a time; its answers and its news are put together and written on a thread that stands
-//! back for HTTP. What it is told waits in its queue, which is bounded in bytes: while that is full nothing more is made for it.
+//! A socket keeps the seat of its connection and one of a fixed number of places for sockets, shared by address. Its requests wait
+//! with those over HTTP; of costly ones, one runs at a time. Its answers and news are put together and written on a thread that
+//! stands back for HTTP. They wait in its queue, which is bounded in bytes: while that is full nothing more is made for it.
 
 mod end;
 mod handshake;
@@ -32,7 +32,7 @@ pub(super) use self::places::Sockets;
 use self::{handshake::Handshake, session::Session};
 use super::{Api, listener::Seat};
 
-/// `GET /ws`, and `GET /` of whoever asks for one: makes a WebSocket of the connection.
+/// `GET /ws`, and `GET /` of a client that asks for it: makes a WebSocket of the connection.
 pub(super) async fn upgrade(
     State(api): State<Arc<Api>>,
     ConnectInfo(seat): ConnectInfo<Seat>,

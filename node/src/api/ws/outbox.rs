@@ -1,8 +1,8 @@
-//! [`Outbox`]: what a socket is to be sent, bounded in bytes.
+//! [`Outbox`]: the messages to a socket, bounded in bytes.
 //!
-//! What others wait for, answers and news, is only made while there is room; so what is here is never more than the room and what was being
-//! made when it was filled. Answers above 64 KiB also hold their share of the room that all answers have, until they are written. They go as
-//! several frames: what is written is copied into a buffer that stays with the socket, and is as long as the longest frame that there was.
+//! Answers and news are only made while there is room. So the queue never holds more than the room and the messages in work when it
+//! was filled. Answers above 64 KiB also hold their share of the room that all answers have, until they are written. They go as
+//! several frames. Each frame is copied into a buffer that stays with the socket, and that is as long as its longest frame so far.
 
 use std::collections::VecDeque;
 
@@ -25,16 +25,16 @@ use crate::api::listener::{ANSWER_GRACE, at_answer_rate};
 
 /// Bytes of news that wait for a reader: some batches of ordinary ones, and little enough that other sockets have their turn soon.
 pub(super) const NEWS_BYTES_MAX: usize = 64 << 10;
-/// Bytes that may wait before nothing more is asked: whoever asks has to read.
+/// Bytes that may wait before nothing more is asked: a client that asks has to read.
 const ANSWERS_BYTES_MAX: usize = 256 << 10;
 /// Bytes of messages that are written together.
 pub(super) const WRITE_BYTES: usize = 16 << 10;
 /// Bytes of a frame.
 const FRAME_BYTES_MAX: usize = 64 << 10;
-/// What a message takes beside its text.
+/// The memory of a message beside its text.
 const MESSAGE_BYTES: usize = 64;
 
-/// See the module.
+/// The queue of a socket's messages, as the module describes.
 #[derive(Default)]
 pub(super) struct Outbox {
     state: Mutex<State>,
@@ -55,12 +55,12 @@ struct State {
 }
 
 impl Outbox {
-    /// Adds a text.
+    /// Adds a text to the end of the queue.
     pub(super) fn push(&self, text: Bytes) {
         let mut state = self.state.lock();
         let bytes = MESSAGE_BYTES + text.len();
         state.bytes += bytes;
-        // As long as over HTTP: what waits takes room that others need.
+        // As long as over HTTP: waiting messages take room that others need.
         let before = state.due.unwrap_or_else(|| Instant::now() + ANSWER_GRACE);
         state.due = Some(before + at_answer_rate(bytes));
         state.waiting.push_back(text);
@@ -84,7 +84,7 @@ impl Outbox {
         self.state.lock().bytes < ANSWERS_BYTES_MAX
     }
 
-    /// Returns when what is here should have been read; never if nothing is.
+    /// Returns when the client should have read the queued messages; waits for ever while the queue is empty.
     pub(super) async fn overdue(&self) {
         let due = self.state.lock().due;
         match due {
@@ -98,7 +98,7 @@ impl Outbox {
         self.drained.notified().await;
     }
 
-    /// Writes what there is, and what comes, until that fails.
+    /// Writes the present messages, and those that come, until that fails.
     pub(super) async fn write<S: Sink<Message> + Unpin>(&self, sink: &mut S) -> S::Error {
         loop {
             match self.write_all(sink).await {
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Goal: whoever reads at the least rate is never late, whoever reads less is, and nothing is due where nothing waits.
+    /// Goal: a client that reads at the least rate is in time, a slower one is late, and an empty queue has no deadline.
     #[tokio::test(start_paused = true)]
     async fn what_waits_is_due() {
         let (outbox, takes) = (Outbox::default(), Arc::new(Mutex::new(0)));
@@ -221,7 +221,7 @@ mod tests {
         assert!(late().await);
     }
 
-    /// Goal: what is written is in order, what waits and what is being written count, and a reader that takes nothing leaves no room.
+    /// Goal: messages are written in order, waiting and written bytes count, and a client that stops reading fills the room.
     #[test]
     fn bytes_count_until_they_are_written() {
         let (outbox, takes, taken) = (Outbox::default(), Arc::new(Mutex::new(0)), Arc::default());

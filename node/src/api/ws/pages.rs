@@ -1,7 +1,7 @@
-//! Which web pages may open a socket.
+//! The rule on web pages that may open a socket.
 //!
-//! A browser lets every page open a WebSocket to everywhere, and says only in `Origin` which page it is: what the rule on `Content-Type` is
-//! for HTTP, this is for sockets. Programs that are no browsers send no `Origin`.
+//! A browser lets every page open a WebSocket to everywhere, and names the page only in `Origin`. This rule is for sockets what the
+//! one on `Content-Type` is for HTTP. Programs other than browsers send no `Origin`.
 
 use axum::http::{
     HeaderMap, HeaderValue, Uri,
@@ -19,7 +19,7 @@ const SHOWN_MAX: usize = 64;
 pub(super) struct OtherSite(String);
 
 /// # Errors
-/// If a page asks that does not come from this node, unless all pages are welcome.
+/// If a page of another site asks, unless all pages are welcome.
 pub(super) fn check(headers: &HeaderMap, all: bool) -> Result<(), OtherSite> {
     let host = headers.get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
     let other = headers.get_all(ORIGIN).iter().find(|origin| !is_of(origin, host));

@@ -1,4 +1,4 @@
-//! [`Sockets`]: how many there are, whose they are, and who goes when there is no place for another.
+//! [`Sockets`]: the number of sockets, their owners, and which one goes when all places are taken.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,7 +23,7 @@ const CONNECTIONS_SHARE: usize = 2;
 /// The part of the sockets that strangers leave to the operator's own hosts.
 const RESERVED_SHARE: usize = 8;
 
-/// All sockets.
+/// All sockets of the API.
 pub(in crate::api) struct Sockets {
     sockets_max: usize,
     /// Whether pages of other sites may have one.
@@ -69,8 +69,8 @@ impl Sockets {
         self.are_pages_welcome
     }
 
-    /// A place for a socket of this owner. If there is none, one of the address that has most goes for it: never for an owner who has as
-    /// many, and never the operator's.
+    /// A place for a socket of this owner. If all are taken, a socket of the address that has most goes for it. An owner who has as
+    /// many is refused, and the operator's sockets always stay.
     pub(super) fn take(self: &Arc<Self>, owner: Origin) -> Option<Place> {
         let mut taken = self.taken.lock();
         let own = taken.places.values().filter(|one| one.owner == owner).count();
@@ -89,7 +89,7 @@ impl Sockets {
         Some(Place { sockets: self.clone(), number, dismissed })
     }
 
-    /// What a socket of this owner subscribes to.
+    /// The subscriptions of this owner's sockets.
     pub(super) fn subscriptions(&self, owner: Origin) -> Arc<Subscriptions> {
         let tallies = Tallies {
             subscriptions: self.metrics.ws_subscriptions.clone(),
@@ -192,8 +192,8 @@ mod tests {
         std::iter::from_fn(|| sockets.take(owner)).take(200).collect()
     }
 
-    /// Goal: one address leaves places to others; where all are taken, whoever has little gets one of whoever has most, and the operator is
-    /// never without.
+    /// Goal: one address leaves places to others. Where all are taken, an owner with few gets one of the owner with most, and the
+    /// operator always gets one.
     #[tokio::test(start_paused = true)]
     async fn places_are_shared_by_address() {
         let sockets = sockets(64);

@@ -29,7 +29,7 @@ use crate::{
 const CALLS_MAX: usize = 8;
 /// How often it is looked whether there is a place for a call that waits.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// How often a client is asked whether it is there, and how long it may say nothing at all: proxies forget a connection after a minute.
+/// How often a client is asked whether it is there, and how long it may be silent. Proxies forget a connection after a minute.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(15);
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Pings and pongs that a client may send, at once and for each second after that.
@@ -38,19 +38,19 @@ const CONTROLS_PER_SECOND: f64 = 2.0;
 /// How long a client has to hear why its socket is closed.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// A socket's session, as the module describes.
 pub(super) struct Session {
     api: Arc<Api>,
     seat: Seat,
     place: Place,
     subscriptions: Arc<Subscriptions>,
     outbox: Outbox,
-    /// Where HTTP is served: what is asked is answered there, because threads that it needs begin as the one that starts them, and would
-    /// stand back as the sockets' thread does.
+    /// The runtime of HTTP, on which requests are answered. Threads inherit the priority of the one that starts them, so threads
+    /// begun here would stand back as the sockets' thread does.
     http: Handle,
 }
 
-/// A message that was read, and what it takes until it is answered.
+/// A message that was read, and its room until it is answered.
 struct Asked {
     text: Bytes,
     _room: Option<Share>,
@@ -63,12 +63,12 @@ struct Answered {
     turn: Turn,
 }
 
-/// What goes on at a time.
+/// The work under way at a time.
 struct Work {
     calls: FuturesUnordered<AbortOnDropHandle<Answered>>,
     /// One that has no place yet.
     waiting: Option<Asked>,
-    /// What is made of news on another thread.
+    /// The news that another thread prepares.
     news: Option<AbortOnDropHandle<Result<Step, Lost>>>,
     /// Whether there may be something new.
     is_due: bool,
@@ -141,7 +141,7 @@ impl Session {
             let may_read =
                 work.waiting.is_none() && work.calls.len() < CALLS_MAX && self.outbox.takes_answers();
             if !may_read {
-                // Whoever is not listened to cannot be silent.
+                // While the node does not listen, the client's silence does not count.
                 work.heard = Instant::now();
             }
             let ended = tokio::select! {
@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Tells what is new as far as there is room, and has made what is not kept.
+    /// Tells the news as far as there is room, and has the rest made.
     fn step(&self, work: &mut Work) -> Result<(), Lost> {
         while work.is_due && work.news.is_none() {
             let room = self.outbox.room();
@@ -223,7 +223,7 @@ impl Session {
         }
     }
 
-    /// What the client says.
+    /// Handles a message of the client.
     fn read(&self, read: Option<Result<Message, WebSocketError>>, work: &mut Work) -> Option<End> {
         let message = match read {
             None => return Some(End::Client),
@@ -288,7 +288,7 @@ async fn next(news: &mut News) {
     news.changed().await;
 }
 
-/// What is made on another thread, once it is; never if nothing is.
+/// The result of work on another thread, when it is there; waits for ever if there is no such work.
 async fn made(
     news: &mut Option<AbortOnDropHandle<Result<Step, Lost>>>,
 ) -> Result<Result<Step, Lost>, JoinError> {
@@ -298,7 +298,7 @@ async fn made(
     }
 }
 
-/// What a client may send that asks for nothing.
+/// The control frames that a client may send.
 struct Controls {
     left: f64,
     at: Instant,

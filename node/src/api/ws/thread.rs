@@ -1,7 +1,7 @@
 //! [`Thread`]: where sockets are served, apart from HTTP.
 //!
-//! Whoever has many sockets and reads them all has much written, which takes little each time and much together. On a thread of its own, which
-//! stands back for the node's others, that makes nobody wait but those who have sockets too.
+//! A client with many sockets that reads them all costs many writes, each small and together large. On a thread of its own, which
+//! stands back for the node's others, they delay only clients that have sockets too.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub(super) struct Thread {
 
 impl Thread {
     /// # Errors
-    /// If the system gives no thread, or no files for its events.
+    /// If the system refuses a thread, or files for its events.
     pub(super) fn start() -> io::Result<Thread> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (handle, until) = (runtime.handle().clone(), CancellationToken::new());
@@ -43,7 +43,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// Goal: what is served stands back, and ends with the thread.
+    /// Goal: work on this thread stands back, and ends with the thread.
     #[tokio::test]
     async fn what_is_served_stands_back() {
         let thread = Thread::start().unwrap();

@@ -27,7 +27,7 @@ use crate::{
     node::DATABASE,
 };
 
-/// What of a batch is kept beside its header.
+/// The stored blobs of a batch beside its header.
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
 #[derive(Debug, Subcommand)]
@@ -174,7 +174,7 @@ fn open(config: &NodeConfig) -> Result<ReadOnly> {
     }
 }
 
-/// What goes wrong while a node runs may be the node's work, which removes files that it has merged: another moment may be a better one.
+/// A running node removes files that it has merged. So an error while a node runs may be gone a moment later.
 fn in_use(config: &NodeConfig, error: StorageError) -> Result<StorageError> {
     match lock::check_free(&config.data_dir) {
         Err(LockError::Held { holder, .. }) if !matches!(error, StorageError::NotInitialized) => {
@@ -342,7 +342,7 @@ fn code(store: &ReadOnly, hash: &Digest) -> Found {
     Ok(json!({ "hash": hash, "bytes": code.len(), "code": hex::encode_prefixed(&code) }))
 }
 
-/// A document for people: a line per value, what belongs to something below it.
+/// A document for people: a line per value, with the parts of a value below it.
 fn text(value: &Value, depth: usize) -> String {
     let indent = "  ".repeat(depth);
     let mut lines = String::new();

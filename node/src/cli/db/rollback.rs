@@ -44,9 +44,9 @@ fn check_votes(store: &Maintenance, config: &NodeConfig, to: BatchNumber) -> Res
     let Some(record) = advised(store.record(VOTE_RECORD), config.role)? else { return Ok(()) };
     let Some(voted) = voted_up_to(&record).or_fail()?.filter(|voted| *voted > to) else { return Ok(()) };
     let text = format!(
-        "this database is a validator's, which has voted up to batch {voted}: behind batch {to} it would have forgotten what the batches \
-         up to {voted} are that it signed, and could sign others under the same numbers. A validator is never rolled back; roll back \
-         fullnodes, and let this one follow the others"
+        "this database is a validator's, which has voted up to batch {voted}: behind batch {to} it would have forgotten its votes up to \
+         {voted}, and could sign other batches under the same numbers. A validator is never rolled back; roll back fullnodes, and let \
+         this one follow the others"
     );
     Err(Failed::new(Exit::Failure, text).into())
 }

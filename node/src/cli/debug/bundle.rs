@@ -24,14 +24,14 @@ pub(super) struct BundleError {
     source: io::Error,
 }
 
-/// What a part keeps of a text that is too long.
+/// The end of a long text that a part keeps.
 #[derive(Clone, Copy)]
 pub(super) enum Keep {
     Beginning,
     End,
 }
 
-/// The parts.
+/// The parts of a bundle, with the space that is left.
 pub(super) struct Bundle {
     mask: Mask,
     time: String,

@@ -25,7 +25,7 @@ use crate::{
 const LOG_TAIL_BYTES: u64 = 2 << 20;
 const ROCKSDB_TAIL_BYTES: u64 = 512 << 10;
 
-/// What a node tells everybody, and the names of the parts.
+/// A node's public pages, and the names of the parts.
 const PAGES: [(&str, &str); 5] = [
     ("/v1/status", "status.json"),
     ("/metrics", "metrics.txt"),
@@ -34,7 +34,7 @@ const PAGES: [(&str, &str); 5] = [
     ("/v1/consensus/evidence", "evidence.json"),
 ];
 
-/// Who has the data directory.
+/// The process that has the data directory.
 pub(super) struct Holder {
     pub(super) pid: Option<u32>,
 }
@@ -51,7 +51,7 @@ pub(super) fn holder(config: &NodeConfig) -> Option<Holder> {
     }
 }
 
-/// Collects everything; what cannot be had is named with the reason.
+/// Collects everything; missing parts are named with the reason.
 pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Holder>) {
     match operator::running(config) {
         Ok(authority) => live(bundle, config, &authority),
@@ -83,7 +83,7 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
     bundle.add("files.txt", &system::files(&config.data_dir), Keep::Beginning);
 }
 
-/// What the running node says.
+/// Collects the running node's pages.
 fn live(bundle: &mut Bundle, config: &NodeConfig, authority: &str) {
     for (path, name) in PAGES {
         match ask(authority, path) {
@@ -106,7 +106,7 @@ fn live(bundle: &mut Bundle, config: &NodeConfig, authority: &str) {
     }
 }
 
-/// What its database says while nobody has it.
+/// Collects the database's facts while it is free.
 fn offline(bundle: &mut Bundle, config: &NodeConfig) {
     let stats = access::take_database(config).and_then(|_lock| db::stats_of(config));
     match stats.map(|stats: DbStats| serde_json::to_string_pretty(&stats)) {

@@ -1,4 +1,4 @@
-//! `slipstream debug bundle`: what whoever helps an operator wants to see, in one file, without secrets.
+//! `slipstream debug bundle`: everything that somebody who helps an operator wants to see, in one file, without secrets.
 
 mod bundle;
 mod collect;

@@ -1,4 +1,4 @@
-//! What must not be in a bundle: the node's key, its operator's token, and what the environment keeps secret.
+//! The secrets that a bundle must leave out: the node's key, its operator's token, and secrets of the environment.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use crate::{
 /// Bytes of an environment: the kernel allows it some MiB.
 const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 
-/// A mask that knows them. What this user cannot read cannot get into the bundle by itself either.
+/// A mask that knows them. Files that this user cannot read stay out of the bundle by themselves.
 pub(super) fn mask(config: &NodeConfig, holder: Option<&Holder>) -> Mask {
     let mut mask = Mask::default();
     if let Ok(key) = keys::load(&config.key_file) {

@@ -1,4 +1,4 @@
-//! The machine around a node: what it runs on, what is left of it, and the files of the data directory.
+//! The machine around a node: its kind, its free resources, and the files of the data directory.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ const FACT_BYTES_MAX: usize = 64 << 10;
 const FILES_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 8;
 
-/// At most so many bytes of a file's beginning; what cannot be read is not there.
+/// At most so many bytes of a file's beginning; empty if it cannot be read.
 pub(super) fn read_head(file: File, bytes_max: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = file.take(bytes_max as u64).read_to_end(&mut bytes);

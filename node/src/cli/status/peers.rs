@@ -1,5 +1,5 @@
-//! What `slipstream status` and `slipstream peers list` say of peers: those that are connected, those that should be, those that the node
-//! finds by itself, and those that it does not let in.
+//! The peers in `slipstream status` and `slipstream peers list`: those connected, those expected, those that the node finds by
+//! itself, and those that it keeps out.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ const YEAR_9999_MS: u64 = 253_370_764_800_000;
 /// Of the reasons of a score only the newest: the rest is in the JSON.
 const REASONS_SHOWN: usize = 5;
 
-/// Who is connected, who should be, and why somebody is not.
+/// The connected peers, the expected ones, and why one is missing.
 pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
     rows.add("peers", Some(status.peers.len().to_string()));
     for peer in &status.peers {
@@ -41,7 +41,7 @@ pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
     for key in &status.shared_keys {
         rows.add("SHARED KEY", Some(key.problem.clone()));
     }
-    // Peers that do what they should stand above; here they only have their score.
+    // Peers that work well stand above; here they only have their score.
     for peer in &status.sync.peers {
         rows.add("", judgement(peer));
         if peer.banned {
@@ -73,7 +73,7 @@ fn connected(peer: &ConnectedPeer, exchange: Option<&PeerExchangeStatus>) -> Str
     format!("{}@{address} {:.1} ms{by_choice}", peer.id, peer.rtt_ms)
 }
 
-/// Whom the node chose by itself, and among how many it chooses.
+/// The peers that the node chose by itself, and among how many it chooses.
 fn exchange(exchange: &PeerExchangeStatus) -> String {
     let told = match exchange.advertised.is_empty() {
         true => "not told to others".to_owned(),
@@ -102,7 +102,7 @@ fn configured(peer: &ConfiguredPeerStatus) -> String {
     format!("{text}, {attempts}, {next}: {problem}")
 }
 
-/// What sync holds against a peer, if anything.
+/// Sync's complaint about a peer, if any.
 fn judgement(peer: &PeerStatus) -> Option<String> {
     let reason = peer.last_reason.as_deref();
     let state = match peer.pause_ms {
@@ -111,13 +111,13 @@ fn judgement(peer: &PeerStatus) -> Option<String> {
         0 => "not paused any more".to_owned(),
         pause => format!("paused for {pause} ms"),
     };
-    // What is over must not look as if it stood.
+    // A past judgement must not look as if it still stood.
     let ago = peer.last_reason_seconds_ago.map_or_else(String::new, |ago| format!(", the last {ago} s ago"));
     let reason = reason.unwrap_or("no reason is known");
     Some(format!("{}: {state}, {} failures{ago}: {reason}", peer.id, peer.failures))
 }
 
-/// What a peer is asked for; at the head nobody is asked for anything.
+/// The part that a peer is asked for; empty at the head, where the node asks for nothing.
 fn part(peer: &PeerStatus) -> Option<String> {
     match (peer.mode, peer.mode_reason) {
         (PeerMode::Nothing, PeerModeReason::NothingNew) => None,
@@ -125,7 +125,7 @@ fn part(peer: &PeerStatus) -> Option<String> {
     }
 }
 
-/// By what a peer is ranked.
+/// The figures by which a peer is ranked.
 fn score(peer: &PeerStatus) -> String {
     let PeerStatus { id, score, bytes_per_second, tail_ms, .. } = peer;
     format!("{id}: score {score}, {bytes_per_second} bytes/s, tail {tail_ms} ms")

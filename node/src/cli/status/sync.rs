@@ -1,11 +1,11 @@
-//! What `slipstream status` says of sync: what it does and why, how fast, and what it waits for. Only what matters in its phase.
+//! The lines of `slipstream status` on sync: what it does and why, how fast, and what it waits for. Only what matters in its phase.
 
 use slipstream_sync::{Phase, SnapshotStatus, SyncStatus, Waiting};
 
 use super::units::{bytes, count, duration, progress};
 use crate::{cli::rows::Rows, status::NodeStatus};
 
-/// What sync does and how far it is.
+/// Describes sync's work and its progress.
 pub(super) fn describe(rows: &mut Rows, status: &NodeStatus) {
     let sync = &status.sync;
     let is_idle = sync.phase == Phase::Idle;
@@ -55,7 +55,7 @@ fn hints(recall: f64, precision: Option<f64>) -> String {
     format!("named {:.0} % of what execution read{vain}", recall * 100.0)
 }
 
-/// What stands above all else: an audit found a certified batch that execution does not give.
+/// The alarm above all other lines: an audit found a certified batch that execution does not give.
 pub(super) fn alarm(rows: &mut Rows, sync: &SyncStatus) {
     let Some(alarm) = &sync.alarm else { return };
     rows.add("ALARM", Some(alarm.clone()));
@@ -69,7 +69,7 @@ pub(super) fn alarm(rows: &mut Rows, sync: &SyncStatus) {
     );
 }
 
-/// What the last repair of the state did.
+/// The result of the last repair of the state.
 fn repair(rows: &mut Rows, sync: &SyncStatus) {
     let Some(repair) = &sync.repair else { return };
     rows.add(
@@ -139,7 +139,7 @@ mod tests {
         rows.0
     }
 
-    /// Goal: while it follows, an operator sees what it does and why, what bounds it and where the bytes wait.
+    /// Goal: while it follows, an operator sees its work and the reason, its bound, and where the bytes wait.
     #[test]
     fn following_shows_reason_rate_and_stages() {
         let sync = json!({
@@ -207,7 +207,7 @@ mod tests {
         assert!(text.contains(line) && text.contains(", blocked\n"), "{text}");
     }
 
-    /// Goal: at the head nothing is said of what only matters behind it, and an alarm stands above everything.
+    /// Goal: at the head the lines that only matter behind it are left out, and an alarm stands above everything.
     #[test]
     fn an_idle_node_is_short_and_an_alarm_is_loud() {
         let sync = json!({

@@ -1,4 +1,4 @@
-//! A [`NodeStatus`] as a table: what is wrong stands on top, and each line says what it is.
+//! A [`NodeStatus`] as a table: faults stand on top, and each line names its value.
 
 use std::net::SocketAddr;
 
@@ -54,7 +54,7 @@ pub(super) fn table(status: &NodeStatus) -> String {
     rows.0
 }
 
-/// Whose turn it is to order batches, how far the next one is, and who of the validators is heard.
+/// The validator whose turn it is to order batches, the next batch's progress, and the validators that are heard.
 fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
     let ConsensusStatus { index, validators, quorum, view, primary, .. } = status;
     let mut said = format!("validator {index} of {validators}, counted from 0");
@@ -108,7 +108,7 @@ fn conviction(Conviction { author, kind, number, view }: &Conviction) -> String 
     format!("validator {author} gave two {kind} of batch {number} in view {view}: /v1/consensus/evidence")
 }
 
-/// Who certifies: as many as there are, and how many of them it takes.
+/// The number of certifying validators, and how many make a quorum.
 fn epoch(EpochStatus { number, validators, quorum, .. }: &EpochStatus) -> String {
     format!("{number}, {quorum} of {} validators certify a batch", validators.len())
 }
@@ -146,7 +146,7 @@ fn disk(DiskStatus { free_bytes, min_bytes, .. }: &DiskStatus) -> String {
     }
 }
 
-/// What of the room is the node's.
+/// The node's part of the disk.
 fn disk_use(used: &DiskUse) -> String {
     let part = |bytes_used: u64| bytes(bytes_used as f64);
     format!(
@@ -168,7 +168,7 @@ fn snapshots(status: &NodeStatus) -> String {
     }
 }
 
-/// What to do about an address that means all addresses of the machine.
+/// Advice about an address that means all addresses of the machine.
 fn reach_hint(peer: &str) -> Option<String> {
     let address: SocketAddr = peer.split_once('@')?.1.parse().ok()?;
     let ip = address.ip();

@@ -15,7 +15,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut units = units.iter();
     let mut unit = units.next().copied().unwrap_or_default();
     let is_whole = value.fract() == 0.0 && value < step;
-    // What would be shown as a whole step is shown in the next unit.
+    // A value that would round to a whole step is shown in the next unit.
     while value >= step - 0.5 {
         let Some(next) = units.next() else { break };
         (value, unit) = (value / step, next);
@@ -55,7 +55,7 @@ pub(in crate::cli) fn progress(progress: &Progress, transactions_per_second: f64
     format!("{percent:.1} %, {of}, {} {}/s{rate}{}", count(*per_second), unit.name(), left(*eta))
 }
 
-/// What is left, as the end of a line.
+/// The time left, as the end of a line.
 pub(in crate::cli) fn left(eta: Eta) -> String {
     match eta {
         Eta::Done => String::new(),
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is left is a time, a word that says that there is none yet, or that nothing moves; never a number below zero.
+    /// Goal: the rest is shown as a time, or as a word for an unknown time or a standstill; it is never below zero.
     #[test]
     fn what_is_left_is_said_in_words_when_nobody_can_tell() {
         let progress = |eta| {

@@ -1,5 +1,5 @@
-//! `slipstream status --watch`: the status again and again. On a terminal it is drawn in place; elsewhere each look adds a line, or a JSON
-//! document, so that it can be piped. A node that does not answer for a while is waited for: restarts are what one watches.
+//! `slipstream status --watch`: the status again and again. On a terminal it is drawn in place; elsewhere each look adds a line, or
+//! a JSON document, so that it can be piped. A silent node is waited for, because people watch restarts.
 
 use std::{
     fmt::Write as _,
@@ -71,7 +71,7 @@ pub(in crate::cli) fn line(status: &NodeStatus) -> String {
     line
 }
 
-/// Draws a text over the last one. What does not fit stays away: a screen that scrolls cannot be read.
+/// Draws a text over the last one. Lines below the screen's end are cut, because a screen that scrolls is unreadable.
 fn draw(text: &str) -> Result<()> {
     let size = tcgetwinsize(io::stdout()).ok();
     let rows = size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 1).unwrap_or(ROWS_UNKNOWN);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::status::fixture;
 
-    /// Goal: a pipe gets one line for each look, with what the log's line has.
+    /// Goal: a pipe gets one line for each look, like the log's line.
     #[test]
     fn a_look_is_a_line() {
         let status = fixture::status(json!({}));
@@ -109,7 +109,7 @@ mod tests {
         assert!(line(&status).ends_with(", blocked\" blocker=\"no batch\""), "{}", line(&status));
     }
 
-    /// Goal: a smaller drawing leaves nothing of a larger one, and no line is longer than the screen.
+    /// Goal: a smaller drawing hides all of a larger one, and every line fits the screen.
     #[test]
     fn a_drawing_covers_the_one_before() {
         assert_eq!(frame("a\nb\nc\n", 2), "\x1b[?7l\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J\x1b[?7h");

@@ -1,4 +1,4 @@
-//! The screen: what is wrong and how far the node is stand on top and stay there; below them the parts, which can be moved.
+//! The screen: faults and the node's progress stand on top and stay there; below them are the parts, which can be moved.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::{
 const WIDE: u16 = 150;
 /// Columns between the two.
 const GAP: u16 = 2;
-/// Of what is wrong at most so many lines: the rest must be seen too.
+/// At most so many lines of faults: the rest must be seen too.
 const WRONG_MAX: usize = 6;
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {
@@ -62,7 +62,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {
     }
 }
 
-/// Rounded down: what is not done is never 100 %.
+/// Rounded down: unfinished work is never 100 %.
 fn percent(value: f64) -> String {
     format!("{:.1} %", (value * 10.0).floor() / 10.0)
 }
@@ -103,7 +103,7 @@ fn heading(view: &View) -> Line<'static> {
     Line::from(vec![name, who.dim()])
 }
 
-/// What it does, which batch it has, how fast it is, and how long it takes still.
+/// The node's activity, its batch, its speed, and the time left.
 fn doing(status: &NodeStatus) -> Line<'static> {
     let (health, way) = (&status.health, &status.progress);
     let (word, style) = match &health.blocker {
@@ -121,7 +121,7 @@ fn doing(status: &NodeStatus) -> Line<'static> {
     Line::from(vec![Span::styled(format!("{}, {word}", health.state), style), rest.into()])
 }
 
-/// What is wrong, the worst first.
+/// The node's faults, the worst first.
 fn wrong(view: &View, width: u16, now: Instant) -> Vec<Line<'static>> {
     let mut found = Vec::new();
     if let Some(trouble) = &view.trouble {

@@ -1,4 +1,4 @@
-//! What a part of the screen is made of: lines, whose length is that of the screen at most.
+//! The lines of a part of the screen, each at most as long as the screen is wide.
 
 use ratatui::{
     style::{Style, Stylize as _},
@@ -25,7 +25,7 @@ impl Lines {
         Lines { width, lines: vec![title] }
     }
 
-    /// A name and its value, on as many lines as it takes; nothing if there is no value.
+    /// A name and its value, on as many lines as it takes; nothing without a value.
     pub(super) fn fact(&mut self, name: &str, value: Option<String>) {
         self.styled(name, value, Style::new());
     }
@@ -105,7 +105,7 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Goal: nothing of a text is lost, and no line is longer than the screen.
+    /// Goal: the whole text is shown, and every line fits the screen.
     #[test]
     fn texts_are_broken_between_words() {
         assert_eq!(wrapped("one two  three", 7), ["one two", "three"]);

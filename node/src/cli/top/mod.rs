@@ -1,4 +1,4 @@
-//! `slipstream top`: what the node's page shows, on a terminal.
+//! `slipstream top`: the node's page, on a terminal.
 //!
 //! ```text
 //!  reader (a thread: asks, however long that takes) ─▶ View ─▶ draw ─▶ terminal
@@ -77,7 +77,7 @@ pub(super) fn top(args: &TopArgs) -> Result<()> {
     let (stop, stopped) = sync_channel::<()>(0);
     let every = Duration::from_secs(args.every.into());
     let asked = authority.clone();
-    // Not waited for at the end: it may be waiting for an answer, and holds nothing.
+    // The end does not wait for this thread: it may be waiting for an answer, and holds nothing.
     let reader = thread::Builder::new().name("status-reader".into());
     reader
         .spawn(move || read(&asked, every, &looks, &stopped))
@@ -139,11 +139,11 @@ fn show(
     Ok(())
 }
 
-/// What is drawn.
+/// The state of the screen.
 struct View {
     /// HOST:PORT of the node.
     authority: String,
-    /// What was seen last, and when.
+    /// The last status, and its time.
     seen: Option<(Box<NodeStatus>, Instant)>,
     /// Why the last look gave nothing.
     trouble: Option<String>,

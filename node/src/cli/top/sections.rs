@@ -1,4 +1,4 @@
-//! What each part of the screen says of a status: the parts of the node's page, in the same words.
+//! The screen's sections of a status: the parts of the node's page, in the same words.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::status::fixture::{self, key};
 
-/// What a terminal of this size shows.
+/// The text that a terminal of this size shows.
 fn drawn(view: &mut View, (columns, rows): (u16, u16)) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     let now = view.seen.as_ref().map_or_else(Instant::now, |(_, at)| *at + Duration::from_secs(7));
@@ -96,7 +96,8 @@ fn a_validator_shows_the_others() {
     assert!(text.lines().any(|line| line.contains("─ Progress ─") && line.contains("─ Peers ─")), "{text}");
 }
 
-/// Goal: a small terminal shows what matters, and keys bring the rest; a node that is gone is told, and what stands there is called old.
+/// Goal: a small terminal shows the important parts, and keys bring the rest. A silent node is reported, and its values on the
+/// screen are called old.
 #[test]
 fn keys_move_and_silence_is_told() {
     let mut view = view(catching_up());

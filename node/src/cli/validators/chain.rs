@@ -1,4 +1,4 @@
-//! [`Chain`]: what a node tells of its chain, by `/v1/status` and by JSON-RPC.
+//! [`Chain`]: a node's answers about its chain, by `/v1/status` and by JSON-RPC.
 
 use alloy_primitives::{Address, Bytes};
 use alloy_sol_types::SolCall;
@@ -15,7 +15,7 @@ pub(super) struct Chain {
     pub(super) status: Status,
 }
 
-/// What is used of `/v1/status`.
+/// The used part of `/v1/status`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Status {
     pub(super) chain_id: u64,
@@ -45,7 +45,7 @@ impl Chain {
         Ok(Chain { authority, status })
     }
 
-    /// The validators contract.
+    /// The address of the validators contract.
     pub(super) fn contract(&self) -> Result<Address> {
         let contract = self.status.epoch.contract;
         contract.ok_or_else(|| {
@@ -53,7 +53,7 @@ impl Chain {
         })
     }
 
-    /// One JSON-RPC call.
+    /// Makes one JSON-RPC call.
     pub(super) fn rpc<T: DeserializeOwned>(&self, method: &str, params: &Value) -> Result<T> {
         parse(&rpc(&self.authority, method, params)?)
     }
@@ -63,6 +63,6 @@ impl Chain {
         let params = json!([{ "to": self.contract()?, "data": Bytes::from(call.abi_encode()) }, "latest"]);
         let output: Bytes = self.rpc("eth_call", &params)?;
         C::abi_decode_returns(&output)
-            .map_err(|error| miette!("what the validators contract returns is not of its interface: {error}"))
+            .map_err(|error| miette!("the validators contract's answer is not of its interface: {error}"))
     }
 }

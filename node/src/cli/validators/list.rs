@@ -9,7 +9,7 @@ use slipstream_types::{Epoch, Failures, PublicKey};
 use super::chain::{Chain, EpochStatus};
 use crate::cli::{exit::OrFail as _, output::print, rows::Rows};
 
-/// Who certifies, and who is to.
+/// The present validators, and the wanted ones.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Listing {
     /// The epoch of the batch after the head.
@@ -17,13 +17,13 @@ struct Listing {
     head: u64,
     quorum: usize,
     failures: Failures,
-    /// Who certifies its batches, in the order in which they are primary.
+    /// The certifying validators, in the order in which they are primary.
     validators: Vec<PublicKey>,
     /// None on a chain that keeps its validators.
     contract: Option<Wanted>,
 }
 
-/// What the contract says.
+/// The validators that the contract wants.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Wanted {
     address: Address,
@@ -124,7 +124,7 @@ mod tests {
         PublicKey([byte; 32])
     }
 
-    /// Goal: an operator sees who certifies now, who comes, who goes and with which batch.
+    /// Goal: an operator sees the present validators, those who come and go, and the batch of the change.
     #[test]
     fn the_table_tells_a_change_that_waits() {
         let member = |byte| Member { public_key: key(byte), fee_recipient: Address::repeat_byte(byte) };

@@ -1,4 +1,4 @@
-//! `slipstream validators`: who certifies a chain's batches, and changing that through its validators contract.
+//! `slipstream validators`: the validators of a chain, and changing them through its validators contract.
 
 mod chain;
 mod list;
@@ -140,7 +140,7 @@ fn place(args: &PlaceArgs) -> Result<()> {
     ))
 }
 
-/// Makes, signs and sends the transaction with this call, and says when what it changes counts.
+/// Makes, signs and sends the transaction with this call, and says when its change counts.
 fn change(args: &SendArgs, data: Bytes) -> Result<()> {
     let chain = Chain::ask(&args.rpc.rpc)?;
     let to = chain.contract()?;

@@ -1,4 +1,4 @@
-//! Signing and sending one transaction, and waiting for what becomes of it.
+//! Signing and sending one transaction, and waiting for its receipt.
 
 use std::{
     thread,
@@ -46,7 +46,7 @@ struct Log {
     data: Bytes,
 }
 
-/// Sends a call of the contract from the key's account. What the contract refuses is refused before anything is sent.
+/// Sends a call of the contract from the key's account. A call that the contract would refuse is refused before anything is sent.
 pub(super) fn send(chain: &Chain, key: &SigningKey, to: Address, input: Bytes) -> Result<Sent> {
     let from = address_of(key);
     let call = json!({ "from": from, "to": to, "data": input });
@@ -102,7 +102,7 @@ fn wait(chain: &Chain, hash: B256) -> Result<Receipt> {
     }
 }
 
-/// What an event of the contract says of the epoch's end.
+/// The epoch's last batch, from an event of the contract.
 fn last_batch(log: &Log) -> Option<u64> {
     let event = ValidatorsEvents::decode_raw_log(&log.topics, &log.data).ok()?;
     let last = match event {

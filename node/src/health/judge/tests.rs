@@ -1,4 +1,4 @@
-//! What is well, what is not, and which reason stands before another.
+//! Tests of which signs are well, which are an alert, and which reason goes first.
 
 use super::*;
 
@@ -96,7 +96,7 @@ fn a_proposer_says_what_its_batch_lacks() {
     assert!(text(&health).ends_with("is 7; batch 8 has 1 of the 3 votes that it needs"), "{health:?}");
 }
 
-/// Goal: who is behind is syncing, says by how much, and is no alert while anything comes.
+/// Goal: a node behind is syncing, says by how much, and is no alert while anything comes.
 #[test]
 fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
     let mut rig = Rig::at_head(RULES, 958);
@@ -121,7 +121,7 @@ fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
     assert!(health.blocker.as_ref().unwrap().alert && health.syncing && health.eta_seconds.is_none());
 }
 
-/// Goal: a few batches behind is how following looks, unless they do not come.
+/// Goal: a few batches behind are normal while following; they become an alert if they stay.
 #[test]
 fn a_few_batches_behind_matter_once_the_head_is_old() {
     let mut rig = Rig::at_head(RULES, 958);
@@ -220,7 +220,7 @@ fn without_a_limit_the_head_may_be_of_any_age() {
     assert!(rig.wait(10_000).ready);
 }
 
-/// Goal: at the head, batch after batch is one state; whoever catches up is at the head when it is there.
+/// Goal: at the head, batch after batch is one state; a node that catches up is at the head when it is there.
 #[test]
 fn following_at_the_head_is_one_state() {
     let mut rig = Rig::at_head(RULES, 100);
@@ -238,7 +238,8 @@ fn following_at_the_head_is_one_state() {
     assert_eq!(states, [true, true, true, true, true, true, false, false, false]);
 }
 
-/// Goal: a node that hovers about the bound is not ready once, and ready once it is there: a load balancer must not see it come and go.
+/// Goal: a node that hovers about the bound is unready once, and then ready again once it is there. A load balancer must not see it
+/// come and go.
 #[test]
 fn readiness_does_not_flap_about_the_bound() {
     let mut rig = Rig::at_head(RULES, 100);

@@ -1,4 +1,4 @@
-//! `eth_call` and `eth_estimateGas`, on the state at the head, with what the caller wants to find otherwise.
+//! `eth_call` and `eth_estimateGas`, on the state at the head, with the caller's overrides.
 
 pub(super) mod overrides;
 pub(super) mod request;
@@ -54,7 +54,7 @@ pub(super) fn estimate(context: &RpcContext, params: &Params<'_>, asker: &Asker<
     }
 }
 
-/// What is asked of one call.
+/// The parameters of one call.
 pub(super) struct Asked {
     pub(super) view: View,
     pub(super) env: BatchEnv,
@@ -120,7 +120,7 @@ impl RpcContext {
         self.call_limit().refusal(error, asker)
     }
 
-    /// What a call at the head sees of its batch: the head's, or for `pending` that of the batch that would be made now.
+    /// The batch that a call at the head runs in: the head's, or for `pending` that of the batch that would be made now.
     pub(super) fn env(&self, view: &View, id: BlockId) -> BatchEnv {
         let head = view.head();
         if id.is_pending() {

@@ -11,14 +11,14 @@ use slipstream_executor::{AccountOverride, BlockOverrides, StorageOverride};
 
 use crate::rpc::{errors::RpcError, params::Strict};
 
-/// Accounts, slots and bytes of code in one call, and block hashes. Generous for what is simulated by hand or by bundlers; the
-/// bytes keep the analysis of code below the time of the call itself.
+/// Accounts, slots and bytes of code in one call, and block hashes. Generous for simulations by hand or by bundlers; the bytes keep
+/// the analysis of code below the time of the call itself.
 const ACCOUNTS_MAX: usize = 1_000;
 const SLOTS_MAX: usize = 10_000;
 const CODE_BYTES_MAX: usize = 1 << 20;
 const HASHES_MAX: usize = 256;
 
-/// `{address: {balance, …}}`
+/// `{address: {balance, …}}`, as clients write it.
 #[derive(Deserialize, Default)]
 #[serde(transparent)]
 pub(in crate::rpc) struct AccountsObject(BTreeMap<Strict<Address>, AccountObject>);
@@ -34,10 +34,10 @@ struct AccountObject {
     move_precompile_to_address: Option<Strict<Address>>,
 }
 
-/// Slots and what they are to hold, both as 32 bytes.
+/// Slots and their wanted values, both as 32 bytes.
 type Slots = BTreeMap<Strict<B256>, Strict<B256>>;
 
-/// What a request overrides so far.
+/// The overrides of a request so far.
 #[derive(Default)]
 pub(in crate::rpc) struct Overridden {
     accounts: usize,

@@ -35,7 +35,7 @@ pub(in crate::rpc) struct CallObject {
     blobs: Option<IgnoredAny>,
 }
 
-/// EIP-2930.
+/// An entry of an access list (EIP-2930).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AccessObject {
@@ -43,7 +43,7 @@ struct AccessObject {
     storage_keys: Vec<Strict<B256>>,
 }
 
-/// EIP-7702.
+/// An authorization (EIP-7702).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AuthorizationObject {
@@ -57,9 +57,9 @@ struct AuthorizationObject {
 
 impl CallObject {
     /// # Errors
-    /// In geth's words, if fields contradict each other or the chain, or ask for what the chain does not have.
+    /// In geth's words, if fields contradict each other or the chain, or ask for something that the chain lacks.
     pub(in crate::rpc) fn into_request(self, chain_id: u64) -> Result<CallRequest, RpcError> {
-        // Only the nonce's form is looked at: a call is not a transaction, and whatever a client fills in says nothing about it.
+        // Only the nonce's form is checked: a call is no transaction, and clients fill in any number.
         Ok(CallRequest { nonce: None, ..self.into_ordered(chain_id)?.0 })
     }
 

@@ -1,4 +1,4 @@
-//! [`Feed`]: what is new, made once for all who listen.
+//! [`Feed`]: the news, made once for all listeners.
 //!
 //! ```text
 //!  store's head ────▶ run: the head as JSON ─▶ tip moves ──────┐
@@ -8,9 +8,9 @@
 //!                                                                            the same
 //! ```
 //!
-//! Nothing is queued for anybody: a subscription is a place in the ledger or in the pool's arrivals, as a filter is. What the feed makes by
-//! itself it makes once, however many listen, and only while somebody does: a head for each batch, and the JSON of a transaction. What
-//! grows with subscriptions is their owners' work.
+//! Subscriptions have no queues: a subscription is a place in the ledger or in the pool's arrivals, as a filter is. The feed makes
+//! a head for each batch, and the JSON of each transaction, once for all listeners, and only while somebody listens. Work that
+//! grows with subscriptions runs in their owners' names.
 
 mod receipts;
 
@@ -45,7 +45,7 @@ use super::{
 };
 use crate::{api::room::Room, blocking::Blocking, origin::Origin, sparse::Sparse, workers::Rank};
 
-/// Heads that are kept as text, some 200 KiB: who is further behind makes them again.
+/// Heads that are kept as text, some 200 KiB: a listener that is further behind makes them again.
 const HEADS_MAX: u64 = 128;
 /// Arrivals of so long are told at once, so that ten thousand a second do not wake every socket as often.
 const GATHERED: Duration = Duration::from_millis(10);
@@ -56,9 +56,9 @@ const MATCHES_BYTES_MAX: u64 = 8 << 20;
 const SHOWN_BYTES_MAX: u64 = 8 << 20;
 /// How many of them there are, about: sizes the tables.
 const KEPT_EXPECTED: usize = 4_096;
-/// What one weighs beside its text.
+/// The memory of one entry beside its text.
 const KEPT_BYTES: u64 = 128;
-/// What all subscriptions may look for, and the part of it that strangers leave to the operator's hosts.
+/// The room for the criteria of all subscriptions, and the part of it that strangers leave to the operator's hosts.
 const SUBSCRIPTIONS_BYTES_MAX: usize = 16 << 20;
 const SUBSCRIPTIONS_BYTES_RESERVED: usize = SUBSCRIPTIONS_BYTES_MAX / 8;
 
@@ -66,7 +66,7 @@ const SUBSCRIPTIONS_BYTES_RESERVED: usize = SUBSCRIPTIONS_BYTES_MAX / 8;
 pub(super) struct Head {
     /// The header as JSON.
     pub(super) text: Arc<str>,
-    /// The filter of its logs, as the index has it; none if its receipts are not here.
+    /// The filter of its logs, as the index has it; `None` if its receipts are missing.
     pub(super) bloom: Option<Vec<u8>>,
 }
 
@@ -84,7 +84,7 @@ impl Head {
 /// The logs of a batch that some criteria find, as JSON.
 pub(super) type Matched = Arc<[Arc<str>]>;
 
-/// What is kept counts by its bytes.
+/// Weighs kept texts by their bytes.
 #[derive(Clone)]
 pub(super) struct Bytes;
 
@@ -100,7 +100,7 @@ impl Weighter<B256, Arc<str>> for Bytes {
     }
 }
 
-/// See the module.
+/// The feed of news, as the module describes.
 pub(crate) struct Feed {
     pub(super) pool: Pool,
     tip: watch::Sender<BatchNumber>,
@@ -114,15 +114,15 @@ pub(crate) struct Feed {
     listeners: [AtomicUsize; Kind::ALL.len()],
     /// Those who want transactions whole.
     whole_listeners: AtomicUsize,
-    /// What subscriptions look for.
+    /// The room for the subscriptions' criteria.
     pub(super) room: Room,
     stopping: CancellationToken,
 }
 
-/// What is told of the node's own progress; none before it was looked at.
+/// The news of the node's own progress; `None` before the first look.
 pub(super) type Syncing = Option<(bool, Arc<str>)>;
 
-/// What there is.
+/// The present state of all that is told.
 pub(super) struct Now {
     pub(super) tip: BatchNumber,
     pub(super) arrived: u64,
@@ -300,7 +300,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Listens for a kind of news. Whoever asks where it stands asks after that, or misses what comes in between.
+    /// Listens for a kind of news. A caller must listen before it reads its place, or it misses the news in between.
     pub(super) fn listen(self: &Arc<Self>, kind: Kind) -> Listens {
         self.listeners[kind as usize].fetch_add(1, Ordering::SeqCst);
         Listens { feed: self.clone(), kind, is_whole: false }
@@ -325,7 +325,7 @@ impl Feed {
         self.heads.lock().get(&number).cloned()
     }
 
-    /// A head, made if it is not kept; none if the batch is not here.
+    /// The head of a batch, made if it is not kept; `None` if the batch is missing.
     pub(super) fn head_made(
         &self,
         context: &RpcContext,
@@ -343,7 +343,7 @@ impl Feed {
         self.shown.get(hash)
     }
 
-    /// The same, written by whoever wants it first.
+    /// The same, written by the first one that wants it.
     pub(super) fn shown_made(&self, transaction: &Transaction) -> Result<Arc<str>, RpcError> {
         self.shown.get_or_insert_with(&transaction.hash, || {
             let text = serde_json::to_string(&transactions::pending(transaction));
@@ -352,7 +352,7 @@ impl Feed {
     }
 }
 
-/// What the feed could not make is made again by whoever needs it, and fails there.
+/// If the feed cannot make a text, its reader makes it again, and reports the error there.
 fn told(made: Result<Result<(), RpcError>, crate::workers::WorkError>) {
     static FAILURES: Sparse = Sparse::new();
     let reason = match made {
@@ -367,7 +367,7 @@ fn told(made: Result<Result<(), RpcError>, crate::workers::WorkError>) {
 
 #[cfg(test)]
 impl Feed {
-    /// What [`Feed::run`] does when the head moves, at once.
+    /// Does at once what [`Feed::run`] does when the head moves.
     pub(crate) fn advance(&self, context: &RpcContext) {
         let head = context.store.head().unwrap().header.number;
         if self.is_wanted() {

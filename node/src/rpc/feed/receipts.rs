@@ -1,4 +1,4 @@
-//! Who waits for the receipt of which transaction.
+//! The callers that wait for the receipt of a transaction.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ impl Waiting {
 pub(crate) struct Awaited {
     feed: Arc<Feed>,
     pub(in crate::rpc) hash: B256,
-    /// How long.
+    /// The longest time to wait.
     pub(in crate::rpc) time: Duration,
     included: CancellationToken,
 }

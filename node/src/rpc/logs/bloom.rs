@@ -1,4 +1,4 @@
-//! What a batch's logs may be found by: a Bloom filter of its own size, two bytes for each address and topic that it holds.
+//! A Bloom filter of a batch's logs, of its own size: two bytes for each address and topic that it holds.
 //!
 //! Ethereum's 256 bytes, made for a block of some hundred logs, would let nearly everything of a large batch through. With
 //! 16 bits for each entry and ten of them looked at, one absent entry in 2,000 seems to be there.
@@ -12,8 +12,8 @@ use slipstream_types::{Digest, Receipts};
 const PROBES: u32 = 10;
 /// Bytes for each distinct entry.
 const ENTRY_BYTES: usize = 2;
-/// The least and the most bytes of a filter. The most is right for 32,768 entries; a batch of more is opened in vain more
-/// often, and one of logs at the ledger's limits nearly always.
+/// The least and the most bytes of a filter. The most is right for 32,768 entries. A batch of more is opened in vain more often,
+/// and one of logs at the ledger's limits nearly always.
 const BYTES_MIN: usize = 8;
 pub(super) const BYTES_MAX: usize = 2 * 32_768;
 
@@ -73,7 +73,7 @@ pub(in crate::rpc) fn of(receipts: &Receipts) -> Vec<u8> {
     bloom
 }
 
-/// Whether an entry may be in the batch; if not, it is not.
+/// Whether an entry may be in the batch; false is certain.
 pub(super) fn may_hold(bloom: &[u8], entry: Entry) -> bool {
     !bloom.is_empty() && entry.bits(bloom.len()).all(|(byte, bit)| bloom[byte] & bit != 0)
 }

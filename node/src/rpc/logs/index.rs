@@ -4,9 +4,9 @@
 //!  commit ─▶ head moves ─▶ fill: receipts ─▶ bloom ─▶ the open section, in memory ─ 64 batches ─▶ a record of the store
 //! ```
 //!
-//! A section is a record that can be made again: a crash loses the last ones, the next start finds the first that is missing and
-//! goes on from there. So a store of an earlier release gets its own in the background. A filter that is not there is no answer:
-//! the batch is opened then. What is pruned goes, section by section.
+//! A section is a record that can be made again. A crash loses the last ones; the next start finds the first missing one and goes
+//! on from there. So a store of an earlier release gets its own in the background. If a filter is missing, the search opens the
+//! batch. Filters of pruned batches go, section by section.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -30,7 +30,7 @@ const SECTION_BYTES_MAX: usize = SECTION_BATCHES as usize * (BYTES_MAX + 4) + 1;
 /// Sections are removed so many at a time: each removal costs every later read a little until it is compacted.
 const REMOVED_SECTIONS_MIN: u64 = 16;
 
-/// One batch's filter; none if its receipts were not stored when it was made.
+/// One batch's filter; `None` if its receipts were missing when it was made.
 pub(super) type BatchBloom = Option<BoundedBytes<BYTES_MAX>>;
 
 /// The filters of [`SECTION_BATCHES`] batches that follow each other; of the open section those that there are.
@@ -50,7 +50,7 @@ impl Section {
         bloom.as_ref().map(|bytes| &bytes[..])
     }
 
-    /// What reading it takes, in bytes.
+    /// The cost of reading it, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.blooms.iter().flatten().map(|bytes| bytes.len()).sum()
     }
@@ -66,7 +66,7 @@ struct Open {
     kept_from: u64,
 }
 
-/// See the module.
+/// The index of logs, as the module describes.
 pub(crate) struct LogIndex {
     store: Store,
     open: Mutex<Open>,
@@ -97,8 +97,8 @@ impl LogIndex {
         LogIndex { store, open: Mutex::default() }
     }
 
-    /// Keeps up with the head until told to stop. A disk that is nearly full ends a turn, not the task: searches open batches
-    /// for what is missing.
+    /// Keeps up with the head until told to stop. A disk that is nearly full ends a turn, not the task: searches open batches whose
+    /// filters are missing.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut head = self.store.watch_head();
         while !shutdown.is_cancelled() {
@@ -117,7 +117,7 @@ impl LogIndex {
         }
     }
 
-    /// Makes what is missing up to the head, and removes what was pruned.
+    /// Makes the missing filters up to the head, and removes those of pruned batches.
     pub(super) fn fill(&self, stop: &CancellationToken) -> Result<(), RpcError> {
         let Some(lowest) = self.store.lowest(BlobKind::Receipts)? else { return Ok(()) };
         let head = self.store.head()?.header.number;
@@ -131,8 +131,8 @@ impl LogIndex {
         Ok(())
     }
 
-    /// Opens the first section that has no record; below it none is missing, because they are made one after the other. Returns
-    /// the batch whose filter is next.
+    /// Opens the first section without a record; sections are made one after the other, so all below it exist. Returns the batch
+    /// whose filter is next.
     fn begin(&self, lowest: BatchNumber, head: BatchNumber) -> Result<BatchNumber, RpcError> {
         let first = section_of(lowest);
         let mut open = self.open.lock();
@@ -157,7 +157,7 @@ impl LogIndex {
     fn make(&self, number: BatchNumber) -> Result<BatchBloom, RpcError> {
         match stored_receipts(&self.store, number) {
             Ok(receipts) => Ok(receipts.and_then(|receipts| BoundedBytes::new(bloom::of(&receipts)).ok())),
-            // Whoever searches there is told.
+            // A search in that section reports the damage.
             Err(RpcError::Codec(error)) => {
                 tracing::warn!(%error, batch = %number, "receipts cannot be read: run `slipstream db check`");
                 Ok(None)

@@ -1,11 +1,11 @@
-//! Logs: `eth_getLogs` over any range, and what it needs to do so within bounds.
+//! Logs: `eth_getLogs` over any range, and the means to do so within bounds.
 //!
 //! ```text
 //!  range, addresses, topics ─▶ index: which batches may match? ─▶ search: open those, within a budget ─▶ logs, and how far
 //! ```
 //!
-//! The index only leaves out: a batch that it lets through is opened and its logs are compared, and so is one that the index does
-//! not know. `filters` keeps searches for those who ask again and again what is new.
+//! The index only leaves out. A search opens each batch that the index lets through or does not know, and compares its logs.
+//! `filters` keeps searches for those who ask again and again what is new.
 
 pub(super) mod bloom;
 pub(super) mod filters;
@@ -107,7 +107,7 @@ fn range(context: &RpcContext, filter: &Filter) -> Result<(BatchNumber, BatchNum
     }
 }
 
-/// What an end of a range means at a head; left out it is the head.
+/// The batch number of a range's end, at a head; a missing end is the head.
 fn number(end: Option<BlockNumberOrTag>, head: BatchNumber) -> Result<BatchNumber, RpcError> {
     match end.unwrap_or_default() {
         BlockNumberOrTag::Number(number) => Ok(BatchNumber::new(number)),

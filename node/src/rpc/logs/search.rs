@@ -1,4 +1,4 @@
-//! Searching the ledger for logs, from a place on, within a budget: what is found is in order, and it is known how far it goes.
+//! Searching the ledger for logs, from a place on, within a budget. The logs are in order, and the result tells how far it goes.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use crate::{
 
 /// Values of one position in a filter, as in geth: each is looked up in every batch's filter.
 const POSITION_VALUES_MAX: usize = 1_000;
-/// What opening a batch costs beside its receipts' bytes.
+/// The cost of opening a batch, beside its receipts' bytes.
 const OPENING_BYTES: usize = 16 << 10;
-/// What reading a section's filters costs beside their bytes, which are only looked at: an eighth of decoding as many.
+/// The cost of reading a section's filters beside their bytes, which are only looked at: an eighth of decoding as many.
 const SECTION_COST_BYTES: usize = 1 << 10;
 const LOOKED_AT_SHARE: usize = 8;
-/// What looking for one value in one batch's filter costs, and reading one header.
+/// The cost of looking for one value in one batch's filter, and that of reading one header.
 const PROBE_COST_BYTES: usize = 2;
 const HEADER_COST_BYTES: usize = 1 << 10;
 
-/// What a search may take and return.
+/// The bounds of a search and of its result.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rpc) struct Budget {
     /// Uncompressed bytes of the receipts and transactions that are opened: about a second's work.
@@ -48,7 +48,7 @@ impl Budget {
         Budget { work_bytes: 256 << 20, logs: 10_000, data_bytes: 4 << 20 };
 }
 
-/// What a log must have.
+/// The demands on a log.
 #[derive(Clone, Debug)]
 pub(in crate::rpc) struct Criteria {
     filter: Filter,
@@ -81,7 +81,7 @@ impl Criteria {
         self.entries.iter().map(Vec::len).sum()
     }
 
-    /// About what it takes in memory, for whoever keeps it.
+    /// About its memory, for those who keep it.
     pub(in crate::rpc) fn bytes(&self) -> usize {
         256 + 64 * self.values()
     }
@@ -129,7 +129,7 @@ pub(in crate::rpc) struct Found {
     pub(in crate::rpc) end: End,
 }
 
-/// What is searched.
+/// The parameters of a search.
 pub(in crate::rpc) struct Search<'a> {
     pub(super) store: &'a Store,
     pub(super) batches: &'a Batches,
@@ -153,7 +153,7 @@ impl Progress {
         self.work_bytes <= self.budget.work_bytes
     }
 
-    /// At least one log is taken, however long it is: who goes on from a place must get on.
+    /// At least one log is taken, however long it is: a search that goes on from a place must get on.
     fn take(&mut self, log: Log) -> bool {
         let bytes = log.inner.data.data.len();
         let fits = self.logs.len() < self.budget.logs && self.data_bytes + bytes <= self.budget.data_bytes;

@@ -64,7 +64,7 @@ impl Chain {
             .unwrap()
     }
 
-    /// What a scan of everything finds: places and addresses.
+    /// The places and addresses that a scan of everything finds.
     fn scanned(&self, filter: &Filter, range: &Range<u64>) -> Vec<(u64, Address)> {
         let matches = |log: &Log| {
             let address = filter.address.is_empty() || filter.address.contains(&log.address);
@@ -128,8 +128,8 @@ fn some_log() -> impl Strategy<Value = Log> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Goal: filters hide nothing: with none, with some and with all of them a search finds what a full scan finds, in order; and
-    /// in parts, whatever the budget, each log once.
+    /// Goal: a search finds the logs of a full scan, in order: without filters, with some, and with all. In parts it finds each log
+    /// once, whatever the budget.
     #[test]
     fn searches_find_what_a_full_scan_finds(
         batches in vec(vec(vec(some_log(), 0..3), 0..3), 1..150),
@@ -171,7 +171,7 @@ proptest! {
     }
 }
 
-/// Goal: what cannot match costs no opening, also after a restart; and what stands in no record is searched all the same.
+/// Goal: batches that cannot match stay closed, also after a restart. Batches outside of every record are searched all the same.
 #[test]
 fn batches_that_cannot_match_are_not_opened() {
     let mut chain = Chain::new();
@@ -199,7 +199,7 @@ fn batches_that_cannot_match_are_not_opened() {
     assert_eq!(places(&found.logs), [(101, Address::repeat_byte(1))]);
 }
 
-/// Goal: a log in a place that nobody looks at is not looked for; a batch without logs is never opened.
+/// Goal: a batch that has the value in another place stays closed, and so does one without logs.
 #[test]
 fn filters_know_the_place_of_a_topic() {
     let mut chain = Chain::new();
@@ -269,7 +269,7 @@ fn a_search_ends_when_nobody_waits() {
     assert!(matches!(ended, Err(RpcError::NobodyWaits)), "{ended:?}");
 }
 
-/// Goal: what is too much says how far one call gets, in the words that clients match on.
+/// Goal: a search that is too large says how far one call gets, in the words that clients match on.
 #[test]
 fn a_call_that_asks_for_too_much_is_told_what_fits() {
     let mut chain = Chain::new();
@@ -339,7 +339,7 @@ async fn ranges_that_are_reversed_or_in_the_future_are_refused() {
     assert_eq!(rpc.result("eth_getLogs", json!([{}])).await.as_array().unwrap().len(), 1, "the head's");
 }
 
-/// Goal: each kind of filter tells what is new, in order, nothing twice; and nothing of an unknown one.
+/// Goal: each kind of filter tells its changes once, in order; an unknown filter is an error.
 #[tokio::test]
 async fn filters_tell_what_is_new_once() {
     let context = context();

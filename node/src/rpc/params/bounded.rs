@@ -7,8 +7,8 @@ use serde::{
     de::{IgnoredAny, SeqAccess, Visitor},
 };
 
-/// The first elements of a list, up to the limit, and how many it had: a short text can be a list of very many elements, each of which takes
-/// far more memory than its text.
+/// The first elements of a list, up to the limit, and how many it had. A short text can be a list of very many elements, each of
+/// which takes far more memory than its text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AtMost<T, const MAX: usize> {
     pub(crate) first: Vec<T>,

@@ -1,4 +1,4 @@
-//! The parameters of a call, read as strictly as geth reads them: what a method does not know is refused, and never ignored.
+//! The parameters of a call, read as strictly as geth reads them: a method refuses unknown parameters.
 
 mod block;
 mod bounded;
@@ -27,7 +27,8 @@ pub(super) type Hash = Strict<B256>;
 /// left out or null.
 ///
 /// # Errors
-/// [`RpcError::InvalidParams`] that names the position, and the field in it, of what is missing, wrong or one too many.
+/// [`RpcError::InvalidParams`] that names the position, and the field in it, of the parameter that is missing, wrong or one too
+/// many.
 pub(super) fn args<P: Positional>(params: &Params<'_>) -> Result<P, RpcError> {
     // geth too takes null for no parameters.
     let text = params.as_str().filter(|text| *text != "null").unwrap_or("[]");
@@ -39,7 +40,7 @@ pub(super) fn args<P: Positional>(params: &Params<'_>) -> Result<P, RpcError> {
     P::read(&list.first)
 }
 
-/// Parameters by position.
+/// Parameters by their position.
 pub(super) trait Positional: Sized {
     /// How many a method knows.
     const COUNT: usize;

@@ -1,8 +1,8 @@
 //! Quantities, data and tags as Ethereum's JSON-RPC writes them, and no other way.
 //!
-//! A quantity is `0x` and hexadecimal digits without leading zeros, data is `0x` and two digits a byte. What else the usual
-//! types of Rust would take (JSON numbers, arrays of bytes, digits without `0x`) other nodes refuse, so that a client which
-//! sends it has a mistake in it. The texts are geth's.
+//! A quantity is `0x` and hexadecimal digits without leading zeros, data is `0x` and two digits a byte. The usual types of Rust
+//! also take JSON numbers, arrays of bytes, and digits without `0x`. Other nodes refuse these, so a client that sends them has a
+//! mistake in it. The texts are geth's.
 
 use std::{fmt, marker::PhantomData};
 
@@ -21,13 +21,13 @@ pub(crate) struct Strict<T>(pub(crate) T);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot(pub(crate) B256);
 
-/// What a text in JSON is read as.
+/// A type that is read from a JSON text.
 pub(crate) trait Text: Sized {
     /// Named where something else stands.
     const EXPECTED: &'static str;
 
     /// # Errors
-    /// What is wrong with the text, in geth's words where it has some.
+    /// The fault of the text, in geth's words where it has some.
     fn read(text: &str) -> Result<Self, String>;
 }
 

@@ -1,4 +1,4 @@
-//! What light clients ask for: accounts and slots with their proofs, and whose signatures prove them. docs/light-clients.md says what for.
+//! Proofs for light clients: accounts and slots, and the signatures that prove them. docs/light-clients.md says what for.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use super::{
     table::Asker,
 };
 
-/// `eth_getProof`, which there is not: clients are told why, and what there is.
+/// `eth_getProof`, which does not exist here: clients are told why, and what there is.
 pub(super) fn no_trie(_context: &RpcContext, params: &Params<'_>) -> RpcResult<()> {
     type Arguments = (Option<IgnoredAny>, Option<IgnoredAny>, Option<IgnoredAny>);
     let _: Arguments = args(params)?;
@@ -108,7 +108,7 @@ impl RpcContext {
         })
     }
 
-    /// That a header is in the ledger up to a batch.
+    /// The proof that a header is in the ledger up to a batch.
     fn ledger_proof(
         &self,
         up_to: BatchNumber,
@@ -123,7 +123,7 @@ impl RpcContext {
         }
     }
 
-    /// What validators signed of a batch. Those that end epochs are known for good.
+    /// The validators' signed statement about a batch. Those that end epochs are known for good.
     fn ledger_info(&self, number: BatchNumber) -> Result<LedgerInfo, RpcError> {
         let head = self.store.head()?.header.number;
         if number > head {

@@ -1,11 +1,11 @@
-//! Goal: what a node answers to light clients is what such a client verifies, and what it cannot prove it says.
+//! Goal: a light client can verify a node's answers, and the node says so if it cannot prove something.
 
 use serde_json::{Value, json};
 use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question, SLOTS_MAX, WaypointProof};
 use slipstream_storage::{CommitBatch, Store};
 use slipstream_types::{
-    AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Delta, Epoch,
-    LedgerInfo, SecretKey, StateKey, StateValue, U256, ValidatorSet, Waypoint, delta::DeltaEntry,
+    AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Epoch, StateKey,
+    StateValue, U256, ValidatorSet, Waypoint, delta::DeltaEntry,
 };
 
 use super::super::{
@@ -16,7 +16,7 @@ use super::super::{
 const NEW: Address = Address::repeat_byte(0x77);
 const CONTRACT: Address = Address::repeat_byte(0xcc);
 
-/// Commits a batch that gives [`NEW`] its number as balance, and certifies it unless it is to be without.
+/// Commits a batch that gives [`NEW`] its number as balance, and certifies it if told to.
 fn grow(store: &Store, is_certified: bool, next: Option<ValidatorSet>) {
     let head = store.head().unwrap();
     let number = head.header.number.next();
@@ -31,17 +31,8 @@ fn grow(store: &Store, is_certified: bool, next: Option<ValidatorSet>) {
         state_root: store.speculate(&delta).unwrap().root(),
         ..head.header
     };
-    let mut accumulator = head.accumulator;
-    accumulator.append(header.digest());
-    let info = LedgerInfo {
-        epoch: header.epoch,
-        number,
-        accumulator_root: accumulator.root(),
-        state_root: header.state_root,
-        timestamp_ms: header.timestamp_ms,
-        next_validators: next,
-    };
-    let certificate = Certificate::signed(info, 0, [(0, &SecretKey::from_seed([1; 32]))]).unwrap();
+    let certificate =
+        slipstream_testkit::certify(&head.accumulator, &header, next, &[slipstream_testkit::key(1)]);
     let blob = Blob::seal(BlobKind::Delta, &delta).unwrap();
     let batch = CommitBatch {
         delta_blob: Some(&blob),
@@ -102,7 +93,8 @@ async fn accounts_and_slots_are_proved() {
     assert!(verified.account.unwrap().code_hash.is_some());
 }
 
-/// Goal: what is not certified, not there, or too much is refused by name, and the newest certified state stands for the latest.
+/// Goal: a request that is uncertified, missing or too large is refused by name, and the newest certified state stands for the
+/// latest.
 #[tokio::test]
 async fn what_cannot_be_proved_is_refused() {
     let (rpc, _) = over(|_| {});
@@ -133,7 +125,7 @@ async fn what_cannot_be_proved_is_refused() {
     );
 }
 
-/// Goal: a client follows epochs and begins at waypoints by what a node answers.
+/// Goal: a client follows epochs and begins at waypoints by a node's answers.
 #[tokio::test]
 async fn epochs_and_waypoints_lead_a_client() {
     let (rpc, store) = over(|store| {

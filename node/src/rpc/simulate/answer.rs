@@ -19,7 +19,7 @@ const VM_ERROR_CODE: i32 = -32015;
 /// As of a reverted `eth_call`.
 const REVERTED_CODE: i32 = 3;
 
-/// A block and what its calls did.
+/// A block and the results of its calls.
 #[derive(Serialize)]
 pub(in crate::rpc) struct SimulatedBlock {
     #[serde(flatten)]
@@ -47,7 +47,7 @@ struct CallError {
 }
 
 impl SimulatedBlock {
-    /// Of a batch and what it was asked to be.
+    /// The answer for a simulated batch and its request.
     pub(super) fn new(
         chain_id: u64,
         batch: SimulatedBatch,
@@ -89,7 +89,7 @@ impl SimulatedBlock {
     }
 }
 
-/// No roots are computed of what nobody keeps: they are zero.
+/// The roots stay zero, because a simulated state is not kept.
 fn header(batch: &SimulatedBatch) -> ConsensusHeader {
     let env: &BatchEnv = &batch.env;
     let mut logs_bloom = Bloom::ZERO;
@@ -187,10 +187,7 @@ impl CallResult {
         });
         let error = match (outcome.success, outcome.halt) {
             (true, _) => None,
-            (false, Some(halt)) => {
-                let message = format!("vm execution error: {halt}");
-                Some(CallError { code: VM_ERROR_CODE, message, data: None })
-            }
+            (false, Some(message)) => Some(CallError { code: VM_ERROR_CODE, message, data: None }),
             (false, None) => {
                 let output = outcome.output.clone();
                 let message = RpcError::reverted(outcome.revert_reason, output.clone()).to_string();
@@ -199,7 +196,8 @@ impl CallResult {
         };
         CallResult {
             status: U64::from(outcome.success),
-            return_data: outcome.output,
+            // What it reverted with is the error's data.
+            return_data: if outcome.success { outcome.output } else { Bytes::new() },
             gas_used: U64::from(outcome.gas_used),
             logs: logs.collect(),
             error,

@@ -1,4 +1,4 @@
-//! `eth_simulateV1`: blocks of calls, each on what those before it did.
+//! `eth_simulateV1`: blocks of calls, each on the state that those before it left.
 
 mod answer;
 mod request;
@@ -23,7 +23,7 @@ const BLOCKS_MAX: u64 = 256;
 /// Bytes that all calls of a request return and log: they are in memory until the last one is done, and once more as text.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// Codes of the execution APIs for what cannot be simulated.
+/// Codes of the execution APIs for calls that cannot be simulated.
 mod code {
     pub(super) const INVALID_REQUEST: i32 = -32000;
     pub(super) const TIMEOUT: i32 = -32016;
@@ -118,7 +118,7 @@ impl Tip {
         Ok(places)
     }
 
-    /// What a batch at that place sees, as any batch of the chain would.
+    /// The environment of a batch at that place, as on the chain.
     fn env(&self, chain: &ChainConfig, place: &Place, proposer: Address) -> BatchEnv {
         let time_ms = place.time_s.saturating_mul(1_000);
         let env = BatchEnv::behind(self.hash, chain, BatchNumber::new(place.number), time_ms, proposer);

@@ -1,4 +1,4 @@
-//! What a simulation is asked, in the form of the execution APIs.
+//! The request of a simulation, in the form of the execution APIs.
 
 use alloy_eips::eip7702::SignedAuthorization;
 use alloy_rpc_types_eth::BlockId;
@@ -38,7 +38,7 @@ struct BlockStateCalls {
     calls: Option<AtMost<CallObject, CALLS_MAX>>,
 }
 
-/// A whole request.
+/// A whole request, checked.
 pub(super) struct Asked {
     pub(super) id: BlockId,
     pub(super) blocks: Vec<BlockAsked>,
@@ -53,7 +53,7 @@ pub(super) struct BlockAsked {
     /// None follows the block before.
     pub(super) number: Option<u64>,
     pub(super) time_s: Option<u64>,
-    /// All others.
+    /// The other overrides of the block.
     pub(super) overrides: Overrides,
     pub(super) calls: Vec<CallRequest>,
     /// As they were signed, of each call.

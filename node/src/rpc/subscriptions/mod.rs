@@ -1,4 +1,4 @@
-//! `eth_subscribe`: what is new is told to whoever has a socket.
+//! `eth_subscribe`: the news is told to every socket that asks for it.
 //!
 //! ```text
 //!  eth_subscribe ─▶ made ─ the answer is on its way ─▶ told ─ it is in the socket's queue ─▶ active
@@ -6,9 +6,9 @@
 //!                                                                       step: what is kept ◀──┴──▶ work: what is not, in a lane of callers
 //! ```
 //!
-//! A subscription is a place in the ledger or in the pool's arrivals. Nothing is collected for it: what lies behind its place is read when
-//! its socket has room, so that a reader who is slow costs no more memory than one who is not. One who falls too far behind is closed and
-//! told why; nothing is ever left out in silence.
+//! A subscription is a place in the ledger or in the pool's arrivals. The news behind it is read when its socket has room. So a
+//! slow reader costs only as much memory as a fast one. One who falls too far behind is closed and told why; nothing is ever left
+//! out in silence.
 
 mod set;
 #[cfg(test)]
@@ -111,12 +111,12 @@ pub(super) fn unsubscribe(_: &RpcContext, params: &Params<'_>, asker: &Asker<'_>
 }
 
 impl Table {
-    /// Follows the node for all who listen, until it is told to stop.
+    /// Follows the node for all listeners, until it is told to stop.
     pub(crate) fn follow(&self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send + use<> {
         self.context.feed.clone().run(self.context.clone(), shutdown)
     }
 
-    /// What is new for a socket and not kept, on a thread of a lane and in its owner's name.
+    /// The news of a socket that is not kept, made on a thread of a lane and in its owner's name.
     ///
     /// # Errors
     /// If one of the socket's subscriptions cannot go on.

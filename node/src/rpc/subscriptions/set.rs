@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGaugeVec};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::watch::{Kind, Lost, Watch, Worker};
+use super::watch::{Kind, Lost, Telling, Watch, Worker};
 use crate::{
     api::room::Share,
     leash::Leash,
@@ -25,13 +25,13 @@ use crate::{
 
 /// Subscriptions of one socket: more than a page or an indexer has, few enough that looking through all of them takes no time.
 const SUBSCRIPTIONS_MAX: usize = 256;
-/// The same of a kind that has nothing to choose: more of them tell the same again, to whoever wants the node to send much for little.
+/// Subscriptions of one socket of a kind without criteria. More of them tell the same again, and let a client draw much for little.
 const SUBSCRIPTIONS_ALIKE_MAX: usize = 8;
 
-/// What a notice takes beside its result: the rest of its message, and its place in the socket's queue.
+/// The bytes of a notice beside its result: the rest of its message, and its place in the socket's queue.
 const NOTICE_BYTES: usize = 192;
 
-/// How many subscriptions there are, and what was told, by kind.
+/// The number of subscriptions, and of notifications, by kind.
 #[derive(Clone)]
 pub(crate) struct Tallies {
     pub(crate) subscriptions: IntGaugeVec,
@@ -42,7 +42,7 @@ pub(crate) struct Tallies {
 pub(crate) struct Notice {
     pub(crate) id: u128,
     kind: Kind,
-    /// As JSON.
+    /// The result as JSON.
     result: Arc<str>,
 }
 
@@ -56,11 +56,11 @@ impl Notice {
     }
 }
 
-/// What could be told at once.
+/// The news that could be told at once.
 #[derive(Default)]
 pub(crate) struct Step {
     pub(crate) notices: Vec<Notice>,
-    /// The lane whose thread has to go on; none if all that is known was told, or there was no room for more.
+    /// The lane whose thread has to go on; `None` if all known news is told, or the room is full.
     pub(crate) needs: Option<Lane>,
     /// Whether it ended because it was full.
     pub(crate) is_full: bool,
@@ -84,7 +84,7 @@ impl Step {
         self.notices.push(Notice { id, kind, result });
     }
 
-    /// What is left needs a thread; of two kinds of work the costlier one decides.
+    /// The rest needs a thread; of two kinds of work the costlier one decides.
     pub(super) fn needs(&mut self, lane: Lane) {
         self.needs = self.needs.max(Some(lane));
     }
@@ -114,7 +114,7 @@ struct Set {
     last: u128,
 }
 
-/// See the module.
+/// The subscriptions of a socket, as the module describes.
 pub(crate) struct Subscriptions {
     origin: Origin,
     feed: Arc<Feed>,
@@ -149,14 +149,14 @@ impl Subscriptions {
         self.feed.news()
     }
 
-    /// The answers of a body are in the socket's queue: what they began may be told of from now on.
+    /// The answers of a body are in the socket's queue: subscriptions that they began may be told from now on.
     pub(crate) fn activate(&self, body: u64) {
         let mut set = self.set.lock();
         let told = set.all.values_mut().filter(|one| one.stage == Stage::Told(body));
         told.for_each(|one| one.stage = Stage::Active);
     }
 
-    /// What is new and needs no thread.
+    /// The news that can be told without a thread.
     ///
     /// # Errors
     /// If one of the subscriptions cannot go on.
@@ -164,7 +164,7 @@ impl Subscriptions {
         self.go(None, bytes_max)
     }
 
-    /// What is new, on a thread of callers.
+    /// The news, made on a thread of callers.
     pub(super) fn work(&self, context: &RpcContext, leash: &Leash, bytes_max: usize) -> Result<Step, Lost> {
         self.go(Some(Worker { context, leash }), bytes_max)
     }
@@ -176,7 +176,7 @@ impl Subscriptions {
                 break;
             }
             let Some(mut watch) = self.set.lock().all.get(&id).map(|one| one.watch.clone()) else { continue };
-            watch.go(id, &self.feed, &now, worker, &mut step)?;
+            watch.go(Telling { id, feed: &self.feed, now: &now, worker, step: &mut step })?;
             let mut set = self.set.lock();
             set.last = id;
             if let Some(one) = set.all.get_mut(&id) {

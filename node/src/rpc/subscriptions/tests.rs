@@ -1,4 +1,4 @@
-//! What subscriptions are told, over chains of crafted batches and without a socket.
+//! Tests of the news of subscriptions, over chains of crafted batches and without a socket.
 
 use std::net::Ipv4Addr;
 
@@ -76,18 +76,18 @@ impl Socket {
     }
 
     fn send(&self, nonce: u64) -> Transaction {
-        let transaction = Transaction::decode(&raw_at(nonce), self.context.chain.chain_id).unwrap();
+        let transaction = Transaction::decode(&raw_at(nonce), &self.context.chain).unwrap();
         self.context.pool.add(transaction.clone()).unwrap();
         self.context.feed.advance(&self.context);
         transaction
     }
 
-    /// What is told without a thread.
+    /// The news that can be told without a thread.
     fn kept(&self) -> Vec<(u128, Value)> {
         told(&self.subscriptions.step(MUCH).unwrap())
     }
 
-    /// What is told in all, in steps of so many bytes; and of these how many needed a thread.
+    /// All news, in steps of so many bytes, and how many of the steps needed a thread.
     fn told_by(&self, bytes_max: usize) -> (Vec<(u128, Value)>, usize) {
         let (mut all, mut worked) = (Vec::new(), 0);
         loop {
@@ -151,7 +151,7 @@ fn every_batch_gives_one_head_in_order() {
     assert!(socket.told().is_empty());
 }
 
-/// Goal: whoever falls behind is told so, also while there is no room for anything else, and nothing is left out before.
+/// Goal: a reader that falls behind is told so, even in a full room, and until then it gets everything.
 #[test]
 fn who_falls_behind_is_told() {
     let mut socket = Socket::new();
@@ -189,7 +189,8 @@ fn logs_are_told_once_and_in_parts() {
     assert_eq!(socket.tallies.notifications.with_label_values(&["logs"]).get(), told.len() as u64);
 }
 
-/// Goal: what one subscriber had to search for is kept for another who wants the same, and a batch that cannot have it needs no search.
+/// Goal: logs that one subscriber searched for are kept for another with the same criteria. A batch that cannot match needs no
+/// search.
 #[test]
 fn what_was_searched_is_shared() {
     let (mut first, filter) =
@@ -206,7 +207,7 @@ fn what_was_searched_is_shared() {
     assert_eq!(first.told_by(MUCH), (vec![], 0));
 }
 
-/// Goal: numbers that a filter names hold for what is to come, and a filter of what cannot come is refused.
+/// Goal: numbers that a filter names hold for future batches, and a filter of an impossible range is refused.
 #[test]
 fn ranges_of_logs() {
     let mut socket = Socket::new();
@@ -281,7 +282,7 @@ fn progress_is_told_when_it_changes() {
     assert!(socket.told().is_empty());
 }
 
-/// Goal: nothing is told of a subscription before its answer is in the queue, and one that nobody was told of is none.
+/// Goal: news of a subscription comes after its answer in the queue, and a subscription whose answer was lost never begins.
 #[test]
 fn an_answer_comes_before_what_it_began() {
     let mut socket = Socket::new();
@@ -300,7 +301,7 @@ fn an_answer_comes_before_what_it_began() {
     assert_eq!(numbers(&socket.told(), "number"), [1], "and nothing is missed");
 }
 
-/// Goal: a socket has so many subscriptions, all together look for so much, and what ends gives its place back.
+/// Goal: a socket has so many subscriptions, all together look for so much, and one that ends gives its place back.
 #[test]
 fn subscriptions_are_bounded() {
     let mut socket = Socket::new();

@@ -20,15 +20,15 @@ use crate::{
 
 /// Batches that a subscriber may be behind: more than a minute of an ordinary chain.
 pub(super) const BEHIND_MAX: u64 = 1_024;
-/// What is told at once of the logs of one batch; the rest goes on from there.
+/// The part of one batch's logs that is told at once; the rest goes on from there.
 const PART: Budget = Budget { work_bytes: usize::MAX, logs: 256, data_bytes: 64 << 10 };
 /// Arrivals that are looked at together: the pool stands still meanwhile.
 const HASHES_MAX: usize = 512;
 const WHOLE_MAX: usize = 64;
-/// What a subscription weighs beside its criteria.
+/// The memory of a subscription beside its criteria.
 const SUBSCRIPTION_BYTES: usize = 512;
 
-/// What there is to subscribe to.
+/// The kinds of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     NewHeads = 0,
@@ -76,7 +76,7 @@ impl From<RpcError> for Lost {
     }
 }
 
-/// What a subscription for logs looks for. Of two that look for the same one name is made.
+/// The criteria of a subscription for logs. Of two that look for the same one name is made.
 pub(crate) struct Watched {
     criteria: Criteria,
     name: B256,
@@ -106,7 +106,7 @@ impl Watched {
     }
 }
 
-/// What addresses and topics a filter has, whatever their order.
+/// A name for the addresses and topics of a filter, whatever their order.
 fn name(filter: &Filter) -> B256 {
     let mut text = Vec::new();
     let mut addresses: Vec<_> = filter.address.iter().map(|address| address.into_word()).collect();
@@ -123,7 +123,7 @@ fn name(filter: &Filter) -> B256 {
     keccak256(text)
 }
 
-/// What one subscription listens for, and how far it has told.
+/// The subject of one subscription, and how far it has told.
 #[derive(Clone)]
 pub(super) enum Watch {
     NewHeads {
@@ -137,13 +137,13 @@ pub(super) enum Watch {
         next: u64,
         whole: bool,
     },
-    /// What was told last.
+    /// The state that was told last.
     Syncing {
         told: Option<bool>,
     },
 }
 
-/// What is used where something is not kept.
+/// The means to make texts that are not kept.
 #[derive(Clone, Copy)]
 pub(super) struct Worker<'a> {
     pub(super) context: &'a RpcContext,
@@ -171,7 +171,7 @@ impl Watch {
     }
 
     /// # Errors
-    /// If it is too far behind what there is.
+    /// If it is too far behind the present.
     pub(super) fn check(&self, now: &Now) -> Result<(), Lost> {
         let next = match self {
             Watch::NewHeads { next } => *next,
@@ -194,27 +194,21 @@ impl Watch {
         }
     }
 
-    /// Adds what is new to a step, if it [is behind](Self::is_behind), and moves behind it, until the step is full or needs a worker that it does not have.
+    /// Tells the news, if it [is behind](Self::is_behind), and moves behind it. It stops when the step is full or needs a worker
+    /// that is missing.
     ///
     /// # Errors
     /// If it cannot go on.
-    pub(super) fn go(
-        &mut self,
-        id: u128,
-        feed: &Feed,
-        now: &Now,
-        worker: Option<Worker<'_>>,
-        step: &mut Step,
-    ) -> Result<(), Lost> {
+    pub(super) fn go(&mut self, mut telling: Telling<'_>) -> Result<(), Lost> {
         match self {
-            Watch::NewHeads { next } => heads(next, id, feed, now, worker, step),
-            Watch::Logs { watched, place } => logs(watched, place, id, feed, now, worker, step),
-            Watch::Pending { next, whole: false } => hashes(next, id, feed, now, step),
-            Watch::Pending { next, whole: true } => whole(next, id, feed, now, worker, step),
+            Watch::NewHeads { next } => telling.heads(next),
+            Watch::Logs { watched, place } => telling.logs(watched, place),
+            Watch::Pending { next, whole: false } => telling.hashes(next),
+            Watch::Pending { next, whole: true } => telling.whole(next),
             Watch::Syncing { told } => {
-                if let Some((is_syncing, text)) = &now.syncing {
-                    step.push(id, Kind::Syncing, text.clone());
+                if let Some((is_syncing, text)) = &telling.now.syncing {
                     *told = Some(*is_syncing);
+                    telling.push(Kind::Syncing, text.clone());
                 }
                 Ok(())
             }
@@ -222,67 +216,114 @@ impl Watch {
     }
 }
 
-fn heads(
-    next: &mut BatchNumber,
-    id: u128,
-    feed: &Feed,
-    now: &Now,
-    worker: Option<Worker<'_>>,
-    step: &mut Step,
-) -> Result<(), Lost> {
-    while *next <= now.tip && step.has_room() {
-        let head = match (feed.head(*next), worker) {
-            (Some(head), _) => head,
-            (None, None) => {
-                step.needs(Lane::Reads);
-                break;
-            }
-            (None, Some(worker)) => feed.head_made(worker.context, *next)?.ok_or(Lost::Gap(*next))?,
-        };
-        step.push(id, Kind::NewHeads, head.text.clone());
-        *next = next.next();
-    }
-    Ok(())
+/// One subscription's part in a step.
+pub(super) struct Telling<'a> {
+    /// The id of the subscription.
+    pub(super) id: u128,
+    pub(super) feed: &'a Feed,
+    pub(super) now: &'a Now,
+    /// Makes the texts that are not kept; if it is `None`, the step asks for one.
+    pub(super) worker: Option<Worker<'a>>,
+    pub(super) step: &'a mut Step,
 }
 
-fn logs(
-    watched: &Watched,
-    place: &mut Place,
-    id: u128,
-    feed: &Feed,
-    now: &Now,
-    worker: Option<Worker<'_>>,
-    step: &mut Step,
-) -> Result<(), Lost> {
-    let last = watched.range().1.map_or(now.tip, |last| last.min(now.tip));
-    while place.batch <= last && step.has_room() {
-        let (number, is_whole) = (place.batch, place.logs == 0);
-        if is_whole && feed.head(number).is_some_and(|head| watched.is_ruled_out(&head)) {
-            *place = Place::before(number.next());
-            continue;
-        }
-        let kept = if is_whole { feed.matches.get(&(number, watched.name)) } else { None };
-        if let Some(matched) = kept {
-            matched.iter().for_each(|log| step.push(id, Kind::Logs, log.clone()));
-            *place = Place::before(number.next());
-            continue;
-        }
-        let Some(worker) = worker else {
-            step.needs(Lane::Searches);
-            break;
-        };
-        let (matched, after) = matched(watched, *place, worker)?;
-        matched.iter().for_each(|log| step.push(id, Kind::Logs, log.clone()));
-        if is_whole && after.batch > number {
-            feed.matches.insert((number, watched.name), matched);
-        }
-        *place = after;
+impl Telling<'_> {
+    fn push(&mut self, kind: Kind, text: Arc<str>) {
+        self.step.push(self.id, kind, text);
     }
-    // What lies behind a named end is not waited for.
-    if place.batch > last && watched.range().1.is_some() {
-        *place = Place::before(now.tip.next()).max(*place);
+
+    fn heads(&mut self, next: &mut BatchNumber) -> Result<(), Lost> {
+        while *next <= self.now.tip && self.step.has_room() {
+            let head = match (self.feed.head(*next), self.worker) {
+                (Some(head), _) => head,
+                (None, None) => {
+                    self.step.needs(Lane::Reads);
+                    break;
+                }
+                (None, Some(worker)) => {
+                    self.feed.head_made(worker.context, *next)?.ok_or(Lost::Gap(*next))?
+                }
+            };
+            self.push(Kind::NewHeads, head.text.clone());
+            *next = next.next();
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn logs(&mut self, watched: &Watched, place: &mut Place) -> Result<(), Lost> {
+        let (feed, tip) = (self.feed, self.now.tip);
+        let last = watched.range().1.map_or(tip, |last| last.min(tip));
+        while place.batch <= last && self.step.has_room() {
+            let (number, is_whole) = (place.batch, place.logs == 0);
+            if is_whole && feed.head(number).is_some_and(|head| watched.is_ruled_out(&head)) {
+                *place = Place::before(number.next());
+                continue;
+            }
+            let kept = if is_whole { feed.matches.get(&(number, watched.name)) } else { None };
+            if let Some(matched) = kept {
+                matched.iter().for_each(|log| self.push(Kind::Logs, log.clone()));
+                *place = Place::before(number.next());
+                continue;
+            }
+            let Some(worker) = self.worker else {
+                self.step.needs(Lane::Searches);
+                break;
+            };
+            let (matched, after) = matched(watched, *place, worker)?;
+            matched.iter().for_each(|log| self.push(Kind::Logs, log.clone()));
+            if is_whole && after.batch > number {
+                feed.matches.insert((number, watched.name), matched);
+            }
+            *place = after;
+        }
+        // A filter with a named end does not wait for logs behind it.
+        if place.batch > last && watched.range().1.is_some() {
+            *place = Place::before(tip.next()).max(*place);
+        }
+        Ok(())
+    }
+
+    fn hashes(&mut self, next: &mut u64) -> Result<(), Lost> {
+        while *next < self.now.arrived && self.step.has_room() {
+            let hashes = arrived(self.feed, *next, HASHES_MAX)?;
+            *next += hashes.len() as u64;
+            hashes.iter().for_each(|hash| self.push(Kind::Pending, format!("\"{hash}\"").into()));
+        }
+        Ok(())
+    }
+
+    fn whole(&mut self, next: &mut u64) -> Result<(), Lost> {
+        while *next < self.now.arrived && self.step.has_room() {
+            if let Some(worker) = self.worker {
+                if worker.leash.is_cut() {
+                    return Err(Lost::Failed(RpcError::NobodyWaits));
+                }
+                let transactions =
+                    self.feed.pool.arrived_whole_since(*next, WHOLE_MAX).ok_or(Lost::Arrivals)?;
+                for transaction in &transactions {
+                    // One of them may be longer than all the room.
+                    if !self.step.has_room() {
+                        return Ok(());
+                    }
+                    self.push(Kind::Pending, self.feed.shown_made(transaction)?);
+                    *next += 1;
+                }
+                continue;
+            }
+            for hash in arrived(self.feed, *next, WHOLE_MAX)? {
+                if !self.step.has_room() {
+                    return Ok(());
+                }
+                let Some(text) = self.feed.shown(&hash) else {
+                    self.step.needs(Lane::Reads);
+                    return Ok(());
+                };
+                self.push(Kind::Pending, text);
+                *next += 1;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The logs of one batch from a place on, as far as they are told at once, and the place behind them.
@@ -303,58 +344,10 @@ fn matched(watched: &Watched, place: Place, worker: Worker<'_>) -> Result<(Match
     Ok((matched, after))
 }
 
-fn hashes(next: &mut u64, id: u128, feed: &Feed, now: &Now, step: &mut Step) -> Result<(), Lost> {
-    while *next < now.arrived && step.has_room() {
-        let hashes = arrived(feed, *next, HASHES_MAX)?;
-        *next += hashes.len() as u64;
-        hashes.iter().for_each(|hash| step.push(id, Kind::Pending, format!("\"{hash}\"").into()));
-    }
-    Ok(())
-}
-
 fn arrived(feed: &Feed, from: u64, max: usize) -> Result<Vec<B256>, Lost> {
     let (hashes, after) = feed.pool.arrived_since(from, max);
     if after != from + hashes.len() as u64 {
         return Err(Lost::Arrivals);
     }
     Ok(hashes)
-}
-
-fn whole(
-    next: &mut u64,
-    id: u128,
-    feed: &Feed,
-    now: &Now,
-    worker: Option<Worker<'_>>,
-    step: &mut Step,
-) -> Result<(), Lost> {
-    while *next < now.arrived && step.has_room() {
-        if let Some(worker) = worker {
-            if worker.leash.is_cut() {
-                return Err(Lost::Failed(RpcError::NobodyWaits));
-            }
-            let transactions = feed.pool.arrived_whole_since(*next, WHOLE_MAX).ok_or(Lost::Arrivals)?;
-            for transaction in &transactions {
-                // One of them may be longer than all the room.
-                if !step.has_room() {
-                    return Ok(());
-                }
-                step.push(id, Kind::Pending, feed.shown_made(transaction)?);
-                *next += 1;
-            }
-            continue;
-        }
-        for hash in arrived(feed, *next, WHOLE_MAX)? {
-            if !step.has_room() {
-                return Ok(());
-            }
-            let Some(text) = feed.shown(&hash) else {
-                step.needs(Lane::Reads);
-                return Ok(());
-            };
-            step.push(id, Kind::Pending, text);
-            *next += 1;
-        }
-    }
-    Ok(())
 }

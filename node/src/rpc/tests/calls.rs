@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// Goal: what a caller asks to find otherwise is found so, or refused by name; never passed over.
+/// Goal: every override of a caller is found so, or refused by name; never passed over.
 #[tokio::test]
 async fn overrides_are_honoured_or_refused() {
     let rpc = Fixture::new();
@@ -153,7 +153,7 @@ async fn parameters_are_taken_as_they_should_be_written() {
     }
 }
 
-/// Goal: no method passes over a parameter that it does not know.
+/// Goal: every method refuses unknown parameters.
 #[tokio::test]
 async fn no_method_takes_more_parameters_than_it_knows() {
     let rpc = Fixture::new();

@@ -117,7 +117,8 @@ async fn costly_calls_starve_no_cheap_ones() {
     }
 }
 
-/// Goal: a block with all its transactions queues with what is costly, however its request is written, and so does a long filter; others do not.
+/// Goal: a block with all its transactions queues with the costly calls, however its request is written, and so does a long filter.
+/// Others go before them.
 #[test]
 fn full_blocks_and_long_filters_are_costly() {
     let lane = |method: &str, params: Value| Lane::of_call(method, Some(&to_raw_value(&params).unwrap()));
@@ -138,7 +139,7 @@ fn full_blocks_and_long_filters_are_costly() {
     assert_eq!(lane("eth_chainId", wide), Lane::Reads);
 }
 
-/// Goal: whoever adds a method says in docs/security.md what bounds it, and on which threads; and nothing else stands there.
+/// Goal: docs/security.md has each method with its bound and its threads, and only these.
 #[test]
 fn every_method_has_its_row_in_the_security_document() {
     let documented = include_str!("../../../../docs/security.md");

@@ -1,10 +1,10 @@
-//! What waits in the pool, transactions as they were signed, and the methods that only say what is not there.
+//! Tests of the pool's contents, transactions as they were signed, and the methods that only say that something is missing.
 
 use slipstream_consensus::ContentLimit;
 
 use super::*;
 
-/// Goal: what executes and what waits is shown apart, by sender and nonce, whole and in a line.
+/// Goal: executable and waiting transactions are shown apart, by sender and nonce, whole and in a line.
 #[tokio::test]
 async fn the_pool_by_sender_and_nonce() {
     let rpc = Fixture::new();
@@ -47,7 +47,7 @@ fn a_large_pool_is_refused() {
     }
 }
 
-/// Goal: a transaction comes back byte by byte, from the pool and from a batch; one that is not here is no bytes, as in geth.
+/// Goal: a transaction comes back byte by byte, from the pool and from a batch. A missing one is an empty answer, as in geth.
 #[tokio::test]
 async fn transactions_as_they_were_signed() {
     let rpc = Fixture::new();
@@ -71,7 +71,7 @@ async fn transactions_as_they_were_signed() {
     }
 }
 
-/// Goal: a transaction that is taken and in no batch in time is told so with its hash, and one that cannot execute at once.
+/// Goal: a transaction that was taken and misses its time is reported with its hash; one that cannot execute is reported at once.
 #[tokio::test(start_paused = true)]
 async fn a_receipt_that_does_not_come() {
     let rpc = Fixture::new();

@@ -103,8 +103,8 @@ fn receipts_count_gas_and_logs_through_the_batch() {
     assert_eq!(first["cumulativeGasUsed"], "0x5208");
 }
 
-/// Goal: senders are recovered once: what a second request shows was kept by the first, or before any by the pool or an execution; and
-/// requests fill their own memory only.
+/// Goal: senders are recovered once. A second request shows those that the first one kept, or the pool or an execution before it.
+/// Requests fill their own memory only.
 #[test]
 fn senders_are_recovered_once() {
     let met = Arc::new(slipstream_executor::Senders::default());
@@ -122,9 +122,9 @@ fn senders_are_recovered_once() {
     assert_eq!(from(0), sender());
     assert_eq!(known.of(BatchNumber::new(3), 2, &[]).get(0), Some(sender()));
     assert_eq!(batch().hashes.iter().find_map(|hash| met.get(hash)), None);
-    // Nobody signed for this address: an answer that shows it recovered nothing.
+    // Nobody signed for this address, so an answer that shows it was never recovered.
     let raw = &batch().body.unwrap().transactions[1];
-    met.keep(&slipstream_executor::Transaction::decode_known(raw, CHAIN_ID, CONTRACT).unwrap());
+    met.keep(&slipstream_executor::Transaction::decode_known(raw, &chain(), CONTRACT).unwrap());
     assert_eq!(from(1), CONTRACT);
     let block = serde_json::to_value(blocks::to_block(&chain(), &open(), true, &loose()).unwrap()).unwrap();
     assert_eq!(

@@ -5,10 +5,11 @@ use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
 use super::*;
 
 /// Makes a batch of these transactions the head.
-fn commit(context: &RpcContext, raws: &[Bytes]) {
+pub(super) fn commit(context: &RpcContext, raws: &[Bytes]) {
     let store = &context.store;
     let parent = store.head().unwrap().header;
-    let transactions: Vec<_> = raws.iter().map(|raw| Transaction::decode(raw, CHAIN_ID).unwrap()).collect();
+    let transactions: Vec<_> =
+        raws.iter().map(|raw| Transaction::decode(raw, &context.chain).unwrap()).collect();
     let timestamp_ms = parent.timestamp_ms + 1_000;
     let basis = Basis { parent: &parent, epoch: parent.epoch, timestamp_ms, proposer: Address::ZERO };
     let outcome = execute(&store.view().unwrap(), &basis.env(&context.chain), &transactions).unwrap();
@@ -37,7 +38,7 @@ fn fixture() -> (Fixture, Vec<B256>) {
     (Fixture(table(context)), raws.iter().map(keccak256).collect())
 }
 
-/// Goal: transactions and blocks are traced with the tracers that are named, behind what came before them.
+/// Goal: transactions and blocks are traced with the named tracers, on the state before them.
 #[tokio::test]
 async fn geths_traces() {
     let (rpc, hashes) = fixture();
@@ -69,7 +70,7 @@ async fn geths_traces() {
     assert_eq!(plain["returnValue"], json!(B256::with_last_byte(0x2a)));
 }
 
-/// Goal: parity's traces say where they stand; what is not there is nothing; filters take who is asked for.
+/// Goal: parity's traces say where they stand, a missing one is null, and filters take callers and callees.
 #[tokio::test]
 async fn paritys_traces() {
     let (rpc, hashes) = fixture();
@@ -119,7 +120,7 @@ async fn paritys_traces() {
     assert_eq!(raw["trace"][0]["action"]["from"], json!(sender()));
 }
 
-/// Goal: what cannot be traced is refused with what is missing, wrong or too much.
+/// Goal: a trace that cannot be made is refused with the part that is missing, wrong or too much.
 #[tokio::test]
 async fn refusals() {
     let (rpc, hashes) = fixture();
@@ -206,7 +207,7 @@ async fn old_states_are_not_traced() {
     assert_eq!(newest.as_array().unwrap().len(), 1);
 }
 
-/// Goal: a receipt that does not fit what its transaction does now makes an error, and no trace.
+/// Goal: a receipt that contradicts its transaction's execution gives an error instead of a trace.
 #[tokio::test]
 async fn damage_is_no_trace() {
     let (context, raws) = chain_of_two();

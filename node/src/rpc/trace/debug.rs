@@ -24,7 +24,7 @@ use crate::rpc::{
     transactions,
 };
 
-/// What a call is looked at with, and what it finds changed.
+/// The options of `debug_traceCall`: the tracer, and changes to state and block.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct CallOptions {

@@ -1,4 +1,4 @@
-//! `trace_filter`: the calls of a range of blocks by who makes them and who is called.
+//! `trace_filter`: the calls of a range of blocks by caller and callee.
 
 use std::collections::HashSet;
 
@@ -41,10 +41,10 @@ struct Filter {
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Default)]
 #[serde(rename_all = "camelCase")]
 enum Mode {
-    /// Who makes the call is in the one list, or who is called in the other.
+    /// The caller is in the one list, or the callee in the other.
     #[default]
     Union,
-    /// Both are.
+    /// The caller is in the one list, and the callee in the other.
     Intersection,
 }
 
@@ -135,7 +135,7 @@ pub(super) fn filter(
                 found.push(trace);
             }
         }
-        // What is not wanted is forgotten.
+        // Traces outside the filter are forgotten.
         left = if found.len() > before { bytes_left } else { left };
         if found.len() as u64 >= count {
             break;

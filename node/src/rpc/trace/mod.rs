@@ -29,13 +29,13 @@ use super::{
 /// How much the traces of one request may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceLimits {
-    /// `api.trace_time_max_ms`
+    /// The time of a trace, as `api.trace_time_max_ms` sets it.
     pub(crate) time_max: Duration,
-    /// `api.trace_mib_max`
+    /// The bytes of a trace, as `api.trace_mib_max` sets them.
     pub(crate) bytes_max: usize,
 }
 
-/// Adds the methods.
+/// Adds the methods of tracing to the table.
 pub(super) fn add(table: &mut Table) {
     table.add_long("debug_traceTransaction", debug::transaction);
     table.add_long("debug_traceCall", debug::call);
@@ -124,7 +124,7 @@ impl Executable {
         index: usize,
         look: impl FnOnce(&Past<'_>) -> Result<T, TraceError>,
     ) -> Result<T, RpcError> {
-        let transaction = self.batch.transaction(index, request.context.chain.chain_id)?;
+        let transaction = self.batch.transaction(index, &request.context.chain)?;
         let receipt = self.batch.receipts()?.receipts.get(index);
         let (Some(transaction), Some(receipt)) = (transaction, receipt) else {
             return Err(RpcError::Rejected("transaction not found".into()));

@@ -26,7 +26,7 @@ const CALLS_MAX: usize = (slipstream_executor::CALL_GAS_MAX / 21_000) as usize;
 /// Kinds of traces, each once.
 const TYPES_MAX: usize = 3;
 
-/// What is shown of a transaction: `trace`, `vmTrace`, `stateDiff`.
+/// The parts of a transaction to show: `trace`, `vmTrace`, `stateDiff`.
 type Types = AtMost<TraceType, TYPES_MAX>;
 
 fn types(asked: Types) -> Result<TraceTypes, RpcError> {
@@ -36,7 +36,7 @@ fn types(asked: Types) -> Result<TraceTypes, RpcError> {
     Ok(asked.first.into_iter().collect())
 }
 
-/// What a transaction of a block did.
+/// The replay of one transaction of a block.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Replayed {
@@ -45,7 +45,7 @@ pub(super) struct Replayed {
     transaction_hash: B256,
 }
 
-/// `trace_block`: all calls of a block; nothing if there is no such block.
+/// `trace_block`: all calls of a block; null if the block is missing.
 pub(super) fn block(
     context: &RpcContext,
     params: &Params<'_>,
@@ -59,7 +59,7 @@ pub(super) fn block(
     Ok(Some(traces.concat()))
 }
 
-/// `trace_transaction`: all calls of a transaction; nothing if there is none.
+/// `trace_transaction`: all calls of a transaction; null if it is missing.
 pub(super) fn transaction(
     context: &RpcContext,
     params: &Params<'_>,
@@ -113,7 +113,7 @@ pub(super) fn replay(
     Ok(batch.one(&request, index, |rerun, past| rerun.replay(past, &types))?)
 }
 
-/// `trace_replayBlockTransactions`; nothing if there is no such block.
+/// `trace_replayBlockTransactions`; null if the block is missing.
 pub(super) fn replay_block(
     context: &RpcContext,
     params: &Params<'_>,
@@ -143,11 +143,11 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>)
     Ok(traces.pop().ok_or_else(|| RpcError::Damaged("a call left no trace".into()))?)
 }
 
-/// A call of several, and what is shown of it.
+/// A call of several, and the parts of it to show.
 #[derive(Deserialize)]
 struct CallAndTypes(CallObject, Types);
 
-/// `trace_callMany`: each on what those before it did.
+/// `trace_callMany`: each on the state that those before it left.
 pub(super) fn call_many(
     context: &RpcContext,
     params: &Params<'_>,
@@ -179,11 +179,11 @@ fn replayed(
     traces.map_err(|error| request.refusal(error))
 }
 
-/// `trace_rawTransaction`: what a signed transaction would do in the batch that would be made now, or behind another one.
+/// `trace_rawTransaction`: the trace of a signed transaction in the batch that would be made now, or behind another one.
 pub(super) fn raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<TraceResults> {
     let (Strict(raw), asked, id): (Strict<Bytes>, Types, Option<BlockParam>) = args(params)?;
     let types = types(asked)?;
-    let transaction = Transaction::decode(&raw, context.chain.chain_id).map_err(RpcError::from)?;
+    let transaction = Transaction::decode(&raw, &context.chain).map_err(RpcError::from)?;
     let request = Request::begin(context, asker);
     let view = context.state_at(id.unwrap_or_default().0)?;
     let head = view.head();

@@ -1,4 +1,4 @@
-//! Which writes of the in-memory twin have reached the disk that it stands for.
+//! Tracks which writes of the in-memory twin have reached its imagined disk.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 /// versions that are kept for a crash.
 pub(super) const UNSYNCED_MAX: usize = 256;
 
-/// What a crash leaves, by sequence numbers.
+/// The writes that a crash leaves, by sequence numbers.
 #[derive(Default)]
 pub(super) struct Durable {
     /// Everything up to here.
@@ -21,7 +21,7 @@ pub(super) struct Durable {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Log,
-    /// With everything before it.
+    /// A synced write to the log, with everything before it.
     SyncedLog,
     /// As a file that is linked in: durable, and nothing before it.
     Beside,

@@ -1,4 +1,4 @@
-//! What leaves the tables where RocksDB's leaves its files.
+//! Drops rows from the tables where RocksDB would drop them from its files.
 
 use super::{MemoryBackend, durable::Way, tables::Versions};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 /// Batches after which old entries of the history go.
 const FORGET_EVERY: u64 = 64;
 
-/// What a key and its newest value take.
+/// Bytes of a key and its newest value.
 fn bytes((key, versions): (&Vec<u8>, &Versions)) -> u64 {
     let newest = versions.last().and_then(|(_, value)| value.as_ref()).map_or(0, |value| value.len());
     (key.len() + newest) as u64

@@ -11,14 +11,14 @@ use std::{
 use parking_lot::Mutex;
 use rocksdb::{FlushOptions, checkpoint::Checkpoint};
 
-use super::{RocksBackend, family, read::RocksCheckpoint, remove_dir};
+use super::{RocksBackend, family, read::RocksCheckpoint, remove_checkpoint, remove_dir};
 use crate::{
     backend::{Checkpoints, Column, NumberedReader, Reader, options::is_blobs},
     error::StorageError,
 };
 
-/// Blobs in memory below which they are not flushed before a checkpoint. Their files are never merged, so each flush leaves one
-/// for good; what is not flushed is in the log that goes along, and costs the checkpoint's first reader that much to replay.
+/// A checkpoint flushes blobs only if more bytes than this are in memory. Blob files are never merged, so each flush leaves one
+/// file for good. Unflushed blobs go along in the log, which the checkpoint's first reader replays.
 const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
 
 impl RocksBackend {
@@ -54,7 +54,7 @@ impl Checkpoints for RocksBackend {
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
         let dir = self.checkpoints_dir.join(number.to_string());
         // One that was above the head after a start: nothing of it is lost any more.
-        remove_dir(&dir);
+        remove_checkpoint(&dir);
         // RocksDB makes it under another name and renames it, so that a directory with a plain number is whole. The
         // memtables are not flushed, which would take a quarter of a second: the log goes along instead.
         Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(&dir, u64::MAX)?;
@@ -69,7 +69,7 @@ impl Checkpoints for RocksBackend {
             let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
             match number {
                 Some(number) => found.push((number, self.take_checkpoint(number))),
-                // Left by a kill in the middle of making it.
+                // Left by a kill in the middle of making or removing it.
                 None => remove_dir(&path),
             }
         }
@@ -81,7 +81,7 @@ impl Checkpoints for RocksBackend {
         let open = self.open_checkpoints.lock().remove(&number).and_then(|weak| weak.upgrade());
         match open {
             Some(checkpoint) => checkpoint.remove_on_drop.store(true, Ordering::Release),
-            None => remove_dir(&self.checkpoints_dir.join(number.to_string())),
+            None => remove_checkpoint(&self.checkpoints_dir.join(number.to_string())),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Columns that releases before this one had, and what becomes of them when a store is opened.
+//! Columns of earlier releases, and their fate when a store is opened.
 
 use rocksdb::{ColumnFamilyDescriptor, DB, IteratorMode, Options, WriteBatch};
 use slipstream_types::{B256, BatchNumber};
@@ -19,7 +19,7 @@ const MOVED_AT_ONCE: usize = 16_384;
 
 /// The columns that a database has of a release before.
 pub(super) fn columns(options: &Options, dir: &std::path::Path) -> Vec<ColumnFamilyDescriptor> {
-    // A database that cannot be listed is not there, or fails when it is opened.
+    // An unlistable database is missing, or fails when it is opened.
     let known = DB::list_cf(options, dir).unwrap_or_default();
     let known = known.into_iter().filter(|name| name == TRANSACTION_INDEX);
     known.map(|name| ColumnFamilyDescriptor::new(name, Options::default())).collect()

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rocksdb::{Cache, DB, ReadOptions};
 use slipstream_types::Path;
 
-use super::{RocksBackend, common_options, family, remove_dir};
+use super::{RocksBackend, common_options, family, remove_checkpoint};
 use crate::{
     backend::{
         Column, Direction, Reader, Visit, VisitRange,
@@ -30,7 +30,7 @@ const BLOB_READAHEAD_BYTES: usize = 256 << 10;
 
 type SnapshotOf<'a> = rocksdb::Snapshot<'a>;
 
-/// What a snapshot keeps open.
+/// The handles that a snapshot keeps open.
 pub(super) struct Pinned {
     pub(super) db: Arc<DB>,
     /// Counts the snapshots: see `RocksBackend::reclaim`.
@@ -60,7 +60,7 @@ impl Drop for RocksCheckpoint {
     fn drop(&mut self) {
         drop(self.db.take());
         if self.remove_on_drop.load(Ordering::Acquire) {
-            remove_dir(&self.dir);
+            remove_checkpoint(&self.dir);
         }
     }
 }

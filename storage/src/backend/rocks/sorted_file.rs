@@ -32,7 +32,7 @@ struct RocksFile {
 
 impl Drop for RocksFile {
     fn drop(&mut self) {
-        // Ingesting moves the file: this is what was given up, and what is left over is removed at the next start.
+        // Ingesting moves the file. So this one was given up; the next start removes leftovers.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Care of the database's files: what they take, which can go at once, what leaves them when they are compacted.
+//! Care of the database's files: their sizes, those that can go at once, and the rows that compaction drops.
 
 use std::{fs, os::unix::fs::MetadataExt as _, sync::atomic::Ordering};
 
@@ -63,7 +63,7 @@ impl Upkeep for RocksBackend {
     }
 
     fn drop_cached(&self) {
-        // What is in use, and so the pinned index and filter blocks, stays.
+        // Blocks in use stay, and with them the pinned index and filter blocks.
         let mut cache = self.cache.clone();
         cache.set_capacity(0);
         cache.set_capacity(self.cache_bytes);
@@ -116,8 +116,8 @@ impl Upkeep for RocksBackend {
         rest.status()?;
         drop(rest);
         if !empty {
-            // What is not in a file of its own yet. The tombstone goes in the compaction, or every file that is
-            // ingested later would have to stay above it.
+            // Deletes rows that are not in a file of their own yet. The compaction removes the tombstone; otherwise every
+            // file ingested later would have to stay above it.
             self.db.delete_range_cf(family, all.0, all.1)?;
         }
         self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);

@@ -59,8 +59,8 @@ fn hollow_nodes_answer_and_change_as_full_ones() {
     }
 }
 
-/// Goal: parts that are touched for the first time in a while stay hidden, so that a tree short of memory does not grow; touched again soon,
-/// they come back. Rows of another version are refused on this way too.
+/// Goal: parts touched for the first time in a while stay hidden, so that a tree short of memory does not grow. Touched again soon, they
+/// come back. This way too refuses rows of another version.
 #[test]
 fn what_is_touched_once_stays_hidden() {
     let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
@@ -77,8 +77,8 @@ fn what_is_touched_once_stays_hidden() {
     assert!(tree.resident() > before + 50, "what is in use is in memory");
 }
 
-/// Goal: batches that are computed ahead of what is written hold no more than they must: some leave layers, those that are further ahead show
-/// what they touch, and rows that have some of the batches end their layers.
+/// Goal: batches computed ahead of the writes hold only what they must. Some leave layers, those further ahead show what they touch, and
+/// rows that include a batch end its layer.
 #[test]
 fn layers_end_with_the_rows_that_have_them() {
     let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
@@ -137,8 +137,8 @@ fn a_hidden_part_that_grows_stays_readable() {
 }
 
 proptest! {
-    /// Goal: changing hidden parts without showing them gives the root and the leaves, whatever the batches: keys that come, go and change,
-    /// parts that end as one leaf or as none, batches computed ahead of what is written, and batches that are taken back.
+    /// Goal: changing hidden parts unseen gives the same root and leaves, whatever the batches. Keys come, go and change; parts end as one
+    /// leaf or empty; batches are computed ahead of the writes, and taken back.
     #[test]
     fn hidden_parts_change_as_shown_ones(
         batches in prop::collection::vec((any::<u64>(), 1..400u32, 0..4u32, 0..4u32), 1..7),

@@ -191,7 +191,8 @@ proptest! {
         prop_assert_eq!(tree.apply(&deletions).unwrap().root(), Digest::ZERO);
     }
 
-    /// Goal: the upper part of any tree, whatever of it is in memory, comes back as a tree of the same content; cut or altered bytes do not.
+    /// Goal: the upper part of any tree comes back as a tree of the same content, whatever part of it is in memory. Cut or altered bytes do
+    /// not.
     #[test]
     fn a_frontier_comes_back_as_the_same_tree(
         paths in prop::collection::btree_set(path(), 0..80),
@@ -340,7 +341,7 @@ fn a_small_budget_changes_no_root_and_no_proof() {
     }
 }
 
-/// Rows that are not those of the tree's version are noticed, never hashed into a root.
+/// The tree notices rows of another version, and never hashes them into a root.
 #[test]
 fn a_stub_refuses_rows_of_another_version() {
     let mut model: Model = (0..2_000).map(|i| (scattered(i), value(i))).collect();

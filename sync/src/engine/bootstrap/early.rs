@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::{engine::streams::Flight, protocol::Request, work::CHUNK_BYTES};
 
-/// What came early.
+/// Answers that came before the restore began.
 #[derive(Debug, Default)]
 pub(super) struct Early {
-    /// The ranges that may be asked for before the restore has begun; none of a restore that is taken up, whose ranges nobody knows yet.
+    /// The ranges that may be asked for before the restore begins. Empty for a restore that is taken up, whose ranges are still unknown.
     spans: Vec<Span>,
     headers: Option<(Flight, Vec<u8>)>,
     chunks: Vec<EarlyChunk>,

@@ -45,12 +45,12 @@ impl Fetching {
         }
     }
 
-    /// For operators.
+    /// The restore's status for operators.
     pub(super) fn status(&self, age: Duration, idle: Duration) -> SnapshotStatus {
         let (progress, done) = (&self.progress, self.done());
         let elapsed = age.as_secs_f64().max(1e-3);
         let rows_total = if progress.share > 0.001 { progress.rows as f64 / progress.share } else { 0.0 };
-        // The rate since it began says nothing of a restore that gets nothing any more.
+        // If a restore stands still, its rate since the beginning means nothing.
         let is_moving = done > 0.0 && idle < IDLE_AFTER;
         SnapshotStatus {
             number: progress.number,

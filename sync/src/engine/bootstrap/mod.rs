@@ -3,8 +3,8 @@
 //! ```text
 //!  Asking ── offer, headers ─▶ Beginning ─▶ Fetching ── siblings of older rows, chunks; then code ─▶ Finishing
 //! ```
-//! What comes is checked in this order; a new restore asks for offer, headers and first chunks at once, as it knows its ranges beforehand.
-//! What is restored survives a crash and a change of the target; what is missing is what the worker says after every job.
+//! Answers are checked in this order. A new restore asks for offer, headers and first chunks at once, because it knows its ranges
+//! beforehand. Restored rows survive a crash and a change of the target. After every job the worker tells what is missing.
 
 mod early;
 mod fetching;
@@ -59,10 +59,10 @@ pub(super) struct Bootstrap {
     state: State,
 }
 
-/// What a restore begins with.
+/// The inputs of a restore's beginning.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beginning {
-    /// The snapshot.
+    /// Number of the snapshot's batch.
     pub(super) number: BatchNumber,
     /// If it takes what changed since the head, and not all rows.
     pub(super) range_delta: Option<Base>,
@@ -74,22 +74,22 @@ pub(super) struct Beginning {
     pub(super) bytes: f64,
 }
 
-/// What a range delta stands on.
+/// The base of a range delta.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
     /// The batch after which changes are asked for; at or below the head.
     pub(super) from: BatchNumber,
-    /// The node's head.
+    /// Number of the node's head.
     pub(super) head: BatchNumber,
 }
 
 #[derive(Debug)]
 enum State {
-    /// For its ledger: the offer, and the headers that the offer proves.
+    /// Asking for its ledger: the offer, and the headers that the offer proves.
     Asking(Asking),
     /// The worker begins it.
     Beginning(Early),
-    /// For its rows and code.
+    /// Asking for its rows and code.
     Fetching(Fetching),
     /// Everything is here, and the worker makes it the node's state.
     Finishing(Fetching),
@@ -104,7 +104,7 @@ struct Asking {
     early: Early,
 }
 
-/// What is known of the snapshot's ledger, checked.
+/// The checked facts about the snapshot's ledger.
 #[derive(Debug)]
 struct Offered {
     certificate: Certificate,
@@ -197,7 +197,7 @@ impl Bootstrap {
         Ok(asking.early.take_headers())
     }
 
-    /// What certifies the snapshot, between its offer and its beginning.
+    /// The snapshot's certificate, between its offer and its beginning.
     pub(super) fn certificate(&self) -> Option<&Certificate> {
         match &self.state {
             State::Asking(Asking { offered: Some(offered), .. }) => Some(&offered.certificate),
@@ -265,12 +265,12 @@ impl Bootstrap {
         }
     }
 
-    /// Who sent what of it, and who did not.
+    /// The peers that supplied the restore, and those that failed to.
     pub(super) fn suppliers(&self) -> &Suppliers {
         &self.suppliers
     }
 
-    /// See [`Bootstrap::suppliers`].
+    /// The same, to record their answers.
     pub(super) fn suppliers_mut(&mut self) -> &mut Suppliers {
         &mut self.suppliers
     }
@@ -312,7 +312,7 @@ impl Bootstrap {
         }
     }
 
-    /// For operators.
+    /// The restore's status for operators.
     pub(super) fn status(&self, now: Instant) -> Option<SnapshotStatus> {
         self.fetching().map(|fetching| fetching.status(self.age(now), self.idle(now)))
     }
@@ -322,18 +322,18 @@ impl Bootstrap {
         self.moved_at = now;
     }
 
-    /// When it is looked at how fast it gets on. What is finishing needs nobody.
+    /// When to judge its speed next. A finishing restore needs no peer, so the time is `None`.
     pub(super) fn look_at(&self) -> Option<Instant> {
         (!self.is_finishing()).then_some(self.pace.0 + self.patience)
     }
 
-    /// See [`Bootstrap::new`].
+    /// The patience given to [`Bootstrap::new`].
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// Seconds until it is through at the rate since it was looked at last, by the share of paths whose rows were proved: a share is one of
-    /// the whole state, whatever its peers say of the state's size.
+    /// Seconds to its end at the rate since it was last judged. The rate counts the share of paths whose rows are proved: a share of the
+    /// whole state, whatever its peers say of the state's size.
     pub(super) fn seconds_left(&self, now: Instant) -> f64 {
         let (since, before) = self.pace;
         let seconds = now.saturating_duration_since(since).as_secs_f64();
@@ -344,7 +344,7 @@ impl Bootstrap {
         }
     }
 
-    /// What was looked at is over: from now on counts.
+    /// A judgement is over, and the next one counts from now on.
     pub(super) fn look_again(&mut self, now: Instant) {
         self.pace = (now, self.fetching().map(|fetching| fetching.progress.share));
     }

@@ -1,4 +1,4 @@
-//! [`Suppliers`]: who sent what of a restore, and who did not.
+//! [`Suppliers`]: the peers that supplied a restore, and those that failed to.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ const PEERS_MAX: usize = 1_024;
 /// The peers that a restore was asked of.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Suppliers {
-    /// Who sent rows or code of it that passed their checks.
+    /// Peers whose rows or code passed their checks.
     delivered: BTreeSet<PeerId>,
     /// Whose chunk had most bytes for its share of all paths, and how many that are for all of them.
     densest: Option<(PeerId, f64)>,
-    /// Who did not answer for it in time, or had none; some of them may have delivered before.
+    /// Peers that answered late or had none; some of them may have delivered before.
     failed: BTreeSet<PeerId>,
 }
 
@@ -47,12 +47,12 @@ impl Suppliers {
         self.densest.map(|(peer, _)| peer)
     }
 
-    /// Who delivered of it.
+    /// The peers that delivered.
     pub(in crate::engine) fn deliverers(&self) -> &BTreeSet<PeerId> {
         &self.delivered
     }
 
-    /// Who was asked for it in vain, and delivered nothing.
+    /// The peers that were asked in vain and never delivered.
     pub(in crate::engine) fn broke_promises(&self) -> impl Iterator<Item = PeerId> {
         self.failed.difference(&self.delivered).copied()
     }

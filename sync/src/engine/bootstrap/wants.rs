@@ -1,4 +1,4 @@
-//! What a restore asks peers for next, by what is missing and what is under way.
+//! Chooses a restore's next requests, from the missing parts and those under way.
 
 use slipstream_storage::Span;
 use slipstream_types::bounded::BoundedVec;
@@ -14,8 +14,8 @@ use crate::{
     work::CHUNK_BYTES,
 };
 
-/// Bytes of chunks that are asked for or with the worker, as estimated: hides the round trips, and bounds the memory for chunks
-/// to some 60 MiB should each of them be as long as it may.
+/// Estimated bytes of chunks that are requested or with the worker. This hides round trips, and bounds the memory for chunks to
+/// some 60 MiB if each is as long as allowed.
 const CHUNKS_BYTES: u64 = 16 << 20;
 
 impl Bootstrap {
@@ -64,7 +64,7 @@ impl Bootstrap {
     fn want_rows(&self, fetching: &Fetching, streams: &mut Streams, running: &Running<Restoring>) {
         let (number, needs) = (self.number(), self.needs());
         let progress = &fetching.progress;
-        // What one peer says of its siblings costs rows while nobody knows it: the chunks that judge it come first.
+        // While a peer's siblings are in doubt, trusting them may cost rows. So the chunks that judge them come first.
         if let Some(Span { first, last }) = progress.older.filter(|_| !progress.is_in_doubt)
             && !running.has(&Key::Siblings(first))
         {
@@ -86,8 +86,8 @@ impl Bootstrap {
     }
 
     fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
-        // Before anything is checked no word of a peer says how long a chunk is: each is reckoned as long as it may be, so that what
-        // comes early is bounded, and all of it is kept.
+        // Before anything is checked, the peers' words about lengths count for nothing. Each chunk is reckoned at its maximum, so
+        // early chunks are bounded, and all of them are kept.
         let early = self.early();
         let wanted = early.map_or_else(|| streams.chunk_bytes(), |early| early.bytes_of(streams.chunks()));
         let mut open = wanted + running.chunk_bytes();

@@ -1,5 +1,5 @@
-//! Goal: whatever certificate shows that an epoch is over, from then on its validators sign nothing that comes after it, also if no peer
-//! tells of the next epoch.
+//! Goal: once any certificate shows that an epoch is over, its validators' later signatures are void. That holds even if all peers are
+//! silent about the next epoch.
 
 use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, codec};
 

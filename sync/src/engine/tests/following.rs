@@ -101,7 +101,7 @@ fn a_range_changes_its_mode_when_its_last_peer_goes() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: what a peer does not keep it is not asked for, and nothing is held against it.
+/// Goal: a peer is not asked for what it does not keep, and keeps its score.
 #[test]
 fn a_node_whose_peers_keep_nothing_is_stuck_and_says_so() {
     let mut rig = Rig::at_head(0).peer(A, pruned(HEAD));
@@ -110,7 +110,7 @@ fn a_node_whose_peers_keep_nothing_is_stuck_and_says_so() {
     assert_eq!((status.phase, status.head.get(), status.target.get()), (Phase::Stuck, 0, HEAD));
     assert!(status.peers[0].heard_ms_ago.is_some_and(|ago| ago < 1_000));
     rig.blames_nobody();
-    // What a peer has proved to exist is known when it has gone: the node is as far behind as before.
+    // A batch that a peer proved stays known when the peer has gone: the node is as far behind as before.
     rig.lose(A);
     let status = rig.step().status();
     assert_eq!((status.target.get(), status.eta_seconds, status.peers.len()), (HEAD, None, 0));
@@ -138,7 +138,7 @@ fn announced_batches_are_executed_as_they_come() {
     rig.blames_nobody();
 }
 
-/// Goal: peers that answer just in time, or do not, do not hold up batches that others announce.
+/// Goal: late or barely timely answers of some peers do not delay batches that others announce.
 #[test]
 fn slow_peers_do_not_delay_the_head() {
     let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=10)).peer(C, serves(1..=10));
@@ -168,8 +168,8 @@ fn a_patient_node_catches_up_with_a_moving_chain() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: what a validator's consensus commits is not executed a second time by its follower, also where batches are further apart than
-/// the follower's patience; a decision that is lost is made up for.
+/// Goal: a follower does not execute again what its validator's consensus commits, even if batches are further apart than its
+/// patience. It makes up for a lost decision.
 #[test]
 fn a_patient_node_leaves_announced_batches_to_consensus() {
     let mut rig = Node { patience: SECOND, ..Node::new(Mode::Auto, 10) }.rig().peer(A, serves(1..=10));

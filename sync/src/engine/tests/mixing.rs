@@ -1,4 +1,4 @@
-//! Goal: ranges of one gap are followed in two modes at once, and the peer that serves the one holds up nobody who could do with the other.
+//! Goal: ranges of one gap are followed in two modes at once. A peer that serves one mode does not delay peers that could serve the other.
 
 use crate::{
     Mode,
@@ -21,7 +21,7 @@ fn apart() -> Rig {
     rig
 }
 
-/// Goal: deltas that do not come are done without, as soon as they are late, where the bodies are at hand; those that come are not.
+/// Goal: if deltas are late and the bodies at hand, the node executes instead. Deltas that come are used.
 #[test]
 fn deltas_that_are_late_are_done_without() {
     let mut rig = apart();

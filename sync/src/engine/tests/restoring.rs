@@ -36,7 +36,8 @@ fn offer_headers_and_first_rows_are_asked_for_at_once() {
     rig.blames_nobody();
 }
 
-/// Goal: who keeps no batches, as an archive of snapshots, is not asked for the last headers: it would have to refuse.
+/// Goal: a peer that keeps no batches, such as an archive of snapshots, is spared requests for the last headers, which it
+/// would have to refuse.
 #[test]
 fn who_keeps_no_batches_is_not_asked_for_their_sizes() {
     let is_survey =
@@ -150,8 +151,8 @@ fn a_range_delta_that_is_too_large_is_left_for_batches() {
     rig.blames_nobody();
 }
 
-/// Goal: a range delta that could begin behind batches that were only asked for does not become a whole snapshot where the node is: the
-/// batches come first.
+/// Goal: a range delta that could begin behind requested batches does not turn into a whole snapshot where the node is. The batches
+/// come first.
 #[test]
 fn a_range_delta_waits_for_the_batches_that_it_stands_on() {
     let mut rig = Node::new(Mode::RangeDelta, 7).rig_on(long_chain()).peer(A, serves(1..=FAR - 1));
@@ -174,7 +175,7 @@ fn is_change(request: &Request) -> bool {
     matches!(request, Request::RangeDelta(_))
 }
 
-/// Goal: peers that keep everything and cannot merge so many deltas are not to blame, and the node does not ask for ever.
+/// Goal: peers that keep everything and cannot merge so many deltas keep their score, and the node stops asking.
 #[test]
 fn a_range_delta_that_nobody_can_merge_is_left_for_batches() {
     let node = Node::new(Mode::RangeDelta, 10).rig();

@@ -1,4 +1,4 @@
-//! Goal: what hostile peers do costs them, and not the node: neither its time, nor its memory, nor an honest peer's name.
+//! Goal: hostile peers pay for what they do. The node loses neither time nor memory, and honest peers keep their names.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn what_is_late_goes_to_a_proven_peer() {
     assert_eq!(rig.asked_for_range(13), [B, A]);
 }
 
-/// Goal: what is no news costs neither a decode nor a turn.
+/// Goal: old news costs neither a decode nor a turn.
 #[test]
 fn old_and_repeated_announcements_have_no_turn() {
     let mut rig = Node::new(Mode::Auto, 20).rig().peer(A, serves(1..=20)).peer(B, serves(1..=20));
@@ -178,7 +178,7 @@ fn stall(rig: &mut Rig) {
 }
 
 /// Goal: a peer that offers a snapshot and is busy at the end of each deadline holds a node for three of them, whatever else comes
-/// meanwhile, and offering others does not help it.
+/// meanwhile. Offering other snapshots does not help it.
 #[test]
 fn a_promise_that_is_not_kept_is_given_up_whichever_it_is() {
     let mut rig = promised(&[HEAD, 39, 38, 37, 36, 35, 34, 33]);
@@ -211,7 +211,7 @@ fn a_restore_that_drips_is_put_down_and_what_is_restored_is_kept() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: a restore that is slow because everything is slow goes on; so does one without which there is no way.
+/// Goal: a restore that is slow because everything is slow goes on; so does one that is the only way.
 #[test]
 fn a_slow_restore_without_another_way_goes_on() {
     let mut rig = promised(&[HEAD]);
@@ -225,8 +225,8 @@ fn a_slow_restore_without_another_way_goes_on() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: a restore at a slow but steady rate is not put down for what a lone stranger, or many, say of another snapshot; and strangers'
-/// word that they have the batches puts it down seldom, and no peer of it pays for that with more than a minute.
+/// Goal: strangers' words about another snapshot do not end a restore at a slow but steady rate. Their claims to have the batches end
+/// it seldom, and cost its peers at most a minute.
 #[test]
 fn strangers_do_not_put_an_honest_restore_down() {
     let is_chunk = |request: &Request| matches!(request, Request::Chunk { .. });
@@ -266,7 +266,7 @@ fn strangers_do_not_put_an_honest_restore_down() {
     assert!(put_down <= 4, "{put_down} times in 15 minutes");
 }
 
-/// Goal: rows that no state has do not make a restore look so long that it asks for few of its ranges at once.
+/// Goal: an impossible number of rows does not make a restore look so long that it asks for few of its ranges at once.
 #[test]
 fn an_offer_of_endless_rows_changes_no_request() {
     let asked = |rows, bytes| {
@@ -280,7 +280,7 @@ fn an_offer_of_endless_rows_changes_no_request() {
     assert_eq!(asked(u64::MAX, u64::MAX), asked(100, 8_000));
 }
 
-/// Goal: what is of an epoch that nobody has proved is not decoded; a certificate of another epoch than the header's is a lie.
+/// Goal: announcements of an unproved epoch stay undecoded. A certificate of another epoch than the header's is a lie.
 #[test]
 fn an_announcement_of_an_invented_epoch_is_not_decoded() {
     let far = |header: bool| {
@@ -294,7 +294,7 @@ fn an_announcement_of_an_invented_epoch_is_not_decoded() {
     };
     let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=10)).peer(B, serves(1..=10));
     rig.step();
-    // What it says of its epoch is all that is looked at.
+    // Only its words about the epoch are read.
     let cut = far(true)[..48].to_vec();
     rig.engine.handle_broadcast(A, cut, rig.now);
     rig.step().blames_nobody();
@@ -303,7 +303,7 @@ fn an_announcement_of_an_invented_epoch_is_not_decoded() {
     assert!(rig.bans.len() == 1 && rig.bans[0].0 == B, "{:?}", rig.bans);
 }
 
-/// Goal: a range under an invented epoch is a failure of a peer whose summary does not lead there, and no lie.
+/// Goal: a range under an invented epoch is a failure of its peer, and no lie, if the peer's summary leads elsewhere.
 #[test]
 fn a_range_of_an_invented_epoch_is_a_failure() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));

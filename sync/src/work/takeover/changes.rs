@@ -41,8 +41,8 @@ impl Changes {
     }
 }
 
-/// Bytes of all changes in the batches of the headers, and in those before them that peers are asked for again because they are asked
-/// from a multiple of [`BASE_STEP`] on.
+/// Bytes of all changes in the batches of the headers. It includes earlier batches that peers send again, because requests begin at a
+/// multiple of [`BASE_STEP`].
 fn changes_bytes(store: &Store, headers: &[BatchHeader]) -> Result<u64, SyncError> {
     let first = headers.first().map_or(BatchNumber::GENESIS, |header| header.number);
     let from = first.before(BASE_STEP - 1);

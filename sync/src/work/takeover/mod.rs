@@ -39,7 +39,7 @@ pub(super) struct Active {
     ancestry: Box<Ancestry>,
 }
 
-/// A way in which the state gets here: what differs between the takeovers of the store as a peer's answers see them.
+/// A way in which the state gets here: the part of a takeover that depends on the kind of peers' answers.
 trait Way: Send + Sync {
     /// The store's side of it.
     fn takeover(&self) -> &dyn Takeover;
@@ -52,15 +52,15 @@ trait Way: Send + Sync {
         Ok(Ok(()))
     }
 
-    /// What is left of an older target's rows.
+    /// The rest of an older target's rows.
     fn older(&self) -> Result<Older, SyncError> {
         Ok(Older::default())
     }
 }
 
-/// What came of a chunk.
+/// The result of a chunk.
 struct Added {
-    /// What was wrong with it.
+    /// The fault of the answer, if it has one.
     checked: Result<(), Fault>,
     /// A peer that sent siblings of this range earlier, and whether they were right.
     judged: Option<(PeerId, bool)>,
@@ -81,20 +81,20 @@ struct Older {
     kept: (u64, u64),
     /// Where ranges begin whose chunk shows who is right.
     urgent: BTreeSet<Path>,
-    /// See [`Progress::is_in_doubt`].
+    /// Whether it is in doubt, see [`Progress::is_in_doubt`].
     is_in_doubt: bool,
 }
 
-/// What came of part of a restore.
+/// The result of a part of a restore.
 #[derive(Debug)]
 pub struct Restored {
     /// Of the answer that it was about.
     pub step: Step,
-    /// What is missing now; none when no restore is under way.
+    /// The missing parts, or `None` without a restore.
     pub progress: Option<Progress>,
 }
 
-/// What one job did.
+/// The result of one job.
 #[derive(Debug)]
 pub enum Step {
     /// The restore is under way.
@@ -103,7 +103,7 @@ pub enum Step {
     Chunk {
         /// Where its range began.
         first: Path,
-        /// What was wrong.
+        /// The fault of the answer, if it has one.
         checked: Result<(), Fault>,
         /// A peer that sent siblings of this range earlier, and whether they were right.
         judged: Option<(PeerId, bool)>,
@@ -112,10 +112,10 @@ pub enum Step {
     Siblings {
         /// Where their range begins.
         first: Path,
-        /// What was wrong.
+        /// The fault of the siblings, if they have one.
         checked: Result<(), Fault>,
     },
-    /// Code was added, or it is not what was asked for.
+    /// Code was added, or it is another one than asked for.
     Codes(Result<(), Fault>),
     /// The state is the node's; this is its head.
     Finished(BatchNumber),
@@ -123,21 +123,21 @@ pub enum Step {
     Dropped,
     /// The worker put it down itself: it cannot end.
     PutDown {
-        /// What to do next.
+        /// The way to go on.
         why: PutDown,
-        /// What happened, for operators.
+        /// The event in words, for operators.
         reason: String,
     },
 }
 
-/// Why a takeover cannot end, although nothing failed.
+/// The reason why a takeover cannot end. It is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutDown {
     /// The range delta is too large for this node: another way leads on.
     TooLarge,
     /// Peers made it larger than the batches are, and nobody can tell who: another way leads on.
     Padded,
-    /// The head moved meanwhile, by a validator's consensus: what is left to do is another matter.
+    /// A validator's consensus moved the head meanwhile: the rest is another matter.
     Overtaken,
 }
 
@@ -160,14 +160,14 @@ impl PutDown {
     }
 }
 
-/// What a restore still needs, and how far it is.
+/// A restore's progress, and what it still needs.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Counts up: jobs run side by side, and an earlier view may be told later.
     pub sequence: u64,
-    /// The snapshot.
+    /// Number of the snapshot's batch.
     pub number: BatchNumber,
-    /// Rows so far.
+    /// How many rows are in so far.
     pub rows: u64,
     /// Share of the paths that is done, 0 to 1.
     pub share: f64,
@@ -175,7 +175,7 @@ pub struct Progress {
     pub kept: (u64, u64),
     /// A range of older rows to compare, if there are any.
     pub older: Option<Span>,
-    /// Whether siblings of a peer none of whose siblings were right so far did not fit, and no chunk showed yet who is right.
+    /// Whether siblings of an unproven peer mismatched, and no chunk has yet shown who is right.
     pub is_in_doubt: bool,
     /// Ranges whose chunks are missing, the most urgent first.
     pub spans: Vec<Span>,
@@ -235,7 +235,7 @@ impl Worker {
         self.active.lock().as_ref().map(|active| Arc::clone(&active.way))
     }
 
-    /// A ledger that does not pass through the operator's waypoint is not begun.
+    /// Refuses a ledger that does not pass through the operator's waypoint.
     fn begin(
         &self,
         target: &RestoreTarget,

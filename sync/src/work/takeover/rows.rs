@@ -16,7 +16,7 @@ use crate::{
     verify::Violation,
 };
 
-/// Rows of a chunk that does not end its range, at least: no row has more than 128 bytes.
+/// Least rows of a chunk that ends before its range: a row has at most 128 bytes.
 const CHUNK_ROWS_MIN: usize = CHUNK_BYTES as usize / 128;
 /// Siblings kept until a chunk shows whether they were right; bounds the memory for them to 9 MiB. For further ones nobody is blamed.
 const DOUBTS_MAX: usize = 256;
@@ -80,7 +80,7 @@ impl Way for Rows {
         Ok(Added { checked: Ok(()), judged })
     }
 
-    /// Lies about a range that is then divided cost no rows, and are not looked into.
+    /// Lies about a range that is then divided cost no rows, so they are ignored.
     fn compare(&self, answer: &[u8], span: Span, from: PeerId) -> Result<Result<(), Fault>, SyncError> {
         let proof = match open_siblings(answer, span) {
             Ok(proof) => proof,

@@ -22,7 +22,7 @@ const PIPE_BYTES: usize = 1 << 10;
 async fn connection() -> (Connection<DuplexStream>, DuplexStream, Arc<Seats>) {
     let seats = Seats::new(Limits { calls: 1, spare: 0, reserved: 0, per_address: 1 });
     let (server, client) = duplex(PIPE_BYTES);
-    (Connection::new(server, seats.take(Origin::Trusted).unwrap()), client, seats)
+    (Connection::new(server, seats.take(Origin::Trusted).unwrap(), CancellationToken::new()), client, seats)
 }
 
 /// As the HTTP side does it: a request of so many bytes is read, worked on and answered.
@@ -56,7 +56,7 @@ async fn a_silent_client_loses_its_seat() {
     assert_eq!(given_up(&mut server).await, HEAD_MAX);
     drop((server, client));
     let (stream, mut client) = duplex(PIPE_BYTES);
-    let mut server = Connection::new(stream, seats.take(Origin::Trusted).unwrap());
+    let mut server = Connection::new(stream, seats.take(Origin::Trusted).unwrap(), CancellationToken::new());
     advance(HEAD_MAX - Duration::from_secs(1)).await;
     exchange(&mut server, &mut client, 9).await;
     assert_eq!(given_up(&mut server).await, IDLE_MAX, "who has asked once may think");
@@ -82,7 +82,7 @@ async fn a_request_byte_by_byte_is_given_up() {
     }
 }
 
-/// Goal: what was dismissed ends at once while it asks for nothing, and not before its answer is read otherwise.
+/// Goal: a dismissed connection ends at once while it asks for nothing; otherwise it ends after its answer is read.
 #[tokio::test(start_paused = true)]
 async fn a_dismissed_connection_ends_when_it_may() {
     let (mut server, mut client, seats) = connection().await;
@@ -155,7 +155,7 @@ async fn a_head_has_an_end() {
     writer.await.unwrap();
 }
 
-/// Goal: who reads a long answer just above the least rate of a window does not hold its memory for hours.
+/// Goal: a client that reads a long answer just above the least rate of a window does not hold its memory for hours.
 #[tokio::test(start_paused = true)]
 async fn a_long_answer_has_to_be_read_at_a_rate() {
     let (mut server, mut client, _seats) = connection().await;
@@ -241,14 +241,44 @@ impl Connected<IncomingStream<'_, One>> for Seat {
     }
 }
 
-/// Goal: who asks for more before it has read a long answer has as much time for that answer as otherwise: the next request is worked
-/// on when little of it is left.
+/// Goal: the end reaches every client at once: one that leaves a long answer unread, one that is silent, and one that reads nothing
+/// at all.
+#[tokio::test(start_paused = true)]
+async fn the_end_comes_to_everybody() {
+    let seats = Seats::new(Limits { calls: 8, spare: 0, reserved: 0, per_address: 8 });
+    let end = CancellationToken::new();
+    let connect = || {
+        let (server, client) = duplex(PIPE_BYTES);
+        (Connection::new(server, seats.take(Origin::Trusted).unwrap(), end.clone()), client)
+    };
+    let ((mut silent, _quiet), (mut stuck, _deaf)) = (connect(), connect());
+    let reading = tokio::spawn(async move { silent.read(&mut [0; 16]).await });
+    let writing = tokio::spawn(async move {
+        stuck.seat().working();
+        stuck.seat().answered(1 << 20);
+        stuck.write_all(&vec![b'x'; 1 << 20]).await
+    });
+    sleep(Duration::from_secs(1)).await;
+    assert!(!reading.is_finished() && !writing.is_finished());
+    let told = Instant::now();
+    end.cancel();
+    let refused = [reading.await.unwrap().map(|_| ()), writing.await.unwrap()].map(Result::unwrap_err);
+    assert!(refused.iter().all(|error| error.kind() == io::ErrorKind::ConnectionAborted), "{refused:?}");
+    assert_eq!(told.elapsed(), Duration::ZERO);
+    // A connection that comes later meets the end at its first wait.
+    let (mut late, _client) = connect();
+    assert_eq!(late.read(&mut [0; 16]).await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+}
+
+/// Goal: a client that asks for more before it has read a long answer keeps the whole time for that answer. The next request begins
+/// when little of it is left.
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_may_pipeline() {
     let len = 8 << 20;
     let seats = Seats::new(Limits { calls: 1, spare: 0, reserved: 0, per_address: 1 });
     let (server, mut client) = duplex(STALL_BYTES_MIN);
-    let one = One(Some(Connection::new(server, seats.take(Origin::Trusted).unwrap())));
+    let one =
+        One(Some(Connection::new(server, seats.take(Origin::Trusted).unwrap(), CancellationToken::new())));
     let router = Router::new()
         .route("/long", get(async move || vec![b'x'; len]))
         .route("/short", get(async || "short"))

@@ -1,4 +1,4 @@
-//! Who gets a seat and who goes.
+//! Tests of the order in which connections get seats and lose them.
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +14,7 @@ fn seats(calls: usize, spare: usize) -> Arc<Seats> {
     Seats::new(Limits { calls, spare, reserved: 0, per_address: usize::MAX })
 }
 
-/// Goal: with all seats taken a newcomer gets that of whoever has asked for nothing for longest, and calls are never cut.
+/// Goal: with all seats taken a newcomer gets the seat that has been idle for longest, and calls are never cut.
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_nothing_goes_first() {
     let seats = seats(2, 2);
@@ -104,7 +104,8 @@ async fn the_address_with_most_gives_way() {
     assert!(many[0].has_to_go() && !quiet.has_to_go());
 }
 
-/// Goal: an address with many calls that wait makes way for one with few, and neither for its own nor once they have begun.
+/// Goal: an address with many waiting calls makes way for one with few. It keeps its calls before its own newcomers, and those that
+/// have begun.
 #[tokio::test]
 async fn calls_that_wait_make_way_for_others() {
     let seats = seats(6, 0);
@@ -125,7 +126,8 @@ async fn calls_that_wait_make_way_for_others() {
     assert!(many.iter().all(|seat| !seat.has_to_go()), "what has begun is not cut");
 }
 
-/// Goal: what somebody has just opened, or asks over again and again, is not closed for those who only sit there, though it has more of them.
+/// Goal: a connection that has just opened, or asks again and again, survives a crowd of idle ones, even if its address has more of
+/// them.
 #[tokio::test(start_paused = true)]
 async fn who_is_at_it_goes_after_those_who_sit_there() {
     let seats = seats(8, 0);

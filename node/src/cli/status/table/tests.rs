@@ -1,4 +1,4 @@
-//! What an operator reads.
+//! Tests of the table that an operator reads.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn part(text: &str, from: &str, to: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Goal: what an operator needs when a validator does not agree stands in the table, not only in the JSON.
+/// Goal: when a validator does not agree, the table has all that the operator needs, as the JSON has.
 #[test]
 fn a_validator_says_how_agreement_goes_and_who_is_heard() {
     let text = shown(json!({ "role": "validator", "consensus": consensus() }));
@@ -38,7 +38,7 @@ fn a_validator_says_how_agreement_goes_and_who_is_heard() {
     assert_eq!(part(&text, "consensus", "pool"), expected);
 }
 
-/// Goal: each peer stands there with what it is asked for and what is held against it.
+/// Goal: each peer stands there with its requests and its complaints.
 #[test]
 fn peers_have_their_part_and_bans_their_reasons() {
     let peer = |seed: u8, more: Value| {
@@ -85,7 +85,7 @@ fn peers_have_their_part_and_bans_their_reasons() {
     assert_eq!(part(&text, "peers", "no such line"), expected);
 }
 
-/// Goal: why a node is not ready stands on top, and each configured peer with what is wrong with it below.
+/// Goal: the reason why a node is not ready stands on top, and each configured peer with its fault below.
 #[test]
 fn table_says_why_a_node_is_not_ready_and_who_is_missing() {
     let blocker =
@@ -130,7 +130,7 @@ SHARED KEY   more than one node uses the key ab
     assert_eq!(part(&text, "peers", "no such line"), expected);
 }
 
-/// Goal: what the node takes of its machine is in one place.
+/// Goal: the node's use of its machine is in one place.
 #[test]
 fn table_says_what_the_node_takes() {
     let text = shown(json!({}));

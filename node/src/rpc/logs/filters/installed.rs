@@ -1,4 +1,4 @@
-//! [`Filters`]: what clients have installed, bounded per address and together.
+//! [`Filters`]: the filters that clients have installed, bounded per address and together.
 
 use std::{
     collections::HashMap,
@@ -15,18 +15,18 @@ use crate::{origin::Origin, rpc::errors::RpcError};
 
 /// How long a filter that nobody polls is kept, as in geth.
 const UNPOLLED_MAX: Duration = Duration::from_secs(5 * 60);
-/// The same while there is no room for another one: whoever uses a filter polls it every few seconds.
+/// The same while the room is full: a client that uses a filter polls it every few seconds.
 const UNPOLLED_CROWDED_MAX: Duration = Duration::from_secs(30);
-/// Filters at a time, and what their criteria may take: bounds the memory.
+/// Filters at a time, and the size of their criteria: bounds the memory.
 const FILTERS_MAX: usize = 1_024;
 const FILTERS_BYTES_MAX: usize = 16 << 20;
 /// The same of one address that is not the operator's.
 const FILTERS_PER_ADDRESS_MAX: usize = FILTERS_MAX / 4;
 const FILTERS_PER_ADDRESS_BYTES_MAX: usize = FILTERS_BYTES_MAX / 4;
-/// What a filter weighs beside its criteria, when the heaviest address is looked for: the room divided by the number of filters.
+/// The weight of a filter beside its criteria, when the heaviest address is looked for: the room divided by the number of filters.
 const FILTER_WEIGHT: usize = FILTERS_BYTES_MAX / FILTERS_MAX;
 
-/// What a filter watches, and how far it has told.
+/// The subject of a filter, and how far it has told.
 #[derive(Clone)]
 pub(super) enum Watch {
     /// Logs, from a place on.
@@ -55,7 +55,7 @@ struct Installed {
     is_being_polled: bool,
 }
 
-/// What the filters of one address, or of all, take.
+/// The room that the filters of one address, or of all, take.
 #[derive(Clone, Copy, Default)]
 struct Load {
     filters: usize,
@@ -80,7 +80,7 @@ impl Load {
 pub(crate) struct Filters(Mutex<HashMap<u128, Installed>>);
 
 impl Filters {
-    /// Installs a filter. When there is no room, those go that nobody polls, then one of the address that has most.
+    /// Installs a filter. If the room is full, filters that are no longer polled go first, then one of the address that has most.
     ///
     /// # Errors
     /// [`RpcError::TooMuch`] if the address, or everybody together, has too many.
@@ -111,7 +111,7 @@ impl Filters {
         Ok(U128::from(id))
     }
 
-    /// What a filter watches.
+    /// The subject of a filter.
     pub(super) fn find(&self, id: Option<u128>, now: Instant) -> Result<Watch, RpcError> {
         let mut filters = self.0.lock();
         Ok(polled(&mut filters, id, now)?.watch.clone())
@@ -120,7 +120,7 @@ impl Filters {
     /// Begins to answer a poll.
     ///
     /// # Errors
-    /// [`RpcError::FilterBusy`] while another poll is answered: whoever waited for it would take a thread that others need.
+    /// [`RpcError::FilterBusy`] while another poll is answered: waiting for it would take a thread that others need.
     pub(super) fn poll(self: &Arc<Self>, id: Option<u128>, now: Instant) -> Result<Poll, RpcError> {
         let mut filters = self.0.lock();
         let found = polled(&mut filters, id, now)?;
@@ -138,7 +138,7 @@ impl Filters {
 
 fn too_many(filters: usize, whose: &str) -> RpcError {
     let text = format!(
-        "too many filters {whose}: {filters} are installed; uninstall what is not needed, or poll eth_getLogs instead"
+        "too many filters {whose}: {filters} are installed; uninstall unused ones, or poll eth_getLogs instead"
     );
     RpcError::TooMuch(text)
 }
@@ -148,8 +148,8 @@ fn is_full(filters: &HashMap<u128, Installed>, more_bytes: usize) -> bool {
     all.filters >= FILTERS_MAX || all.bytes + more_bytes > FILTERS_BYTES_MAX
 }
 
-/// The filter to give up for a new one: that of the heaviest address which was not polled for longest. None if no stranger has more
-/// than the newcomer.
+/// The filter to give up for a new one: of the heaviest address, the one that was polled longest ago. `None` if the newcomer is the
+/// heaviest.
 fn least_missed(filters: &HashMap<u128, Installed>, newcomer: Origin) -> Option<u128> {
     let mut loads = HashMap::<Origin, usize>::new();
     for filter in filters.values() {
@@ -186,7 +186,7 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
-    /// The answer is on its way: the next one tells what comes after it.
+    /// The answer is on its way: the next one tells the changes after it.
     pub(crate) fn told(self) {
         if let Some(installed) = self.filters.0.lock().get_mut(&self.id) {
             installed.watch = self.watch.clone();
@@ -237,7 +237,8 @@ mod tests {
         assert_eq!(filters.0.lock().len(), 2, "the one that was polled, and the new one");
     }
 
-    /// Goal: no address takes all filters; when there is no room, whoever has most gives way, and never to itself or to the operator's loss.
+    /// Goal: one address cannot take all filters. In a full room the heaviest address gives way, but the newcomer's own filters and
+    /// the operator's stay.
     #[test]
     fn addresses_share_the_filters() {
         let (filters, now) = (Filters::default(), Instant::now());
@@ -286,7 +287,7 @@ mod tests {
         );
     }
 
-    /// Goal: a poll whose answer nobody got is answered again, and a second one meanwhile neither waits nor tells the same.
+    /// Goal: a poll whose answer was lost is answered again. A second poll meanwhile is refused at once.
     #[test]
     fn a_poll_moves_on_when_it_is_told() {
         let (filters, now) = (Arc::new(Filters::default()), Instant::now());

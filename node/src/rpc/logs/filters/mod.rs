@@ -1,8 +1,8 @@
 //! Filters that clients install and poll: logs, batches, or transactions that reach the pool.
 //!
-//! A filter is a place in the ledger, or in the pool's arrivals, and what is told of what lies behind it: nothing is collected
-//! between two polls. A poll moves the place behind what it answers, so everything is told once, in order; what does not fit
-//! one answer is the next one's. Batches are final, so nothing is ever taken back.
+//! A filter is a place in the ledger, or in the pool's arrivals. A poll tells the changes behind it; nothing is collected between
+//! two polls. A poll moves the place behind its answer, so everything is told once, in order; the next answer takes what is left
+//! over. Batches are final, so nothing is ever taken back.
 
 mod installed;
 
@@ -34,7 +34,7 @@ use crate::{
 /// Hashes in one answer; more come with the next.
 const HASHES_MAX: usize = 10_000;
 
-/// What a poll answers.
+/// The answer of a poll.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Changes {
@@ -64,7 +64,7 @@ pub(in crate::rpc) fn new_filter(
     Ok(context.filters.install(asker.origin, watch, Instant::now())?)
 }
 
-/// A range may end in the future, which is what a filter waits for, but not before it begins.
+/// A range may end in the future, because a filter waits for that, but not before it begins.
 pub(in crate::rpc) fn check_watchable(filter: &Filter, head: BatchNumber) -> Result<(), RpcError> {
     if let FilterBlockOption::Range { from_block, to_block } = filter.block_option {
         let (first, last) = (number(from_block, head)?, number(to_block, head)?);
@@ -102,8 +102,8 @@ pub(in crate::rpc) fn uninstall(context: &RpcContext, params: &Params<'_>) -> Rp
     Ok(context.filters.uninstall(id(params)?))
 }
 
-/// `eth_getFilterChanges`. The filter moves on when the answer has found its place among those that are sent: what is lost before that is
-/// told again.
+/// `eth_getFilterChanges`. The filter moves on when the answer has found its place among those that are sent: an answer that is
+/// lost before that is told again.
 pub(in crate::rpc) fn changes(
     context: &RpcContext,
     params: &Params<'_>,
@@ -119,7 +119,7 @@ pub(in crate::rpc) fn changes(
     }
 }
 
-/// What is new for a filter, which moves behind it.
+/// The changes behind a filter, which moves behind them.
 fn new(context: &RpcContext, watch: &mut Watch, leash: &Leash) -> Result<Changes, RpcError> {
     Ok(match watch {
         Watch::Logs(criteria, place) => {

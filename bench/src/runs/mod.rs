@@ -1,0 +1,101 @@
+//! All benchmarks as one run, runs compared, and docs/benchmarks.md made of them.
+//!
+//! ```text
+//!  slipnet bench all --json FILE ──▶ BenchRun ─┬─▶ slipnet bench compare A B     a regression, or noise
+//!   (a process of each benchmark)              └─▶ slipnet bench document FILE   tables of named runs
+//! ```
+
+mod all;
+mod compare;
+mod document;
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use slipnet::report::{BenchFigure, BenchReport};
+
+pub use self::{all::AllOptions, compare::CompareOptions, document::DocumentOptions};
+
+/// The longest run that is read: all benchmarks together write less than a megabyte.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// One run of several benchmarks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BenchRun {
+    /// Whether it was a look: figures that are quoted come from full runs.
+    pub(crate) quick: bool,
+    /// The measured benchmarks, in the order in which they ran.
+    pub(crate) benches: Vec<BenchReport>,
+}
+
+impl BenchRun {
+    /// Reads the run that `slipnet bench all --json` wrote.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is longer than 32 MiB, or has another form.
+    pub(crate) fn load(path: &Path) -> Result<BenchRun> {
+        let length = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+        ensure!(
+            length <= FILE_BYTES_MAX,
+            "{} has {length} bytes: a run has at most {FILE_BYTES_MAX}",
+            path.display()
+        );
+        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_slice(&text)
+            .with_context(|| format!("{} is no run that `slipnet bench all --json` wrote", path.display()))
+    }
+
+    /// All figures, each with the name of its benchmark.
+    fn figures(&self) -> impl Iterator<Item = (String, &BenchFigure)> {
+        let of = |bench: &BenchReport, figure: &BenchFigure| format!("{}.{}", bench.bench, figure.name);
+        self.benches
+            .iter()
+            .flat_map(move |bench| bench.figures.iter().map(move |figure| (of(bench, figure), figure)))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use slipnet::{
+        compare::Better,
+        report::{BenchFigure, BenchReport, Environment},
+    };
+
+    use super::*;
+
+    /// A run of two figures, one of which may be judged.
+    pub(crate) fn run(seconds: f64) -> BenchRun {
+        let figure = |name: &str, value, better| BenchFigure {
+            name: name.into(),
+            value,
+            min: value - 1.0,
+            max: value + 1.0,
+            unit: "s".into(),
+            better,
+            aim: Some("at most 7".into()),
+            met: Some(value <= 7.0),
+        };
+        let bench = BenchReport {
+            bench: "open".into(),
+            commit: "2750843".into(),
+            machine: Environment { cores: 2, processor: "EPYC".into(), ..Environment::default() },
+            runs: 5,
+            figures: vec![figure("clean", seconds, Some(Better::Lower)), figure("other", 3.0, None)],
+            notes: vec![],
+        };
+        BenchRun { quick: false, benches: vec![bench] }
+    }
+
+    #[test]
+    fn a_file_that_is_no_run_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.json");
+        fs::write(&path, "{}").unwrap();
+        let error = BenchRun::load(&path).unwrap_err().to_string();
+        assert!(error.ends_with("is no run that `slipnet bench all --json` wrote"), "{error}");
+        fs::write(&path, serde_json::to_string(&run(5.0)).unwrap()).unwrap();
+        assert_eq!(BenchRun::load(&path).unwrap(), run(5.0));
+    }
+}

@@ -1,0 +1,352 @@
+//! Builds a node's parts, and the tasks that run them.
+//!
+//! ```text
+//!   Core: pool, forwarder, follower, mesh, seat ─▶ Surface: serving, status, API ─▶ tasks
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_broadcast::Broadcaster;
+use slipstream_config::NodeConfig;
+use slipstream_consensus::{Decided, Forwarder, Journal, Pool, maintain};
+use slipstream_executor::Session;
+use slipstream_network::{Network, PeerAddress, Transport};
+use slipstream_storage::{SNAPSHOTS_DIR, Store};
+use slipstream_sync::{Follower, SyncServer};
+use slipstream_types::{ChainConfig, Clock, Genesis, SecretKey, Waypoint};
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    DATABASE, Node,
+    inputs::{Opened, address_of},
+};
+use crate::{
+    Log, addresses,
+    api::{self, Api, metrics::Metrics, operator::Operator},
+    archives::Archives,
+    clock::SystemClock,
+    error::NodeError,
+    events::{Ring, tell_heads},
+    health::{HealthSource, Rules},
+    mesh::{self, NodeLedger},
+    operator_token::OperatorToken,
+    router::{Router, Services},
+    rpc::{Batches, Feed, LogIndex, RpcContext, TraceLimits},
+    schedule_file, scrub,
+    seat::{self, Seat},
+    status::{self, Places, Resources, StatusSource},
+    tasks::{TaskError, Tasks},
+};
+
+/// The file in the data directory that keeps the transactions that users gave this node.
+const JOURNAL: &str = "transactions.journal";
+/// Decided batches that wait to be announced; when it is full consensus waits, which bounds the memory they take.
+const DECIDED_MAX: usize = 16;
+/// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The parts that follow the chain, and agree on it.
+struct Core {
+    store: Store,
+    genesis: Genesis,
+    chain: ChainConfig,
+    clock: Arc<dyn Clock>,
+    network: Arc<Network>,
+    transport: Arc<dyn Transport>,
+    address: PeerAddress,
+    pool: Pool,
+    forwarder: Arc<Forwarder>,
+    archives: Arc<Archives>,
+    follower: Arc<Follower>,
+    broadcaster: Arc<Broadcaster>,
+    seat: Arc<Seat>,
+}
+
+/// The parts that others see: peers that sync, callers, operators.
+struct Surface {
+    server: Arc<SyncServer>,
+    resources: Arc<Resources>,
+    status: Arc<StatusSource>,
+    events: Arc<Ring>,
+    log_index: Arc<LogIndex>,
+    api: Api,
+}
+
+/// Builds the parts of a node on its open store, opens them to peers and callers, and starts their tasks.
+pub(super) fn assemble(
+    config: &NodeConfig,
+    key: SecretKey,
+    listener: TcpListener,
+    router: &Router,
+    network: Arc<Network>,
+    Opened { lock, store }: Opened,
+    log: Log,
+) -> Result<Node, NodeError> {
+    let token = OperatorToken::establish(&config.data_dir)?;
+    let api_address = address_of(&listener)?;
+    let (core, decided) = Core::new(config, key, network.clone(), store.clone())?;
+    let surface = Surface::new(config, &core, token, log)?;
+    let peer_address = core.address;
+    router.open(Services {
+        server: surface.server.clone(),
+        broadcaster: core.broadcaster.clone(),
+        forwarder: core.forwarder.clone(),
+        seat: core.seat.clone(),
+    });
+    let mut tasks = Tasks::default();
+    core.run(&mut tasks, decided);
+    surface.run(config, &mut tasks, &store, listener);
+    keep(&mut tasks, &store, &network);
+    Ok(Node { tasks, network, store, api_address, peer_address, _lock: lock })
+}
+
+impl Core {
+    /// The parts, and the batches that consensus will decide.
+    fn new(
+        config: &NodeConfig,
+        key: SecretKey,
+        network: Arc<Network>,
+        store: Store,
+    ) -> Result<(Core, mpsc::Receiver<Decided>), NodeError> {
+        let genesis = store.genesis()?;
+        if let Some(path) = &config.schedule {
+            store.follow_schedule(schedule_file::load(path)?)?;
+        }
+        let chain = ChainConfig::clone(&*store.chain()?);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let transport: Arc<dyn Transport> = network.clone();
+        let address = PeerAddress { id: key.public(), address: network.local_address() };
+        let pool = Pool::new(config.consensus.pool.clone(), chain.clone(), store.clone())?;
+        let journal = open_journal(config)?;
+        let forwarder =
+            Forwarder::new(pool.clone(), &chain, transport.clone(), &[], journal).map_err(|source| {
+                NodeError::Io { action: "start the threads that take peers' transactions", source }
+            })?;
+        // The waypoint binds both committers: sync, and this validator's consensus.
+        if let Some(waypoint) = &config.waypoint {
+            store.expect_waypoint(waypoint)?;
+        }
+        let session = Session::new(&config.executor, chain.clone())?
+            .with_senders(pool.senders().clone())
+            .with_saved(&store)?;
+        let session = Arc::new(session);
+        let archives = Archives::new(&config.sync.archives, &store, &genesis, transport.clone());
+        let follower = Follower::new(
+            config.sync.clone(),
+            store.clone(),
+            archives.clone(),
+            session.clone(),
+            config.waypoint,
+            Duration::ZERO,
+        )?;
+        let broadcaster = mesh::broadcaster(config, &store, transport.clone(), key.clone())?;
+        addresses::open(&network, &store, genesis.header()?.digest(), clock.clone())?;
+        let (sender, decided) = mpsc::channel(DECIDED_MAX);
+        let seat = Seat::new(seat::Parts {
+            config: config.clone(),
+            session,
+            chain: chain.clone(),
+            store: store.clone(),
+            pool: pool.clone(),
+            key,
+            transport: transport.clone(),
+            clock: clock.clone(),
+            forwarder: forwarder.clone(),
+            follower: follower.clone(),
+            broadcaster: broadcaster.clone(),
+            decided: sender,
+        })?;
+        let core = Core {
+            store,
+            genesis,
+            chain,
+            clock,
+            network,
+            transport,
+            address,
+            pool,
+            forwarder,
+            archives,
+            follower,
+            broadcaster,
+            seat,
+        };
+        Ok((core, decided))
+    }
+
+    fn run(self, tasks: &mut Tasks, mut decided: mpsc::Receiver<Decided>) {
+        let Core { store, pool, forwarder, archives, follower, broadcaster, seat, .. } = self;
+        tasks.spawn("consensus", |shutdown| seat.run(shutdown));
+        let announcer = broadcaster.clone();
+        tasks.spawn("announcer", |shutdown| async move {
+            loop {
+                let decided = tokio::select! {
+                    () = shutdown.cancelled() => return Ok(()),
+                    Some(decided) = decided.recv() => decided,
+                };
+                announcer.publish(mesh::fresh(decided));
+            }
+        });
+        let ledger = Arc::new(NodeLedger { store, follower: follower.clone() });
+        tasks.spawn("mesh", |shutdown| broadcaster.run(ledger, shutdown));
+        tasks.spawn("archives", |shutdown| until_shutdown(archives.run(shutdown.clone()), shutdown));
+        tasks.spawn("sync", |shutdown| async move { Ok(follower.run(shutdown).await?) });
+        tasks.spawn("pool", |shutdown| until_shutdown(maintain(pool, shutdown.clone()), shutdown));
+        tasks.spawn("forwarder", |shutdown| until_shutdown(forwarder.run(shutdown.clone()), shutdown));
+    }
+}
+
+impl Surface {
+    fn new(config: &NodeConfig, core: &Core, token: OperatorToken, log: Log) -> Result<Surface, NodeError> {
+        let Core { store, genesis, clock, transport, follower, seat, .. } = core;
+        let head_age_max_s = u64::from(config.sync.head_age_max_s);
+        let rules = Rules { head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)) };
+        let health = Arc::new(HealthSource::new(
+            rules,
+            store.clone(),
+            follower.clone(),
+            Some(seat.clone()),
+            transport.clone(),
+            clock.clone(),
+        ));
+        let known = config.network.peers.iter().map(|peer| peer.id);
+        let server = Arc::new(SyncServer::with_known(store.clone(), &config.sync, known));
+        let events = Ring::new(clock.now_ms());
+        let resources = Resources::new(places(config), store.clone(), &**clock);
+        let status = Arc::new(StatusSource {
+            role: config.role,
+            address: core.address,
+            chain_id: core.chain.chain_id,
+            genesis: genesis.header()?.digest(),
+            origin: Waypoint::of(&genesis.ledger_info()?),
+            store: store.clone(),
+            pool: core.pool.clone(),
+            forwarder: core.forwarder.clone(),
+            follower: follower.clone(),
+            server: server.clone(),
+            seat: seat.clone(),
+            validators_contract: genesis.validators_contract,
+            transport: transport.clone(),
+            broadcaster: core.broadcaster.clone(),
+            health: health.clone(),
+            resources: resources.clone(),
+            log: log.clone(),
+        });
+        let log_index = Arc::new(LogIndex::new(store.clone()));
+        let context = context(config, core, log_index.clone(), health)?;
+        let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
+        let operator = Operator { token, network: core.network.clone(), follower: follower.clone(), log };
+        let api = Api::new(context, Arc::new(metrics), status.clone(), operator, events.clone(), &config.api);
+        Ok(Surface { server, resources, status, events, log_index, api })
+    }
+
+    fn run(self, config: &NodeConfig, tasks: &mut Tasks, store: &Store, listener: TcpListener) {
+        let Surface { resources, status, events, log_index, api, .. } = self;
+        let told = events.clone();
+        tasks.spawn("status", |shutdown| status::watch(status, told, shutdown));
+        let heads = store.clone();
+        tasks.spawn("events", |shutdown| tell_heads(heads, events, shutdown));
+        tasks.spawn("resources", |shutdown| status::sample_resources(resources, shutdown));
+        tasks.spawn("log index", |shutdown| until_shutdown(log_index.run(shutdown.clone()), shutdown));
+        let api_config = config.api.clone();
+        tasks.spawn("api", |shutdown| api::serve(listener, api_config, Arc::new(api), shutdown));
+    }
+}
+
+/// The context from which JSON-RPC answers.
+fn context(
+    config: &NodeConfig,
+    core: &Core,
+    log_index: Arc<LogIndex>,
+    health: Arc<HealthSource>,
+) -> Result<RpcContext, NodeError> {
+    let Core { store, pool, .. } = core;
+    Ok(RpcContext {
+        batches: Batches::new(store.clone(), pool.senders().clone()),
+        log_index,
+        filters: Arc::default(),
+        feed: Feed::new(store, pool.clone())?,
+        call_time_max: Duration::from_millis(config.api.call_time_max_ms.get()),
+        send_sync_time_max: Duration::from_millis(config.api.send_sync_time_max_ms.get()),
+        trace_limits: TraceLimits {
+            time_max: Duration::from_millis(config.api.trace_time_max_ms.get()),
+            // At most 4 GiB.
+            bytes_max: (config.api.trace_mib_max.get() as usize) << 20,
+        },
+        store: store.clone(),
+        chain: core.chain.clone(),
+        pool: pool.clone(),
+        forwarder: core.forwarder.clone(),
+        transport: core.transport.clone(),
+        health,
+        clock: core.clock.clone(),
+    })
+}
+
+/// The tasks that look after the store and the network.
+fn keep(tasks: &mut Tasks, store: &Store, network: &Arc<Network>) {
+    let pruned = store.clone();
+    tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
+    let scrubbed = store.clone();
+    tasks.spawn("scrub", |shutdown| scrub::run(scrubbed, shutdown));
+    let (exchanging, kept) = (network.clone(), store.clone());
+    tasks.spawn("addresses", |shutdown| addresses::keep(exchanging, kept, shutdown));
+    let watched = network.clone();
+    tasks.spawn("network", |shutdown| async move {
+        tokio::select! {
+            () = shutdown.cancelled() => Ok(()),
+            // An unreachable node must not look alive.
+            reason = watched.failed() => Err(reason.into()),
+        }
+    });
+}
+
+/// A task that has nothing to report; ending before it was told to is a failure like any other.
+async fn until_shutdown(
+    work: impl Future<Output = ()>,
+    shutdown: CancellationToken,
+) -> Result<(), TaskError> {
+    work.await;
+    if shutdown.is_cancelled() { Ok(()) } else { Err("it ended by itself".into()) }
+}
+
+/// Drops blobs beyond the windows of `storage.prune` as the head moves on.
+async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskError> {
+    let mut head = store.watch_head();
+    loop {
+        let pruning = store.clone();
+        for pruned in tokio::task::spawn_blocking(move || pruning.prune()).await?? {
+            if pruned.bytes > 0 {
+                tracing::info!(kind = pruned.kind.name(), lowest = %pruned.lowest, bytes = pruned.bytes, "pruned");
+            }
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            () = tokio::time::sleep(PRUNE_INTERVAL) => {}
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            changed = head.changed() => changed?,
+        }
+    }
+}
+
+/// Where the parts of the data directory lie.
+fn places(config: &NodeConfig) -> Places {
+    let database = config.data_dir.join(DATABASE);
+    Places {
+        snapshots: database.join(SNAPSHOTS_DIR),
+        journal: config.data_dir.join(JOURNAL),
+        data: config.data_dir.clone(),
+        database,
+    }
+}
+
+/// The journal of users' transactions, if it is configured. The data directory's lock is held.
+fn open_journal(config: &NodeConfig) -> Result<Option<Journal>, NodeError> {
+    match config.consensus.pool.journal_mib {
+        0 => Ok(None),
+        mib => Ok(Some(Journal::open(&config.data_dir.join(JOURNAL), mib << 20)?)),
+    }
+}

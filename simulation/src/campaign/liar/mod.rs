@@ -1,0 +1,151 @@
+//! A program that takes a validator's place: it has the validator's key and address, speaks as validators do, and lies.
+//!
+//! It executes and stores nothing: it hears what the others say of a batch, and answers all of them. It knows the validators of the genesis,
+//! and so the chain's first epoch. `slipnet run` starts it for the fault `lying_validator`, as `campaign-child lying-validator`, and
+//! waits for its line `ready …` on standard output.
+
+mod lies;
+
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Deserialize;
+use slipnet::output::print_line;
+use slipstream_consensus::simulated::{Request, Response, decode_request, domain, encode};
+use slipstream_eve::Message;
+use slipstream_network::{
+    BoxFuture, Handler, Network, NetworkConfig, Payload, PeerId, PeerTarget, Protocol, Refusal,
+    RequestLimits, Transport,
+};
+use slipstream_types::{Genesis, SecretKey, digest::parse_hex};
+use tokio::sync::mpsc;
+
+use self::lies::Liar;
+pub use self::lies::Lie;
+
+/// Messages that wait to be lied about, and lies that wait for one validator: more are dropped, as a validator that is late drops them.
+const WAITING_MAX: usize = 1_024;
+/// A validator's limits for a vote.
+const LIMITS: RequestLimits = RequestLimits { deadline: Duration::from_secs(2), response_bytes_max: 16 };
+
+/// Lies until it is killed.
+#[derive(Clone, Debug, Args)]
+pub struct LiarOptions {
+    /// How.
+    #[arg(long, value_enum)]
+    lie: Lie,
+    /// Whose place it takes, a file of JSON.
+    #[arg(long)]
+    orders: PathBuf,
+}
+
+/// The file of a liar's orders.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Orders {
+    key_file: PathBuf,
+    listen: SocketAddr,
+    peers: Vec<PeerTarget>,
+    genesis: PathBuf,
+}
+
+impl LiarOptions {
+    /// Does it.
+    ///
+    /// # Errors
+    /// If the orders cannot be read, the key is a stranger's, or the address is taken.
+    pub async fn run(&self) -> Result<()> {
+        let read = |path: &PathBuf| {
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let Orders { key_file, listen, peers, genesis } = serde_json::from_str(&read(&self.orders)?)?;
+        let key = SecretKey::from_seed(parse_hex(read(&key_file)?.trim())?);
+        let genesis: Genesis = serde_json::from_str(&read(&genesis)?)?;
+        let set = genesis.validator_set();
+        let seat = set
+            .index_of(&key.public())
+            .with_context(|| format!("{} is the key of no validator of the genesis", key_file.display()))?;
+        let domain = domain(genesis.header()?.digest(), &set);
+        let others: Vec<PeerId> = set.validators.iter().map(|validator| validator.public_key).collect();
+        let (heard, mail) = mpsc::channel(WAITING_MAX);
+        let config = NetworkConfig { listen, peers, outbound: 0, ..NetworkConfig::default() };
+        let network = Network::start(&config, &key, Arc::new(Ear { heard })).await?;
+        print_line(&format!("ready in place of validator {seat}"))?;
+        let own = key.public();
+        let liar = Liar::new(self.lie, key, domain, set.epoch);
+        talk(liar, mail, network, others.into_iter().filter(|other| *other != own)).await
+    }
+}
+
+/// Answers what is heard, each validator in its own time.
+async fn talk(
+    mut liar: Liar,
+    mut mail: mpsc::Receiver<Message>,
+    network: Arc<Network>,
+    others: impl Iterator<Item = PeerId>,
+) -> Result<()> {
+    let lanes: Vec<mpsc::Sender<Arc<Vec<u8>>>> = others
+        .map(|other| {
+            let (lane, mut lies) = mpsc::channel::<Arc<Vec<u8>>>(WAITING_MAX);
+            let network = network.clone();
+            tokio::spawn(async move {
+                while let Some(lie) = lies.recv().await {
+                    // It may be away, and refuses what is wrong.
+                    let payload = Arc::unwrap_or_clone(lie);
+                    let _ = network.request(other, Protocol::CONSENSUS, payload, LIMITS).await;
+                }
+            });
+            lane
+        })
+        .collect();
+    while let Some(message) = mail.recv().await {
+        for lie in liar.hear(&message)? {
+            let lie = Arc::new(lie);
+            for lane in &lanes {
+                // A full lane is one that does not listen.
+                let _ = lane.try_send(lie.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Hears what validators say.
+struct Ear {
+    heard: mpsc::Sender<Message>,
+}
+
+impl Ear {
+    fn hear(&self, protocol: Protocol, payload: &[u8]) -> Result<Payload, Refusal> {
+        if protocol != Protocol::CONSENSUS {
+            return Err(Refusal::not_kept("it keeps nothing"));
+        }
+        let request = decode_request(payload).map_err(|error| Refusal::malformed(error.to_string()))?;
+        let response = match request {
+            Request::Outcome { .. } => Response::Lacks,
+            Request::Order(_) => Response::Taken,
+            Request::Say(_, message) => {
+                // A message that finds the queue full will be said again.
+                let _ = self.heard.try_send(*message);
+                Response::Taken
+            }
+        };
+        encode(&response).map(Payload::from).map_err(|error| Refusal::failed(error.to_string()))
+    }
+}
+
+impl Handler for Ear {
+    fn request<'a>(
+        &'a self,
+        _peer: PeerId,
+        protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async move { self.hear(protocol, &payload) })
+    }
+
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}

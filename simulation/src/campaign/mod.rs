@@ -1,0 +1,7 @@
+//! Campaigns: long searches for faults. `slipnet campaign storage` looks for a lie of the store, `slipnet campaign siege` for an
+//! attack that kills a node. `cargo test` runs short ones. Beside them is the part that scenarios of `slipnet run` start: a liar in
+//! a validator's place.
+
+pub mod liar;
+pub mod siege;
+pub mod storage;

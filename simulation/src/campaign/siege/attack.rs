@@ -1,0 +1,250 @@
+//! [`Attack`]: one way to hurt a node, as a small type; and [`Field`]: the tools of every attack.
+
+use std::{
+    future::Future,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use slipnet::{accounts::Account, devnet::SyncMode, rpc::Rpc};
+use tokio::task::JoinSet;
+
+use super::{calls, gossip, http, pool, quic, sockets, streams, sync_server};
+
+/// Where an attack comes in. Attacks of one face run one after another, between two looks at the quiet node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(super) enum Face {
+    /// Requests over JSON-RPC and HTTP.
+    Http,
+    /// Connections and requests between peers.
+    Quic,
+    /// Announcements of batches to the mesh.
+    Gossip,
+    /// A peer that others sync from.
+    Server,
+    /// Transactions for the victim's pool.
+    Pool,
+}
+
+impl Face {
+    /// In the order in which a campaign takes them; transactions last, because they may stay in the pool.
+    pub(super) const ALL: [Face; 5] = [Face::Http, Face::Quic, Face::Gossip, Face::Server, Face::Pool];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Face::Http => "http",
+            Face::Quic => "quic",
+            Face::Gossip => "gossip",
+            Face::Server => "server",
+            Face::Pool => "pool",
+        }
+    }
+}
+
+/// The facts about an attack that a campaign knows beforehand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    /// As `--only` takes it.
+    pub(super) name: &'static str,
+    pub(super) face: Face,
+    /// One line for people.
+    pub(super) about: &'static str,
+    /// The finding of issue 14 that it tries, by its number; none of a classic.
+    pub(super) item: Option<u8>,
+    /// How a fresh fullnode joins while the attack goes on, if one does; its peers are the attackers that listen, if any, and the
+    /// victim.
+    pub(super) joins: Option<SyncMode>,
+    /// Whether a quick campaign has time for it.
+    pub(super) quick: bool,
+}
+
+impl Facts {
+    pub(super) const fn new(face: Face, name: &'static str, about: &'static str) -> Facts {
+        Facts { name, face, about, item: None, joins: None, quick: false }
+    }
+
+    pub(super) const fn item(self, item: u8) -> Facts {
+        Facts { item: Some(item), ..self }
+    }
+
+    pub(super) const fn quick(self) -> Facts {
+        Facts { quick: true, ..self }
+    }
+
+    pub(super) const fn joined(self, mode: SyncMode) -> Facts {
+        Facts { joins: Some(mode), ..self }
+    }
+}
+
+/// One way to hurt a node.
+pub(super) trait Attack: Sync {
+    fn facts(&self) -> Facts;
+
+    /// Attacks until the future is dropped. Ends by itself only with an error: of the attacker, not of the node.
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>>;
+}
+
+/// All attacks, face by face.
+pub(super) fn all() -> Vec<&'static dyn Attack> {
+    [http::ALL, calls::ALL, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL, sync_server::ALL, pool::ALL]
+        .concat()
+}
+
+/// The attack of a name.
+pub(super) fn named(name: &str) -> Result<&'static dyn Attack> {
+    let known = || all().iter().map(|attack| attack.facts().name).collect::<Vec<_>>().join(", ");
+    let attack = all().into_iter().find(|attack| attack.facts().name == name);
+    attack.with_context(|| format!("there is no attack {name:?}; there are {}", known()))
+}
+
+/// The attackers' knowledge of the victim and of its chain; all of it is public.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Target {
+    /// The victim's HTTP side.
+    pub(super) api: SocketAddr,
+    /// The victim, as an entry of `network.peers`.
+    pub(super) peer: String,
+    /// The node that the victim follows; liars take the truth from it.
+    pub(super) upstream: String,
+    /// The public key of the node that joins next.
+    pub(super) joiner: String,
+    pub(super) chain_id: u64,
+    pub(super) base_fee_wei: u64,
+    /// Secret keys of funded accounts that no honest wallet uses.
+    pub(super) accounts: Vec<String>,
+    /// A batch with much in it.
+    pub(super) heavy_batch: u64,
+    /// The last batch when the attack began.
+    pub(super) head: u64,
+}
+
+impl Target {
+    /// The victim's API, for the attacker number `index`.
+    pub(super) fn rpc(&self, index: usize) -> Result<Rpc> {
+        Rpc::from_address(Field::address(index), &self.api.to_string())
+    }
+
+    /// Some of the funded accounts.
+    pub(super) fn accounts(&self, count: usize) -> Result<Vec<Account>> {
+        self.accounts.iter().take(count).map(|key| Account::from_hex(key)).collect()
+    }
+}
+
+/// The attackers' deeds, for the table: an attack that misses the node proves nothing.
+#[derive(Default)]
+pub(super) struct Tally {
+    tried: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Tally {
+    pub(super) fn tried(&self) {
+        self.tried.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn done(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Attempts, and those that went as the attacker wants.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.tried.load(Ordering::Relaxed), self.done.load(Ordering::Relaxed))
+    }
+}
+
+/// The tools of an attack. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Field {
+    pub(super) target: Arc<Target>,
+    pub(super) tally: Arc<Tally>,
+    /// Told once, with the entries of `network.peers` of attackers that listen.
+    pub(super) ready: tokio::sync::mpsc::Sender<Vec<String>>,
+}
+
+impl Field {
+    /// The address of the attacker number `index`: each is in a network of its own as far as 127.0.0.0/8 reaches. Honest users
+    /// and nodes have 127.0.0.1.
+    pub(super) fn address(index: usize) -> IpAddr {
+        let [_, _, high, low] = u32::try_from(index % 60_000).unwrap_or_default().to_be_bytes();
+        IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, low, 1 + high))
+    }
+
+    /// As [`Field::address`], but one after the other from as many providers' blocks (of 16 bits) as there are for attackers, 64.
+    pub(super) fn elsewhere(index: usize) -> IpAddr {
+        let [low, block] = [index / 64 % 256, index % 64].map(|part| u8::try_from(part).unwrap_or_default());
+        IpAddr::V4(Ipv4Addr::new(127, 64 + block, low, 250))
+    }
+
+    /// As [`Field::address`], but all in one network of 254 addresses.
+    pub(super) fn neighbour(index: usize) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(127, 63, 0, u8::try_from(1 + index % 254).unwrap_or(1)))
+    }
+
+    /// Says that the attack goes on, and which servers listen.
+    pub(super) fn set(&self, servers: Vec<String>) {
+        // It is full when it was said before.
+        let _ = self.ready.try_send(servers);
+    }
+
+    /// Lets so many attackers do their round again and again, each with a pause behind it. So the attack costs the node more than
+    /// the attackers. A round that succeeds counts as done.
+    pub(super) async fn swarm<F, R>(self, attackers: usize, pause: Duration, round: F) -> Result<()>
+    where
+        F: Fn(Field, usize) -> R + Clone + Send + 'static,
+        R: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.set(Vec::new());
+        let mut tasks = JoinSet::new();
+        for index in 0..attackers {
+            let (field, round) = (self.clone(), round.clone());
+            tasks.spawn(async move {
+                loop {
+                    field.tally.tried();
+                    if round(field.clone(), index).await.is_ok() {
+                        field.tally.done();
+                    }
+                    tokio::time::sleep(pause).await;
+                }
+            });
+        }
+        // They do not end but by a panic.
+        tasks.join_next().await.map_or(Ok(()), |ended| ended.context("an attacker panicked"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_face_has_attacks() {
+        let all = all();
+        let names: BTreeSet<_> = all.iter().map(|attack| attack.facts().name).collect();
+        assert_eq!(names.len(), all.len());
+        for face in Face::ALL {
+            assert!(all.iter().any(|attack| attack.facts().face == face), "{}", face.name());
+        }
+        assert!(named("no-such").is_err_and(|error| error.to_string().contains(", ")));
+    }
+
+    /// Goal: attackers never have the address of the honest, and many attackers have many addresses.
+    #[test]
+    fn attackers_have_addresses_of_their_own() {
+        let addresses: BTreeSet<_> = (0..2_000).map(Field::address).collect();
+        assert_eq!(addresses.len(), 2_000);
+        assert!(addresses.iter().all(|address| address.is_loopback() && *address != Ipv4Addr::LOCALHOST));
+        let blocks: BTreeSet<_> = (0..2_000).map(Field::elsewhere).collect();
+        assert_eq!((blocks.len(), blocks.intersection(&addresses).count()), (2_000, 0));
+        let neighbours: BTreeSet<_> = (0..254).map(Field::neighbour).collect();
+        assert_eq!((neighbours.len(), neighbours.intersection(&addresses).count()), (254, 0));
+    }
+}

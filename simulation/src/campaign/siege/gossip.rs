@@ -1,0 +1,130 @@
+//! Attacks by announcements of batches: old ones, ones of a far future, and forged ones.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::future::BoxFuture;
+use slipstream_broadcast::{Announced, Message, PayloadId};
+use slipstream_types::{
+    BatchNumber, Blob, Digest, Epoch,
+    bounded::{BoundedBytes, BoundedVec},
+};
+use tokio::time::sleep;
+
+use super::{
+    attack::{Attack, Face, Facts, Field},
+    wire::{Manner, Wire},
+};
+
+pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise];
+
+/// The number of identities that announce.
+const CRIERS: usize = 8;
+const PAUSE: Duration = Duration::from_millis(20);
+/// One announcement in so many has a long body.
+const HEAVY_EVERY: u64 = 10;
+
+/// A true announcement of a batch that the node has, from its own answers, and its body.
+async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
+    let range = wire.batch(number).await?;
+    let batch = range.batches.first().context("the victim serves no such batch")?;
+    let body = batch.body.clone().context("the victim serves no body")?;
+    let plans = BoundedVec::default();
+    Ok((Announced { header: batch.header.clone(), certificate: range.certificate, plans }, body))
+}
+
+/// Announces under one identity until the node ends the connection. `change` alters true announcements; some get a body whose plan
+/// is unsigned.
+async fn cry(field: Field, index: usize, change: fn(&mut Announced, u64)) -> Result<()> {
+    let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+    let (light, _) = truth(&wire, field.target.head).await?;
+    let (heavy, body) = truth(&wire, field.target.heavy_batch).await?;
+    for turn in 0_u64.. {
+        let is_heavy = turn % HEAVY_EVERY == 0;
+        let mut announced = if is_heavy { heavy.clone() } else { light.clone() };
+        change(&mut announced, field.target.head + turn);
+        field.tally.tried();
+        wire.broadcast(&Message::Batch(Box::new(announced)).encode()?).await?;
+        if is_heavy {
+            let id = PayloadId(Digest(rand::random()));
+            let chunk = BoundedBytes::new(body.as_bytes().to_vec())?;
+            wire.broadcast(&Message::Chunk { id, chunk }.encode()?).await?;
+        }
+        field.tally.done();
+        sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+struct Stale;
+
+impl Attack for Stale {
+    fn facts(&self) -> Facts {
+        let about = "eight identities that announce old batches, 50 a second each, some with megabytes";
+        Facts::new(Face::Gossip, "stale-announcements", about).item(8)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(CRIERS, PAUSE, |field, index| cry(field, index, |_, _| {})))
+    }
+}
+
+struct Future;
+
+impl Attack for Future {
+    fn facts(&self) -> Facts {
+        let about = "the same with batches of later epochs, which nobody can check yet";
+        Facts::new(Face::Gossip, "future-announcements", about).item(8)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        let later = |announcement: &mut Announced, number: u64| {
+            let number = BatchNumber::new(number + 1_000);
+            announcement.header.number = number;
+            announcement.certificate.info.number = number;
+            announcement.certificate.info.epoch = Epoch(number.get());
+        };
+        Box::pin(field.swarm(CRIERS, PAUSE, move |field, index| cry(field, index, later)))
+    }
+}
+
+struct Forged;
+
+impl Attack for Forged {
+    fn facts(&self) -> Facts {
+        let about =
+            "the same with the next batches under false signatures, and new keys when the node shuts one out";
+        Facts::new(Face::Gossip, "forged-announcements", about).item(8).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        let next = |announcement: &mut Announced, number: u64| {
+            let number = BatchNumber::new(number + 1);
+            announcement.header.number = number;
+            announcement.certificate.info.number = number;
+        };
+        Box::pin(field.swarm(CRIERS, PAUSE, move |field, index| cry(field, index, next)))
+    }
+}
+
+struct Noise;
+
+impl Attack for Noise {
+    fn facts(&self) -> Facts {
+        let about = "broadcasts of 4 MiB of noise, and new keys when the node shuts one out";
+        Facts::new(Face::Gossip, "noise-broadcasts", about).item(8)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(4, PAUSE, |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let noise = vec![rand::random::<u8>(); 4 << 20];
+            loop {
+                field.tally.tried();
+                wire.broadcast(&noise).await?;
+                field.tally.done();
+                sleep(PAUSE * 5).await;
+            }
+        }))
+    }
+}

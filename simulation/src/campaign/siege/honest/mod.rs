@@ -1,0 +1,174 @@
+//! [`Honest`]: a wallet, a reader and a follower that go on through the whole campaign, and how long each had to wait.
+
+mod follower;
+mod reader;
+mod wallet;
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use parking_lot::Mutex;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub(super) use wallet::Wallet;
+
+use super::stage::Stage;
+
+/// The address of the wallet and of the reader. A node takes callers from 127.0.0.1 for its operator. Those two are strangers as
+/// the attackers are, with an address of their own.
+const WALLET: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 0, 1));
+const READER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 1, 1));
+
+/// How often the honest look whether they have a core when they want one.
+const LATENESS_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Waits of one honest user, by when each began. One that goes on counts with the time so far: an endless wait is not left out.
+#[derive(Clone, Default)]
+pub(super) struct Waits(Arc<Mutex<Vec<Wait>>>);
+
+/// When a wait began, and when it ended.
+type Wait = (Instant, Option<Instant>);
+
+impl Waits {
+    /// Notes that a wait begins; its place for [`Waits::end`].
+    fn begin(&self, at: Instant) -> usize {
+        let mut waits = self.0.lock();
+        waits.push((at, None));
+        waits.len() - 1
+    }
+
+    fn end(&self, place: usize, at: Instant) {
+        if let Some((_, end)) = self.0.lock().get_mut(place) {
+            *end = Some(at);
+        }
+    }
+
+    /// Those that began within a time, in milliseconds, sorted.
+    pub(super) fn between(&self, window: (Instant, Instant), now: Instant) -> Vec<f64> {
+        let waits = self.0.lock();
+        let within = waits.iter().filter(|(begin, _)| (window.0..window.1).contains(begin));
+        let took =
+            |(begin, end): &Wait| end.unwrap_or(now).saturating_duration_since(*begin).as_secs_f64() * 1e3;
+        let mut waits: Vec<f64> = within.map(took).collect();
+        waits.sort_by(f64::total_cmp);
+        waits
+    }
+}
+
+/// The honest party that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum User {
+    /// From the time at which a transfer should leave to its receipt.
+    Wallet,
+    /// From the time at which a question should leave to its answer.
+    Reader,
+    /// From the validator's having a batch to the follower's.
+    Follower,
+}
+
+impl User {
+    pub(super) const ALL: [User; 3] = [User::Wallet, User::Reader, User::Follower];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            User::Wallet => "wallet",
+            User::Reader => "reader",
+            User::Follower => "follower",
+        }
+    }
+}
+
+/// The honest users of a stage.
+pub(super) struct Honest {
+    waits: [Waits; 3],
+    /// How late this process is for its own sake.
+    lateness: Waits,
+    pub(super) wallet: Arc<Wallet>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Honest {
+    /// Starts the honest users.
+    pub(super) async fn start(stage: &Stage) -> Result<Honest> {
+        let waits = <[Waits; 3]>::default();
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let wallet =
+            Wallet::new(stage.wallet_accounts(), stage.money, stage.victim().rpc(), waits[0].clone()).await?;
+        let until = |task: futures::future::BoxFuture<'static, ()>| {
+            let stop = stop.clone();
+            async move { stop.run_until_cancelled(task).await }
+        };
+        tasks.spawn(until(Box::pin(wallet.clone().run(tasks.clone(), stop.clone()))));
+        let url = stage.victim().rpc().url().to_owned();
+        tasks.spawn(until(Box::pin(reader::run(url, waits[1].clone(), tasks.clone(), stop.clone()))));
+        let nodes = [stage.validator(), stage.follower()].map(|node| node.rpc().clone());
+        tasks.spawn(until(Box::pin(follower::run(nodes, waits[2].clone()))));
+        let lateness = Waits::default();
+        tasks.spawn(until(Box::pin(watch_lateness(lateness.clone()))));
+        Ok(Honest { waits, lateness, wallet, stop, tasks })
+    }
+
+    /// The waits of one of them that began within a time, in milliseconds, sorted.
+    pub(super) fn waits(&self, user: User, window: (Instant, Instant)) -> Vec<f64> {
+        self.waits[user as usize].between(window, Instant::now())
+    }
+
+    /// The 99th percentile of the honest users' own lateness, in milliseconds: they waited for a core of this machine, not for the
+    /// node. `None` for an empty window.
+    pub(super) fn late_ms(&self, window: (Instant, Instant)) -> Option<f64> {
+        quantile(&self.lateness.between(window, Instant::now()), 0.99)
+    }
+
+    pub(super) async fn end(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// Wakes up again and again, and notes how late.
+async fn watch_lateness(lateness: Waits) {
+    let mut ticks = tokio::time::interval(LATENESS_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let scheduled = ticks.tick().await.into_std();
+        let place = lateness.begin(scheduled);
+        lateness.end(place, Instant::now());
+    }
+}
+
+/// The value below which this share of sorted values lies; `None` for an empty list.
+pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let place = (sorted.len().checked_sub(1)? as f64 * share).round() as usize;
+    sorted.get(place).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_without_end_counts_with_the_time_so_far() {
+        let waits = Waits::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let first = waits.begin(at(0));
+        waits.begin(at(10));
+        waits.begin(at(100));
+        waits.end(first, at(30));
+        assert_eq!(waits.between((at(0), at(100)), at(1_010)), [30.0, 1_000.0]);
+        assert_eq!(waits.between((at(0), at(101)), at(1_010)).len(), 3);
+    }
+
+    #[test]
+    fn quantiles_are_of_what_was_seen() {
+        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.5), Some(2.0));
+        assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.99), Some(9.0));
+    }
+}

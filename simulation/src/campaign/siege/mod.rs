@@ -1,0 +1,256 @@
+//! `slipnet campaign siege`: real attackers against a real node under honest load.
+//!
+//! ```text
+//!  stage: validator ◀─ victim ◀─ follower      honest: wallet, reader, the follower's lag, all the time
+//!                        ▲
+//!  attackers: one process for each attack, addresses of their own (127.64.0.0 and up), QUIC and HTTP
+//!
+//!  quiet ─▶ attack, attack, … of one face ─▶ quiet ─▶ the next face ─▶ … ─▶ table, JSON       each with a fresh victim
+//! ```
+//!
+//! Invariants:
+//! * An attack survives being measured: an endless wait counts with the time so far.
+//! * The node survives an attack if it is at the head afterwards, and honest nodes do not blame each other. Every transfer that it
+//!   acknowledged must have a receipt on the follower. Latency and memory are aims, which can be missed.
+//! * Each attack meets a victim that was just started, so that its memory and its queues are not those of the attack before.
+//! * Attackers are paced: an attack counts by its cost to the node, not by its makers' share of two cores.
+
+mod attack;
+mod attacker;
+mod blame;
+mod calls;
+mod gossip;
+mod honest;
+mod http;
+mod meter;
+mod outcome;
+mod pool;
+mod quic;
+mod round;
+mod sockets;
+mod stage;
+mod stall;
+mod streams;
+mod sync_server;
+mod wire;
+
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use slipnet::progress::Progress;
+
+pub use attacker::AttackerOptions;
+pub use outcome::Summary;
+
+use self::{
+    attack::{Attack, Face},
+    honest::{Honest, User},
+    outcome::{Outcome, Waits},
+    round::Round,
+    stage::{Ballast, Stage},
+};
+
+/// What to try, and where to write what came of it.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SiegeCampaign {
+    /// Also write the figures to this file.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// A look, in less than a minute and a half: some attacks, shorter. Figures that are quoted come from a full run.
+    #[arg(long)]
+    pub quick: bool,
+    /// These attacks and no others, whether quick or not; see --list.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Print the attacks and end.
+    #[arg(long)]
+    pub list: bool,
+    /// Keep the nodes' files and logs.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    ballast: Ballast,
+    /// A look without an attack.
+    quiet: Duration,
+    /// Whether there is one behind each face, and not only at the beginning and the end.
+    alternates: bool,
+    /// Long enough that one wait in a hundred is more than one or two.
+    attack: Duration,
+    /// Until victim and follower must be at the head, and transfers there.
+    recover: Duration,
+    /// Until a joining node must be.
+    join: Duration,
+}
+
+impl Pace {
+    /// That of figures that are quoted.
+    pub const FULL: Pace = Pace {
+        ballast: Ballast { heavy: 200, logs: 12, batches: 130 },
+        quiet: Duration::from_secs(10),
+        alternates: true,
+        attack: Duration::from_secs(10),
+        recover: Duration::from_secs(20),
+        join: Duration::from_secs(40),
+    };
+    /// That of a look.
+    pub const QUICK: Pace = Pace {
+        ballast: Ballast { heavy: 150, logs: 2, batches: 130 },
+        quiet: Duration::from_secs(3),
+        alternates: false,
+        attack: Duration::from_secs(2),
+        recover: Duration::from_secs(10),
+        join: Duration::from_secs(12),
+    };
+    /// Shows that everything works, and measures nothing: for tests.
+    pub const BRIEF: Pace = Pace {
+        ballast: Ballast { heavy: 3, logs: 1, batches: 3 },
+        quiet: Duration::from_millis(700),
+        alternates: false,
+        attack: Duration::from_secs(1),
+        recover: Duration::from_secs(20),
+        join: Duration::from_secs(20),
+    };
+}
+
+/// The failed attempts at an attack before the campaign gives up: then the cause lies elsewhere.
+const UNTRIED_MAX: usize = 3;
+
+/// The attacks, for people.
+pub fn list() -> String {
+    let mut text = String::from("  # is the number of the finding in issue 14, * is in --quick too\n");
+    for attack in attack::all() {
+        let facts = attack.facts();
+        let item = facts.item.map_or_else(|| "-".to_owned(), |item| item.to_string());
+        let quick = if facts.quick { "*" } else { " " };
+        let (name, face, about) = (facts.name, facts.face.name(), facts.about);
+        // A String takes everything.
+        let _ = writeln!(text, "{quick} {name:<22} {face:<7} {item:>2}  {about}");
+    }
+    text
+}
+
+/// Runs a campaign; `program` is the binary that has [`AttackerOptions`] as `campaign-child siege-attacker`.
+///
+/// # Errors
+/// If the stage cannot be set, or an attacker fails for a reason of its own. An attack's effect on the node is no error: see
+/// [`Summary::lost_to`].
+pub async fn run(options: &SiegeCampaign, program: &Path, progress: Progress) -> Result<Summary> {
+    let pace = if options.quick { Pace::QUICK } else { Pace::FULL };
+    run_at(options, &pace, program, progress).await
+}
+
+/// As [`run`], at a pace of its own.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_at(
+    options: &SiegeCampaign,
+    pace: &Pace,
+    program: &Path,
+    progress: Progress,
+) -> Result<Summary> {
+    let attacks = chosen(options)?;
+    let dir = tempfile::Builder::new().prefix("slipnet-siege-").tempdir()?;
+    progress.step("starting a validator, the victim and its follower");
+    let mut stage = Stage::open(dir.path(), pace.ballast).await?;
+    let honest = Honest::start(&stage).await?;
+    let result = wage(&mut stage, &honest, &attacks, pace, program, progress).await;
+    honest.end().await;
+    if options.keep || result.is_err() {
+        let _ = dir.keep();
+        progress.step(&format!("files and logs stay in {}", stage.keep().display()));
+    }
+    let closed = stage.close().await;
+    let summary = result?;
+    if let Err(error) = closed {
+        // A victim that did not survive has been told of already.
+        progress.step(&format!("a node ended badly: {error:#}"));
+    }
+    if let Some(path) = &options.json {
+        summary.report().write_json(path)?;
+    }
+    Ok(summary)
+}
+
+fn chosen(options: &SiegeCampaign) -> Result<Vec<&'static dyn Attack>> {
+    if !options.only.is_empty() {
+        return options.only.iter().map(|name| attack::named(name)).collect();
+    }
+    let all = attack::all().into_iter();
+    Ok(all.filter(|attack| !options.quick || attack.facts().quick).collect())
+}
+
+/// The attacks, face by face, with a look at the quiet node before and after each face.
+async fn wage(
+    stage: &mut Stage,
+    honest: &Honest,
+    attacks: &[&'static dyn Attack],
+    pace: &Pace,
+    program: &Path,
+    progress: Progress,
+) -> Result<Summary> {
+    let mut task = progress.task("attacks", attacks.len() as u64);
+    let mut summary = Summary::new(look(stage, honest, pace, progress).await?);
+    if attacks.iter().any(|attack| attack.facts().joins.is_some()) {
+        summary.join_s = round::join_quietly(stage, pace, progress).await?;
+    }
+    let mut tried = 0;
+    for face in Face::ALL {
+        let group: Vec<_> = attacks.iter().filter(|attack| attack.facts().face == face).collect();
+        for attack in &group {
+            let facts = attack.facts();
+            task.update(tried, facts.name);
+            tried += 1;
+            let round = Round { facts, pace, program };
+            match round.run(stage, honest).await {
+                Ok(outcome) => {
+                    progress.step(&told(&outcome));
+                    summary.outcomes.push(outcome);
+                }
+                Err(error) => {
+                    progress.step(&format!("{} could not be tried: {error:#}", facts.name));
+                    summary.untried.push((facts.name, format!("{error:#}")));
+                    ensure!(summary.untried.len() < UNTRIED_MAX, "the stage is broken: {error:#}");
+                }
+            }
+        }
+        let is_last = tried == attacks.len() as u64;
+        if !group.is_empty() && (pace.alternates || is_last) {
+            summary.add_quiet(look(stage, honest, pace, progress).await?);
+        }
+    }
+    Ok(summary)
+}
+
+/// A look at the honest without an attack, at a victim as fresh as those that are attacked.
+async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progress) -> Result<(Waits, f64)> {
+    progress.step("without an attack");
+    stage.renew(&honest.wallet).await?;
+    let begin = Instant::now();
+    tokio::time::sleep(pace.quiet).await;
+    let window = (begin, Instant::now());
+    // The last waits end by themselves within a batch or two.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let late_ms = honest.late_ms(window).unwrap_or_default();
+    Ok((User::ALL.map(|user| honest.waits(user, window)), late_ms))
+}
+
+/// A line for somebody who watches.
+fn told(outcome: &Outcome) -> String {
+    let verdict = if outcome.survived() { "survived".to_owned() } else { outcome.failures().join("; ") };
+    let p99 = |user: User| honest::quantile(&outcome.waits[user as usize], 0.99).unwrap_or_default();
+    let [wallet, reader, follower] = User::ALL.map(p99);
+    format!(
+        "{}: {verdict}; p99 wallet {wallet:.0} ms, reader {reader:.0} ms, follower {follower:.0} ms; {:.0} MiB; {} tries",
+        outcome.facts.name, outcome.memory_mib, outcome.tally.0
+    )
+}

@@ -1,0 +1,224 @@
+//! Attacks by connections between peers: handshakes, identities, datagrams.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use futures::future::BoxFuture;
+use slipnet::devnet::SyncMode;
+use slipstream_network::{PeerAddress, Protocol};
+use tokio::{net::UdpSocket, time::sleep};
+
+use super::{
+    attack::{Attack, Face, Facts, Field},
+    stall::stall,
+    wire::{Manner, Wire},
+};
+
+pub(super) const ALL: &[&dyn Attack] = &[
+    &StalledHandshakes,
+    &HandshakeFlood,
+    &Identities,
+    &OneNetwork,
+    &CyclingIdentities,
+    &BusyIdentities,
+    &GarbageDatagrams,
+    &BanEvasion,
+];
+
+/// As long as an attack may take: held connections end with the process.
+const FOREVER: Duration = Duration::from_secs(3_600);
+
+struct StalledHandshakes;
+
+impl Attack for StalledHandshakes {
+    fn facts(&self) -> Facts {
+        let about = "128 handshakes of one address that stall once the node has answered";
+        Facts::new(Face::Quic, "stalled-handshakes", about).item(5).joined(SyncMode::Auto).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(128, Duration::from_millis(100), |field, _| async move {
+            // The node gives each up after its own time; then the next begins.
+            let _ =
+                tokio::time::timeout(Duration::from_secs(5), stall(&field.target.peer, Field::address(0)))
+                    .await;
+            Ok(())
+        }))
+    }
+}
+
+struct HandshakeFlood;
+
+impl Attack for HandshakeFlood {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Quic,
+            "handshake-flood",
+            "handshakes under new keys, each dropped once it is complete",
+        )
+        .joined(SyncMode::Auto)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(16, Duration::from_millis(20), |field, index| async move {
+            Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await.map(drop)
+        }))
+    }
+}
+
+struct Identities;
+
+impl Attack for Identities {
+    fn facts(&self) -> Facts {
+        let about = "128 identities from as many networks that take the places of strangers and keep them";
+        Facts::new(Face::Quic, "identities", about).item(9).joined(SyncMode::Auto)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(
+            field.swarm(128, Duration::from_millis(500), |field, index| hold(field, Field::address(index))),
+        )
+    }
+}
+
+struct OneNetwork;
+
+impl Attack for OneNetwork {
+    fn facts(&self) -> Facts {
+        let about = "128 identities of one network that take the places of strangers and keep them";
+        Facts::new(Face::Quic, "identities-one-network", about).item(9).joined(SyncMode::Auto)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(
+            field.swarm(128, Duration::from_millis(500), |field, index| hold(field, Field::neighbour(index))),
+        )
+    }
+}
+
+struct CyclingIdentities;
+
+impl Attack for CyclingIdentities {
+    fn facts(&self) -> Facts {
+        let about = "128 at a time, each for three seconds, then under a fresh key from a network that nobody saw, of 64 blocks";
+        Facts::new(Face::Quic, "identities-cycling", about).item(9).joined(SyncMode::Auto)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        let turns = Arc::new(AtomicUsize::new(0));
+        Box::pin(field.swarm(128, Duration::from_millis(500), move |field, _| {
+            let address = Field::elsewhere(turns.fetch_add(1, Ordering::Relaxed));
+            async move {
+                let held = tokio::time::timeout(Duration::from_secs(3), hold(field, address)).await;
+                held.unwrap_or(Ok(()))
+            }
+        }))
+    }
+}
+
+struct BusyIdentities;
+
+impl Attack for BusyIdentities {
+    fn facts(&self) -> Facts {
+        let about = "128 identities from as many networks of 64 blocks that keep the places of strangers, and ask now and then";
+        Facts::new(Face::Quic, "identities-busy", about).item(9).joined(SyncMode::Auto)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(128, Duration::from_millis(500), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::elsewhere(index), Manner::default()).await?;
+            loop {
+                wire.summary().await?;
+                field.tally.done();
+                sleep(Duration::from_secs(1)).await;
+            }
+        }))
+    }
+}
+
+/// Keeps a connection for as long as the node does.
+async fn hold(field: Field, address: IpAddr) -> Result<()> {
+    let wire = Wire::dial(&field.target.peer, address, Manner::default()).await?;
+    field.tally.done();
+    wire.connection.closed().await;
+    Ok(())
+}
+
+struct GarbageDatagrams;
+
+impl Attack for GarbageDatagrams {
+    fn facts(&self) -> Facts {
+        Facts::new(
+            Face::Quic,
+            "garbage-datagrams",
+            "10,000 datagrams of noise a second, half of them like first packets of QUIC",
+        )
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(10, Duration::from_millis(1), |field, index| async move {
+            let peer: PeerAddress = field.target.peer.parse()?;
+            let socket = UdpSocket::bind((Field::address(index), 0)).await?;
+            loop {
+                let mut noise: [u8; 1_200] = std::array::from_fn(|_| rand::random());
+                for turn in 0..10 {
+                    if turn % 2 == 0 {
+                        // An Initial packet of QUIC 1 with ids of eight bytes.
+                        noise[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
+                        noise[14] = 8;
+                        noise[6] = noise[6].wrapping_add(1);
+                    } else {
+                        noise[0] = 0x40 | turn;
+                    }
+                    field.tally.tried();
+                    if socket.send_to(&noise, peer.address).await.is_ok() {
+                        field.tally.done();
+                    }
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+        }))
+    }
+}
+
+struct BanEvasion;
+
+impl Attack for BanEvasion {
+    fn facts(&self) -> Facts {
+        let about = "identities that ask what is malformed or forbidden until they are shut out, and come again under new keys";
+        Facts::new(Face::Quic, "ban-evasion", about).item(9)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(16, Duration::from_millis(50), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let junk: [u8; 512] = std::array::from_fn(|_| rand::random());
+            let protocols = [Protocol::SYNC, Protocol::CONSENSUS, Protocol::TRANSACTIONS, Protocol(200)];
+            for turn in 0..400 {
+                field.tally.tried();
+                // Its request deserves a refusal; only the end of the connection ends it.
+                if wire.ask(protocols[turn % protocols.len()], &junk).await.is_err()
+                    && wire.connection.close_reason().is_some()
+                {
+                    break;
+                }
+                wire.broadcast(&junk).await.context("the connection ended")?;
+                sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        }))
+    }
+}
+
+/// Keeps the attacker's connections until the process ends.
+pub(super) async fn keep<T>(held: T) {
+    sleep(FOREVER).await;
+    drop(held);
+}

@@ -1,0 +1,209 @@
+//! [`Round`]: one attack, from its beginning until everybody is at the head again.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::B256;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use slipnet::{
+    devnet::{Node, SyncMode},
+    progress::Progress,
+    rpc::{BATCH_CALLS_MAX, Rpc},
+};
+
+use super::{
+    Pace,
+    attack::Facts,
+    attacker::Attackers,
+    blame::{Blame, Party},
+    honest::{Honest, User},
+    meter::Meter,
+    outcome::{Outcome, Waits},
+    stage::{Stage, head},
+};
+
+const POLL: Duration = Duration::from_millis(50);
+/// How long an attack goes on before a fullnode joins: attackers who take places have them by then.
+const HEAD_START: Duration = Duration::from_secs(1);
+
+/// One attack and its circumstances.
+pub(super) struct Round<'a> {
+    pub(super) facts: Facts,
+    pub(super) pace: &'a Pace,
+    pub(super) program: &'a Path,
+}
+
+/// A fresh fullnode under attack.
+struct Joiner {
+    index: usize,
+    meter: Meter,
+    began: Instant,
+    target: u64,
+    took: Option<f64>,
+}
+
+impl Joiner {
+    /// Starts a node behind the attackers that listen, and the victim.
+    async fn start(stage: &mut Stage, mode: SyncMode, servers: &[String]) -> Result<Joiner> {
+        let target = stage.head().await?;
+        let peers = [servers, &[stage.victim().peer_address()]].concat();
+        let began = Instant::now();
+        let index = stage.add_joiner(mode, &peers).await?;
+        let meter = Meter::start(stage.node(index).pid().context("the joining node runs")?)?;
+        Ok(Joiner { index, meter, began, target, took: None })
+    }
+
+    /// Notes how far it is; whether it is still to be waited for.
+    async fn is_joining(&mut self, stage: &Stage, patience: Duration) -> bool {
+        if self.took.is_none() {
+            self.meter.peak_mib();
+            let has = head(stage.node(self.index).rpc()).await.unwrap_or_default();
+            let took = self.began.elapsed();
+            self.took = (has >= self.target).then_some(took.as_secs_f64());
+            return self.took.is_none() && took < patience;
+        }
+        false
+    }
+}
+
+/// Seconds that a fresh fullnode takes to the head in peace; `None` if it is late.
+pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progress) -> Result<Option<f64>> {
+    progress.step("a fullnode joins without an attack");
+    let mut joiner = Joiner::start(stage, SyncMode::Auto, &[]).await?;
+    while joiner.is_joining(stage, pace.join).await {
+        tokio::time::sleep(POLL).await;
+    }
+    stage.remove(joiner.index);
+    Ok(joiner.took)
+}
+
+impl Round<'_> {
+    /// Lets the attack go on for its time, ends it, and waits for everybody.
+    ///
+    /// # Errors
+    /// If the attackers fail, or the stage does for another reason than the attack.
+    pub(super) async fn run(&self, stage: &mut Stage, honest: &Honest) -> Result<Outcome> {
+        stage.renew(&honest.wallet).await?;
+        let target = stage.target().await?;
+        let mut meter = Meter::start(stage.victim().pid().context("the victim runs")?)?;
+        let attackers = Attackers::start(self.program, self.facts.name, &target, stage.files()).await?;
+        let began = Instant::now();
+        let cpu = (meter.cpu_s(), attackers.cpu_s());
+        let mut joiner = match self.facts.joins {
+            Some(mode) => {
+                tokio::time::sleep(HEAD_START).await;
+                Some(Joiner::start(stage, mode, &attackers.servers).await?)
+            }
+            None => None,
+        };
+        let blame = Blame::watch(parties(stage, joiner.as_ref()));
+        self.watch(stage, joiner.as_mut(), &mut meter, began).await;
+        let window = (began, Instant::now());
+        let took = began.elapsed().as_secs_f64();
+        let cores = |now: f64, then: f64| (now - then).max(0.0) / took;
+        let (victim_cores, attacker_cores) = (cores(meter.cpu_s(), cpu.0), cores(attackers.cpu_s(), cpu.1));
+        let tally = attackers.end()?;
+        ensure!(tally.0 > 0, "the attackers did nothing in all their time");
+        let catch_up_s = self.recover(stage, window.1).await;
+        let ended = stage.victim_ended();
+        let waits: Waits = User::ALL.map(|user| honest.waits(user, window));
+        let late_ms = honest.late_ms(window).unwrap_or_default();
+        let blamed = blame.end();
+        let memory_mib = meter.peak_mib().max(joiner.as_mut().map_or(0.0, |joiner| joiner.meter.peak_mib()));
+        let join_s = joiner.as_ref().map(|joiner| joiner.took);
+        if let Some(joiner) = joiner {
+            stage.remove(joiner.index);
+        }
+        if ended.is_some() {
+            stage.renew(&honest.wallet).await.context("the victim does not start again")?;
+        }
+        let lost = self.lost(stage.follower().rpc(), honest.wallet.acknowledged(window)).await;
+        Ok(Outcome {
+            facts: self.facts,
+            waits,
+            late_ms,
+            memory_mib,
+            victim_cores,
+            attacker_cores,
+            catch_up_s,
+            join_s,
+            blamed,
+            lost,
+            ended,
+            tally,
+        })
+    }
+
+    /// Looks on while the attack goes on: for its time, and until a joining node is there or has had its time.
+    async fn watch(&self, stage: &Stage, joiner: Option<&mut Joiner>, meter: &mut Meter, began: Instant) {
+        let mut joiner = joiner;
+        loop {
+            tokio::time::sleep(POLL).await;
+            meter.peak_mib();
+            let joins = match joiner.as_deref_mut() {
+                Some(joiner) => joiner.is_joining(stage, self.pace.join).await,
+                None => false,
+            };
+            if began.elapsed() >= self.pace.attack && !joins {
+                return;
+            }
+        }
+    }
+
+    /// Waits until victim and follower have the batch that the validator had when the attack ended; returns how long that took.
+    async fn recover(&self, stage: &mut Stage, since: Instant) -> Option<f64> {
+        let target = stage.head().await.ok()?;
+        while since.elapsed() < self.pace.recover {
+            if stage.victim_ended().is_some() {
+                return None;
+            }
+            let (victim, follower) = tokio::join!(head(stage.victim().rpc()), head(stage.follower().rpc()));
+            if victim.is_ok_and(|head| head >= target) && follower.is_ok_and(|head| head >= target) {
+                return Some(since.elapsed().as_secs_f64());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        None
+    }
+
+    /// How many of these transfers have no receipt on a node, after all the time that they get.
+    async fn lost(&self, follower: &Rpc, mut hashes: Vec<B256>) -> usize {
+        let deadline = Instant::now() + self.pace.recover;
+        loop {
+            hashes = without_receipt(follower, hashes).await;
+            if hashes.is_empty() || Instant::now() > deadline {
+                return hashes.len();
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// Those that the node has no receipt of, as far as it answers.
+async fn without_receipt(rpc: &Rpc, hashes: Vec<B256>) -> Vec<B256> {
+    let mut missing = Vec::new();
+    for part in hashes.chunks(BATCH_CALLS_MAX) {
+        let params: Vec<_> = part.iter().map(|hash| json!([hash])).collect();
+        match rpc.batch_all::<Value>("eth_getTransactionReceipt", &params).await {
+            Ok(receipts) => {
+                let absent = part.iter().zip(&receipts).filter(|(_, receipt)| receipt.is_null());
+                missing.extend(absent.map(|(hash, _)| *hash));
+            }
+            Err(_) => missing.extend(part),
+        }
+    }
+    missing
+}
+
+/// The honest nodes, as parties.
+fn parties(stage: &Stage, joiner: Option<&Joiner>) -> Vec<Party> {
+    let party = |node: &Node| {
+        let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();
+        Party { name: node.name().to_owned(), id, rpc: node.rpc().clone() }
+    };
+    let joiner = joiner.map(|joiner| stage.node(joiner.index));
+    stage.residents().iter().chain(joiner).map(party).collect()
+}

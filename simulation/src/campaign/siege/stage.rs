@@ -1,0 +1,321 @@
+//! [`Stage`]: the nodes of a siege, and a chain with something in it.
+//!
+//! ```text
+//!  validator ◀── victim ◀── follower         the victim: a fullnode, default configuration
+//!                  ▲  ▲
+//!          wallet, reader, attackers, joiners
+//! ```
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::{Address, B256, Bytes, TxKind, U256};
+use anyhow::{Context, Result, bail};
+use rand::RngCore;
+use serde_json::{Value, json};
+use slipnet::{
+    accounts::{Account, DEFAULT_SEED, node_key},
+    devnet::{Devnet, DevnetOptions, Node, SyncMode},
+    rpc::{Rpc, quantity},
+    signer::{Envelope, Fees, Request, Signed, sign},
+};
+
+use super::{attack::Target, honest::Wallet};
+
+/// Genesis accounts: the first are the wallet's, the others belong to attackers.
+pub(super) const WALLET_ACCOUNTS: usize = 64;
+const ATTACKER_ACCOUNTS: usize = 320;
+const HEAD_DEADLINE: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(50);
+/// The time that a victim gets after its start before it is looked at.
+const SETTLE: Duration = Duration::from_millis(700);
+/// Bytes of call data of a heavy transaction, and its gas: 40 a byte, as EIP-7623 charges at most, and some more.
+const HEAVY_BYTES: usize = 120_000;
+const HEAVY_GAS: u64 = 5_000_000;
+/// Heavy transactions in one body, below the node's limit of 2 MiB.
+const HEAVY_PER_BODY: usize = 6;
+/// Logs that one transaction writes: [`LOG_LOOP`] does 2,048 rounds.
+const LOG_GAS: u64 = 2_000_000;
+/// Init code that writes an empty log 2,048 times: PUSH2 n; JUMPDEST; LOG0(0, 0); n - 1; DUP1; JUMPI; STOP.
+const LOG_LOOP: [u8; 18] = [
+    0x61, 0x08, 0x00, 0x5b, 0x60, 0x00, 0x60, 0x00, 0xa0, 0x60, 0x01, 0x90, 0x03, 0x80, 0x60, 0x03, 0x57,
+    0x00,
+];
+
+/// Where the follower comes from, and nodes that join: as strange to the victim as the attackers, each from a network of its own.
+const FOLLOWS_FROM: Ipv4Addr = Ipv4Addr::new(127, 34, 0, 1);
+const JOINS_FROM: Ipv4Addr = Ipv4Addr::new(127, 33, 0, 1);
+
+const VALIDATOR: usize = 0;
+const VICTIM: usize = 1;
+const FOLLOWER: usize = 2;
+
+/// How much there is in the chain before the first attack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ballast {
+    /// Transactions with [`HEAVY_BYTES`] of random call data: 140 fill the longest range answer.
+    pub(super) heavy: usize,
+    /// Transactions with 2,048 logs.
+    pub(super) logs: usize,
+    /// The chain's length: a joining node restores a snapshot only if there is one and it is far enough behind.
+    pub(super) batches: u64,
+}
+
+/// The nodes, and the facts about their chain.
+pub(super) struct Stage {
+    devnet: Devnet,
+    pub(super) money: Money,
+    heavy_batch: u64,
+    joiners: usize,
+    files: PathBuf,
+}
+
+/// The means of signing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Money {
+    pub(super) chain_id: u64,
+    pub(super) base_fee_wei: u64,
+}
+
+impl Money {
+    /// A transfer of one wei, or other work, that pays twice the base fee and this tip.
+    pub(super) fn sign(&self, account: &Account, nonce: u64, tip_wei: u128, call: Call) -> Signed {
+        let max_fee_wei = 2 * u128::from(self.base_fee_wei) + tip_wei;
+        let request = Request {
+            chain_id: self.chain_id,
+            nonce,
+            to: call.to,
+            value: U256::from(1u8).min(call.value),
+            gas_limit: call.gas_limit,
+            fees: Fees { max_fee_wei, tip_wei },
+            input: call.input,
+            envelope: Envelope::DynamicFee,
+        };
+        sign(account, request)
+    }
+}
+
+/// The target and the effect of a transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) to: TxKind,
+    pub(super) value: U256,
+    pub(super) gas_limit: u64,
+    pub(super) input: Bytes,
+}
+
+impl Call {
+    /// A transfer of one wei.
+    pub(super) fn transfer(to: Address) -> Call {
+        Call { to: to.into(), value: U256::from(1u8), gas_limit: 21_000, input: Bytes::new() }
+    }
+}
+
+impl Stage {
+    /// Starts the nodes and fills the chain; files go below the directory.
+    pub(super) async fn open(dir: &Path, ballast: Ballast) -> Result<Stage> {
+        let accounts = u32::try_from(WALLET_ACCOUNTS + ATTACKER_ACCOUNTS).context("a constant")?;
+        let mut devnet = Devnet::start(DevnetOptions {
+            validators: 1,
+            fullnodes: 1,
+            accounts,
+            block_cache_mib: None,
+            dir: Some(dir.join("devnet")),
+            ..DevnetOptions::default()
+        })
+        .await?;
+        let victim = devnet.nodes()[VICTIM].peer_address();
+        devnet.add_fullnode_from(FOLLOWS_FROM, "follower", SyncMode::Auto, &[victim]).await?;
+        let money = money(devnet.proposer().rpc()).await?;
+        let mut stage = Stage { devnet, money, heavy_batch: 0, joiners: 0, files: dir.to_owned() };
+        stage.heavy_batch = stage.fill(ballast).await?;
+        Ok(stage)
+    }
+
+    pub(super) fn validator(&self) -> &Node {
+        &self.devnet.nodes()[VALIDATOR]
+    }
+
+    pub(super) fn victim(&self) -> &Node {
+        &self.devnet.nodes()[VICTIM]
+    }
+
+    pub(super) fn follower(&self) -> &Node {
+        &self.devnet.nodes()[FOLLOWER]
+    }
+
+    /// The nodes that are there all the time.
+    pub(super) fn residents(&self) -> &[Node] {
+        &self.devnet.nodes()[..=FOLLOWER]
+    }
+
+    pub(super) fn files(&self) -> &Path {
+        &self.files
+    }
+
+    pub(super) fn wallet_accounts(&self) -> Vec<Account> {
+        self.devnet.accounts()[..WALLET_ACCOUNTS].to_vec()
+    }
+
+    /// Starts the victim again, so that the next attack begins with a fresh process. Its follower starts again too: a node dials a
+    /// peer whose connections do not last ever more seldom. Waits until both follow; the wallet waits meanwhile.
+    pub(super) async fn renew(&mut self, wallet: &Wallet) -> Result<()> {
+        wallet.pause().await;
+        for node in [FOLLOWER, VICTIM] {
+            let node = self.devnet.node_mut(node);
+            if node.check_alive().is_ok() {
+                // One that does not stop in time is killed; the harm of an attack to it was seen before.
+                let _ = node.stop().await;
+            }
+            node.kill();
+        }
+        let deadline = Instant::now() + HEAD_DEADLINE;
+        for node in [VICTIM, FOLLOWER] {
+            let node = self.devnet.node_mut(node);
+            node.start()?;
+            node.wait_ready(deadline).await?;
+        }
+        wallet.resume();
+        // A batch that did not exist before: it came over the new connections.
+        let head = self.head().await? + 1;
+        for node in [VICTIM, FOLLOWER] {
+            self.devnet.node_mut(node).wait_head(head, deadline).await?;
+        }
+        tokio::time::sleep(SETTLE).await;
+        Ok(())
+    }
+
+    /// How the victim's process ended, if it has.
+    pub(super) fn victim_ended(&mut self) -> Option<String> {
+        self.devnet.node_mut(VICTIM).check_alive().err().map(|error| format!("{error:#}"))
+    }
+
+    /// Starts a fullnode with an empty disk behind these peers; its place among the nodes.
+    pub(super) async fn add_joiner(&mut self, mode: SyncMode, peers: &[String]) -> Result<usize> {
+        self.joiners += 1;
+        let name = format!("joiner-{}", self.joiners);
+        self.devnet.add_fullnode_from(JOINS_FROM, &name, mode, peers).await
+    }
+
+    pub(super) fn node(&self, index: usize) -> &Node {
+        &self.devnet.nodes()[index]
+    }
+
+    /// Ends a joiner without ceremony and removes its files.
+    pub(super) fn remove(&mut self, index: usize) {
+        let node = self.devnet.node_mut(index);
+        node.kill();
+        // Data that stays behind goes with the campaign's directory.
+        let _ = std::fs::remove_dir_all(node.dir().join("data"));
+    }
+
+    /// The validator's last batch.
+    pub(super) async fn head(&self) -> Result<u64> {
+        head(self.validator().rpc()).await
+    }
+
+    /// The facts that the attackers are told.
+    pub(super) async fn target(&self) -> Result<Target> {
+        let api: SocketAddr = self.victim().rpc().url().trim_start_matches("http://").parse()?;
+        let keys = self.devnet.accounts()[WALLET_ACCOUNTS..].iter().map(Account::key_hex).collect();
+        Ok(Target {
+            api,
+            peer: self.victim().peer_address(),
+            upstream: self.validator().peer_address(),
+            joiner: node_key(DEFAULT_SEED, u32::try_from(self.devnet.nodes().len())?).public().to_string(),
+            chain_id: self.money.chain_id,
+            base_fee_wei: self.money.base_fee_wei,
+            accounts: keys,
+            heavy_batch: self.heavy_batch,
+            head: self.head().await?,
+        })
+    }
+
+    pub(super) async fn close(self) -> Result<()> {
+        self.devnet.stop().await
+    }
+
+    /// Keeps the files, and says where they are.
+    pub(super) fn keep(&mut self) -> PathBuf {
+        self.devnet.keep_directory()
+    }
+
+    /// Puts transactions into the chain and waits until a snapshot is behind its head; a batch that holds many of them.
+    async fn fill(&mut self, ballast: Ballast) -> Result<u64> {
+        let rpc = self.validator().rpc().clone();
+        let accounts = &self.devnet.accounts()[WALLET_ACCOUNTS..];
+        let mut noise = vec![0; HEAVY_BYTES];
+        let (mut sent, mut nonces) = (Vec::new(), vec![0; accounts.len()]);
+        let mut make = |index: usize, call: Call| {
+            let place = index % accounts.len();
+            nonces[place] += 1;
+            self.money.sign(&accounts[place], nonces[place] - 1, 1, call)
+        };
+        for index in 0..ballast.heavy {
+            rand::rng().fill_bytes(&mut noise);
+            let input = Bytes::copy_from_slice(&noise);
+            let call = Call { gas_limit: HEAVY_GAS, input, ..Call::transfer(Address::repeat_byte(0xee)) };
+            sent.push(make(index, call));
+        }
+        for index in 0..ballast.logs {
+            let (to, value) = (TxKind::Create, U256::ZERO);
+            let call = Call { to, value, gas_limit: LOG_GAS, input: Bytes::from_static(&LOG_LOOP) };
+            sent.push(make(ballast.heavy + index, call));
+        }
+        for part in sent.chunks(HEAVY_PER_BODY) {
+            let params: Vec<_> = part.iter().map(|signed| json!([signed.raw])).collect();
+            let _: Vec<B256> = rpc.batch_all("eth_sendRawTransaction", &params).await?;
+        }
+        let mut batch = 0;
+        for signed in &sent {
+            batch = mined(&rpc, signed.hash).await?;
+        }
+        let heavy = sent.get(ballast.heavy / 2).filter(|_| ballast.heavy > 0);
+        let heavy = match heavy {
+            Some(signed) => mined(&rpc, signed.hash).await?,
+            None => batch,
+        };
+        // Empty batches come once a second: transfers bring the head up sooner.
+        let deadline = Instant::now() + HEAD_DEADLINE;
+        for index in 0.. {
+            if head(&rpc).await? >= ballast.batches {
+                break;
+            }
+            let signed = make(index, Call::transfer(Address::repeat_byte(0xee)));
+            let _: B256 = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await?;
+            mined(&rpc, signed.hash).await?;
+            let batches = ballast.batches;
+            anyhow::ensure!(Instant::now() < deadline, "the chain did not reach batch {batches} in time");
+        }
+        Ok(heavy)
+    }
+}
+
+/// The last batch of a node.
+pub(super) async fn head(rpc: &Rpc) -> Result<u64> {
+    quantity(&rpc.call("eth_blockNumber", json!([])).await?)
+}
+
+async fn money(rpc: &Rpc) -> Result<Money> {
+    let chain_id = quantity(&rpc.call("eth_chainId", json!([])).await?)?;
+    let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
+    Ok(Money { chain_id, base_fee_wei: quantity(&block["baseFeePerGas"])? })
+}
+
+/// Waits for a transaction, and tells its batch.
+async fn mined(rpc: &Rpc, hash: B256) -> Result<u64> {
+    let deadline = Instant::now() + HEAD_DEADLINE;
+    loop {
+        let receipt: Value = rpc.call("eth_getTransactionReceipt", json!([hash])).await?;
+        if !receipt.is_null() {
+            return quantity(&receipt["blockNumber"]);
+        }
+        if Instant::now() > deadline {
+            bail!("transaction {hash} of the siege's ballast was not committed in time");
+        }
+        tokio::time::sleep(POLL / 2).await;
+    }
+}

@@ -1,0 +1,282 @@
+//! Attacks by peers with a connection: requests whose answers stay unread, costly ones, and endless ones.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use futures::future::BoxFuture;
+use slipstream_network::Protocol;
+use slipstream_sync::protocol::{Parts, RangeDeltaRequest, Request};
+use slipstream_types::{BatchNumber, Path};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use super::{
+    attack::{Attack, Face, Facts, Field},
+    quic::keep,
+    wire::{Manner, Wire, encoded, head, length, range},
+};
+
+pub(super) const ALL: &[&dyn Attack] = &[
+    &UnreadAnswers,
+    &RangeDeltas,
+    &ChunkAfterRestart,
+    &RequestFlood,
+    &OpenStreams,
+    &SlowRequests,
+    &OversizedFrames,
+    &TruncatedFrames,
+];
+
+/// Requests at a time that a node takes of a peer, by default.
+const STREAMS: usize = 64;
+const READ_BYTES_MAX: usize = 64 << 20;
+
+struct UnreadAnswers;
+
+impl Attack for UnreadAnswers {
+    fn facts(&self) -> Facts {
+        let about = "two identities of one address that ask for 64 answers of 16 MiB each and read none";
+        Facts::new(Face::Quic, "unread-answers", about).item(1).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(2, Duration::from_millis(500), |field, _| async move {
+            let manner = Manner { window: 1_024 };
+            let wire = Wire::dial(&field.target.peer, Field::address(0), manner).await?;
+            let request = encoded(&range(1, 1_024, Parts::BODY.with(Parts::RECEIPTS)))?;
+            let mut unread = Vec::new();
+            for _ in 0..STREAMS {
+                unread.push(wire.send(Protocol::SYNC, &request).await?);
+                field.tally.tried();
+                field.tally.done();
+            }
+            wire.connection.closed().await;
+            Ok(())
+        }))
+    }
+}
+
+struct RangeDeltas;
+
+impl Attack for RangeDeltas {
+    fn facts(&self) -> Facts {
+        let about = "four identities that each ask for 64 range deltas at a time, each from another batch";
+        Facts::new(Face::Quic, "range-deltas", about).item(3).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(4, Duration::from_millis(100), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let summary = wire.summary().await?;
+            let to = summary.snapshots.first().context("the victim has no snapshot")?.number;
+            let bases = 0..to.get();
+            let requests = bases.map(|from| RangeDeltaRequest {
+                from: BatchNumber::new(from),
+                to,
+                first: Path::MIN,
+                last: Path::MAX,
+                bytes_max: 4 << 20,
+            });
+            ask_all(&field, wire, requests.map(Request::RangeDelta).collect()).await
+        }))
+    }
+}
+
+/// Asks all of it, as many at a time as the node takes, and reads the answers.
+async fn ask_all(field: &Field, wire: Wire, requests: Vec<Request>) -> Result<()> {
+    let wire = Arc::new(wire);
+    let mut asked = JoinSet::new();
+    for request in requests {
+        if asked.len() >= STREAMS {
+            asked.join_next().await;
+        }
+        let (payload, wire, tally) = (encoded(&request)?, wire.clone(), field.tally.clone());
+        asked.spawn(async move {
+            tally.tried();
+            let (_send, mut receive) = wire.send(Protocol::SYNC, &payload).await?;
+            receive.read_to_end(READ_BYTES_MAX).await?;
+            tally.done();
+            anyhow::Ok(())
+        });
+    }
+    while asked.join_next().await.is_some() {}
+    Ok(())
+}
+
+struct ChunkAfterRestart;
+
+impl Attack for ChunkAfterRestart {
+    fn facts(&self) -> Facts {
+        let about = "64 requests for chunks of each snapshot, right after the node has started again";
+        Facts::new(Face::Quic, "chunk-after-restart", about).item(10)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(4, Duration::from_millis(200), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let summary = wire.summary().await?;
+            let numbers = summary.snapshots.iter().map(|offer| offer.number);
+            let chunks = numbers.flat_map(|number| {
+                (0..STREAMS as u8).map(move |place| Request::Chunk {
+                    number,
+                    first: Path([place * 4; 32]),
+                    last: Path::MAX,
+                    bytes_max: 1 << 20,
+                })
+            });
+            ask_all(&field, wire, chunks.collect()).await
+        }))
+    }
+}
+
+struct RequestFlood;
+
+impl Attack for RequestFlood {
+    fn facts(&self) -> Facts {
+        let about = "eight identities that ask for summaries, headers and origins, 64 at a time";
+        Facts::new(Face::Quic, "request-flood", about).item(3)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(8, Duration::from_millis(20), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let last = BatchNumber::new(field.target.head);
+            let some = [
+                Request::Summary,
+                Request::Headers { first: BatchNumber::new(1), last },
+                Request::Origin { number: last },
+                Request::Offer { number: last, passing: None },
+            ];
+            ask_all(&field, wire, some.iter().cycle().take(512).cloned().collect()).await
+        }))
+    }
+}
+
+struct OpenStreams;
+
+impl Attack for OpenStreams {
+    fn facts(&self) -> Facts {
+        let about = "eight identities that open all the streams there are, write a byte into each and wait";
+        Facts::new(Face::Quic, "open-streams", about)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let mut open = (Vec::new(), Vec::new());
+            // No more is granted: the rest waits until the node gives a stream up.
+            while let Ok(stream) = timeout(Duration::from_secs(1), wire.connection.open_bi()).await {
+                let (mut send, receive) = stream?;
+                field.tally.tried();
+                send.write_all(&[Protocol::SYNC.0]).await?;
+                field.tally.done();
+                open.0.push((send, receive));
+            }
+            while let Ok(stream) = timeout(Duration::from_secs(1), wire.connection.open_uni()).await {
+                let mut send = stream?;
+                send.write_all(&[1]).await?;
+                open.1.push(send);
+            }
+            wire.connection.closed().await;
+            drop(open);
+            Ok(())
+        }))
+    }
+}
+
+struct SlowRequests;
+
+impl Attack for SlowRequests {
+    fn facts(&self) -> Facts {
+        let about =
+            "eight identities with 64 requests each that announce megabytes and write a byte a second";
+        Facts::new(Face::Quic, "slow-requests", about)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            let mut open = Vec::new();
+            for _ in 0..STREAMS {
+                let (mut send, receive) = wire.connection.open_bi().await?;
+                send.write_all(&head(Protocol::TRANSACTIONS, 4 << 20)).await?;
+                field.tally.tried();
+                open.push((send, receive));
+            }
+            loop {
+                sleep(Duration::from_secs(1)).await;
+                let mut given_up = 0;
+                for (send, _) in &mut open {
+                    match send.write_all(&[0]).await {
+                        Ok(()) => field.tally.done(),
+                        Err(_) => given_up += 1,
+                    }
+                }
+                anyhow::ensure!(given_up < open.len(), "the node gave all requests up");
+            }
+        }))
+    }
+}
+
+struct OversizedFrames;
+
+impl Attack for OversizedFrames {
+    fn facts(&self) -> Facts {
+        let about = "requests and broadcasts that announce 4 GiB, or 48 MiB and then send half of it";
+        Facts::new(Face::Quic, "oversized-frames", about)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            for turn in 0..32 {
+                field.tally.tried();
+                let (mut send, receive) = wire.connection.open_bi().await?;
+                send.write_all(&head(Protocol(turn % 4), usize::MAX)).await?;
+                drop((send, receive));
+                let mut broadcast = wire.connection.open_uni().await?;
+                if turn % 8 == 0 {
+                    broadcast.write_all(&length(48 << 20)).await?;
+                    // The rest never comes; the node may stop it at any time.
+                    let _ = timeout(Duration::from_secs(2), broadcast.write_all(&vec![7; 24 << 20])).await;
+                    tokio::spawn(keep(broadcast));
+                } else {
+                    broadcast.write_all(&length(usize::MAX)).await?;
+                }
+                field.tally.done();
+            }
+            Ok(())
+        }))
+    }
+}
+
+struct TruncatedFrames;
+
+impl Attack for TruncatedFrames {
+    fn facts(&self) -> Facts {
+        let about = "requests and broadcasts that end before their announced length, or in their head";
+        Facts::new(Face::Quic, "truncated-frames", about)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            for turn in 0..64 {
+                field.tally.tried();
+                let (mut send, mut receive) = wire.connection.open_bi().await?;
+                send.write_all(&head(Protocol(1 + turn % 3), 1_000)[..1 + usize::from(turn % 9)]).await?;
+                send.finish()?;
+                // Any answer will do.
+                let _ = timeout(Duration::from_secs(1), receive.read_to_end(1 << 20)).await;
+                let mut broadcast = wire.connection.open_uni().await?;
+                broadcast.write_all(&length(1_000)).await?;
+                broadcast.write_all(&[1; 10]).await?;
+                broadcast.finish()?;
+                field.tally.done();
+            }
+            Ok(())
+        }))
+    }
+}

@@ -1,0 +1,216 @@
+//! Kills lives at every named crash point and at random moments, and compares the stores that they leave with their words.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::{Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::Rng;
+use slipstream_storage::{CrashPoint, Step, Store, Takeover};
+use slipstream_types::{BatchNumber, BlobKind, Path, StateKey};
+
+use super::{
+    audit::{Demand, audit},
+    chain::{Chain, History, State},
+    life::{self, WINDOWS, config, follower_config, follower_dir, leader_dir},
+    naive,
+};
+
+/// A directory is given up at this head, so that audits stay short.
+const HEAD_MAX: u64 = 160;
+/// A kill falls within this time of the start: opening, committing, restoring.
+const KILL_MS_MAX: u64 = 400;
+const SIGABRT: i32 = 6;
+const SIGKILL: i32 = 9;
+
+/// Two stores on disk, the lives that they have had, and the words of those.
+pub(super) struct Patient {
+    program: PathBuf,
+    dir: tempfile::TempDir,
+    chain: Chain,
+    history: History,
+    leader: BatchNumber,
+    follower: BatchNumber,
+}
+
+impl Patient {
+    /// A new one below `parent`.
+    pub(super) fn new(program: PathBuf, parent: &std::path::Path, seed: u64) -> Result<Patient> {
+        let dir = tempfile::Builder::new().prefix("crash-").tempdir_in(parent)?;
+        let chain = Chain { seed, body_bytes: 300 };
+        let history = History::new(chain)?;
+        let zero = BatchNumber::GENESIS;
+        Ok(Patient { program, dir, chain, history, leader: zero, follower: zero })
+    }
+
+    /// Whether it has become slow to audit.
+    pub(super) fn is_old(&self) -> bool {
+        self.leader.get() >= HEAD_MAX
+    }
+
+    /// Keeps the directory for somebody who looks into a failure.
+    pub(super) fn keep(mut self) -> PathBuf {
+        self.dir.disable_cleanup(true);
+        self.dir.path().to_owned()
+    }
+
+    /// A life that aborts at the `passing`-th passing of a point.
+    pub(super) fn abort_at(&mut self, point: CrashPoint, passing: u64) -> Result<()> {
+        let status = self.life(Some((point, passing)), None)?;
+        match status.signal() {
+            Some(SIGABRT) => self.examine(),
+            _ => bail!("the process never passed {point} {passing} times: it ended with {status}"),
+        }
+    }
+
+    /// A life that is killed at a random moment.
+    pub(super) fn kill_after(&mut self, moment: Duration) -> Result<()> {
+        let status = self.life(None, Some(moment))?;
+        ensure!(status.signal() == Some(SIGKILL) || status.success(), "a life failed with {status}");
+        self.examine()
+    }
+
+    fn life(&mut self, point: Option<(CrashPoint, u64)>, kill: Option<Duration>) -> Result<ExitStatus> {
+        let mut command = Command::new(&self.program);
+        command.args(["campaign-child", "live", "--dir"]).arg(self.dir.path());
+        command.args(["--seed", &self.chain.seed.to_string()]);
+        if let Some((point, passing)) = point {
+            command.args(["--point", &point.to_string(), "--passing", &passing.to_string()]);
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
+        let mut errors = child.stderr.take().context("standard error is piped")?;
+        let told = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
+        if let Some(moment) = kill {
+            std::thread::park_timeout(moment);
+            child.kill()?;
+        }
+        let status = child.wait()?;
+        for line in told.join().unwrap_or_default() {
+            self.hold_to(&line)?;
+        }
+        if status.code().is_some_and(|code| code != 0) {
+            let mut text = String::new();
+            errors.read_to_string(&mut text)?;
+            bail!("a life failed on the store that the one before left: {}", text.trim());
+        }
+        Ok(status)
+    }
+
+    fn hold_to(&mut self, line: &str) -> Result<()> {
+        let (who, number) = line.split_once(' ').with_context(|| format!("a life told {line:?}"))?;
+        let number = BatchNumber::new(number.parse()?);
+        match who {
+            "leader" => self.leader = number,
+            "follower" => self.follower = number,
+            _ => bail!("a life told {line:?}"),
+        }
+        Ok(())
+    }
+
+    /// Opens what is left, audits it, and goes on by a batch.
+    fn examine(&mut self) -> Result<()> {
+        let leader = Store::open(&config(true), &leader_dir(self.dir.path())).context("the leader")?;
+        let strict = Demand { damaged: false, complete: true };
+        let head = audit(&leader, &mut self.history, strict).context("the leader")?.head;
+        let told = self.leader;
+        ensure!(
+            head.unwrap_or_default() == told || head == Some(told.next()),
+            "the leader is at {head:?}, it had told {told}"
+        );
+        let dir = follower_dir(self.dir.path());
+        let follower = Store::open(&follower_config(), &dir).context("the follower")?;
+        let partial = Demand { complete: false, ..strict };
+        let followed = audit(&follower, &mut self.history, partial).context("the follower")?.head;
+        let told = self.follower;
+        ensure!(
+            followed.unwrap_or_default() >= told && followed <= head,
+            "the follower is at {followed:?}, it had told {told}"
+        );
+        self.follower = followed.unwrap_or_default();
+        self.restore_left(&leader, &follower)?;
+        if let Some(head) = followed {
+            self.prune_left(&follower, head).context("the follower prunes")?;
+        }
+        leader.initialize(&self.chain.genesis())?;
+        life::settle(&leader, &self.chain)?;
+        life::step(&leader, &self.chain).context("the leader cannot go on")?;
+        self.leader = leader.head()?.header.number;
+        Ok(())
+    }
+
+    /// A restore under way has stored exactly those rows that it neither requests nor still wants to check.
+    fn restore_left(&mut self, leader: &Store, follower: &Store) -> Result<()> {
+        let Some(target) = follower.recorded_restore()? else { return Ok(()) };
+        let number = target.header.number;
+        ensure!(target == life::target(leader, number)?, "the recorded restore is of another chain");
+        let restore = follower.restore(&target)?;
+        let state: &State = &self.history.at(number)?.state;
+        let mut open = restore.missing(usize::MAX);
+        open.extend(restore.unchecked(usize::MAX)?);
+        let is_done = |key: &StateKey| {
+            let path = Path(naive::path(key));
+            !open.iter().any(|span| (span.first..=span.last).contains(&path))
+        };
+        let expected = state.keys().filter(|key| is_done(key)).count() as u64;
+        ensure!(restore.rows() == expected, "the restore counts {} rows of {expected}", restore.rows());
+        Ok(())
+    }
+
+    /// Pruning that was cut short comes to its end: of each kind the window is left, as far as it was there, and no more.
+    fn prune_left(&mut self, follower: &Store, head: BatchNumber) -> Result<()> {
+        let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
+        let before = kinds.map(|kind| follower.lowest(kind));
+        follower.prune()?;
+        let windows = WINDOWS;
+        for ((kind, window), before) in kinds.into_iter().zip(windows).zip(before) {
+            let floor = head.next().before(window);
+            let (lowest, expected) = (follower.lowest(kind)?, before?.map(|lowest| lowest.max(floor)));
+            let name = kind.name();
+            ensure!(lowest == expected, "{name} are announced from {lowest:?} on, not from {expected:?}");
+            for number in BatchNumber::new(1).through(head) {
+                let blob = follower.blob(kind, number)?;
+                ensure!(number >= floor || blob.is_none(), "the {name} of batch {number} are still served");
+                if expected.is_some_and(|lowest| lowest <= number) {
+                    let made = self.history.at(number)?.made.as_ref();
+                    let due = made.and_then(|made| made.blobs.iter().find(|(made, _)| *made == kind));
+                    ensure!(blob.as_ref() == due.map(|(_, blob)| blob), "the {name} of {number} are wrong");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The passing of a point to die at: as far in as one life reaches.
+pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
+    let (CrashPoint::Before(step) | CrashPoint::After(step)) = point;
+    let max = match step {
+        Step::RestoreDiscard | Step::Repair | Step::Rollback => 1,
+        Step::Initialize | Step::RestoreStart | Step::RestoreFinish | Step::DropSnapshot => 2,
+        // The state is small: its rows are one run.
+        Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => 2,
+        // Not every restore brings code that is new.
+        Step::RestoreCode => 2,
+        // A start seals what the life before left in the log.
+        Step::HistorySeal | Step::HistoryRows | Step::HistoryRecord | Step::HistoryDrop => 2,
+        Step::Open | Step::Reclaim | Step::MakeSnapshot | Step::FrontierSave | Step::PruneRecord => 3,
+        Step::PutCertificate | Step::PruneDrop => 8,
+        Step::Commit | Step::FrontierNote | Step::PutRecord => 30,
+    };
+    rng.random_range(1..=max)
+}
+
+/// Whether a point is passed only in a store's first life.
+pub(super) fn needs_new_store(point: CrashPoint) -> bool {
+    matches!(point, CrashPoint::Before(Step::Initialize) | CrashPoint::After(Step::Initialize))
+}
+
+/// A moment at which to kill.
+pub(super) fn random_moment(rng: &mut impl Rng) -> Duration {
+    Duration::from_micros(rng.random_range(0..KILL_MS_MAX * 1_000))
+}

@@ -1,0 +1,222 @@
+//! Damages the files of a closed store, then asks it everything from another process, which may refuse but not lie.
+
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use rand::Rng;
+use slipstream_storage::Store;
+use slipstream_types::BatchNumber;
+
+use super::{
+    audit::{Demand, audit},
+    chain::{Chain, History},
+    life::{self, config},
+};
+
+/// Batches of the store that is damaged; with snapshots, several files per column and a log that is not yet flushed.
+const BATCHES: u64 = 45;
+const LAST: BatchNumber = BatchNumber::new(BATCHES);
+const BODY_BYTES: usize = 3_000;
+/// Most bytes that a torn file loses.
+const TORN_BYTES_MAX: u64 = 64 << 10;
+const FLIPS_MAX: usize = 8;
+/// An audit that takes longer hangs.
+const AUDIT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// How a damaged store ended, all of it well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// All is there and right.
+    Unharmed,
+    /// Nothing wrong was answered, some of it was refused.
+    Refused,
+    /// The store does not open, and says why.
+    Closed,
+    /// The log ends early: an earlier batch is the head, and all up to it is right.
+    Earlier,
+}
+
+/// Arguments of the process that asks.
+#[derive(Clone, Debug, Args)]
+pub struct AuditOptions {
+    /// The store.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Of the chain.
+    #[arg(long)]
+    pub seed: u64,
+}
+
+/// Asks a damaged store everything; prints the outcome.
+///
+/// # Errors
+/// If an answer is wrong.
+pub(super) fn audit_damaged(options: &AuditOptions) -> Result<String> {
+    let chain = Chain { seed: options.seed, body_bytes: BODY_BYTES };
+    let store = match Store::open(&config(false), &options.dir) {
+        Ok(store) => store,
+        Err(error) => return Ok(format!("closed {error}")),
+    };
+    let demand = Demand { damaged: true, complete: true };
+    let found = audit(&store, &mut History::new(chain)?, demand)?;
+    Ok(match (found.head, found.refused) {
+        (Some(LAST), 0) => "unharmed".to_owned(),
+        (Some(LAST), refused) => format!("refused {refused}"),
+        (head, _) => format!("earlier {}", head.unwrap_or_default()),
+    })
+}
+
+/// A closed store of which copies are damaged.
+pub(super) struct Victim {
+    program: PathBuf,
+    original: tempfile::TempDir,
+    copies: PathBuf,
+    seed: u64,
+}
+
+impl Victim {
+    /// Commits a chain below `parent` and closes the store.
+    pub(super) fn new(program: PathBuf, parent: &Path, seed: u64) -> Result<Victim> {
+        let original = tempfile::Builder::new().prefix("victim-").tempdir_in(parent)?;
+        let chain = Chain { seed, body_bytes: BODY_BYTES };
+        let store = Store::open(&config(false), original.path())?;
+        store.initialize(&chain.genesis())?;
+        for _ in 0..BATCHES {
+            life::step(&store, &chain)?;
+        }
+        store.close();
+        Ok(Victim { program, original, copies: parent.to_owned(), seed })
+    }
+
+    /// Cuts the end off the newest log or table file. A power cut leaves such a cut log: the store must open.
+    pub(super) fn tear(&self, rng: &mut impl Rng) -> Result<Outcome> {
+        let copy = self.copy()?;
+        let log = rng.random();
+        let file = newest(copy.path(), if log { "log" } else { "sst" })?;
+        let len = fs::metadata(&file)?.len();
+        let cut = rng.random_range(1..=len.min(TORN_BYTES_MAX));
+        fs::OpenOptions::new().write(true).open(&file)?.set_len(len - cut)?;
+        let what = format!("{} short of {cut} of {len} bytes", file.display());
+        let outcome = self.ask(copy, &what)?;
+        ensure!(!log || outcome != Outcome::Closed, "a torn log keeps the store from opening: {what}");
+        Ok(outcome)
+    }
+
+    /// Flips a few bits in one file of any kind.
+    pub(super) fn flip(&self, rng: &mut impl Rng) -> Result<Outcome> {
+        let copy = self.copy()?;
+        let mut files = Vec::new();
+        collect(copy.path(), &mut files)?;
+        let file = &files[rng.random_range(0..files.len())];
+        let mut bytes = fs::read(file)?;
+        let mut what = format!("bits flipped in {} at", file.display());
+        for _ in 0..rng.random_range(1..=FLIPS_MAX) {
+            let (at, bit) = (rng.random_range(0..bytes.len()), rng.random_range(0..8));
+            bytes[at] ^= 1 << bit;
+            what += &format!(" {at}.{bit}");
+        }
+        // Snapshots are hard links: damage to a disk is damage to both.
+        fs::write(file, bytes)?;
+        self.ask(copy, &what)
+    }
+
+    fn copy(&self) -> Result<tempfile::TempDir> {
+        let copy = tempfile::Builder::new().prefix("copy-").tempdir_in(&self.copies)?;
+        copy_links(self.original.path(), copy.path())?;
+        Ok(copy)
+    }
+
+    /// The verdict of another process: a database library may also crash over what it reads.
+    fn ask(&self, mut copy: tempfile::TempDir, what: &str) -> Result<Outcome> {
+        let verdict = self.verdict(copy.path());
+        if verdict.is_err() {
+            copy.disable_cleanup(true);
+        }
+        verdict.with_context(|| format!("{what}; kept as {}", copy.path().display()))
+    }
+
+    fn verdict(&self, dir: &Path) -> Result<Outcome> {
+        let mut child = Command::new(&self.program)
+            .args(["campaign-child", "audit", "--dir"])
+            .arg(dir)
+            .args(["--seed", &self.seed.to_string()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if start.elapsed() > AUDIT_DEADLINE {
+                child.kill()?;
+                child.wait()?;
+                bail!("the audit hangs");
+            }
+            std::thread::park_timeout(Duration::from_millis(2));
+        };
+        let (mut text, mut errors) = (String::new(), String::new());
+        child.stdout.take().context("piped")?.read_to_string(&mut text)?;
+        child.stderr.take().context("piped")?.read_to_string(&mut errors)?;
+        ensure!(status.success(), "{status}: {}", errors.trim());
+        Ok(match text.split_whitespace().next() {
+            Some("unharmed") => Outcome::Unharmed,
+            Some("refused") => Outcome::Refused,
+            Some("closed") => Outcome::Closed,
+            Some("earlier") => Outcome::Earlier,
+            _ => bail!("the audit said {text:?}"),
+        })
+    }
+}
+
+/// All files that are not empty.
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_unstable_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let meta = entry.metadata()?;
+        if meta.is_dir() {
+            collect(&entry.path(), files)?;
+        } else if meta.len() > 0 {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// The newest file of a kind in the database itself: the one with the highest number.
+fn newest(dir: &Path, extension: &str) -> Result<PathBuf> {
+    let mut files = Vec::new();
+    collect(&dir.join("db"), &mut files)?;
+    files.retain(|file| file.extension().is_some_and(|found| found == extension));
+    files.into_iter().max().with_context(|| format!("the store has no .{extension} file"))
+}
+
+/// Copies a directory's files; those that are hard links to each other stay so.
+fn copy_links(from: &Path, to: &Path) -> Result<()> {
+    use std::{collections::BTreeMap, os::unix::fs::MetadataExt};
+    fn copy(from: &Path, to: &Path, copied: &mut BTreeMap<u64, PathBuf>) -> Result<()> {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let (meta, target) = (entry.metadata()?, to.join(entry.file_name()));
+            match copied.get(&meta.ino()) {
+                _ if meta.is_dir() => copy(&entry.path(), &target, copied)?,
+                Some(first) => fs::hard_link(first, &target)?,
+                None => {
+                    fs::copy(entry.path(), &target)?;
+                    copied.insert(meta.ino(), target);
+                }
+            }
+        }
+        Ok(())
+    }
+    copy(from, to, &mut BTreeMap::new())
+}

@@ -1,0 +1,261 @@
+//! The work of a process to kill: a leader and a follower. The leader commits the chain and makes snapshots. The follower restores
+//! from them, gives restores up, follows batch by batch, prunes and is reopened. Between them they pass every crash point.
+//!
+//! Each life goes on with the store that the one before it left, as a restarted node does.
+
+use std::{
+    io::Write,
+    path::{Path as FilePath, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use slipstream_storage::{
+    Ancestry, CommitBatch, CrashPoint, Faults, PruneConfig, Restore, RestoreTarget, Snapshot, StorageConfig,
+    Store, Takeover,
+};
+use slipstream_types::{BatchNumber, BlobKind, Delta, Path};
+
+use super::chain::Chain;
+
+/// Batches between two snapshots.
+pub(super) const SNAPSHOT_INTERVAL: u64 = 8;
+/// Every so many batches the certificate comes after the commit.
+pub(super) const LATE_CERTIFICATE_INTERVAL: u64 = 3;
+/// The record that is set after every batch.
+pub(super) const VOTE: &str = "vote";
+/// Small chunks, so that a restore has many.
+const CHUNK_BYTES: usize = 2_000;
+const RESTORE_HEADERS: u64 = 4;
+/// The follower's windows: shorter than a round, and different for each kind. Of bodies, receipts, deltas and hints, in batches.
+pub(super) const WINDOWS: [u64; 4] = [1, 3, 5, 2];
+
+/// The settings of every store of the campaign, but for the follower's pruning.
+pub(super) fn config(fsync: bool) -> StorageConfig {
+    StorageConfig {
+        block_cache_mib: 8,
+        snapshot_interval_batches: SNAPSHOT_INTERVAL,
+        snapshots_kept: 2,
+        fsync,
+        // The small disks of the campaign are below any sensible minimum.
+        disk_free_min_mib: 0,
+        ..StorageConfig::default()
+    }
+}
+
+/// The settings of the follower's store.
+pub(super) fn follower_config() -> StorageConfig {
+    StorageConfig { prune: PruneConfig::of_batches(WINDOWS), ..config(true) }
+}
+
+/// The directory of the leader's store.
+pub(super) fn leader_dir(dir: &FilePath) -> PathBuf {
+    dir.join("leader")
+}
+
+/// The directory of the follower's store.
+pub(super) fn follower_dir(dir: &FilePath) -> PathBuf {
+    dir.join("follower")
+}
+
+/// Arguments of the process that is killed.
+#[derive(Clone, Debug, Args)]
+pub struct LifeOptions {
+    /// Holds both stores.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Of the chain.
+    #[arg(long)]
+    pub seed: u64,
+    /// Where to abort.
+    #[arg(long)]
+    pub point: Option<CrashPoint>,
+    /// At which passing, from 1.
+    #[arg(long, default_value_t = 1)]
+    pub passing: u64,
+    /// Rounds of one snapshot each, after which it ends by itself.
+    #[arg(long, default_value_t = 12)]
+    pub rounds: u64,
+}
+
+/// Lives until it is killed. Tells on standard output what it may be held to.
+///
+/// # Errors
+/// If a store fails: it must not, whatever state the life before left.
+pub(super) fn live(options: &LifeOptions) -> Result<()> {
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(rustix::process::Resource::Core, none)
+        .context("an abort must dump no core")?;
+    let faults = options.point.map_or_else(Faults::none, |point| Faults::abort_at(point, options.passing));
+    let mut life = Life::open(options, faults)?;
+    for _ in 0..options.rounds {
+        life.round()?;
+    }
+    Ok(())
+}
+
+/// One line that outlives the process.
+fn tell(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+struct Life {
+    chain: Chain,
+    dir: PathBuf,
+    faults: Faults,
+    leader: Store,
+    follower: Store,
+}
+
+impl Life {
+    fn open(options: &LifeOptions, faults: Faults) -> Result<Life> {
+        let chain = Chain { seed: options.seed, body_bytes: 300 };
+        let open = |config: StorageConfig, dir: PathBuf| -> Result<Store> {
+            let store = Store::open_with(&config, &dir, &faults)?;
+            store.initialize(&chain.genesis())?;
+            Ok(store)
+        };
+        let leader = open(config(true), leader_dir(&options.dir))?;
+        let follower = open(follower_config(), follower_dir(&options.dir))?;
+        settle(&leader, &chain)?;
+        Ok(Life { chain, dir: options.dir.clone(), faults, leader, follower })
+    }
+
+    /// A few batches, one of them with a snapshot, then the follower catches up in one of its ways, and prunes.
+    fn round(&mut self) -> Result<()> {
+        let head = self.leader.head()?.header.number.get();
+        let end = (head / SNAPSHOT_INTERVAL + 1) * SNAPSHOT_INTERVAL + 2;
+        for _ in head..end {
+            step(&self.leader, &self.chain)?;
+            tell(&format!("leader {}", self.leader.head()?.header.number))?;
+        }
+        if let Some(info) = self.leader.snapshots().first()
+            && info.number > self.follower.head()?.header.number
+        {
+            let gives_up = (end / SNAPSHOT_INTERVAL).is_multiple_of(3);
+            self.restore(info.number, gives_up)?;
+        }
+        self.follow()?;
+        self.follower.prune()?;
+        // Opening frees a restore that was given up.
+        let dir = follower_dir(&self.dir);
+        let gone = std::mem::replace(&mut self.follower, Store::memory(&config(false)));
+        drop(gone);
+        self.follower = Store::open_with(&follower_config(), &dir, &self.faults)?;
+        Ok(())
+    }
+
+    fn restore(&self, number: BatchNumber, gives_up: bool) -> Result<()> {
+        let snapshot = self.leader.snapshot(number)?.context("a listed snapshot is there")?;
+        let restore = self.follower.restore(&target(&self.leader, number)?)?;
+        if gives_up {
+            add_chunks(&restore, &snapshot, 2)?;
+            return Ok(());
+        }
+        add_chunks(&restore, &snapshot, usize::MAX)?;
+        finish(restore, &self.leader, number)?;
+        tell(&format!("follower {number}"))
+    }
+
+    /// Batch by batch, as stored by the leader.
+    fn follow(&self) -> Result<()> {
+        let end = self.leader.head()?.header.number;
+        let mut number = self.follower.head()?.header.number;
+        while number < end {
+            number = number.next();
+            let header = self.leader.header(number)?.context("the leader has all headers")?;
+            let blob = |kind| self.leader.blob(kind, number)?.context("the leader has all blobs");
+            let (body, receipts) = (blob(BlobKind::Body)?, blob(BlobKind::Receipts)?);
+            let (delta_blob, hints) = (blob(BlobKind::Delta)?, blob(BlobKind::Hints)?);
+            let (delta, certificate) = (Delta::open(&delta_blob)?, self.leader.certificate(number)?);
+            let batch = CommitBatch {
+                body: Some(&body),
+                receipts: Some(&receipts),
+                delta_blob: Some(&delta_blob),
+                hints: Some(&hints),
+                certificate: certificate.as_ref(),
+                ..CommitBatch::new(&header, &delta)
+            };
+            self.follower.commit(batch, None)?;
+            tell(&format!("follower {number}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Commits the chain's next batch, its certificate now or after it, and the vote that goes with it.
+pub(super) fn step(store: &Store, chain: &Chain) -> Result<()> {
+    let head = store.head()?;
+    let delta = chain.delta(head.header.number.get() + 1)?;
+    let speculation = store.speculate(&delta)?;
+    let made = chain.seal(&head.header, &head.accumulator, speculation.root())?;
+    let late = made.header.number.get().is_multiple_of(LATE_CERTIFICATE_INTERVAL);
+    let certificate = (!late).then_some(&made.certificate);
+    store.commit(CommitBatch { certificate, ..made.batch() }, Some(speculation))?;
+    if late {
+        store.put_certificate(&made.certificate)?;
+    }
+    Ok(store.put_record(VOTE, &made.header.number.get().to_be_bytes())?)
+}
+
+/// Does the work that a kill between a commit and its vote left undone.
+pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
+    let head = store.head()?;
+    let number = head.header.number;
+    if number > BatchNumber::GENESIS && store.certificate(number)?.is_none() {
+        store.put_certificate(&chain.certificate(&head.header, head.accumulator.root()))?;
+    }
+    if number > BatchNumber::GENESIS {
+        store.put_record(VOTE, &number.get().to_be_bytes())?;
+    }
+    Ok(())
+}
+
+/// The target of a follower's restore to `number`.
+pub(super) fn target(leader: &Store, number: BatchNumber) -> Result<RestoreTarget> {
+    Ok(RestoreTarget {
+        header: leader.header(number)?.context("the leader has all headers")?,
+        certificate: leader.certificate(number)?.context("a snapshot's batch is certified")?,
+    })
+}
+
+/// Checks what an older target left, adds up to `max` chunks, and then the code that is missing.
+pub(super) fn add_chunks(restore: &Restore, snapshot: &Snapshot, max: usize) -> Result<()> {
+    while let Some(span) = restore.unchecked(1)?.pop() {
+        restore.check_range(span, &snapshot.range_proof(span.first, span.last)?)?;
+    }
+    for _ in 0..max {
+        let Some(next) = restore.next_path() else { break };
+        restore.add_chunk(&snapshot.chunk(next, CHUNK_BYTES)?)?;
+    }
+    for hash in restore.missing_codes(1_000)? {
+        let code = snapshot.code(&hash)?.context("a snapshot has the code of its accounts")?;
+        restore.add_code(&code)?;
+    }
+    Ok(())
+}
+
+/// Ends a restore with the last headers.
+pub(super) fn finish(restore: Restore, leader: &Store, number: BatchNumber) -> Result<()> {
+    let count = RESTORE_HEADERS.min(number.get()) as usize;
+    let first = number.next().before(count as u64);
+    let headers = leader.headers(first, count)?;
+    let proof = leader.header_range_proof(number.leaves(), first, count)?;
+    let genesis_proof = leader.header_range_proof(number.leaves(), BatchNumber::GENESIS, 1)?;
+    Ok(restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis_proof })?)
+}
+
+/// All rows of a snapshot, chunk by chunk, each verified.
+pub(super) fn snapshot_rows(snapshot: &Snapshot) -> Result<super::chain::State> {
+    let mut rows = super::chain::State::new();
+    let mut next = Some(Path::MIN);
+    while let Some(first) = next {
+        let chunk = snapshot.chunk(first, CHUNK_BYTES)?;
+        chunk.verify(snapshot.info().state_root).context("a served chunk does not verify")?;
+        rows.extend(chunk.rows.iter().copied());
+        next = chunk.last.successor();
+    }
+    Ok(rows)
+}

@@ -1,0 +1,47 @@
+//! `slipnet model consensus`: searches the states of the validators' protocol.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use slipnet::output::print_line;
+use slipstream_model::{Options, check};
+
+/// What to search. Without batches and views: in each search what it bears.
+#[derive(Args)]
+pub struct ModelOptions {
+    /// Batches in each search.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3))]
+    batches: Option<u64>,
+    /// Views in each search.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4))]
+    views: Option<u64>,
+    /// For all searches together. What does not end in its share is not exhaustive, and says so.
+    #[arg(long, default_value_t = 15)]
+    minutes: u32,
+}
+
+impl ModelOptions {
+    /// Makes the searches and prints what came of each.
+    ///
+    /// # Errors
+    /// If something was found, or nobody reads the output.
+    pub fn run(&self) -> Result<()> {
+        let options = Options {
+            batches: self.batches,
+            views: self.views,
+            limit: Duration::from_secs(60) * self.minutes,
+            threads: thread::available_parallelism().map_or(1, usize::from),
+        };
+        let mut printed = Ok(());
+        let report = check(&options, |row| {
+            if printed.is_ok() {
+                printed = print_line(&row.to_string());
+            }
+        });
+        printed?;
+        print_line(&report.summary())?;
+        ensure!(report.is_clean(), "the protocol is violated");
+        Ok(())
+    }
+}

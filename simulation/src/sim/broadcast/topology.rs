@@ -1,0 +1,44 @@
+//! [`Topology`]: the places of nodes, and their connections.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::scenario::Scenario;
+
+/// One way, between neighbours and between antipodes.
+const LATENCY_MS: (f64, f64) = (10.0, 150.0);
+
+/// The nodes and their links, as the module describes.
+pub(super) struct Topology {
+    /// In a unit square.
+    places: Vec<(f64, f64)>,
+    /// By node, the validators first.
+    pub(super) links: Vec<BTreeSet<usize>>,
+}
+
+impl Topology {
+    /// Each node is connected to some others drawn at random, and all validators among each other.
+    pub(super) fn draw(scenario: &Scenario) -> Topology {
+        let mut rng = StdRng::seed_from_u64(scenario.seed);
+        let count = scenario.nodes;
+        let places = (0..count).map(|_| (rng.random(), rng.random())).collect();
+        let mut links = vec![BTreeSet::new(); count];
+        for node in 0..count {
+            let others = rand::seq::index::sample(&mut rng, count, scenario.outbound.min(count));
+            let validators = 0..if node < scenario.validators { scenario.validators } else { 0 };
+            for other in others.into_iter().chain(validators).filter(|other| *other != node) {
+                links[node].insert(other);
+                links[other].insert(node);
+            }
+        }
+        Topology { places, links }
+    }
+
+    /// From one node to another.
+    pub(super) fn latency(&self, a: usize, b: usize) -> Duration {
+        let ((ax, ay), (bx, by)) = (self.places[a], self.places[b]);
+        let distance = (ax - bx).hypot(ay - by) / std::f64::consts::SQRT_2;
+        Duration::from_secs_f64((LATENCY_MS.0 + (LATENCY_MS.1 - LATENCY_MS.0) * distance) / 1e3)
+    }
+}

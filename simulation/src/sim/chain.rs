@@ -1,0 +1,276 @@
+//! [`Chain`]: the ledger that all worlds of a process share, and the forged one that colluders would like to be believed.
+//!
+//! Both are made by the real executor from real transactions. They begin with the same genesis; the batches behind it are signed by
+//! its validators in one, by strangers in the other.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::OnceLock,
+};
+
+use alloy_primitives::{Bytes, TxKind};
+use anyhow::{Context, Result};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use slipstream_executor::{
+    Basis, HintsMode, Outcome, Transaction, decode_body, execute, seal, seal_hints_with_values,
+};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_testkit::{Batch, Wallet, keys, members, set};
+use slipstream_types::{
+    AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Delta,
+    Epoch, Genesis, SecretKey, StateKey, StateValue, U256, genesis::GenesisAccount, keccak256,
+};
+
+/// Batches of the ledger.
+pub(super) const BATCHES: u64 = 130;
+/// Batches of the forged one: as far as anybody would follow before he notices.
+const FORGED_BATCHES: u64 = 70;
+/// A snapshot is made every so many batches.
+pub(super) const SNAPSHOT_INTERVAL: u64 = 8;
+/// The validators change after every so many batches.
+const EPOCH_BATCHES: u64 = 25;
+/// Accounts of the genesis: enough that every range of a restore has rows.
+const ACCOUNTS: u64 = 160;
+/// A contract of its own code is created every so many batches.
+const CREATION_INTERVAL: u64 = 9;
+/// Runtime code that stores its call's second word under the first: PUSH1 32 CALLDATALOAD PUSH0 CALLDATALOAD SSTORE STOP.
+const RUNTIME: [u8; 7] = [0x60, 0x20, 0x35, 0x5f, 0x35, 0x55, 0x00];
+
+/// Proposes all batches, and gets the fees of every validator.
+const PROPOSER: Address = Address::repeat_byte(1);
+
+/// A batch as the world needs it.
+pub(super) struct Made {
+    pub(super) header: BatchHeader,
+    pub(super) certificate: Certificate,
+    pub(super) delta: Delta,
+    /// The bytes that announce it.
+    pub(super) announcement: Vec<u8>,
+    /// Hints whose keys are right and whose values are not.
+    pub(super) false_hints: Option<Blob>,
+}
+
+/// A ledger with everything that it ever had: all blobs, all snapshots.
+pub(super) struct Chain {
+    pub(super) genesis: Genesis,
+    pub(super) store: Store,
+    /// From batch 1 on.
+    made: Vec<Made>,
+    /// The rows after each batch, from batch 0 on.
+    states: Vec<State>,
+    keys: Vec<StateKey>,
+}
+
+/// State rows by key.
+pub(super) type State = BTreeMap<StateKey, StateValue>;
+
+impl Chain {
+    /// The ledger that all honest nodes share.
+    pub(super) fn canonical() -> &'static Chain {
+        static CHAIN: OnceLock<Chain> = OnceLock::new();
+        CHAIN.get_or_init(|| Maker::new(1, validators).chain(BATCHES).expect("its transactions are valid"))
+    }
+
+    /// The ledger that colluders show instead.
+    pub(super) fn forged() -> &'static Chain {
+        static CHAIN: OnceLock<Chain> = OnceLock::new();
+        CHAIN.get_or_init(|| Maker::new(2, strangers).chain(FORGED_BATCHES).expect("it is as well formed"))
+    }
+
+    /// A batch; none of genesis and behind the end.
+    pub(super) fn batch(&self, number: BatchNumber) -> Option<&Made> {
+        number.get().checked_sub(1).and_then(|index| self.made.get(index as usize))
+    }
+
+    /// A header of the ledger.
+    pub(super) fn header(&self, number: BatchNumber) -> Result<BatchHeader> {
+        self.store.header(number)?.with_context(|| format!("the ledger has no batch {number}"))
+    }
+
+    /// The rows after a batch.
+    pub(super) fn state(&self, number: BatchNumber) -> &State {
+        &self.states[number.get() as usize]
+    }
+
+    /// Every key that the ledger ever touches.
+    pub(super) fn keys(&self) -> &[StateKey] {
+        &self.keys
+    }
+}
+
+/// The rows after each of some deltas.
+fn states<'a>(deltas: impl Iterator<Item = &'a Delta>) -> Vec<State> {
+    let mut state = State::new();
+    let mut states = Vec::new();
+    for delta in deltas {
+        for entry in delta.entries() {
+            match entry.value {
+                Some(value) => state.insert(entry.key, value),
+                None => state.remove(&entry.key),
+            };
+        }
+        states.push(state.clone());
+    }
+    states
+}
+
+/// The epoch of a batch.
+pub(super) fn epoch(number: BatchNumber) -> Epoch {
+    Epoch(number.before(1).get() / EPOCH_BATCHES)
+}
+
+/// The validators of an epoch; one of them stays for the next.
+pub(super) fn validators(epoch: Epoch) -> Vec<SecretKey> {
+    keys((1..=2).map(|seed| seed + epoch.0 as u8))
+}
+
+/// The signers of the forged ledger; the genesis names none of them.
+fn strangers(epoch: Epoch) -> Vec<SecretKey> {
+    keys((101..=102).map(|seed| seed + epoch.0 as u8))
+}
+
+struct Maker {
+    rng: StdRng,
+    signers: fn(Epoch) -> Vec<SecretKey>,
+    wallet: Wallet,
+    contracts: Vec<Address>,
+}
+
+impl Maker {
+    fn new(seed: u64, signers: fn(Epoch) -> Vec<SecretKey>) -> Maker {
+        let wallet = Wallet::new(9, ChainConfig::default().chain_id, 200_000);
+        Maker { rng: StdRng::seed_from_u64(seed), signers, wallet, contracts: Vec::new() }
+    }
+
+    fn genesis(&self) -> Genesis {
+        let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
+        let address = |index: u64| Address::from_word(keccak256(index.to_be_bytes()));
+        Genesis {
+            timestamp_ms: 1_700_000_000_000,
+            validators: members(&validators(Epoch(0)), PROPOSER),
+            accounts: (0..ACCOUNTS)
+                .map(|index| (address(index), rich.clone()))
+                .chain([(self.wallet.address(), rich.clone())])
+                .collect(),
+            ..Genesis::default()
+        }
+    }
+
+    fn chain(mut self, batches: u64) -> Result<Chain> {
+        let genesis = self.genesis();
+        let config = StorageConfig {
+            snapshot_interval_batches: SNAPSHOT_INTERVAL,
+            snapshots_kept: usize::MAX,
+            ..StorageConfig::default()
+        };
+        let store = Store::memory(&config);
+        store.initialize(&genesis)?;
+        let made: Result<Vec<Made>> =
+            (1..=batches).map(|number| self.append(&genesis, &store, number)).collect();
+        let made = made?;
+        let first = genesis.delta()?;
+        let deltas = || std::iter::once(&first).chain(made.iter().map(|made| &made.delta));
+        let states = states(deltas());
+        let keys: BTreeSet<StateKey> =
+            deltas().flat_map(|delta| delta.entries()).map(|entry| entry.key).collect();
+        Ok(Chain { states, keys: keys.into_iter().collect(), made, genesis, store })
+    }
+
+    fn append(&mut self, genesis: &Genesis, store: &Store, number: u64) -> Result<Made> {
+        let body = self.body(number)?;
+        let head = store.head()?;
+        let transactions = decode_body(&body, &genesis.chain)?;
+        let timestamp_ms = head.header.timestamp_ms + 100;
+        let proposer = PROPOSER;
+        let epoch = epoch(BatchNumber::new(number));
+        let basis = Basis { parent: &head.header, epoch, timestamp_ms, proposer };
+        let outcome = execute(&store.view()?, &basis.env(&genesis.chain), &transactions)?;
+        let speculation = store.speculate(&outcome.delta)?;
+        let root = speculation.root();
+        let next = Epoch(epoch.0 + 1);
+        let ends = self::epoch(BatchNumber::new(number + 1)) == next;
+        let sealed = seal(HintsMode::Values, &basis, &transactions, &outcome, root)?;
+        let next = ends.then(|| set(next.0, &(self.signers)(next), PROPOSER));
+        let batch = Batch { sealed: &sealed, delta: &outcome.delta, transactions: &transactions, next };
+        let certificate = batch.commit(store, speculation, &(self.signers)(epoch))?;
+        let number = sealed.header.number;
+        let body = store.blob(BlobKind::Body, number)?.context("it was just stored")?;
+        let hints = store.blob(BlobKind::Hints, number)?;
+        let announcement =
+            slipstream_sync::announcement(sealed.header.clone(), certificate.clone(), body, hints)?;
+        let false_hints = false_hints(&outcome, proposer, &transactions);
+        Ok(Made { header: sealed.header, certificate, delta: outcome.delta, announcement, false_hints })
+    }
+
+    /// One to five transactions: transfers, calls that change and delete slots, now and then a contract.
+    fn body(&mut self, number: u64) -> Result<Body> {
+        let mut raw = Vec::new();
+        if number % CREATION_INTERVAL == 1 {
+            self.contracts.push(self.wallet.address().create(self.wallet.nonce()));
+            raw.push(self.wallet.sign(TxKind::Create, 0, init_code(number as u8)));
+        }
+        let count = 1 + number % 3;
+        for _ in 0..count {
+            let contract = self.contracts[self.rng.random_range(0..self.contracts.len())];
+            if raw.is_empty() || self.rng.random_ratio(1, 3) {
+                let slot = U256::from(self.rng.random_range(0..12));
+                let value = U256::from(self.rng.random_range(0..4));
+                let input = [slot.to_be_bytes::<32>(), value.to_be_bytes::<32>()].concat();
+                raw.push(self.wallet.sign(TxKind::Call(contract), 0, input.into()));
+            } else {
+                let to = Address::from_word(keccak256(self.rng.random_range(0..2 * ACCOUNTS).to_be_bytes()));
+                let value = self.rng.random_range(1..1_000);
+                raw.push(self.wallet.sign(TxKind::Call(to), value, Bytes::new()));
+            }
+        }
+        Ok(Body::new(raw)?)
+    }
+}
+
+/// Says of every account that it has more, and of every slot that it is another.
+fn false_hints(outcome: &Outcome, proposer: Address, transactions: &[Transaction]) -> Option<Blob> {
+    let mut told = outcome.clone();
+    for (key, row) in &mut told.touched.rows {
+        match (key, row) {
+            (_, Some(StateValue::Account(account))) => account.balance += U256::from(1),
+            (_, Some(StateValue::Slot(value))) => *value += U256::from(1),
+            (StateKey::Slot(..), row) => *row = Some(StateValue::Slot(U256::from(1))),
+            (StateKey::Account(_), row) => {
+                *row = Some(StateValue::Account(AccountValue { nonce: 1, ..AccountValue::default() }))
+            }
+        }
+    }
+    seal_hints_with_values(&told, proposer, transactions)
+}
+
+/// Code that returns [`RUNTIME`] and one more byte, which makes its hash its own: PUSH8 PUSH0 MSTORE PUSH1 8 PUSH1 24 RETURN.
+fn init_code(own: u8) -> Bytes {
+    let mut code = vec![0x67];
+    code.extend(RUNTIME);
+    code.push(own);
+    code.extend([0x5f, 0x52, 0x60, 0x08, 0x60, 0x18, 0xf3]);
+    code.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the worlds of a process differ by their seeds alone; the ledger has everything for restores, replays and audits.
+    #[test]
+    fn the_ledger_has_codes_deletions_and_snapshots() {
+        let chain = Chain::canonical();
+        let snapshots = chain.store.snapshots();
+        assert_eq!(snapshots.len() as u64, BATCHES / SNAPSHOT_INTERVAL);
+        let entries = || chain.made.iter().flat_map(|made| made.delta.entries());
+        assert!(entries().any(|entry| entry.value.is_none()), "no slot is ever deleted");
+        assert!(chain.made.iter().filter(|made| !made.delta.codes().is_empty()).count() > 3);
+        assert_ne!(
+            chain.header(BatchNumber::new(1)).unwrap(),
+            Chain::forged().header(BatchNumber::new(1)).unwrap()
+        );
+        let state = chain.state(BatchNumber::new(BATCHES));
+        let rows = chain.store.view().unwrap().rows(chain.keys()).unwrap();
+        assert!(chain.keys().iter().zip(rows).all(|(key, row)| state.get(key).copied() == row));
+    }
+}

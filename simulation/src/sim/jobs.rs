@@ -1,0 +1,116 @@
+//! Jobs: run by the worker that ships, in time that the seed gives them.
+//!
+//! A job is atomic for everybody else, so it takes effect at a moment: here at its start or at its end, as the seed says. The
+//! engine hears of its result at its end.
+
+use anyhow::Result;
+use rand::Rng;
+use slipstream_sync::engine::{Done, Job, JobId, RestoreJob};
+
+use super::{
+    oracle::Claim,
+    queue::Moment,
+    world::{Event, To, Work, World},
+};
+
+impl World {
+    pub(super) fn run_job(&mut self, to: To, id: JobId, job: Job) -> Result<()> {
+        let name = name(&job);
+        self.trace.note(self.now, format_args!("node {} begins {name} ({})", to.node, id.0), &[]);
+        let took = self.time(to, &job);
+        let at_once = self.rng.random();
+        let work = if at_once { Work::Done(self.take_effect(to, job, took)?) } else { Work::Due(job) };
+        self.queue.push(self.now + took, Event::Work { to, id, work: Box::new(work), took });
+        Ok(())
+    }
+
+    /// A job of a node ends.
+    pub(super) fn worked(&mut self, to: To, id: JobId, work: Work, took: Moment) -> Result<()> {
+        if self.process(to).is_none() {
+            return Ok(());
+        }
+        let done = match work {
+            Work::Done(done) => done,
+            Work::Due(job) => self.take_effect(to, job, 0)?,
+        };
+        self.trace.note(self.now, format_args!("node {} ends {} ({})", to.node, outcome(&done), id.0), &[]);
+        let took = std::time::Duration::from_micros(took);
+        self.with_engine(to, |engine, now| engine.handle_done(id, done, took, now))
+    }
+
+    /// Runs a job, and compares its result with the ledger. If the head moved, the engine hears of it within `left`.
+    fn take_effect(&mut self, to: To, job: Job, left: Moment) -> Result<Done> {
+        let claim = Claim::of(&job);
+        let Some(up) = self.process(to) else { return Ok(Done::Kept(Ok(()))) };
+        let before = up.store.head()?.header.number;
+        let done = up.worker.run(job);
+        let after = up.store.head()?.header.number;
+        self.check_done(to, &claim, &done)?;
+        // A failed write may be on the disk, but missing in memory.
+        if after > before && !matches!(done, Done::Committed(Err(_)) | Done::Restored(Err(_))) {
+            self.check_state(to.node)?;
+            let at = self.now + self.rng.random_range(0..=left);
+            self.queue.push(at, Event::Head { to, number: after });
+            if !self.is_quiet && self.nodes[to.node].cuts > 0 && self.rng.random_ratio(1, 4) {
+                self.nodes[to.node].cuts -= 1;
+                let at = self.now + self.rng.random_range(1..2_000);
+                self.queue.push(at, Event::Cut(to));
+            }
+        }
+        Ok(done)
+    }
+
+    /// A job's time: a fixed part, and one by its bytes.
+    fn time(&mut self, to: To, job: &Job) -> Moment {
+        let (least, bytes) = match job {
+            Job::CheckRange { answer, .. } => (200, answer.len()),
+            Job::CheckAnnounced { .. } => (300, 0),
+            Job::Prepare { range, .. } => (500, range.certified_bytes()),
+            Job::Execute { .. } => (2_000, 0),
+            Job::Commit { .. } => (3_000, 0),
+            Job::Restore(RestoreJob::Chunk { answer, .. } | RestoreJob::Siblings { answer, .. }) => {
+                (500, answer.len())
+            }
+            Job::Restore(RestoreJob::Finish) => (20_000, 0),
+            Job::Restore(_) | Job::KeepEpochs(_) => (1_000, 0),
+            Job::Audit(_) => (5_000, 0),
+        };
+        let slowness = self.nodes[to.node].plan.slowness;
+        let micros = (least as f64 + bytes as f64 / 100.0) * slowness * self.rng.random_range(0.5..3.0);
+        micros as Moment
+    }
+}
+
+/// The job's name in the trace.
+fn name(job: &Job) -> &'static str {
+    match job {
+        Job::CheckRange { .. } => "checking a range",
+        Job::CheckAnnounced { .. } => "checking an announcement",
+        Job::Prepare { .. } => "preparing",
+        Job::Execute { .. } => "executing",
+        Job::Commit { .. } => "committing",
+        Job::Restore(RestoreJob::Begin { .. }) => "restoring",
+        Job::Restore(RestoreJob::Chunk { .. }) => "adding rows",
+        Job::Restore(RestoreJob::Siblings { .. }) => "comparing rows",
+        Job::Restore(RestoreJob::Codes { .. }) => "adding code",
+        Job::Restore(RestoreJob::Finish) => "finishing a restore",
+        Job::Restore(RestoreJob::Drop) => "putting a restore down",
+        Job::Audit(_) => "an audit",
+        Job::KeepEpochs(_) => "keeping epochs",
+    }
+}
+
+/// For the trace: nothing that a later version may word in another way.
+fn outcome(done: &Done) -> String {
+    match done {
+        Done::Range(checked) => format!("checking a range, good: {}", checked.is_ok()),
+        Done::Announced(checked) => format!("checking an announcement, good: {}", checked.is_ok()),
+        Done::Prepared(prepared) => format!("preparing, good: {}", prepared.is_ok()),
+        Done::Executed(executed) => format!("executing, good: {}", executed.is_ok()),
+        Done::Committed(Ok(committed)) => format!("committing up to batch {}", committed.head),
+        Done::Committed(Err(_)) => "committing, which failed".into(),
+        Done::Restored(restored) => format!("restoring, good: {}", restored.is_ok()),
+        Done::Audited(audited) => format!("an audit, good: {}", audited.is_ok()),
+        Done::Kept(kept) => format!("keeping epochs, good: {}", kept.is_ok()),
+    }
+}

@@ -1,0 +1,234 @@
+//! Each lie's change of an honest answer.
+
+use anyhow::Result;
+use rand::{Rng, rngs::StdRng, seq::IndexedMutRandom};
+use slipstream_storage::StateChunk;
+use slipstream_sync::{
+    answer,
+    protocol::{
+        ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, RangeBatch, Request, SnapshotOffer,
+        Summary,
+    },
+};
+use slipstream_types::{
+    Address, BatchNumber, Blob, BlobKind, Delta, Digest, Hints, StateValue, U256,
+    bounded::BoundedVec,
+    codec,
+    hints::{self, AccountHints, HINTS_VERSION, HintContext},
+    tree::StateRangeProof,
+};
+
+use super::{super::chain::Chain, Lie, Question, expired, waste};
+
+impl Lie {
+    /// The lie in place of an honest answer; `None` if the answer has no place for it.
+    pub(in super::super) fn tell(self, question: Question<'_>, rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
+        let Question { request, honest, head, known } = question;
+        match (self, request) {
+            (Lie::Expired, Request::Summary) => expired::summary(honest, known),
+            (Lie::Expired, _) => expired::range(honest, known),
+            (Lie::Padded, Request::RangeDelta(request)) => waste::padded(honest, request),
+            (Lie::Garbage, _) => {
+                let len = rng.random_range(0..300);
+                Ok(Some((0..len).map(|_| rng.random()).collect()))
+            }
+            (_, Request::Summary) => self.summary(honest, head).map(Some),
+            (Lie::Shifted, Request::Range(range)) => {
+                let later = slipstream_sync::protocol::RangeRequest { first: range.first.next(), ..*range };
+                Ok(other_answer(&Chain::canonical().store, &Request::Range(later)))
+            }
+            (Lie::Stranger, Request::Range(_)) => Ok(other_answer(&Chain::forged().store, request)),
+            (_, Request::Range(_)) => self.range(request, honest, rng),
+            (_, Request::Offer { .. }) => {
+                let mut offer: Offer = codec::decode("offer", honest, ANSWER_BYTES_MAX)?;
+                match (self, &mut offer.passed) {
+                    (Lie::Offer, Some(passed)) if rng.random() => passed.header.gas_used += 1,
+                    (Lie::Offer, passed @ Some(_)) if rng.random() => *passed = None,
+                    (Lie::Offer, _) if rng.random() => offer.genesis_proof = Default::default(),
+                    (Lie::Offer, _) => offer.header.state_root.0[0] ^= 1,
+                    _ => offer.header.gas_used += 1,
+                }
+                Ok(Some(codec::encode("offer", &offer)?))
+            }
+            (_, Request::Headers { .. }) => {
+                let mut answer: Headers = codec::decode("headers", honest, ANSWER_BYTES_MAX)?;
+                let mut headers = answer.headers.to_vec();
+                if let Some(header) = headers.choose_mut(rng) {
+                    header.gas_used += 1;
+                }
+                answer.headers = BoundedVec::new(headers)?;
+                Ok(Some(codec::encode("headers", &answer)?))
+            }
+            (_, Request::Chunk { .. }) => self.chunk(honest, rng),
+            (_, Request::RangeProof { .. }) => {
+                let mut proof: StateRangeProof = codec::decode("proof", honest, ANSWER_BYTES_MAX)?;
+                std::mem::swap(&mut proof.left, &mut proof.right);
+                Ok(Some(codec::encode("proof", &proof)?))
+            }
+            (_, Request::Codes { .. }) => {
+                let mut answer: Codes = codec::decode("codes", honest, ANSWER_BYTES_MAX)?;
+                let mut codes = answer.codes.to_vec();
+                codes.rotate_left(1);
+                if codes.len() < 2 {
+                    codes = vec![slipstream_types::delta::Code::new(vec![1, 2, 3])?];
+                }
+                answer.codes = BoundedVec::new(codes)?;
+                Ok(Some(codec::encode("codes", &answer)?))
+            }
+            (_, Request::RangeDelta(_)) => Ok(Some(flip(Blob::from_bytes(honest.to_vec())?).into_bytes())),
+            (_, Request::Epochs { .. }) => {
+                let mut ends: EpochEnds = codec::decode("epoch ends", honest, ANSWER_BYTES_MAX)?;
+                let mut certificates = ends.certificates.to_vec();
+                if let Some(end) = certificates.last_mut() {
+                    let strangers = Chain::forged().store.epoch_ends(end.info.epoch, 1)?;
+                    end.info.next_validators =
+                        strangers.into_iter().next().and_then(|end| end.info.next_validators);
+                }
+                ends.certificates = BoundedVec::new(certificates)?;
+                Ok(Some(codec::encode("epoch ends", &ends)?))
+            }
+            (_, Request::Subtrees(_)) => {
+                let mut answer = honest.to_vec();
+                if let Some(byte) = answer.choose_mut(rng) {
+                    *byte ^= 1;
+                }
+                Ok(Some(answer))
+            }
+            (_, Request::Origin { .. }) => Ok(None),
+        }
+    }
+
+    fn summary(self, honest: &[u8], head: BatchNumber) -> Result<Vec<u8>> {
+        let mut summary: Summary = codec::decode("summary", honest, ANSWER_BYTES_MAX)?;
+        match (self, &mut summary.head) {
+            (Lie::ForgedHead, Some(certificate)) => {
+                certificate.info.number = certificate.info.number.after(1_000);
+            }
+            (Lie::NoQuorum, Some(certificate)) => {
+                certificate.signatures = BoundedVec::new(certificate.signatures[..1].to_vec())?;
+            }
+            (Lie::ForeignChain, _) => summary.genesis = Digest([7; 32]),
+            _ => {
+                summary.bodies_from = Some(BatchNumber::GENESIS);
+                summary.receipts_from = Some(BatchNumber::GENESIS);
+                summary.deltas_from = Some(BatchNumber::GENESIS);
+                let like = summary.snapshots.first().copied();
+                let offer = |number| Some(SnapshotOffer { number, ..like? });
+                let invented = head.before(3).through(head).rev().filter_map(offer);
+                summary.snapshots = BoundedVec::new(invented.collect())?;
+            }
+        }
+        Ok(codec::encode("summary", &summary)?)
+    }
+
+    fn range(self, request: &Request, honest: &[u8], rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
+        let mut range: Range = codec::decode("range", honest, ANSWER_BYTES_MAX)?;
+        let mut batches = range.batches.to_vec();
+        let at = rng.random_range(0..batches.len());
+        match self {
+            Lie::Body => batches[at].body = batches[at].body.take().map(flip),
+            Lie::Delta => batches[at].delta = batches[at].delta.take().map(flip),
+            Lie::Money => give_money(&mut batches[at])?,
+            Lie::Short => batches.truncate(batches.len() / 2 + 1),
+            Lie::Empty => batches.clear(),
+            Lie::Missing => (batches[at].body, batches[at].delta) = (None, None),
+            Lie::Header => batches[at].header.gas_used += 1,
+            Lie::RangeNoQuorum => {
+                range.certificate.signatures = BoundedVec::new(range.certificate.signatures[..1].to_vec())?;
+            }
+            Lie::Grafted => {
+                let Some(forged) = other_answer(&Chain::forged().store, request) else { return Ok(None) };
+                let forged: Range = codec::decode("range", &forged, ANSWER_BYTES_MAX)?;
+                let last = forged.batches.last().map(|batch| batch.header.number);
+                // Not under a certificate of its own last batch: fields that a certificate repeats would betray it.
+                let chain = Chain::canonical();
+                let later = last.and_then(|last| chain.batch(last.next()));
+                let Some(later) = later else { return Ok(None) };
+                range.certificate = later.certificate.clone();
+                batches = forged.batches.into_inner();
+            }
+            Lie::UselessHints => {
+                let hints = useless_hints(rng)?;
+                let none = rng.random();
+                batches
+                    .iter_mut()
+                    .for_each(|batch| batch.hints = if none { None } else { Some(hints.clone()) });
+            }
+            Lie::Literal => {
+                if !waste::literal(&mut batches)? {
+                    return Ok(None);
+                }
+            }
+            Lie::HugeHints | Lie::UnaskedHints => {
+                batches[at].hints = Some(huge_hints()?);
+            }
+            Lie::FalseValues => {
+                for batch in &mut batches {
+                    let made = Chain::canonical().batch(batch.header.number);
+                    batch.hints = made.and_then(|made| made.false_hints.clone());
+                }
+            }
+            _ => return Ok(None),
+        }
+        range.batches = BoundedVec::new(batches)?;
+        Ok(Some(codec::encode("range", &range)?))
+    }
+
+    fn chunk(self, honest: &[u8], rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
+        let mut chunk: StateChunk = Blob::from_bytes(honest.to_vec())?.open(BlobKind::StateChunk)?;
+        let mut rows = chunk.rows.to_vec();
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let at = rng.random_range(0..rows.len());
+        match (self, &mut rows[at].1) {
+            (Lie::ChangedRow, StateValue::Account(account)) => account.balance += U256::from(1),
+            (Lie::ChangedRow, StateValue::Slot(value)) => *value += U256::from(1),
+            _ => drop(rows.remove(at)),
+        }
+        chunk.rows = BoundedVec::new(rows)?;
+        Ok(Some(Blob::seal(BlobKind::StateChunk, &chunk)?.into_bytes()))
+    }
+}
+
+/// Hints that name nothing, or of an unknown version.
+fn useless_hints(rng: &mut StdRng) -> Result<Blob> {
+    let version = if rng.random() { HINTS_VERSION } else { rng.random() };
+    Ok(Blob::compress(BlobKind::Hints, &[version])?)
+}
+
+/// Hints that name 20,000 further addresses.
+fn huge_hints() -> Result<Blob> {
+    let address = |at: u32| Address::left_padding_from(&at.to_be_bytes());
+    let account = |at| AccountHints { address: address(at), code: true, slots: vec![] };
+    let accounts = (0..20_000).map(account).collect();
+    let context = HintContext::new(Address::ZERO, std::iter::empty());
+    Ok(Blob::compress(BlobKind::Hints, &hints::encode(&Hints { accounts }, &[], None, &context))?)
+}
+
+/// Another store's answer.
+fn other_answer(store: &slipstream_storage::Store, request: &Request) -> Option<Vec<u8>> {
+    answer(store, &codec::encode("sync request", request).ok()?).ok()
+}
+
+pub(super) fn flip(blob: Blob) -> Blob {
+    let mut bytes = blob.as_bytes().to_vec();
+    if let Some(byte) = bytes.last_mut() {
+        *byte ^= 0x10;
+    }
+    Blob::from_bytes(bytes).unwrap_or(blob)
+}
+
+fn give_money(batch: &mut RangeBatch) -> Result<()> {
+    let Some(blob) = &batch.delta else { return Ok(()) };
+    let delta = Delta::open(blob)?;
+    let mut entries = delta.entries().to_vec();
+    for entry in &mut entries {
+        if let Some(StateValue::Account(account)) = &mut entry.value {
+            account.balance += U256::from(1);
+        }
+    }
+    let codes = delta.codes().iter().map(|code| code.to_vec()).collect();
+    batch.delta = Some(Blob::seal(BlobKind::Delta, &Delta::new(entries, codes)?)?);
+    Ok(())
+}

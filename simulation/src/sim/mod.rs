@@ -1,0 +1,227 @@
+//! `slipnet sim`: the sync daemon that ships, among peers that lie, stall, forget and come and go, on machines that die.
+//!
+//! ```text
+//!  seed ─▶ Plan (who, what goes wrong, when) ─▶ World: Engine + Worker + Store per node, servers, links, one queue of events
+//!                                                 └─▶ oracles after every step ─▶ trace hash, or the seed and what is wrong
+//! ```
+//!
+//! A run is one thread and a clock of its own: the same seed gives the same trace hash. See docs/simulation.md.
+
+pub mod broadcast;
+mod chain;
+pub mod explain;
+mod fault;
+mod happen;
+mod jobs;
+mod lie;
+mod link;
+mod node;
+mod oracle;
+mod plan;
+mod queue;
+mod server;
+mod trace;
+mod traffic;
+pub mod validators;
+mod world;
+
+use std::{
+    fmt,
+    ops::Range,
+    panic::AssertUnwindSafe,
+    str::FromStr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::{Args, ValueEnum as _};
+use slipnet::progress::Progress;
+use slipstream_sync::Planted;
+
+use self::{chain::Chain, fault::Fired, world::World};
+pub use self::{
+    fault::{Coverage, Fault, SHARE_MIN},
+    plan::Scenario,
+};
+
+/// A campaign of fewer runs says nothing about shares of faults.
+const COVERED_RUNS_MIN: u64 = 200;
+
+/// What to simulate.
+#[derive(Clone, Debug, Args)]
+pub struct SimOptions {
+    /// Seeds to run, as `A..B` without B, or one seed.
+    #[arg(long, default_value = "0..200")]
+    pub seeds: Seeds,
+    /// What goes wrong. Without it the seed picks, and every kind of fault has to come about often enough.
+    #[arg(long, value_enum)]
+    pub scenario: Option<Scenario>,
+    /// Tell every event on standard error.
+    #[arg(long)]
+    pub verbose: bool,
+    /// Leave one defence out, by its name: some run has to fail then.
+    #[arg(long, hide = true)]
+    pub planted: Option<Planted>,
+}
+
+/// The seeds to run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seeds(pub Range<u64>);
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Seeds, String> {
+        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no seed"));
+        let seeds = match text.split_once("..") {
+            Some((first, end)) => number(first)?..number(end)?,
+            None => {
+                let seed: u64 = number(text)?;
+                seed..seed.checked_add(1).ok_or("the last seed is not simulated")?
+            }
+        };
+        if seeds.is_empty() { Err(format!("{text} holds no seed")) } else { Ok(Seeds(seeds)) }
+    }
+}
+
+/// The deeds of a run without failure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ran {
+    /// Of everything that happened.
+    pub trace: [u8; 32],
+    /// The virtual time of the run.
+    pub took: Duration,
+    fired: Fired,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The fault that an oracle found, with seed and scenario.
+pub fn run_seed(
+    seed: u64,
+    scenario: Option<Scenario>,
+    planted: Option<Planted>,
+    verbose: bool,
+) -> Result<Ran> {
+    let scenario = scenario.unwrap_or_else(|| Scenario::of(seed));
+    // All of a run's work is done by its own thread, so that nothing depends on how threads are scheduled.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
+    let run = || -> Result<Ran> {
+        let (done, outcome) = World::new(scenario, seed, planted, verbose)?.run();
+        done.map(|()| Ran { trace: outcome.trace, took: outcome.took, fired: outcome.fired })
+    };
+    pool.install(run).with_context(|| {
+        let name = scenario.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        format!(
+            "seed {seed} of scenario {scenario:?} failed; `slipnet explain {seed} --scenario {name}` tells what happened"
+        )
+    })
+}
+
+/// A campaign in which nothing was found.
+#[derive(Clone, Debug)]
+pub struct SimReport {
+    /// The number of runs.
+    pub runs: u64,
+    /// The real time of all runs, in seconds.
+    pub seconds: f64,
+    /// Virtual time of all runs.
+    pub simulated: Duration,
+    /// Over the traces of all runs, in the order of their seeds.
+    pub trace: String,
+    /// The faults that came about, by kind.
+    pub coverage: Coverage,
+}
+
+impl fmt::Display for SimReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SimReport { runs, seconds, simulated, trace, coverage } = self;
+        let simulated = simulated.as_secs_f64();
+        writeln!(
+            f,
+            "{runs} runs, {simulated:.0} s simulated in {seconds:.1} s, nothing found; trace {trace}"
+        )?;
+        write!(f, "{coverage}")
+    }
+}
+
+/// Runs seeds, on as many threads as the machine has.
+///
+/// # Errors
+/// The first failure by seed, with the command that repeats it; or that a kind of fault came about too seldom.
+pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
+    let began = Instant::now();
+    // Before the threads, of which each would wait for the other.
+    Chain::canonical();
+    Chain::forged();
+    let ran = campaign(&options.seeds, options.verbose, progress, |seed| {
+        run_seed(seed, options.scenario, options.planted, options.verbose)
+    })?;
+    let mut coverage = Coverage::default();
+    ran.iter().for_each(|ran| coverage.add(&ran.fired));
+    let (runs, simulated) = (ran.len() as u64, ran.iter().map(|ran| ran.took).sum());
+    let trace = digest_of(ran.iter().map(|ran| &ran.trace));
+    let missing = coverage.missing();
+    let counts = options.scenario.is_none() && runs >= COVERED_RUNS_MIN;
+    ensure!(
+        !counts || missing.is_empty(),
+        "{missing:?} came about too seldom to be {:.0} % of the runs by chance:\n{coverage}",
+        SHARE_MIN * 100.0
+    );
+    Ok(SimReport { runs, seconds: began.elapsed().as_secs_f64(), simulated, trace, coverage })
+}
+
+/// Runs each of some seeds, on as many threads as the machine has, and gives the results in their order.
+///
+/// # Errors
+/// The first failure by seed.
+fn campaign<T: Send>(
+    seeds: &Seeds,
+    verbose: bool,
+    progress: Progress,
+    run_seed: impl Fn(u64) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let seeds = seeds.0.clone();
+    let task = Mutex::new((0, progress.task("simulation", seeds.end - seeds.start)));
+    let next = AtomicU64::new(seeds.start);
+    let results = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let ran = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed)))
+                .unwrap_or_else(|_| Err(anyhow!("seed {seed} panicked: its message is above")));
+            if ran.is_err() {
+                // Runs that have begun are finished, so that the lowest seed that fails is known.
+                next.store(seeds.end, Ordering::Relaxed);
+            }
+            {
+                let (runs, task) = &mut *task.lock().unwrap_or_else(PoisonError::into_inner);
+                *runs += 1;
+                task.update(*runs, "");
+            }
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((seed, ran));
+        }
+    };
+    let threads = if verbose { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
+    std::thread::scope(|scope| {
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(seed, _)| *seed);
+    results.into_iter().map(|(_, ran)| ran).collect()
+}
+
+/// One digest over the traces of some runs.
+fn digest_of<'a>(traces: impl Iterator<Item = &'a [u8; 32]>) -> String {
+    let mut digest = sha2::Sha256::default();
+    traces.for_each(|trace| sha2::Digest::update(&mut digest, trace));
+    hex::encode(sha2::Digest::finalize(digest))
+}

@@ -1,0 +1,370 @@
+//! [`Node`]: a simulated machine: a disk that outlives its process, and the process: the engine and the worker that ship.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, ensure};
+use rand::Rng;
+use slipstream_executor::{HintsMode, Session};
+use slipstream_network::PeerId;
+use slipstream_storage::{CommitBatch, Faults, MemoryDisk, Store};
+use slipstream_sync::{
+    Defences, SyncError,
+    engine::{Engine, Local, RequestId, Setup},
+    protocol::Request,
+    work::Worker,
+};
+use slipstream_types::{BatchNumber, BlobKind, Delta, Path};
+use tokio::time::Instant;
+
+use super::{
+    chain::Chain,
+    explain::Kind,
+    fault::Fault,
+    plan::NodePlan,
+    queue::{Moment, Ticket},
+    world::{Event, Place, To, World},
+};
+
+/// The record under which scores are kept.
+const SCORES: &str = "sync/scores";
+/// How often scores are written: often enough that a restart in a short run finds some.
+const SAVE_EVERY: Moment = 3_000_000;
+/// How long a process takes to come back, at most.
+const DOWN_MAX: Moment = 1_500_000;
+
+/// A machine with its disk.
+pub(super) struct Node {
+    pub(super) plan: NodePlan,
+    defences: Defences,
+    disk: MemoryDisk,
+    /// Counts its processes; events are for one of them.
+    pub(super) life: u32,
+    /// Its process, if one runs.
+    pub(super) up: Option<Up>,
+    /// It refused to go on, and was right: its operator gave it a waypoint of another ledger.
+    pub(super) has_refused: bool,
+    /// The highest head that was ever seen here.
+    pub(super) seen: BatchNumber,
+    /// How often its power still goes right after a commit.
+    pub(super) cuts: u32,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) place: Place,
+    /// The key that the peer had then.
+    pub(super) key: PeerId,
+    pub(super) at: Moment,
+    /// Whether it is for a summary.
+    pub(super) is_summary: bool,
+    /// The requested thing; `None` if the request is about its peer.
+    pub(super) thing: Option<Thing>,
+}
+
+/// A thing that may be requested of more than one peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Thing {
+    /// Batches from here on.
+    Range(BatchNumber),
+    /// The beginning of a snapshot.
+    Offer(BatchNumber),
+    /// Headers up to here.
+    Headers(BatchNumber),
+    /// Rows of a snapshot, their siblings, or changes up to it, from here on.
+    Rows(BatchNumber, Path),
+    /// Code of a snapshot.
+    Codes(BatchNumber),
+}
+
+impl Thing {
+    pub(super) fn of(request: &Request) -> Option<Thing> {
+        match request {
+            Request::Summary | Request::Epochs { .. } | Request::Origin { .. } | Request::Subtrees(_) => None,
+            Request::Range(range) => Some(Thing::Range(range.first)),
+            Request::Offer { number, .. } => Some(Thing::Offer(*number)),
+            Request::Headers { last, .. } => Some(Thing::Headers(*last)),
+            Request::Chunk { number, first, .. } | Request::RangeProof { number, first, .. } => {
+                Some(Thing::Rows(*number, *first))
+            }
+            Request::RangeDelta(request) => Some(Thing::Rows(request.to, request.first)),
+            Request::Codes { number, .. } => Some(Thing::Codes(*number)),
+        }
+    }
+}
+
+/// A running process of a node.
+pub(super) struct Up {
+    pub(super) engine: Engine,
+    pub(super) worker: Worker,
+    pub(super) store: Store,
+    /// Requests that wait for an answer.
+    pub(super) requests: BTreeMap<RequestId, Asked>,
+    /// Since when the first server, which has everything, owes nothing, if its last answer was a good one.
+    pub(super) free_since: Option<Moment>,
+    /// When somebody last sent a thing.
+    pub(super) came: BTreeMap<Thing, Moment>,
+    pub(super) wake: Option<Ticket>,
+    pub(super) peers: Vec<PeerId>,
+    pub(super) banned: BTreeSet<PeerId>,
+    /// Bytes of answers, by peer, that a check may have accepted.
+    pub(super) creditable: BTreeMap<PeerId, u64>,
+    /// The head and the snapshots in the first server's last summary.
+    pub(super) offered: (BatchNumber, Vec<BatchNumber>),
+    /// A fault is to come, so that its store may fail.
+    pub(super) is_armed: bool,
+    /// The restore that was recorded when it started, until it is asked for again.
+    pub(super) begun: Option<BatchNumber>,
+    /// The last restore that was recorded.
+    pub(super) restoring: Option<BatchNumber>,
+}
+
+impl Up {
+    /// Whether its store failed as planned: it stops when it next needs it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.is_armed && (self.store.view().is_err() || self.store.speculate(&Delta::default()).is_err())
+    }
+}
+
+impl Node {
+    pub(super) fn new(plan: &NodePlan, defences: Defences) -> Result<Node> {
+        let disk = MemoryDisk::default();
+        let store = Store::memory_on(&disk, &plan.storage, &Faults::none())?;
+        fill(&store, plan.head)?;
+        Ok(Node {
+            plan: plan.clone(),
+            defences,
+            disk,
+            life: 0,
+            up: None,
+            has_refused: false,
+            seen: plan.head,
+            cuts: plan.cuts,
+        })
+    }
+
+    /// Whether a process of it that runs now keeps a peer out.
+    pub(super) fn bans(&self, peer: &PeerId) -> bool {
+        self.up.as_ref().is_some_and(|up| up.banned.contains(peer))
+    }
+
+    /// Whether it has everything, or was right not to want it.
+    pub(super) fn is_done(&self, certified: BatchNumber) -> bool {
+        self.has_refused || self.up.as_ref().is_some_and(|up| up.engine.head() == certified)
+    }
+
+    fn open(&self, faults: &Faults, now: Instant) -> Result<(Store, Worker, Engine), SyncError> {
+        let NodePlan { sync, storage, executor, waypoint, id, .. } = &self.plan;
+        let store = Store::memory_on(&self.disk, storage, faults)?;
+        let seed = u64::from(id.0[0]);
+        let session = Session::new(executor, (*store.chain()?).clone())
+            .map_err(|error| SyncError::Worker(error.to_string()))?;
+        let worker = Worker::new(store.clone(), sync, Arc::new(session), *waypoint, seed)?
+            .with_defences(self.defences);
+        let setup = Setup {
+            hints: executor.hints != HintsMode::Off,
+            patience: std::time::Duration::ZERO,
+            waypoint: waypoint.map_or(BatchNumber::GENESIS, |waypoint| waypoint.number),
+            cores: 2,
+            seed,
+            defences: self.defences,
+        };
+        let scores = store.record(SCORES)?;
+        let engine = Engine::new(sync.clone(), &setup, Local::of(&store)?, scores.as_deref(), now);
+        Ok((store, worker, engine))
+    }
+}
+
+/// The first batches, for a node that did not begin today.
+fn fill(store: &Store, head: BatchNumber) -> Result<()> {
+    let chain = Chain::canonical();
+    store.initialize(&chain.genesis)?;
+    for number in BatchNumber::new(1).through(head) {
+        let made = chain.batch(number).context("a node does not begin ahead of the ledger")?;
+        let blob = |kind| chain.store.blob(kind, number);
+        let (body, receipts) = (blob(BlobKind::Body)?, blob(BlobKind::Receipts)?);
+        let (delta_blob, hints) = (blob(BlobKind::Delta)?, blob(BlobKind::Hints)?);
+        let commit = CommitBatch {
+            body: body.as_ref(),
+            receipts: receipts.as_ref(),
+            delta_blob: delta_blob.as_ref(),
+            hints: hints.as_ref(),
+            certificate: Some(&made.certificate),
+            ..CommitBatch::new(&made.header, &made.delta)
+        };
+        store.commit(commit, None)?;
+    }
+    Ok(())
+}
+
+impl World {
+    /// A process begins, on the store that the last one left.
+    pub(super) fn start(&mut self, index: usize) -> Result<()> {
+        let now = self.instant();
+        let node = &mut self.nodes[index];
+        if node.up.is_some() || node.has_refused {
+            return Ok(());
+        }
+        node.life += 1;
+        let life = node.life;
+        let point = (!self.is_quiet).then(|| node.plan.points.get(life as usize - 1).copied()).flatten();
+        let faults = point.map_or_else(Faults::none, |(point, passing)| Faults::fail_at(point, passing));
+        let planned = point.map_or_else(String::new, |(point, _)| format!("; its store fails at {point:?}"));
+        self.trace.mark(self.now, Kind::World, format_args!("node {index} starts, life {life}{planned}"));
+        let (store, worker, engine) = match node.open(&faults, now) {
+            Ok(opened) => opened,
+            Err(SyncError::Storage(error)) if point.is_some() => {
+                self.trace.mark(self.now, Kind::World, format_args!("node {index} does not start: {error}"));
+                return self.fall(index, Fault::CrashPoint);
+            }
+            Err(error) => return self.fail(&format!("node {index} does not start: {error}")),
+        };
+        let begun = store.recorded_restore()?.map(|target| target.header.number);
+        let head = engine.head();
+        let up = Up {
+            engine,
+            worker,
+            store,
+            requests: BTreeMap::new(),
+            free_since: None,
+            came: BTreeMap::new(),
+            offered: Default::default(),
+            wake: None,
+            peers: Vec::new(),
+            banned: BTreeSet::new(),
+            creditable: BTreeMap::new(),
+            is_armed: point.is_some(),
+            begun,
+            restoring: begun,
+        };
+        let lost = node.seen > head;
+        node.up = Some(up);
+        ensure!(!lost, "safety: node {index} had committed batch {} and lost it", self.nodes[index].seen);
+        self.check_state(index)?;
+        let to = To { node: index, life };
+        self.queue.push(self.now + SAVE_EVERY, Event::Save(to));
+        if let Some(interval) = self.nodes[index].plan.prune_interval {
+            self.queue.push(self.now + interval, Event::Prune(to));
+        }
+        self.refresh_peers()?;
+        self.act(index)
+    }
+
+    /// A process dies, if it is not too late for that.
+    pub(super) fn crash(&mut self, index: usize, fault: Fault) -> Result<()> {
+        if self.is_quiet || self.nodes[index].up.is_none() {
+            return Ok(());
+        }
+        self.trace.mark(self.now, Kind::World, format_args!("node {index} dies"));
+        self.fall(index, fault)
+    }
+
+    /// The power goes, right after a commit: acknowledged batches have to be on the disk.
+    pub(super) fn cut_power(&mut self, to: To) -> Result<()> {
+        if self.is_quiet || self.process(to).is_none() {
+            return Ok(());
+        }
+        self.trace.mark(
+            self.now,
+            Kind::World,
+            format_args!("the power of node {} goes after a commit", to.node),
+        );
+        self.fall(to.node, Fault::CutAfterCommit)
+    }
+
+    /// It is gone; a power cut takes writes that were not synced as well.
+    pub(super) fn fall(&mut self, index: usize, fault: Fault) -> Result<()> {
+        let unsynced = self.nodes[index].disk.unsynced();
+        let kept = match self.rng.random_range(0..4) {
+            _ if fault == Fault::CutAfterCommit => 0,
+            0 => usize::MAX,
+            1 => 0,
+            _ => self.rng.random_range(0..=unsynced),
+        };
+        self.fired.insert(fault);
+        if kept < unsynced {
+            self.fired.insert(Fault::PowerCut);
+        }
+        let node = &mut self.nodes[index];
+        // Before the handles go: their later writes do not reach the disk.
+        node.disk.crash(kept);
+        if let Some(ticket) = node.up.take().and_then(|up| up.wake) {
+            self.queue.cancel(ticket);
+        }
+        let pause = self.rng.random_range(10_000..DOWN_MAX);
+        self.queue.push(self.now + pause, Event::Start(index));
+        self.refresh_peers()
+    }
+
+    /// The process that an event is for, if it still runs.
+    pub(super) fn process(&mut self, to: To) -> Option<&mut Up> {
+        let node = &mut self.nodes[to.node];
+        if node.life == to.life { node.up.as_mut() } else { None }
+    }
+
+    /// Lets an engine take something in, and carries out its effects.
+    pub(super) fn with_engine(
+        &mut self,
+        to: To,
+        take: impl FnOnce(&mut Engine, Instant) -> Result<(), SyncError>,
+    ) -> Result<()> {
+        let now = self.instant();
+        let Some(up) = self.process(to) else { return Ok(()) };
+        match take(&mut up.engine, now) {
+            Ok(()) => self.act(to.node),
+            Err(error) => self.stopped(to.node, &error),
+        }
+    }
+
+    /// An engine says that its node must stop: right if its store failed as planned, or if its operator misled it.
+    fn stopped(&mut self, index: usize, error: &SyncError) -> Result<()> {
+        let node = &mut self.nodes[index];
+        let is_armed = node.up.as_ref().is_some_and(|up| up.is_armed);
+        self.trace.mark(self.now, Kind::World, format_args!("node {index} stops: {error}"));
+        match error {
+            SyncError::Storage(_) if is_armed => self.fall(index, Fault::CrashPoint),
+            SyncError::WrongWaypoint { waypoint, .. } if node.plan.is_misled => {
+                ensure!(
+                    node.seen < waypoint.number,
+                    "safety: node {index} stored batch {} behind a waypoint that its ledger does not pass",
+                    node.seen
+                );
+                node.has_refused = true;
+                node.up = None;
+                self.fired.insert(Fault::WrongWaypoint);
+                self.refresh_peers()
+            }
+            error => self.fail(&format!("safety: node {index} gives up: {error}")),
+        }
+    }
+
+    pub(super) fn save(&mut self, to: To) -> Result<()> {
+        let now = self.instant();
+        let Some(up) = self.process(to) else { return Ok(()) };
+        if let Some(record) = up.engine.save_scores(now) {
+            // Scores are advice: a failure to write them stops nothing.
+            let written = up.store.put_record(SCORES, &record?).is_ok();
+            self.trace.note(self.now, format_args!("node {} keeps its scores: {written}", to.node), &[]);
+        }
+        self.queue.push(self.now + SAVE_EVERY, Event::Save(to));
+        Ok(())
+    }
+
+    pub(super) fn prune(&mut self, to: To) -> Result<()> {
+        let interval = self.nodes[to.node].plan.prune_interval;
+        let (Some(up), Some(interval)) = (self.process(to), interval) else { return Ok(()) };
+        let pruned = up.store.prune();
+        let (is_armed, failed) = (up.is_armed, pruned.is_err());
+        self.trace.note(self.now, format_args!("node {} prunes, failed: {failed}", to.node), &[]);
+        if failed && is_armed {
+            return self.fall(to.node, Fault::CrashPoint);
+        }
+        pruned?;
+        self.check_pruned(to)?;
+        self.queue.push(self.now + interval, Event::Prune(to));
+        Ok(())
+    }
+}

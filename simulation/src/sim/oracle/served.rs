@@ -1,0 +1,110 @@
+//! Checks that a node serves the ledger, and all that it promises.
+
+use anyhow::{Context, Result, ensure};
+use slipstream_storage::{PruneConfig, Store, VerifiedChunk, Window};
+use slipstream_sync::{
+    answer,
+    protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeDeltaRequest, RangeRequest, Request, Summary},
+};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Path, codec};
+
+use super::{
+    super::{
+        chain::Chain,
+        world::{To, World},
+    },
+    expect::{expect_certificate, expect_parts},
+};
+
+impl World {
+    /// A node that pruned keeps its windows, and nothing below them can be had of it.
+    pub(in super::super) fn check_pruned(&mut self, to: To) -> Result<()> {
+        let node = to.node;
+        let prune = self.nodes[node].plan.storage.prune;
+        let Some(up) = self.process(to) else { return Ok(()) };
+        if up.has_failed() {
+            return Ok(());
+        }
+        expect_windows(&up.store, &prune).with_context(|| format!("safety: what node {node} pruned"))
+    }
+}
+
+/// A store's answers are the ledger's.
+pub(super) fn expect_served(store: &Store) -> Result<()> {
+    let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
+    let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;
+    let Some(head) = &summary.head else { return Ok(()) };
+    expect_certificate(&head.info)?;
+    let last = head.info.number;
+    let parts = [
+        (Parts::BODY, summary.bodies_from),
+        (Parts::RECEIPTS, summary.receipts_from),
+        (Parts::DELTA, summary.deltas_from),
+    ];
+    for (parts, from) in parts {
+        let Some(first) = from.map(|from| from.max(BatchNumber::new(1))).filter(|first| *first <= last)
+        else {
+            continue;
+        };
+        let request = RangeRequest { first, batches_max: 1_024, bytes_max: 16 << 20, parts };
+        let range: Range = codec::decode("range", &ask(&Request::Range(request))?, ANSWER_BYTES_MAX)?;
+        expect_certificate(&range.certificate.info)?;
+        ensure!(range.batches.len() as u64 == last.since(first) + 1, "batches that it promises are missing");
+        range.batches.iter().try_for_each(expect_parts)?;
+    }
+    for offered in summary.snapshots.iter() {
+        let header = Chain::canonical().header(offered.number)?;
+        let (first, last) = (slipstream_types::Path::MIN, slipstream_types::Path::MAX);
+        let request = Request::Chunk { number: offered.number, first, last, bytes_max: 4 << 20 };
+        let content = Blob::from_bytes(ask(&request)?)?.content(BlobKind::StateChunk)?;
+        VerifiedChunk::open(content, header.state_root)?;
+    }
+    Ok(())
+}
+
+fn refused(refusal: slipstream_network::Refusal) -> anyhow::Error {
+    anyhow::anyhow!("it refuses batches that it promises: {refusal}")
+}
+
+/// The served batches begin with the windows, to the batch.
+fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
+    let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
+    let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;
+    let head = store.head()?.header.number;
+    let kinds = [
+        (Parts::BODY, BlobKind::Body, prune.bodies, summary.bodies_from),
+        (Parts::RECEIPTS, BlobKind::Receipts, prune.receipts, summary.receipts_from),
+        (Parts::DELTA, BlobKind::Delta, prune.deltas, summary.deltas_from),
+    ];
+    for (parts, kind, window, from) in kinds {
+        let name = kind.name();
+        let least = match window {
+            Window::Batches(batches) => head.next().before(batches),
+            _ => BatchNumber::GENESIS,
+        };
+        ensure!(
+            from.is_none_or(|from| from >= least),
+            "its {name} window of {window} ends with batch {head}, and begins with {from:?}"
+        );
+        let Some(first) =
+            from.and_then(BatchNumber::previous).filter(|before| *before > BatchNumber::GENESIS)
+        else {
+            continue;
+        };
+
+        let range = RangeRequest { first, batches_max: 1, bytes_max: 1 << 20, parts };
+        ensure!(ask(&Request::Range(range)).is_err(), "the {name} of batch {first} is not kept, and served");
+        ensure!(store.blob(kind, first)?.is_none(), "the {name} of batch {first} is not kept, and there");
+    }
+    let Some(from) = summary.deltas_from.and_then(BatchNumber::previous).and_then(BatchNumber::previous)
+    else {
+        return Ok(());
+    };
+    for offered in summary.snapshots.iter().filter(|offered| offered.number > from) {
+        let (first, last) = (Path::MIN, Path::MAX);
+        let request = RangeDeltaRequest { from, to: offered.number, first, last, bytes_max: 1 << 20 };
+        let served = ask(&Request::RangeDelta(request)).is_ok();
+        ensure!(!served, "the delta of batch {} is not kept, and a range delta with it served", from.next());
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Checks that a node asks another peer instead of waiting for a silent one, and that it keeps what it has.
+
+use anyhow::{Result, ensure};
+use slipstream_sync::{Phase, engine::RequestId, protocol::Request};
+
+use super::{
+    super::{
+        node::Thing,
+        queue::Moment,
+        server::{Habit, Keeps},
+        world::{Event, Place, To, World},
+    },
+    ANCHOR,
+};
+
+/// A peer that never answers is given so long at most, where its deadline is later.
+const HAND_OVER: Moment = 6_000_000;
+/// So long before that somebody else must have been free to ask.
+const FREE: Moment = 1_000_000;
+
+impl World {
+    /// Has a request to a silent peer looked at after some time.
+    pub(in super::super) fn expect_hand_over(&mut self, to: To, id: RequestId, place: Place) {
+        let deadline = self.nodes[to.node].plan.sync.request_deadline_ms.get() * 1_000;
+        let is_silent = self.servers.get(place).is_some_and(|server| server.habit == Habit::Stalling);
+        if is_silent && deadline > HAND_OVER + FREE {
+            self.queue.push(self.now + HAND_OVER, Event::Waited { to, id });
+        }
+    }
+
+    /// A silent peer's debt was requested of another one by now, if the first server has been idle for a while.
+    pub(in super::super) fn check_handed_over(&mut self, to: To, id: RequestId) -> Result<()> {
+        let (now, instant, anchor) = (self.now, self.instant(), self.servers[ANCHOR].id);
+        let keeps_all = self.servers[ANCHOR].keeps == Keeps::ALL;
+        let is_there = self.is_connected(to.node, ANCHOR);
+        let Some(up) = self.process(to) else { return Ok(()) };
+        let Some(asked) = up.requests.get(&id).copied() else { return Ok(()) };
+        let Some(thing) = asked.thing else { return Ok(()) };
+        let is_asked = up.requests.iter().any(|(other, it)| *other != id && it.thing == Some(thing));
+        // An answer of somebody else is being checked, or was wrong.
+        let came = up.came.get(&thing).is_some_and(|at| *at >= asked.at);
+        let is_free = up.free_since.is_some_and(|since| since + FREE < now);
+        let (head, offered) = &up.offered;
+        let serves = match thing {
+            Thing::Range(number) | Thing::Headers(number) => keeps_all && number <= *head,
+            Thing::Offer(number) | Thing::Rows(number, _) | Thing::Codes(number) => {
+                keeps_all && offered.contains(&number)
+            }
+        };
+        if is_asked || came || !is_free || !serves || !is_there {
+            return Ok(());
+        }
+        let status = up.engine.status(instant);
+        let may_be_asked = status.peers.iter().any(|peer| {
+            peer.id == anchor && peer.pause_ms == 0 && peer.head.is_some_and(|found| found >= *head)
+        });
+        ensure!(
+            !may_be_asked,
+            "liveness: node {} waits {HAND_OVER} us for {thing:?} of a silent peer, and asks nobody else",
+            to.node
+        );
+        Ok(())
+    }
+
+    /// A request that an engine wants to send. A restarted node goes on with its restore, while it knows that the first server,
+    /// whom it may ask, serves it.
+    pub(in super::super) fn check_request(&mut self, to: To, request: &Request) -> Result<()> {
+        // Headers are asked for beside the offer, and may leave first.
+        let (Request::Offer { number, .. } | Request::Headers { last: number, .. }) = request else {
+            return Ok(());
+        };
+        let (now, anchor) = (self.instant(), self.servers[ANCHOR].id);
+        let Some(up) = self.process(to) else { return Ok(()) };
+        // It is chosen once, for its rows or for a range delta to it; its later fate is another matter.
+        if up.begun == Some(*number) {
+            up.begun = None;
+        }
+        let status = up.engine.status(now);
+        // Only this phase is about a restore's rows: a range delta works without them, and a survey is about other things.
+        if status.phase != Phase::Snapshot {
+            return Ok(());
+        }
+        let Some(begun) = up.begun.take() else { return Ok(()) };
+        let (head, offered) = &up.offered;
+        let may_be_asked = status.peers.iter().any(|peer| {
+            let is_known = peer.head.is_some_and(|found| found >= *head);
+            peer.id == anchor && !peer.banned && peer.pause_ms == 0 && is_known
+        });
+        ensure!(
+            !may_be_asked || !offered.contains(&begun),
+            "liveness: node {} forgets its restore of batch {begun}, which is still served, for batch {number}",
+            to.node
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! [`Plan`]: a seed's version of a scenario: the participants, their behaviour, and the faults with their times.
+
+mod nodes;
+mod servers;
+
+use clap::ValueEnum;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use slipstream_executor::ExecutorConfig;
+use slipstream_network::PeerId;
+use slipstream_storage::{CrashPoint, StorageConfig};
+use slipstream_sync::SyncConfig;
+use slipstream_types::{BatchNumber, Waypoint};
+
+use self::{nodes::node, servers::servers};
+use super::{
+    chain::{BATCHES, SNAPSHOT_INTERVAL},
+    queue::Moment,
+    server::Server,
+};
+
+/// What goes wrong in a world.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
+pub enum Scenario {
+    /// Nothing but distance: the ledger grows, some peers are far away.
+    Calm,
+    /// Messages are lost and late, the network falls apart for a while.
+    Lossy,
+    /// Peers that lie in every way.
+    Liars,
+    /// Peers that never answer, or just before the deadline.
+    Stallers,
+    /// More peers than are honest show the same forged ledger.
+    Collusion,
+    /// Nodes die at every point of their store and at random moments.
+    Crash,
+    /// Peers and nodes forget what they had, and snapshots go while they are restored.
+    Pruning,
+    /// Connections come and go.
+    Flapping,
+    /// Nodes begin from snapshots, and some peers lie about those.
+    Snapshot,
+    /// Peers that say and send nothing false, and waste everybody's time.
+    Siege,
+    /// Any of it at once.
+    Everything,
+}
+
+impl Scenario {
+    /// The scenario of a seed without a given one: every other seed has everything, and snapshots come more often than the rest.
+    /// Their faults need the most coincidences.
+    pub fn of(seed: u64) -> Scenario {
+        let snapshots = [Scenario::Snapshot; 5];
+        let named = [Scenario::value_variants(), &snapshots].concat();
+        match seed % 2 {
+            0 => Scenario::Everything,
+            _ => named[(seed / 2) as usize % named.len()],
+        }
+    }
+}
+
+/// A node that follows.
+#[derive(Clone, Debug)]
+pub(super) struct NodePlan {
+    pub(super) id: PeerId,
+    pub(super) sync: SyncConfig,
+    pub(super) storage: StorageConfig,
+    pub(super) executor: ExecutorConfig,
+    /// The batch that it has when the world begins.
+    pub(super) head: BatchNumber,
+    pub(super) waypoint: Option<Waypoint>,
+    /// The waypoint is of another ledger: the node must refuse to pass it.
+    pub(super) is_misled: bool,
+    /// How long its work takes, as a multiple of a good machine's.
+    pub(super) slowness: f64,
+    /// Moments at which it dies.
+    pub(super) crashes: Vec<Moment>,
+    /// How often its power goes right after a commit.
+    pub(super) cuts: u32,
+    /// Where its store fails, life by life: at which passing.
+    pub(super) points: Vec<(CrashPoint, u64)>,
+    /// Between two rounds of pruning; never if it keeps all.
+    pub(super) prune_interval: Option<Moment>,
+}
+
+/// A whole world before it begins.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) servers: Vec<Server>,
+    pub(super) nodes: Vec<NodePlan>,
+    /// Share of the messages that are lost on their first way.
+    pub(super) loss: f64,
+    /// From when to when the network is apart.
+    pub(super) partition: Option<(Moment, Moment)>,
+    /// Between two ends of a flapping peer's connections, about.
+    pub(super) flap_interval: Moment,
+    /// Certified when the world begins, and at its end.
+    pub(super) certified: BatchNumber,
+    pub(super) end: BatchNumber,
+    /// The time between two batches.
+    pub(super) batch_interval: Moment,
+    /// From then on new faults and new batches stop.
+    pub(super) quiet_at: Moment,
+}
+
+/// The troubles of a world.
+struct Troubles {
+    lossy: bool,
+    liars: bool,
+    stallers: bool,
+    colluders: bool,
+    crashes: bool,
+    pruning: bool,
+    flapping: bool,
+    snapshots: bool,
+    siege: bool,
+}
+
+impl Troubles {
+    fn draw(scenario: Scenario, rng: &mut StdRng) -> Troubles {
+        let forgets = rng.random_bool(0.75);
+        let mut has = |named| match scenario {
+            Scenario::Everything => rng.random_bool(if named == Scenario::Liars { 0.8 } else { 0.5 }),
+            scenario => scenario == named,
+        };
+        Troubles {
+            lossy: has(Scenario::Lossy),
+            liars: has(Scenario::Liars),
+            stallers: has(Scenario::Stallers),
+            colluders: has(Scenario::Collusion),
+            crashes: has(Scenario::Crash),
+            pruning: has(Scenario::Pruning) || (scenario == Scenario::Snapshot && forgets),
+            flapping: has(Scenario::Flapping),
+            snapshots: has(Scenario::Snapshot),
+            siege: has(Scenario::Siege),
+        }
+    }
+}
+
+const SECOND: Moment = 1_000_000;
+/// A window that covers the oldest snapshot that a server of [`Keeps`] offers.
+const WINDOW: u64 = 5 * SNAPSHOT_INTERVAL;
+impl Plan {
+    pub(super) fn draw(scenario: Scenario, rng: &mut StdRng) -> Plan {
+        let troubles = Troubles::draw(scenario, rng);
+        let quiet_at = rng.random_range(4 * SECOND..10 * SECOND);
+        // Where snapshots are to go while they are restored, the ledger grows fast.
+        let (latest, least) = if troubles.snapshots { (60, 40) } else { (100, 4) };
+        let certified = rng.random_range(3..latest);
+        let end = BATCHES.min(certified + rng.random_range(least..60));
+        let servers = servers(&troubles, rng);
+        let count = [1, 1, 1, 2, 3][rng.random_range(0..5)];
+        let nodes = (0..count).map(|index| node(index, &troubles, certified, quiet_at, rng)).collect();
+        let apart = rng.random_range(SECOND..quiet_at / 2);
+        Plan {
+            servers,
+            nodes,
+            loss: if troubles.lossy { rng.random_range(0.01..0.15) } else { 0.0 },
+            partition: (troubles.lossy && rng.random_bool(0.7)).then_some((apart, quiet_at)),
+            flap_interval: rng.random_range(SECOND / 4..2 * SECOND),
+            certified: BatchNumber::new(certified),
+            end: BatchNumber::new(end),
+            batch_interval: quiet_at / (end - certified + 1),
+            quiet_at,
+        }
+    }
+}
+
+/// The one source of a world's decisions.
+pub(super) fn rng(seed: u64) -> StdRng {
+    StdRng::seed_from_u64(seed)
+}

@@ -1,0 +1,138 @@
+//! The followers of a world, their machines, and their faults.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use rand::{Rng, rngs::StdRng};
+use slipstream_executor::{ExecutorConfig, HintsMode};
+use slipstream_storage::{CrashPoint, PruneConfig, Step, StorageConfig};
+use slipstream_sync::{Mode, SyncConfig};
+use slipstream_types::{BatchNumber, Digest, PublicKey, Waypoint};
+
+use super::{
+    super::{
+        chain::{Chain, SNAPSHOT_INTERVAL},
+        queue::Moment,
+    },
+    NodePlan, SECOND, Troubles,
+};
+
+/// Where a store that only follows and restores can die.
+const STEPS: [Step; 12] = [
+    Step::Open,
+    Step::Commit,
+    Step::PutRecord,
+    Step::Reclaim,
+    Step::RestoreStart,
+    Step::RestoreSeal,
+    Step::RestoreRows,
+    Step::RestoreChunk,
+    Step::RestoreCode,
+    Step::RestoreFinish,
+    Step::MakeSnapshot,
+    Step::PruneRecord,
+];
+
+pub(super) fn node(
+    index: u8,
+    troubles: &Troubles,
+    certified: u64,
+    quiet_at: Moment,
+    rng: &mut StdRng,
+) -> NodePlan {
+    let modes: &[Mode] = match (troubles.pruning, troubles.snapshots) {
+        // Only a node that leaps meets the half of a siege that is about leaps.
+        _ if troubles.siege && rng.random() => &[Mode::Snapshot, Mode::RangeDelta],
+        // A gap that all servers have pruned can only be passed by a snapshot.
+        (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta],
+        (_, true) => &[Mode::Snapshot, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta, Mode::Auto],
+        _ if troubles.liars => &[Mode::Auto, Mode::Replay, Mode::Delta, Mode::Delta, Mode::Delta],
+        _ => &[Mode::Auto, Mode::Auto, Mode::Replay, Mode::Delta, Mode::Snapshot, Mode::RangeDelta],
+    };
+    let mode = modes[rng.random_range(0..modes.len())];
+    // Where peers are silent, a deadline is so late that it shows which node waits for it.
+    let deadlines = if troubles.stallers { [1_000, 10_000, 10_000] } else { [1_000, 2_500, 5_000] };
+    let sync = SyncConfig {
+        mode,
+        history: rng.random_bool(0.6),
+        range_batches_max: NonZeroU32::new([2, 8, 32, 256][rng.random_range(0..4)]).expect("not zero"),
+        request_deadline_ms: NonZeroU64::new(deadlines[rng.random_range(0..3)]).expect("not zero"),
+        audit: if rng.random_bool(0.3) { 0.3 } else { 0.0 },
+        ..SyncConfig::default()
+    };
+    let keeps_all = !troubles.pruning || rng.random();
+    let window = if keeps_all { 0 } else { rng.random_range(5..40) };
+    let storage = StorageConfig {
+        snapshot_interval_batches: if rng.random() { SNAPSHOT_INTERVAL } else { 0 },
+        snapshots_kept: 2,
+        transaction_index: rng.random(),
+        prune: PruneConfig::of_batches([window; 4]),
+        disk_free_min_mib: 0,
+        ..StorageConfig::default()
+    };
+    let hints = match rng.random::<f64>() {
+        ..0.2 => HintsMode::Conflicts,
+        ..0.5 => HintsMode::Values,
+        ..0.8 => HintsMode::Keys,
+        _ => HintsMode::Off,
+    };
+    let is_pinned = !troubles.pruning && matches!(mode, Mode::Replay | Mode::Delta);
+    let head = if rng.random_bool(0.3) && !troubles.snapshots { rng.random_range(1..=certified) } else { 0 };
+    let named = rng.random_range(head..=certified).max(1);
+    // Every mode of a node has to pass the waypoint.
+    let is_misled = named > head && rng.random_bool(if is_pinned { 0.4 } else { 0.1 });
+    let is_told = is_misled || rng.random_bool(0.2);
+    let waypoint = is_told.then(|| waypoint(BatchNumber::new(named), is_misled));
+    let (mut crashes, mut points) = (Vec::new(), Vec::new());
+    if troubles.crashes {
+        // The first seconds are those of restores and of the most commits.
+        let end = |rng: &mut StdRng| if rng.random() { 2 * SECOND } else { quiet_at };
+        crashes.extend((0..rng.random_range(1..4)).map(|_| {
+            let end = end(rng);
+            rng.random_range(SECOND / 20..end)
+        }));
+        points.extend((0..rng.random_range(1..4)).map(|_| point(rng)));
+    }
+    NodePlan {
+        id: PublicKey([200 + index; 32]),
+        sync,
+        storage,
+        executor: ExecutorConfig {
+            prefetch_threads: 0,
+            hints,
+            // More would run in an order that no seed decides.
+            threads: 1,
+            hot_cache_mib: rng.random_range(0..2),
+            ..ExecutorConfig::default()
+        },
+        head: BatchNumber::new(head),
+        waypoint,
+        is_misled,
+        // A slow restore is one whose snapshot is gone before its end.
+        slowness: if troubles.snapshots { [4.0, 60.0, 200.0] } else { [1.0, 4.0, 20.0] }
+            [rng.random_range(0..3)],
+        cuts: if crashes.is_empty() { 0 } else { rng.random_range(0..3) },
+        crashes,
+        points,
+        prune_interval: (!keeps_all).then(|| rng.random_range(SECOND / 5..2 * SECOND)),
+    }
+}
+
+fn waypoint(number: BatchNumber, is_wrong: bool) -> Waypoint {
+    let certificate = Chain::canonical().batch(number).map(|made| &made.certificate);
+    let mut info = certificate.expect("waypoints are drawn from the ledger").info.clone();
+    if is_wrong {
+        info.accumulator_root = Digest([9; 32]);
+    }
+    Waypoint::of(&info)
+}
+
+fn point(rng: &mut StdRng) -> (CrashPoint, u64) {
+    let step = STEPS[rng.random_range(0..STEPS.len())];
+    // An event that happens once in a life happens at its first passing.
+    let passing = match step {
+        Step::Commit | Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => rng.random_range(1..8),
+        _ => 1,
+    };
+    let point = if rng.random() { CrashPoint::Before(step) } else { CrashPoint::After(step) };
+    (point, passing)
+}

@@ -1,0 +1,106 @@
+//! The servers of a world, and their manners.
+
+use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
+use slipstream_types::PublicKey;
+
+use super::{
+    super::{
+        lie::Lie,
+        server::{Habit, Keeps, Server},
+    },
+    Troubles, WINDOW,
+};
+
+/// Peers of a siege that vouch for each other.
+const ALIKE: usize = 3;
+
+/// The first server is honest, always there, and has everything that a node of the world needs.
+pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
+    let anchor = match troubles.pruning {
+        true => {
+            let snapshots = if troubles.snapshots { 1 } else { rng.random_range(1..4) };
+            Keeps { bodies: WINDOW, receipts: WINDOW, deltas: WINDOW, snapshots }
+        }
+        false => Keeps::ALL,
+    };
+    let mut habits = vec![(Habit::Honest, anchor)];
+    let mut more = |habit: Habit, count: usize, rng: &mut StdRng| {
+        for _ in 0..count {
+            habits.push((habit.clone(), keeps(troubles, rng)));
+        }
+    };
+    let most = if troubles.snapshots { 2 } else { 3 };
+    more(Habit::Honest, rng.random_range(0..most), rng);
+    if troubles.flapping {
+        more(Habit::Flapping, rng.random_range(1..3), rng);
+    }
+    if troubles.stallers {
+        more(Habit::Stalling, rng.random_range(1..4), rng);
+        more(Habit::Dripping, rng.random_range(1..3), rng);
+    }
+    if troubles.liars {
+        for about in Lie::GROUPS {
+            let count = rng.random_range(1..4);
+            let lies = about.choose_multiple(rng, count).copied().collect();
+            more(Habit::Lying(lies), usize::from(rng.random_bool(0.8)), rng);
+        }
+    }
+    if troubles.snapshots {
+        // One lie each: a liar that is found out has no chance to tell another. Code, siblings and range deltas are asked for
+        // seldom.
+        let code = [Lie::Code, Lie::Code, Lie::Siblings];
+        let range_deltas = [Lie::RangeDelta, Lie::RangeDelta, Lie::Padded, Lie::Padded];
+        let rows = [Lie::Offer, Lie::HiddenRow, Lie::ChangedRow];
+        for lie in code.into_iter().chain(range_deltas).chain(rows) {
+            more(Habit::Lying(vec![lie]), rng.random_range(1..3), rng);
+        }
+        let lies: Vec<Lie> = Lie::ABOUT_SNAPSHOTS.choose_multiple(rng, 4).copied().collect();
+        lies.into_iter().for_each(|lie| more(Habit::Lying(vec![lie]), 1, rng));
+    }
+    if troubles.siege {
+        for habit in [Habit::Pretending, Habit::Busy, Habit::Flooding] {
+            more(habit, usize::from(rng.random_bool(0.7)), rng);
+        }
+        // Several alike: a lone stranger's offer is left alone while two peers offer something else, and range deltas are asked for
+        // seldom.
+        for habit in [Habit::Trickling, Habit::Lying(vec![Lie::Padded])] {
+            more(habit, if rng.random_bool(0.7) { ALIKE } else { 0 }, rng);
+        }
+        for lie in [Lie::Literal, Lie::UnaskedHints] {
+            more(Habit::Lying(vec![lie]), usize::from(rng.random_bool(0.6)), rng);
+        }
+    }
+    if troubles.colluders {
+        let summaries = rng.random();
+        let honest = habits.len();
+        for _ in 0..=honest {
+            habits.push((Habit::Colluding { summaries }, Keeps::ALL));
+        }
+    }
+    let lag = |habit: &Habit, rng: &mut StdRng| match habit {
+        Habit::Honest if rng.random_ratio(1, 5) => rng.random_range(1..8),
+        _ => 0,
+    };
+    let server = |(index, (habit, keeps)): (usize, (Habit, Keeps))| {
+        let lag = if index == 0 { 0 } else { lag(&habit, rng) };
+        let renames = match habit {
+            Habit::Stalling => rng.random_ratio(1, 3),
+            Habit::Lying(_) => rng.random_ratio(1, 4),
+            _ => false,
+        };
+        let (former, chunk_at) = (Vec::new(), 0);
+        Server { id: PublicKey([index as u8 + 1; 32]), habit, keeps, lag, renames, former, chunk_at }
+    };
+    habits.into_iter().enumerate().map(server).collect()
+}
+
+fn keeps(troubles: &Troubles, rng: &mut StdRng) -> Keeps {
+    let mut window = || match rng.random_range(0..3) {
+        0 if troubles.pruning => rng.random_range(3..WINDOW),
+        1 if troubles.pruning => WINDOW,
+        _ => 0,
+    };
+    let (bodies, receipts, deltas) = (window(), window(), window());
+    let least = usize::from(troubles.snapshots);
+    Keeps { bodies, receipts, deltas, snapshots: rng.random_range(least..4) }
+}

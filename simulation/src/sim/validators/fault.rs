@@ -1,0 +1,135 @@
+//! [`Trouble`]: the faults among validators, and in how many worlds each came about.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use super::super::fault::is_rare;
+
+/// A kind of trouble.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Trouble {
+    /// A message was lost.
+    Loss,
+    /// A message came twice.
+    Repetition,
+    /// A message overtook an earlier one of the same link.
+    Overtaking,
+    /// The network fell apart for a while.
+    Partition,
+    /// A process died at a random moment.
+    Crash,
+    /// A process died right before or after a write of its store.
+    CrashPoint,
+    /// The power of all machines went at once.
+    Blackout,
+    /// A validator lost its data.
+    Wipe,
+    /// A clock was wrong by more than is borne.
+    WrongClock,
+    /// A machine executed a batch wrongly.
+    WrongExecution,
+    /// A batch was fetched from others, because its outcome was another here or none.
+    Fetched,
+    /// A primary was replaced.
+    NewView,
+    /// The set of validators changed.
+    NewValidators,
+    /// A machine joined the validators.
+    Joined,
+    /// A machine left the validators.
+    Left,
+    /// A primary ordered two batches of one number.
+    TwoOrders,
+    /// A validator voted twice.
+    TwoVotes,
+    /// A validator told an outcome that did not come of the batch.
+    FalseOutcome,
+    /// An order came with another body than the one that it names.
+    FalseBody,
+    /// A primary ordered a time that nobody's clock shows.
+    FalseTime,
+    /// A validator showed another outcome than the one that was asked for.
+    FalseShown,
+    /// A validator hid what it had seen prepared.
+    Hidden,
+    /// A validator complained without end.
+    Complaints,
+    /// A validator kept silent.
+    Silence,
+    /// A validator was convicted.
+    Conviction,
+}
+
+impl Trouble {
+    /// Every kind of trouble.
+    pub const ALL: [Trouble; 25] = [
+        Trouble::Loss,
+        Trouble::Repetition,
+        Trouble::Overtaking,
+        Trouble::Partition,
+        Trouble::Crash,
+        Trouble::CrashPoint,
+        Trouble::Blackout,
+        Trouble::Wipe,
+        Trouble::WrongClock,
+        Trouble::WrongExecution,
+        Trouble::Fetched,
+        Trouble::NewView,
+        Trouble::NewValidators,
+        Trouble::Joined,
+        Trouble::Left,
+        Trouble::TwoOrders,
+        Trouble::TwoVotes,
+        Trouble::FalseOutcome,
+        Trouble::FalseBody,
+        Trouble::FalseTime,
+        Trouble::FalseShown,
+        Trouble::Hidden,
+        Trouble::Complaints,
+        Trouble::Silence,
+        Trouble::Conviction,
+    ];
+}
+
+/// The troubles that came about in one world.
+pub(super) type Troubles = BTreeSet<Trouble>;
+
+/// In how many worlds each kind came about.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Table {
+    runs: u64,
+    troubles: BTreeMap<Trouble, u64>,
+}
+
+impl Table {
+    pub(super) fn add(&mut self, troubles: &Troubles) {
+        self.runs += 1;
+        for trouble in troubles {
+            *self.troubles.entry(*trouble).or_default() += 1;
+        }
+    }
+
+    /// The kinds that came about in no more worlds than chance would explain if their share were
+    /// [`SHARE_MIN`](super::super::SHARE_MIN).
+    pub fn missing(&self) -> Vec<Trouble> {
+        Trouble::ALL.into_iter().filter(|trouble| is_rare(self.worlds(*trouble), self.runs)).collect()
+    }
+
+    fn worlds(&self, trouble: Trouble) -> u64 {
+        self.troubles.get(&trouble).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<18} {:>8} {:>7}", "trouble", "runs", "share")?;
+        for trouble in Trouble::ALL {
+            let runs = self.worlds(trouble);
+            let share = runs as f64 / self.runs.max(1) as f64 * 100.0;
+            writeln!(f, "{:<18} {runs:>8} {share:>6.1}%", format!("{trouble:?}"))?;
+        }
+        Ok(())
+    }
+}

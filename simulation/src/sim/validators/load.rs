@@ -1,0 +1,157 @@
+//! [`Load`]: wallets that send transfers to every machine, again and again until they are executed. Beside them is the owner of the
+//! validators contract, who changes the validators.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use alloy_primitives::TxKind;
+use anyhow::Result;
+use rand::Rng;
+use slipnet::{
+    accounts::Account,
+    signer::{Envelope, Fees, Request, sign},
+};
+use slipstream_executor::{
+    Transaction,
+    validators::{add_call, remove_call},
+};
+use slipstream_storage::Store;
+use slipstream_types::{Address, Bytes, ChainConfig, U256, Validator, validators_contract};
+use tokio::time::sleep;
+
+use super::{plan::Change, world::World};
+
+/// Wallets. The last account is the owner of the validators contract.
+const WALLETS: usize = 3;
+/// How often wallets send again what is not executed.
+const AGAIN_EVERY: Duration = Duration::from_millis(900);
+/// Transactions of one wallet that are sent again at a time.
+const AGAIN_MAX: usize = 24;
+/// Share of the machines that a wallet reaches while faults last.
+const REACHED: f64 = 0.6;
+/// How long a transaction is on its way at most, in milliseconds.
+const WAY_MS_MAX: u64 = 40;
+/// The gas limit of a change of the validators.
+const CHANGE_GAS: u64 = 500_000;
+/// The gas of a transfer.
+const TRANSFER_GAS: u64 = 21_000;
+
+/// The load of a world, as the module describes.
+#[derive(Default)]
+pub(super) struct Load {
+    /// The sent transactions, by account and nonce.
+    sent: [Vec<Transaction>; WALLETS + 1],
+}
+
+/// The accounts of every world.
+pub(super) fn accounts() -> &'static [Account] {
+    static ACCOUNTS: OnceLock<Vec<Account>> = OnceLock::new();
+    ACCOUNTS.get_or_init(|| (0..=WALLETS as u32).map(|index| Account::derive("validators", index)).collect())
+}
+
+/// The account that may change the validators.
+pub(super) fn owner() -> Address {
+    accounts()[WALLETS].address
+}
+
+impl World {
+    /// Sends transfers until some time after the last fault.
+    pub(super) async fn load(self: Arc<World>) {
+        while self.elapsed() < self.plan.calm() + AGAIN_EVERY {
+            let (wallet, pause_ms) = {
+                let rng = &mut self.chance.lock().rng;
+                (rng.random_range(0..WALLETS), rng.random_range(1..2 * self.plan.load_ms))
+            };
+            sleep(Duration::from_millis(pause_ms)).await;
+            let to = TxKind::Call(Address::repeat_byte(0xee));
+            let sent = self.send(wallet, to, U256::from(1), TRANSFER_GAS, Bytes::new());
+            self.hold(sent);
+        }
+    }
+
+    /// Asks for other validators.
+    pub(super) fn change(self: &Arc<World>, change: Change) -> Result<()> {
+        let input = match change {
+            Change::Join(machine) => add_call(&Validator {
+                public_key: self.machines[machine].id,
+                fee_recipient: recipient(machine),
+            }),
+            Change::Leave(machine) => remove_call(&self.machines[machine].id),
+        };
+        self.send(WALLETS, TxKind::Call(validators_contract::ADDRESS), U256::ZERO, CHANGE_GAS, input)
+    }
+
+    fn send(
+        self: &Arc<World>,
+        account: usize,
+        to: TxKind,
+        value: U256,
+        gas_limit: u64,
+        input: Bytes,
+    ) -> Result<()> {
+        let ChainConfig { chain_id, base_fee_wei, .. } = self.genesis.chain;
+        let nonce = self.load.lock().sent[account].len() as u64;
+        let fees = Fees { max_fee_wei: u128::from(base_fee_wei) + 1, tip_wei: 1 };
+        let envelope = Envelope::DynamicFee;
+        let request = Request { chain_id, nonce, to, value, gas_limit, fees, input, envelope };
+        let signed = sign(&accounts()[account], request);
+        let transaction = Transaction::decode(&signed.raw, &self.genesis.chain)?;
+        self.load.lock().sent[account].push(transaction.clone());
+        self.give(&transaction);
+        Ok(())
+    }
+
+    /// Wallets do not know what became of their transactions.
+    pub(super) async fn send_again(self: Arc<World>) {
+        loop {
+            sleep(AGAIN_EVERY).await;
+            for account in 0..=WALLETS {
+                let executed = self.machines.iter().filter_map(|machine| machine.up());
+                let executed = executed.filter_map(|up| self.executed(&up.store, account)).max();
+                let waiting: Vec<Transaction> = {
+                    let sent = &self.load.lock().sent[account];
+                    sent.iter().skip(executed.unwrap_or_default() as usize).take(AGAIN_MAX).cloned().collect()
+                };
+                waiting.iter().for_each(|transaction| self.give(transaction));
+            }
+        }
+    }
+
+    /// Brings a transaction to the machines, or to most of them.
+    fn give(self: &Arc<World>, transaction: &Transaction) {
+        let calm = self.is_calm();
+        for machine in 0..self.machines.len() {
+            let way_ms = {
+                let rng = &mut self.chance.lock().rng;
+                let reached = calm || rng.random_bool(REACHED);
+                reached.then(|| rng.random_range(0..=WAY_MS_MAX))
+            };
+            let Some(way_ms) = way_ms else { continue };
+            let (world, transaction) = (self.clone(), transaction.clone());
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(way_ms)).await;
+                // It may be there, or executed.
+                _ = world.machines[machine].up().map(|up| up.pool.add(transaction));
+            });
+        }
+    }
+
+    /// The account's next nonce in a store.
+    fn executed(&self, store: &Store, account: usize) -> Option<u64> {
+        let view = store.view().ok()?;
+        Some(view.account(&accounts()[account].address).ok()??.nonce)
+    }
+
+    /// Accounts of which something that was sent is not executed there.
+    pub(super) fn waiting(&self, store: &Store) -> Vec<usize> {
+        let sent = |account: usize| self.load.lock().sent[account].len() as u64;
+        (0..=WALLETS).filter(|account| self.executed(store, *account) != Some(sent(*account))).collect()
+    }
+}
+
+/// The account that gets the fees of a machine's batches.
+pub(super) fn recipient(machine: usize) -> Address {
+    Address::repeat_byte(0xf0 + machine as u8)
+}

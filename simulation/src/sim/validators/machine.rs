@@ -1,0 +1,220 @@
+//! [`Machine`]: a disk that outlives its process, and the process: a node's consensus and sync, under a clock of its own.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use parking_lot::Mutex;
+use rand::Rng;
+use slipstream_consensus::{Pool, PoolConfig, Validator};
+use slipstream_executor::{ExecutorConfig, HintsMode, Session};
+use slipstream_network::PeerId;
+use slipstream_storage::{Faults, MemoryDisk, StorageConfig, Store};
+use slipstream_types::{ChainConfig, Clock, SecretKey};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::{Duration, sleep},
+};
+
+use super::{fault::Trouble, follow, plan::MachinePlan, seat, world::World};
+
+/// The beginning of a world's clocks, in milliseconds.
+pub(super) const BEGINS_MS: u64 = 1_800_000_000_000;
+/// Announcements that wait for a machine.
+const ANNOUNCEMENTS_MAX: usize = 16;
+/// How long a process takes to come back, at most, in milliseconds.
+const DOWN_MS_MAX: u64 = 2_500;
+
+/// A machine with its disk.
+pub(super) struct Machine {
+    pub(super) key: SecretKey,
+    pub(super) id: PeerId,
+    pub(super) plan: MachinePlan,
+    disk: Mutex<MemoryDisk>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The number of its processes so far.
+    life: u64,
+    process: Option<Process>,
+    /// How far its clock is wrong, in milliseconds.
+    skew_ms: i64,
+}
+
+struct Process {
+    up: Arc<Up>,
+    tasks: AbortHandle,
+}
+
+/// The public part of a process.
+pub(super) struct Up {
+    pub(super) machine: usize,
+    pub(super) life: u64,
+    pub(super) store: Store,
+    pub(super) pool: Pool,
+    pub(super) session: Arc<Session>,
+    pub(super) chain: ChainConfig,
+    pub(super) validator: Mutex<Option<Validator>>,
+    pub(super) announcements: mpsc::Sender<(PeerId, Vec<u8>)>,
+    /// A fault of its store is to come.
+    is_armed: bool,
+}
+
+/// A machine's idea of the time.
+pub(super) struct SkewedClock {
+    pub(super) world: Arc<World>,
+    pub(super) machine: usize,
+}
+
+impl Clock for SkewedClock {
+    fn now_ms(&self) -> u64 {
+        let skew_ms = self.world.machines[self.machine].state.lock().skew_ms;
+        self.world.now_ms().saturating_add_signed(skew_ms)
+    }
+}
+
+/// Everything that a run does is done on its own thread.
+fn executor() -> ExecutorConfig {
+    ExecutorConfig {
+        prefetch_threads: 0,
+        hints: HintsMode::Keys,
+        threads: 1,
+        hot_cache_mib: 1,
+        ..ExecutorConfig::default()
+    }
+}
+
+fn storage() -> StorageConfig {
+    StorageConfig { snapshot_interval_batches: 0, tree_memory_mib: 16, ..StorageConfig::default() }
+}
+
+impl Machine {
+    pub(super) fn new(key: SecretKey, plan: MachinePlan) -> Machine {
+        let state = State { life: 0, process: None, skew_ms: plan.skew_ms };
+        Machine { id: key.public(), key, plan, disk: Mutex::default(), state: Mutex::new(state) }
+    }
+
+    /// The process that runs on it.
+    pub(super) fn up(&self) -> Option<Arc<Up>> {
+        self.state.lock().process.as_ref().map(|process| process.up.clone())
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.state.lock().process.is_some()
+    }
+
+    /// Whether that process still runs.
+    pub(super) fn is_in(&self, life: u64) -> bool {
+        let state = self.state.lock();
+        state.life == life && state.process.is_some()
+    }
+
+    pub(super) fn set_clock(&self, skew_ms: i64) {
+        self.state.lock().skew_ms = skew_ms;
+    }
+}
+
+impl World {
+    /// A process begins on the store that the last one left.
+    pub(super) fn start(self: &Arc<World>, index: usize) -> Result<()> {
+        let machine = &self.machines[index];
+        if machine.is_up() {
+            return Ok(());
+        }
+        let life = {
+            let mut state = machine.state.lock();
+            state.life += 1;
+            state.life
+        };
+        let points = &machine.plan.points;
+        let point = (!self.is_calm()).then(|| points.get(life as usize - 1).copied()).flatten();
+        let faults = point.map_or_else(Faults::none, |(point, passing)| Faults::fail_at(point, passing));
+        let planned = point.map_or_else(String::new, |(point, _)| format!("; its store fails at {point:?}"));
+        self.mark(format_args!("machine {index} starts, life {life}{planned}"));
+        let store = Store::memory_on(&machine.disk.lock(), &storage(), &faults)?;
+        if !store.is_initialized() {
+            store.initialize(&self.genesis)?;
+        }
+        let chain = ChainConfig::clone(&*store.chain()?);
+        let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone())?;
+        let session = Arc::new(Session::new(&executor(), chain.clone())?);
+        let (announcements, heard) = mpsc::channel(ANNOUNCEMENTS_MAX);
+        let up = Arc::new(Up {
+            machine: index,
+            life,
+            store,
+            pool,
+            session,
+            chain,
+            validator: Mutex::new(None),
+            announcements,
+            is_armed: point.is_some(),
+        });
+        self.oracle.lock().check_start(&up)?;
+        let tasks = tokio::spawn(run(self.clone(), up.clone(), heard)).abort_handle();
+        machine.state.lock().process = Some(Process { up, tasks });
+        Ok(())
+    }
+
+    /// A process dies; unless it was the power, a part of its unsynced writes may go with it.
+    pub(super) fn fall(self: &Arc<World>, index: usize, trouble: Trouble) -> Result<()> {
+        let machine = &self.machines[index];
+        let Some(Process { up, tasks }) = machine.state.lock().process.take() else { return Ok(()) };
+        self.mark(format_args!("machine {index} dies: {trouble:?}"));
+        self.fire(trouble);
+        // Only acknowledged batches may be missed: the next process finds the rest of a failed write.
+        if trouble != Trouble::CrashPoint {
+            self.oracle.lock().check_ledger(&up, self.now_ms())?;
+        }
+        let (kept, pause_ms) = {
+            let rng = &mut self.chance.lock().rng;
+            let kept = match rng.random_range(0..3) {
+                0 => usize::MAX,
+                1 => 0,
+                _ => rng.random_range(0..=machine.disk.lock().unsynced()),
+            };
+            (if trouble == Trouble::Blackout { 0 } else { kept }, rng.random_range(20..DOWN_MS_MAX))
+        };
+        // Before the handles go: their later writes do not reach the disk.
+        let mut disk = machine.disk.lock();
+        disk.crash(kept);
+        if trouble == Trouble::Wipe {
+            *disk = MemoryDisk::default();
+            self.oracle.lock().forget(index);
+        }
+        drop(disk);
+        tasks.abort();
+        let world = self.clone();
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(pause_ms)).await;
+            let started = world.start(index);
+            world.hold(started);
+        });
+        Ok(())
+    }
+}
+
+/// The life of a process.
+async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<u8>)>) {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(seat::run(world.clone(), up.clone()));
+    tasks.spawn(follow::run(world.clone(), up.clone(), heard));
+    let Some(ended) = tasks.join_next().await else { return };
+    let stopped = match ended {
+        // Nobody told it to.
+        Ok(Ok(())) => Err(anyhow!("a task of machine {} ends", up.machine)),
+        Ok(Err(error)) if up.is_armed && has_failed(&up) => {
+            world.mark(format_args!("machine {} stops: {error}", up.machine));
+            world.fall(up.machine, Trouble::CrashPoint)
+        }
+        Ok(Err(error)) => Err(error.context(format!("machine {} gives up", up.machine))),
+        Err(panic) => Err(anyhow!("machine {} panics: {panic}", up.machine)),
+    };
+    world.hold(stopped);
+}
+
+/// Whether its store failed as planned: it takes nothing any more.
+fn has_failed(up: &Up) -> bool {
+    up.store.put_record("sim/probe", &[]).is_err()
+}

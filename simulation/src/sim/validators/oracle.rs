@@ -1,0 +1,261 @@
+//! [`Oracle`]: the rules that hold whatever goes wrong. There is one history, statements are on the disk before they are said,
+//! transactions stay, and the honest stay unconvicted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use slipstream_consensus::{
+    Conviction,
+    simulated::{domain, kept},
+};
+use slipstream_eve::{Ballot, Evidence, Message};
+use slipstream_storage::Store;
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, BlobKind, Body, Certificate, Digest, Epoch, Genesis, LedgerInfo,
+    PublicKey, ValidatorSet, keccak256,
+};
+
+use super::{machine::Up, words::Words};
+
+/// How far a batch's time may be ahead of the true one: the tolerance of honest clocks, and their error.
+const AHEAD_MS_MAX: u64 = 10_000 + 2_000;
+/// A conviction that was shown for so long is on the disk.
+const KEPT_AFTER: Duration = Duration::from_secs(3);
+
+/// The rules and the evidence, as the module describes.
+pub(super) struct Oracle {
+    genesis: Digest,
+    machines: Vec<PublicKey>,
+    traitor: Option<usize>,
+    /// It lost its data, and may contradict what it said before.
+    wiped: Option<usize>,
+    pub(super) sets: BTreeMap<Epoch, ValidatorSet>,
+    /// The first header that anybody had of each batch.
+    ledger: BTreeMap<BatchNumber, Digest>,
+    /// The batches that are certified, or would be if somebody counted.
+    certified: BTreeMap<BatchNumber, Digest>,
+    /// The validators that committed to each outcome.
+    commits: BTreeMap<(Epoch, u64, BatchNumber, Digest), BTreeSet<u16>>,
+    pub(super) words: Words,
+    /// Convictions that machines showed, and since when.
+    convicted: BTreeMap<(usize, Epoch), Vec<(Conviction, Duration)>>,
+    /// The highest head that each machine acknowledged.
+    seen: BTreeMap<usize, BatchNumber>,
+    /// How far each machine's ledger was looked at.
+    checked: BTreeMap<usize, BatchNumber>,
+    executed: BTreeSet<B256>,
+}
+
+impl Oracle {
+    pub(super) fn new(genesis: &Genesis, machines: Vec<PublicKey>, traitor: Option<usize>) -> Result<Oracle> {
+        let set = genesis.validator_set();
+        Ok(Oracle {
+            genesis: genesis.header()?.digest(),
+            machines,
+            traitor,
+            wiped: None,
+            sets: BTreeMap::from([(set.epoch, set)]),
+            ledger: BTreeMap::new(),
+            certified: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            words: Words::default(),
+            convicted: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            checked: BTreeMap::new(),
+            executed: BTreeSet::new(),
+        })
+    }
+
+    /// The domain of signatures in an epoch.
+    pub(super) fn domain(&self, set: &ValidatorSet) -> Digest {
+        domain(self.genesis, set)
+    }
+
+    /// The set of an epoch and the machine's seat in it.
+    pub(super) fn seat(&self, machine: usize, epoch: Epoch) -> Option<(&ValidatorSet, u16)> {
+        let set = self.sets.get(&epoch)?;
+        Some((set, set.index_of(&self.machines[machine])?))
+    }
+
+    /// The highest batch that anybody has.
+    pub(super) fn head(&self) -> BatchNumber {
+        self.ledger.last_key_value().map(|(number, _)| *number).unwrap_or_default()
+    }
+
+    /// The machine executes that batch wrongly.
+    pub(super) fn note_error(&mut self, machine: usize, number: BatchNumber) {
+        self.words.erred.insert((machine, number));
+    }
+
+    /// A machine loses its data.
+    pub(super) fn forget(&mut self, machine: usize) {
+        self.wiped = Some(machine);
+        self.seen.remove(&machine);
+        self.checked.remove(&machine);
+    }
+
+    /// Whether what a machine says binds it.
+    pub(super) fn is_bound(&self, machine: usize) -> bool {
+        self.traitor != Some(machine) && self.wiped != Some(machine)
+    }
+
+    /// Certificates and evidence in a message.
+    pub(super) fn hear_proofs(&mut self, epoch: Epoch, message: &Message) -> Result<()> {
+        match message {
+            Message::Decided(certificate) => self.certify(certificate),
+            Message::ViewChange(change) => {
+                change.decided.iter().try_for_each(|certificate| self.certify(certificate))
+            }
+            Message::Evidence(evidence) => self.judge(epoch, evidence),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nobody honest can be convicted.
+    fn judge(&self, epoch: Epoch, evidence: &Evidence) -> Result<()> {
+        let Some(set) = self.sets.get(&epoch) else { return Ok(()) };
+        if evidence.is_valid(set, &self.domain(set)) {
+            self.accept(set, evidence.author(set))?;
+        }
+        Ok(())
+    }
+
+    fn accept(&self, set: &ValidatorSet, author: u16) -> Result<()> {
+        let key = set.validators[usize::from(author)].public_key;
+        let machine = self.machines.iter().position(|id| *id == key);
+        let is_honest = machine.is_none_or(|machine| self.is_bound(machine));
+        ensure!(!is_honest, "honest machine {machine:?} is convicted");
+        Ok(())
+    }
+
+    /// A valid certificate is one of the ledger.
+    fn certify(&mut self, certificate: &Certificate) -> Result<()> {
+        let LedgerInfo { epoch, number, .. } = certificate.info;
+        let Some(set) = self.sets.get(&epoch) else { return Ok(()) };
+        let token = certificate.info.digest();
+        if self.certified.get(&number) == Some(&token) || certificate.verify(set).is_err() {
+            return Ok(());
+        }
+        if let Some(next) = &certificate.info.next_validators {
+            self.sets.insert(next.epoch, next.clone());
+        }
+        self.decide(number, token)
+    }
+
+    fn decide(&mut self, number: BatchNumber, token: Digest) -> Result<()> {
+        let first = *self.certified.entry(number).or_insert(token);
+        ensure!(first == token, "two batches {number} are certified");
+        Ok(())
+    }
+
+    /// A commit is part of a certificate, also of one that nobody gets together.
+    pub(super) fn count(&mut self, machine: usize, epoch: Epoch, ballot: Ballot) -> Result<()> {
+        let Some((set, seat)) = self.seat(machine, epoch) else { return Ok(()) };
+        let quorum = set.quorum();
+        let Ballot { view, number, token } = ballot;
+        let voters = self.commits.entry((epoch, view, number, token)).or_default();
+        voters.insert(seat);
+        if voters.len() >= quorum { self.decide(number, token) } else { Ok(()) }
+    }
+
+    /// A process has begun on the store that the one before it left.
+    pub(super) fn check_start(&mut self, up: &Up) -> Result<()> {
+        let (machine, head) = (up.machine, up.store.head()?.header.number);
+        let seen = self.seen.get(&machine).copied().unwrap_or_default();
+        ensure!(head >= seen, "machine {machine} had committed batch {seen} and lost it: it has {head}");
+        if !self.is_bound(machine) {
+            return Ok(());
+        }
+        let open = self.words.told.range((machine, head.next())..=(machine, BatchNumber::MAX));
+        for ((_, number), tokens) in open {
+            let kept = kept(&up.store, *number)?;
+            let lost = tokens.iter().find(|token| !kept.contains(token));
+            ensure!(
+                lost.is_none(),
+                "machine {machine} promised to show an outcome of batch {number} and lost it"
+            );
+        }
+        Ok(())
+    }
+
+    /// A machine shows this evidence. Evidence that it has shown for a while it shows again after a start.
+    pub(super) fn check_evidence(
+        &mut self,
+        up: &Up,
+        epoch: Epoch,
+        shown: &[Conviction],
+        is_new: bool,
+        now: Duration,
+    ) -> Result<()> {
+        let Some(set) = self.sets.get(&epoch) else { return Ok(()) };
+        shown.iter().try_for_each(|conviction| self.accept(set, conviction.author))?;
+        let before = self.convicted.entry((up.machine, epoch)).or_default();
+        if is_new && self.wiped != Some(up.machine) {
+            let old = before.iter().filter(|(_, since)| now.saturating_sub(*since) >= KEPT_AFTER);
+            let lost = old.map(|(conviction, _)| conviction).find(|it| !shown.contains(it));
+            ensure!(lost.is_none(), "machine {} lost evidence: {lost:?}", up.machine);
+            before.retain(|(conviction, _)| shown.contains(conviction));
+        }
+        let fresh: Vec<_> =
+            shown.iter().filter(|it| before.iter().all(|(known, _)| known != *it)).copied().collect();
+        before.extend(fresh.into_iter().map(|conviction| (conviction, now)));
+        Ok(())
+    }
+
+    /// Looks at a machine's commits since the last look.
+    pub(super) fn check_ledger(&mut self, up: &Up, now_ms: u64) -> Result<BatchNumber> {
+        let head = up.store.head()?.header.number;
+        let checked = self.checked.get(&up.machine).copied().unwrap_or_default();
+        for number in checked.next().through(head) {
+            self.check_batch(&up.store, number, now_ms).with_context(|| format!("machine {}", up.machine))?;
+        }
+        self.checked.insert(up.machine, head.max(checked));
+        let seen = self.seen.entry(up.machine).or_default();
+        *seen = head.max(*seen);
+        Ok(head)
+    }
+
+    fn check_batch(&mut self, store: &Store, number: BatchNumber, now_ms: u64) -> Result<()> {
+        let Some(header) = store.header(number)? else { bail!("batch {number} is committed and not there") };
+        if let Some(certificate) = store.certificate(number)? {
+            let set = self.sets.get(&certificate.info.epoch).context("an epoch before its set")?;
+            let token = certificate.info.digest();
+            if self.certified.get(&number) != Some(&token) {
+                certificate.verify(set).context("a stored certificate is none")?;
+            }
+            self.certify(&certificate)?;
+            self.decide(number, token)?;
+        }
+        let digest = header.digest();
+        match self.ledger.get(&number) {
+            Some(first) => ensure!(*first == digest, "batch {number} is another one than on other machines"),
+            None => {
+                self.ledger.insert(number, digest);
+                self.check_first(store, &header, now_ms)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The checks for which one machine is enough.
+    fn check_first(&mut self, store: &Store, header: &BatchHeader, now_ms: u64) -> Result<()> {
+        let number = header.number;
+        ensure!(
+            header.timestamp_ms <= now_ms + AHEAD_MS_MAX,
+            "batch {number} is of a time that no clock shows"
+        );
+        if let Some(info) = store.ledger_info(number)?
+            && let Some(next) = info.next_validators
+        {
+            self.sets.insert(next.epoch, next);
+        }
+        let Some(body) = store.blob(BlobKind::Body, number)? else { return Ok(()) };
+        for raw in body.open::<Body>(BlobKind::Body)?.transactions.iter() {
+            ensure!(self.executed.insert(keccak256(&raw[..])), "batch {number} has a transaction again");
+        }
+        Ok(())
+    }
+}

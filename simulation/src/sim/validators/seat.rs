@@ -1,0 +1,179 @@
+//! A machine's place among the validators, from epoch to epoch, as `node` has it: the driver that ships, one for each epoch.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use anyhow::Result;
+use rand::Rng;
+use slipstream_consensus::{
+    Decided, Driver, Validator,
+    simulated::{Machine, Seams},
+};
+use slipstream_sync::announcement;
+use slipstream_types::{BatchNumber, Epoch, ValidatorSet};
+use tokio::{sync::mpsc, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    fault::Trouble,
+    machine::{SkewedClock, Up},
+    port::Port,
+    world::World,
+};
+
+/// How often a seat looks whether its epoch is over, and the oracle at its evidence.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Decided batches that wait to be announced.
+const DECIDED_MAX: usize = 16;
+/// One piece of work in so many takes as long as anything may.
+const SLOW_ONE_IN: u32 = 40;
+/// So long, in milliseconds.
+const SLOW_MS_MAX: u64 = 600;
+
+/// The work of a machine, in virtual time.
+struct Pace {
+    world: Weak<World>,
+    machine: usize,
+}
+
+impl Machine for Pace {
+    fn pace(&self, work: &'static str) -> [Duration; 2] {
+        let Some(world) = self.world.upgrade() else { return [Duration::ZERO; 2] };
+        let most = world.machines[self.machine].plan.disk_ms;
+        // Building waits for nothing but the processor.
+        let most = if work == "build" || work == "execute" { most.min(10) } else { most };
+        let calm = world.is_calm();
+        let rng = &mut world.chance.lock().rng;
+        let slow = !calm && rng.random_ratio(1, SLOW_ONE_IN);
+        let most = if slow { SLOW_MS_MAX } else { most };
+        [(); 2].map(|()| Duration::from_millis(rng.random_range(0..=most)))
+    }
+
+    fn errs(&self, number: BatchNumber, sequential: bool) -> bool {
+        let Some(world) = self.world.upgrade() else { return false };
+        let share = world.machines[self.machine].plan.errs;
+        let errs =
+            share > 0.0 && !sequential && !world.is_calm() && world.chance.lock().rng.random_bool(share);
+        if errs {
+            world.fire(Trouble::WrongExecution);
+            world.oracle.lock().note_error(self.machine, number);
+        }
+        errs
+    }
+}
+
+/// Runs the validator of each epoch in turn.
+pub(super) async fn run(world: Arc<World>, up: Arc<Up>) -> Result<()> {
+    let mut is_new = true;
+    loop {
+        let set = up.store.next_set()?;
+        let id = world.machines[up.machine].id;
+        let validates = set.index_of(&id).is_some() && set.epoch >= up.store.epoch();
+        let epoch = set.epoch;
+        if !validates {
+            until_over(&world, &up, epoch, None, &mut is_new).await?;
+            continue;
+        }
+        let (decided, announced) = mpsc::channel(DECIDED_MAX);
+        let (validator, driver) = validator(&world, &up, set, decided)?;
+        *up.validator.lock() = Some(validator.clone());
+        world.mark(format_args!("machine {} validates in epoch {}", up.machine, epoch.0));
+        let token = CancellationToken::new();
+        let running = driver.run(token.clone());
+        tokio::pin!(running);
+        let announcing = announce(&world, &up, announced);
+        let over = until_over(&world, &up, epoch, Some(&validator), &mut is_new);
+        tokio::select! {
+            biased;
+            ended = &mut running => {
+                ended?;
+                return Ok(());
+            }
+            over = over => over?,
+            announced = announcing => return announced,
+        }
+        // The next term must find everything that this one was writing.
+        token.cancel();
+        running.await?;
+        *up.validator.lock() = None;
+    }
+}
+
+fn validator(
+    world: &Arc<World>,
+    up: &Arc<Up>,
+    set: ValidatorSet,
+    decided: mpsc::Sender<Decided>,
+) -> Result<(Validator, Driver)> {
+    let machine = &world.machines[up.machine];
+    let pace = Pace { world: Arc::downgrade(world), machine: up.machine };
+    let made = Validator::simulated(
+        Seams::new(Arc::new(pace), world.defences),
+        world.plan.consensus.clone(),
+        up.session.clone(),
+        up.chain.clone(),
+        up.store.clone(),
+        up.pool.clone(),
+        machine.key.clone(),
+        set,
+        Arc::new(Port::new(world.clone(), up)),
+        Arc::new(SkewedClock { world: world.clone(), machine: up.machine }),
+        decided,
+    )?;
+    Ok(made)
+}
+
+/// Waits until the machine's part may be another, and looks at its evidence meanwhile.
+async fn until_over(
+    world: &Arc<World>,
+    up: &Up,
+    epoch: Epoch,
+    validator: Option<&Validator>,
+    is_new: &mut bool,
+) -> Result<()> {
+    let mut view = None;
+    let mut diverged = 0;
+    loop {
+        let head = up.store.head()?.header.number;
+        if up.store.epoch() > epoch {
+            let last = up.store.epoch_ends(epoch, 1)?.pop().map(|end| end.info.number);
+            if validator.is_some() || last.is_some_and(|last| last <= head) {
+                return Ok(());
+            }
+        }
+        if let Some(validator) = validator {
+            let status = validator.status();
+            if view.replace(status.view).is_some_and(|before| before < status.view) {
+                world.fire(Trouble::NewView);
+            }
+            if std::mem::replace(&mut diverged, status.divergences) < status.divergences {
+                world.fire(Trouble::Fetched);
+            }
+            if !world.plan.is_traitor(up.machine) {
+                if !status.evidence.is_empty() {
+                    world.fire(Trouble::Conviction);
+                }
+                let mut oracle = world.oracle.lock();
+                let judged = oracle.check_evidence(up, epoch, &status.evidence, *is_new, world.elapsed());
+                *is_new = false;
+                world.hold(judged);
+            }
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Tells everybody of decided batches.
+async fn announce(world: &Arc<World>, up: &Arc<Up>, mut decided: mpsc::Receiver<Decided>) -> Result<()> {
+    let port = Port::new(world.clone(), up);
+    while let Some(Decided { leads, header, certificate, body, hints }) = decided.recv().await {
+        if !leads {
+            continue;
+        }
+        port.announce(&announcement(header, certificate, body, hints)?);
+    }
+    // The driver ends first, and has told why.
+    std::future::pending().await
+}

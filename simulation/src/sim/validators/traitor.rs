@@ -1,0 +1,241 @@
+//! [`Habit`]: the words of a validator with a key and without honesty. It runs the code that all run; its messages are twisted as
+//! they leave.
+
+use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
+use serde::Serialize;
+use slipstream_consensus::simulated::{Ordered, Request, Response};
+use slipstream_eve::{Ballot, Message, Order, Prepared, SignedOrder, Status, Verify, ViewChange, Vote};
+use slipstream_types::{
+    Blob, BlobKind, Body, Certificate, CommitStatement, Digest, LedgerInfo, SecretKey, Signature,
+    bounded::BoundedVec, codec,
+};
+
+use super::fault::{Trouble, Troubles};
+
+/// Share of its messages with which a traitor of any habit does something.
+const ANYTHING: f64 = 0.3;
+/// Share of the outcomes that it shows wrongly.
+const SHOWN: f64 = 0.7;
+/// How far the order of a false time is ahead, in milliseconds.
+const FALSE_TIME_MS: u64 = 3_600_000;
+
+/// The traitor's way with its duties.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Habit {
+    /// Orders another batch for everybody.
+    Orders,
+    /// Votes for every order.
+    Votes,
+    /// Tells other outcomes than its own.
+    Outcomes,
+    /// Sends other bodies than it ordered.
+    Bodies,
+    /// Orders times of the future.
+    Times,
+    /// Shows other outcomes than those that it is asked for.
+    Shows,
+    /// Hides what it saw prepared and decided.
+    Forgets,
+    /// Invents what was prepared.
+    Invents,
+    /// Complains endlessly.
+    Complains,
+    /// Says nothing at all.
+    Silent,
+    /// Any of these, now and then.
+    Anything,
+}
+
+impl Habit {
+    pub(super) const ALL: [Habit; 11] = [
+        Habit::Orders,
+        Habit::Votes,
+        Habit::Outcomes,
+        Habit::Bodies,
+        Habit::Times,
+        Habit::Shows,
+        Habit::Forgets,
+        Habit::Invents,
+        Habit::Complains,
+        Habit::Silent,
+        Habit::Anything,
+    ];
+
+    /// Every other traitor does anything.
+    pub(super) fn draw(rng: &mut StdRng) -> Habit {
+        match rng.random_bool(0.5) {
+            true => Habit::Anything,
+            false => *Habit::ALL.choose(rng).expect("there are habits"),
+        }
+    }
+
+    /// The habit for this request; `None` if it is honest this time.
+    fn now(self, request: &Request, rng: &mut StdRng) -> Option<Habit> {
+        match self {
+            Habit::Anything if rng.random_bool(ANYTHING) => habits_for(request).choose(rng).copied(),
+            Habit::Anything => None,
+            habit => Some(habit),
+        }
+    }
+}
+
+/// The habits that fit a request.
+fn habits_for(request: &Request) -> &'static [Habit] {
+    let Request::Say(_, message) = request else {
+        return &[Habit::Orders, Habit::Bodies, Habit::Times, Habit::Silent];
+    };
+    match **message {
+        Message::Verify(_) => &[Habit::Outcomes, Habit::Votes, Habit::Silent],
+        Message::Prepare(_) | Message::Commit(_) => &[Habit::Votes, Habit::Silent],
+        Message::ViewChange(_) => &[Habit::Forgets, Habit::Invents, Habit::Silent],
+        Message::Status(_) => &[Habit::Complains, Habit::Silent],
+        _ => &[Habit::Silent],
+    }
+}
+
+/// Somebody with a validator's key.
+pub(super) struct Traitor<'a> {
+    pub(super) key: &'a SecretKey,
+    pub(super) seat: u16,
+    /// Of what is signed in the epoch.
+    pub(super) domain: Digest,
+    pub(super) rng: &'a mut StdRng,
+    pub(super) troubles: &'a mut Troubles,
+}
+
+impl Traitor<'_> {
+    /// The traitor's messages to one validator in place of this one.
+    pub(super) fn twist(&mut self, habit: Habit, target: u64, request: Request) -> Vec<Request> {
+        let Some(habit) = habit.now(&request, self.rng) else { return vec![request] };
+        if habit == Habit::Silent {
+            self.troubles.insert(Trouble::Silence);
+            return Vec::new();
+        }
+        match request {
+            Request::Order(ordered) => vec![Request::Order(Box::new(self.order(habit, target, *ordered)))],
+            Request::Say(epoch, message) => {
+                let said = self.say(habit, *message);
+                said.into_iter().map(|message| Request::Say(epoch, Box::new(message))).collect()
+            }
+            request => vec![request],
+        }
+    }
+
+    /// The traitor's answer in place of this one.
+    pub(super) fn show(&mut self, habit: Habit, response: Response) -> Response {
+        let lies = match habit {
+            Habit::Anything => self.rng.random_bool(SHOWN),
+            habit => habit == Habit::Shows,
+        };
+        match response {
+            Response::Outcome(mut parts) if lies => {
+                self.troubles.insert(Trouble::FalseShown);
+                // All of it fits together but for the agreed outcome.
+                parts.header.timestamp_ms += 1;
+                Response::Outcome(parts)
+            }
+            response => response,
+        }
+    }
+
+    fn order(&mut self, habit: Habit, target: u64, ordered: Ordered) -> Ordered {
+        let signed = |order: Order| SignedOrder::new(order, &self.domain, self.key);
+        let order = ordered.order.order.clone();
+        match habit {
+            Habit::Orders => {
+                self.troubles.insert(Trouble::TwoOrders);
+                let order = Order { timestamp_ms: order.timestamp_ms + target, ..order };
+                Ordered { order: signed(order), ..ordered }
+            }
+            Habit::Times => {
+                self.troubles.insert(Trouble::FalseTime);
+                let order = Order { timestamp_ms: order.timestamp_ms + FALSE_TIME_MS, ..order };
+                Ordered { order: signed(order), ..ordered }
+            }
+            Habit::Bodies => {
+                let Some(body) = without_the_last(&ordered.body) else { return ordered };
+                self.troubles.insert(Trouble::FalseBody);
+                Ordered { body, ..ordered }
+            }
+            _ => ordered,
+        }
+    }
+
+    fn say(&mut self, habit: Habit, message: Message) -> Vec<Message> {
+        match (habit, message) {
+            (Habit::Votes, Message::Prepare(vote)) => {
+                self.troubles.insert(Trouble::TwoVotes);
+                let ballot = Ballot { token: self.junk(), ..vote.ballot };
+                vec![Message::Prepare(vote), Message::Prepare(self.prepare(ballot))]
+            }
+            (Habit::Votes, Message::Commit(vote)) => {
+                self.troubles.insert(Trouble::TwoVotes);
+                let ballot = Ballot { token: self.junk(), ..vote.ballot };
+                vec![Message::Commit(self.commit(ballot)), Message::Commit(vote)]
+            }
+            (Habit::Votes, Message::Verify(verify)) => {
+                // It agrees to prepare and to commit whatever anybody executed.
+                let (view, number) = (verify.order.order.view, verify.info.number);
+                let ballot = Ballot { view, number, token: verify.info.digest() };
+                let votes = [Message::Prepare(self.prepare(ballot)), Message::Commit(self.commit(ballot))];
+                [vec![Message::Verify(verify)], votes.to_vec()].concat()
+            }
+            (Habit::Outcomes, Message::Verify(verify)) => {
+                self.troubles.insert(Trouble::FalseOutcome);
+                let state_root = Digest::tagged("wrong", verify.info.state_root.as_bytes());
+                let info = LedgerInfo { state_root, ..verify.info.clone() };
+                vec![Message::Verify(Box::new(Verify { info, ..*verify }))]
+            }
+            (Habit::Forgets, Message::ViewChange(change)) => {
+                self.troubles.insert(Trouble::Hidden);
+                vec![Message::ViewChange(Box::new(self.change(change.view, None, None)))]
+            }
+            (Habit::Invents, Message::ViewChange(change)) => {
+                self.troubles.insert(Trouble::Hidden);
+                let ViewChange { view, decided, prepared, .. } = *change;
+                let prepared = prepared.map(|it| {
+                    let info = LedgerInfo { state_root: self.junk(), ..it.info };
+                    Prepared { info, ..it }
+                });
+                vec![Message::ViewChange(Box::new(self.change(view, decided, prepared)))]
+            }
+            (Habit::Complains, Message::Status(status)) => {
+                self.troubles.insert(Trouble::Complaints);
+                vec![Message::Status(Status { complains: true, ..status })]
+            }
+            (_, message) => vec![message],
+        }
+    }
+
+    fn junk(&mut self) -> Digest {
+        Digest::tagged("junk", &self.rng.random::<u64>().to_le_bytes())
+    }
+
+    fn prepare(&self, ballot: Ballot) -> Vote {
+        Vote { ballot, signature: self.sign("slipstream/prepare/1", &ballot) }
+    }
+
+    fn commit(&self, ballot: Ballot) -> Vote {
+        Vote { ballot, signature: CommitStatement::new(ballot.view, ballot.token).sign(self.key) }
+    }
+
+    fn change(&self, view: u64, decided: Option<Certificate>, prepared: Option<Prepared>) -> ViewChange {
+        let signature = self.sign("slipstream/view-change/1", &(view, self.seat, &decided, &prepared));
+        ViewChange { view, seat: self.seat, decided, prepared, signature }
+    }
+
+    fn sign<T: Serialize>(&self, tag: &str, content: &T) -> Signature {
+        let content = codec::encode("consensus statement", content).expect("it was decoded before");
+        let said = Digest::tagged(tag, &[self.domain.as_bytes(), content.as_slice()].concat());
+        self.key.sign(said.as_bytes())
+    }
+}
+
+/// A body with one transaction less; `None` of an empty one.
+fn without_the_last(body: &Blob) -> Option<Blob> {
+    let opened: Body = body.open(BlobKind::Body).ok()?;
+    let mut transactions = opened.transactions.to_vec();
+    transactions.pop()?;
+    let opened = Body { transactions: BoundedVec::new(transactions).ok()? };
+    Blob::seal(BlobKind::Body, &opened).ok()
+}

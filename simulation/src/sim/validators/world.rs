@@ -1,0 +1,339 @@
+//! [`World`]: one run: machines, the network between them and a clock, all of them from one seed.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use anyhow::{Error, Result, anyhow};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use slipstream_consensus::simulated::Defences;
+use slipstream_types::{
+    BatchNumber, ChainConfig, Genesis, SecretKey, U256, Validator, ValidatorSet, bounded::BoundedVec,
+    genesis::GenesisAccount,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    super::{
+        explain::{Kind, Recording},
+        trace::Trace,
+    },
+    fault::{Trouble, Troubles},
+    load::{Load, accounts, owner, recipient},
+    machine::{BEGINS_MS, Machine},
+    oracle::Oracle,
+    plan::{Happening, MachinePlan, Plan},
+    port::Arrivals,
+    think::Thoughts,
+};
+
+/// Within so much time after the last fault every machine has [`PROGRESS`] more batches, and every transaction is executed.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
+/// The number of batches for [`PROGRESS_WITHIN`].
+const PROGRESS: u64 = 5;
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// So long after the last fault nothing new is sent any more.
+const LOAD_ENDS_AFTER: Duration = Duration::from_secs(2);
+
+/// The draws of a world, and the troubles that came of them.
+pub(super) struct Chance {
+    pub(super) rng: StdRng,
+    pub(super) troubles: Troubles,
+    pub(super) arrivals: Arrivals,
+}
+
+impl Chance {
+    /// Both parts at once.
+    pub(super) fn both(&mut self) -> (&mut StdRng, &mut Troubles) {
+        (&mut self.rng, &mut self.troubles)
+    }
+}
+
+/// A world of validators, as the module describes.
+pub(super) struct World {
+    pub(super) plan: Plan,
+    pub(super) genesis: Genesis,
+    pub(super) machines: Vec<Machine>,
+    pub(super) defences: Defences,
+    pub(super) chance: Mutex<Chance>,
+    pub(super) oracle: Mutex<Oracle>,
+    pub(super) load: Mutex<Load>,
+    begun: Instant,
+    trace: Mutex<Trace>,
+    pub(super) thoughts: Mutex<Thoughts>,
+    /// On which side each machine is.
+    sides: Mutex<Vec<bool>>,
+    calm: AtomicBool,
+    failed: Mutex<Option<Error>>,
+    stop: Notify,
+}
+
+/// The remains of a run without failure.
+pub(super) struct Outcome {
+    pub(super) trace: [u8; 32],
+    pub(super) troubles: Troubles,
+    /// The virtual time of the run.
+    pub(super) took: Duration,
+    pub(super) batches: u64,
+    /// Virtual time between the last fault and the moment at which everybody had gone on.
+    pub(super) recovered: Duration,
+}
+
+fn genesis(plan: &Plan, machines: &[Machine]) -> Result<Genesis> {
+    let validator = |(index, machine): (usize, &Machine)| Validator {
+        public_key: machine.id,
+        fee_recipient: recipient(index),
+    };
+    let validators = machines.iter().take(plan.validators).enumerate().map(validator).collect();
+    let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..GenesisAccount::default() };
+    let genesis = Genesis {
+        chain: ChainConfig::default(),
+        timestamp_ms: BEGINS_MS - 1_000,
+        validators: BoundedVec::new(validators)?,
+        failures: Some(plan.failures),
+        accounts: accounts()
+            .iter()
+            .map(|account| (account.address, rich.clone()))
+            .collect::<BTreeMap<_, _>>(),
+        ..Genesis::default()
+    };
+    Ok(genesis.with_validators_contract(owner(), plan.epoch_batches)?)
+}
+
+impl World {
+    /// A world, within the runtime that it runs on.
+    pub(super) fn new(mut rng: StdRng, defences: Defences, verbose: bool) -> Result<Arc<World>> {
+        let plan = Plan::draw(&mut rng);
+        let machine = |(index, plan): (usize, &MachinePlan)| {
+            Machine::new(SecretKey::from_seed([index as u8 + 1; 32]), plan.clone())
+        };
+        let machines: Vec<Machine> = plan.machines.iter().enumerate().map(machine).collect();
+        let genesis = genesis(&plan, &machines)?;
+        let ids = machines.iter().map(|machine| machine.id).collect();
+        let oracle = Oracle::new(&genesis, ids, plan.traitor.map(|(machine, _)| machine))?;
+        let world = World {
+            genesis,
+            sides: Mutex::new(vec![false; machines.len()]),
+            machines,
+            defences,
+            chance: Mutex::new(Chance { rng, troubles: Troubles::new(), arrivals: Arrivals::new() }),
+            oracle: Mutex::new(oracle),
+            load: Mutex::default(),
+            begun: Instant::now(),
+            trace: Mutex::new(Trace::new(verbose)),
+            thoughts: Mutex::default(),
+            calm: AtomicBool::new(false),
+            failed: Mutex::new(None),
+            stop: Notify::new(),
+            plan,
+        };
+        world.note(format_args!("{:?}", world.plan), &[]);
+        Ok(Arc::new(world))
+    }
+
+    /// The time since the world's beginning.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// The true time, in milliseconds.
+    pub(super) fn now_ms(&self) -> u64 {
+        BEGINS_MS + self.elapsed().as_millis() as u64
+    }
+
+    /// Whether all faults are over, but for a traitor's.
+    pub(super) fn is_calm(&self) -> bool {
+        self.calm.load(Relaxed)
+    }
+
+    /// Records that a trouble came about.
+    pub(super) fn fire(&self, trouble: Trouble) {
+        self.chance.lock().troubles.insert(trouble);
+    }
+
+    /// Takes down what happens.
+    pub(super) fn note(&self, what: fmt::Arguments<'_>, bytes: &[u8]) {
+        self.trace.lock().note(self.elapsed().as_micros() as u64, what, bytes);
+    }
+
+    /// As [`World::note`], of an event that changes how a run goes on.
+    pub(super) fn mark(&self, what: fmt::Arguments<'_>) {
+        self.trace.lock().mark(self.elapsed().as_micros() as u64, Kind::World, what);
+    }
+
+    /// Tells a reader what no machine can see. It is not part of the trace's digest.
+    pub(super) fn tell(&self, kind: Kind, what: fmt::Arguments<'_>) {
+        self.trace.lock().tell(self.elapsed().as_micros() as u64, kind, what);
+    }
+
+    /// Keeps from now on the events that a person is to read.
+    pub(super) fn record(&self) {
+        self.trace.lock().record();
+    }
+
+    pub(super) fn is_recorded(&self) -> bool {
+        self.trace.lock().is_recorded()
+    }
+
+    pub(super) fn take_recording(&self) -> Option<Recording> {
+        self.trace.lock().take_recording()
+    }
+
+    /// The first failure ends the run.
+    pub(super) fn hold(&self, result: Result<()>) {
+        if let Err(error) = result {
+            self.failed.lock().get_or_insert(error);
+            self.stop.notify_one();
+        }
+    }
+
+    /// Whether a process on one machine reaches one on another.
+    pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
+        let is_whole = {
+            let sides = self.sides.lock();
+            sides[from] == sides[to]
+        };
+        from != to && is_whole && self.machines[to].is_up()
+    }
+
+    /// Runs it to its end.
+    pub(super) async fn run(self: Arc<World>) -> Result<Outcome> {
+        (0..self.machines.len()).try_for_each(|machine| self.start(machine))?;
+        tokio::spawn(self.clone().load());
+        tokio::spawn(self.clone().send_again());
+        let played = tokio::select! {
+            biased;
+            () = self.stop.notified() => Err(anyhow!("it ends")),
+            played = self.play() => played,
+        };
+        let failed = self.failed.lock().take();
+        match (failed, played) {
+            // A reader sees how the machines stood in words.
+            (Some(error), _) | (None, Err(error)) if self.is_recorded() => Err(error),
+            (Some(error), _) | (None, Err(error)) => Err(anyhow!("{error:#}\n{}", self.picture())),
+            (None, Ok(())) => {
+                let troubles = self.chance.lock().troubles.clone();
+                let trace = self.trace.lock().digest();
+                let batches = self.oracle.lock().head().get();
+                let (took, calm) = (self.elapsed(), self.plan.calm());
+                Ok(Outcome { trace, troubles, took, batches, recovered: took.saturating_sub(calm) })
+            }
+        }
+    }
+
+    async fn play(self: &Arc<World>) -> Result<()> {
+        for (at_ms, happening) in self.plan.happenings.clone() {
+            if at_ms >= self.plan.calm_ms {
+                break;
+            }
+            sleep_until(self.begun + Duration::from_millis(at_ms)).await;
+            self.mark(format_args!("{happening:?}"));
+            self.happen(happening)?;
+        }
+        sleep_until(self.begun + self.plan.calm()).await;
+        self.mark(format_args!("nothing goes wrong any more"));
+        self.calm.store(true, Relaxed);
+        self.machines.iter().for_each(|machine| machine.set_clock(0));
+        self.sides.lock().fill(false);
+        self.progress().await
+    }
+
+    fn happen(self: &Arc<World>, happening: Happening) -> Result<()> {
+        match happening {
+            Happening::Crash(machine) => self.fall(machine, Trouble::Crash),
+            Happening::Blackout => {
+                (0..self.machines.len()).try_for_each(|machine| self.fall(machine, Trouble::Blackout))
+            }
+            Happening::Wipe(machine) => self.fall(machine, Trouble::Wipe),
+            Happening::Partition(sides) => {
+                if sides.iter().any(|side| *side != sides[0]) {
+                    self.fire(Trouble::Partition);
+                }
+                *self.sides.lock() = sides;
+                Ok(())
+            }
+            Happening::Clock(machine, skew_ms) => {
+                self.fire(Trouble::WrongClock);
+                self.machines[machine].set_clock(skew_ms);
+                Ok(())
+            }
+            Happening::Change(change) => self.change(change),
+        }
+    }
+
+    /// Waits until everybody has gone on.
+    async fn progress(self: &Arc<World>) -> Result<()> {
+        let target = self.oracle.lock().head().after(PROGRESS);
+        let until = Instant::now() + PROGRESS_WITHIN;
+        while Instant::now() < until {
+            if self.elapsed() > self.plan.calm() + LOAD_ENDS_AFTER && self.has_gone_on(target)? {
+                return self.end();
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Err(anyhow!(
+            "liveness: not everybody has batch {target} and all transactions {PROGRESS_WITHIN:?} after the last fault"
+        ))
+    }
+
+    fn has_gone_on(&self, target: BatchNumber) -> Result<bool> {
+        for machine in &self.machines {
+            let Some(up) = machine.up() else { return Ok(false) };
+            let head = up.store.head()?.header.number;
+            if head < target || !self.waiting(&up.store).is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Everything is looked at once more.
+    fn end(&self) -> Result<()> {
+        let mut oracle = self.oracle.lock();
+        for up in self.machines.iter().filter_map(|machine| machine.up()) {
+            oracle.check_ledger(&up, self.now_ms())?;
+        }
+        let mut chance = self.chance.lock();
+        for (epoch, set) in &oracle.sets {
+            if epoch.0 > 0 {
+                chance.troubles.insert(Trouble::NewValidators);
+            }
+            let joined = self.machines.iter().skip(self.plan.validators);
+            if joined.into_iter().any(|machine| set.index_of(&machine.id).is_some()) {
+                chance.troubles.insert(Trouble::Joined);
+            }
+        }
+        let sets: Vec<_> = oracle.sets.values().collect();
+        let left = |pair: &[&ValidatorSet]| {
+            pair[0].validators.iter().any(|it| pair[1].index_of(&it.public_key).is_none())
+        };
+        if sets.windows(2).any(left) {
+            chance.troubles.insert(Trouble::Left);
+        }
+        Ok(())
+    }
+
+    /// How everybody stands, for somebody who reads a failure.
+    fn picture(&self) -> String {
+        let line = |(index, machine): (usize, &Machine)| {
+            let Some(up) = machine.up() else { return format!("machine {index}: down") };
+            let head = up.store.head().map(|head| head.header.number);
+            let status = up.validator.lock().as_ref().map(|validator| validator.status());
+            let waits = self.waiting(&up.store);
+            format!("machine {index}: head {head:?}, accounts that wait {waits:?}, {status:?}")
+        };
+        let lines: Vec<String> = self.machines.iter().enumerate().map(line).collect();
+        format!("{}\n{:?}\n{:?}", lines.join("\n"), self.plan, self.elapsed())
+    }
+}

@@ -1,0 +1,318 @@
+//! [`World`]: one run: peers, nodes, a network and a clock, all of them from one seed.
+//!
+//! ```text
+//!              ┌──────────── Queue: what happens when ◀───────────┐
+//!              ▼                                                  │
+//!  Grow, Crash, Flap …   Engine::handle_… ─▶ poll_effect ─▶ Send ─▶ Link ─▶ Server (or another node) ─▶ Link
+//!              │                    ▲                      └▶ Run ─▶ Worker on a store on a MemoryDisk
+//!              └────────────────────┴───────── oracle: after every answer, job and start
+//! ```
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::{Rng, rngs::StdRng};
+use slipstream_network::{NetworkError, PeerId};
+use slipstream_sync::engine::{Done, Job, JobId, RequestId};
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::{
+    explain::{Recording, Stand, Thoughts},
+    fault::Fired,
+    link::Link,
+    node::Node,
+    plan::{Plan, Scenario},
+    queue::{Moment, Queue},
+    server::{Habit, Server},
+    trace::Trace,
+};
+
+/// All nodes are caught up this long after the last fault, whatever liars and stallers go on doing. The longest pause of a peer
+/// that kept failing is 30 s, and a deadline 5 s.
+pub(super) const CATCH_UP: Moment = 90_000_000;
+/// Between two floods of a peer.
+pub(super) const FLOOD_INTERVAL: Moment = 400_000;
+/// How long a peer that comes back under other keys has one, if nobody bans it: less than a deadline.
+pub(super) const RENAME_INTERVAL: Moment = 800_000;
+/// All work of a moment takes no time; this many events at one moment are a loop.
+const EVENTS_PER_MOMENT_MAX: u32 = 50_000;
+
+/// Names a participant: servers first, then nodes.
+pub(super) type Place = usize;
+
+/// The receiver of an event: a node, in one of its lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct To {
+    pub(super) node: usize,
+    pub(super) life: u32,
+}
+
+/// The kinds of events.
+pub(super) enum Event {
+    /// The next batch is certified.
+    Grow,
+    /// The engine wanted to be called.
+    Wake(To),
+    /// A request arrives at a peer.
+    Request { to: To, id: RequestId, peer: Place, payload: Vec<u8>, deadline_at: Moment },
+    /// An answer arrives, or its deadline.
+    Answer { to: To, id: RequestId, peer: Place, answer: Result<Vec<u8>, NetworkError>, is_lie: bool },
+    /// An announcement arrives at a node.
+    Broadcast { to: To, from: Place, payload: Vec<u8> },
+    /// A job ends, which may be when its effect shows.
+    Work { to: To, id: JobId, work: Box<Work>, took: Moment },
+    /// The store says that its head moved.
+    Head { to: To, number: BatchNumber },
+    /// A node's scores are written.
+    Save(To),
+    /// A node prunes its store.
+    Prune(To),
+    /// A node's process dies.
+    Crash(usize),
+    /// The power of a node goes, with all its unsynced writes.
+    Cut(To),
+    /// A request may have been waited for too long.
+    Waited { to: To, id: RequestId },
+    /// A peer that has this key takes another one.
+    Rename { server: usize, key: PeerId },
+    /// A peer announces what nobody needs.
+    Flood(usize),
+    /// A node's process comes back.
+    Start(usize),
+    /// The connections of a flapping server end, or are there again.
+    Flap { server: usize, is_cut: bool },
+    /// The network falls apart, or is whole again.
+    Partition(bool),
+    /// The connections between participants changed.
+    Peers,
+    /// Nothing goes wrong any more.
+    Quiet,
+}
+
+/// A job between its start and its end.
+pub(super) enum Work {
+    /// It takes effect at its end.
+    Due(Job),
+    /// It took effect at its start.
+    Done(Done),
+}
+
+/// The world of one run.
+pub(super) struct World {
+    pub(super) plan: Plan,
+    pub(super) rng: StdRng,
+    pub(super) now: Moment,
+    base: Instant,
+    pub(super) queue: Queue<Event>,
+    pub(super) servers: Vec<Server>,
+    pub(super) nodes: Vec<Node>,
+    links: BTreeMap<(Place, Place), Link>,
+    /// Servers whose connections are cut.
+    pub(super) cut: Vec<bool>,
+    /// On which side each participant is, while the network is apart.
+    pub(super) sides: Option<Vec<bool>>,
+    pub(super) certified: BatchNumber,
+    pub(super) is_quiet: bool,
+    pub(super) trace: Trace,
+    pub(super) fired: Fired,
+    /// Each node's last thought, while somebody reads along.
+    pub(super) thoughts: Thoughts,
+}
+
+/// The remains of a run.
+pub(super) struct Outcome {
+    pub(super) trace: [u8; 32],
+    pub(super) fired: Fired,
+    /// The virtual time of the run.
+    pub(super) took: Duration,
+    /// The recording for a reader, and the nodes' state at the end; `None` unless somebody asked.
+    pub(super) recording: Option<Recording>,
+    pub(super) stands: Vec<Stand>,
+}
+
+impl World {
+    pub(super) fn new(
+        scenario: Scenario,
+        seed: u64,
+        planted: Option<slipstream_sync::Planted>,
+        verbose: bool,
+    ) -> Result<World> {
+        let mut rng = super::plan::rng(seed);
+        let mut plan = Plan::draw(scenario, &mut rng);
+        let servers = std::mem::take(&mut plan.servers);
+        let defences = slipstream_sync::Defences::without(planted)?;
+        let nodes: Vec<Node> =
+            plan.nodes.iter().map(|plan| Node::new(plan, defences)).collect::<Result<_>>()?;
+        let places = servers.len() + nodes.len();
+        let mut links = BTreeMap::new();
+        for one in 0..places {
+            for other in servers.len().max(one + 1)..places {
+                links.insert((one, other), Link::new(&mut rng, plan.loss));
+                links.insert((other, one), Link::new(&mut rng, plan.loss));
+            }
+        }
+        let mut world = World {
+            rng,
+            now: 0,
+            base: Instant::now(),
+            queue: Queue::new(),
+            cut: vec![false; servers.len()],
+            servers,
+            nodes,
+            links,
+            sides: None,
+            certified: plan.certified,
+            is_quiet: false,
+            trace: Trace::new(verbose),
+            fired: Fired::new(),
+            thoughts: Thoughts::default(),
+            plan,
+        };
+        world.begin();
+        Ok(world)
+    }
+
+    fn begin(&mut self) {
+        for index in 0..self.nodes.len() {
+            self.queue.push(0, Event::Start(index));
+            for at in self.nodes[index].plan.crashes.clone() {
+                self.queue.push(at, Event::Crash(index));
+            }
+        }
+        self.queue.push(self.plan.batch_interval, Event::Grow);
+        if let Some((from, to)) = self.plan.partition {
+            self.queue.push(from, Event::Partition(true));
+            self.queue.push(to, Event::Partition(false));
+        }
+        for server in 0..self.servers.len() {
+            if self.servers[server].habit == Habit::Flapping {
+                let at = self.rng.random_range(0..self.plan.flap_interval);
+                self.queue.push(at, Event::Flap { server, is_cut: true });
+            }
+        }
+        for server in 0..self.servers.len() {
+            let at = self.rng.random_range(0..FLOOD_INTERVAL);
+            if self.servers[server].habit == Habit::Flooding {
+                self.queue.push(at, Event::Flood(server));
+            }
+            if self.servers[server].renames {
+                let key = self.servers[server].id;
+                self.queue.push(RENAME_INTERVAL + at, Event::Rename { server, key });
+            }
+        }
+        self.queue.push(self.plan.quiet_at, Event::Quiet);
+    }
+
+    /// The engine's idea of now.
+    pub(super) fn instant(&self) -> Instant {
+        self.base + Duration::from_micros(self.now)
+    }
+
+    /// The name of a participant.
+    pub(super) fn id(&self, place: Place) -> PeerId {
+        match place.checked_sub(self.servers.len()) {
+            None => self.servers[place].id,
+            Some(node) => self.nodes[node].plan.id,
+        }
+    }
+
+    /// Where a node stands among the participants.
+    pub(super) fn place_of(&self, node: usize) -> Place {
+        self.servers.len() + node
+    }
+
+    /// Where a participant of that name stands, or stood under it.
+    pub(super) fn place(&self, id: &PeerId) -> Result<Place> {
+        let places = 0..self.servers.len() + self.nodes.len();
+        let was = |place: Place| self.servers.get(place).is_some_and(|server| server.former.contains(id));
+        let found = places.into_iter().find(|place| self.id(*place) == *id || was(*place));
+        found.context("nobody has this name")
+    }
+
+    /// The node at a place, if it is one.
+    pub(super) fn node_at(&self, place: Place) -> Option<usize> {
+        place.checked_sub(self.servers.len())
+    }
+
+    /// Whether a message between a node and another participant gets through.
+    pub(super) fn is_connected(&self, node: usize, peer: Place) -> bool {
+        let here = self.place_of(node);
+        let apart = self.sides.as_ref().is_some_and(|sides| sides[here] != sides[peer]);
+        let cut = self.cut.get(peer).copied().unwrap_or_default();
+        let bans = |node: usize, place: Place| self.nodes[node].bans(&self.id(place));
+        let other = self.node_at(peer);
+        let is_up = other.is_none_or(|other| self.nodes[other].up.is_some());
+        let banned = bans(node, peer) || other.is_some_and(|other| bans(other, here));
+        here != peer && is_up && !apart && !cut && !banned
+    }
+
+    /// When a message that leaves now arrives.
+    pub(super) fn carry(&mut self, from: Place, to: Place, bytes: usize) -> Option<Moment> {
+        let lossy = !self.is_quiet;
+        let link = self.links.get_mut(&(from, to))?;
+        link.carry(self.now, bytes, lossy, &mut self.rng, &mut self.fired)
+    }
+
+    /// Runs until all nodes are caught up and nothing goes wrong any more.
+    ///
+    /// # Errors
+    /// The fault that an oracle found.
+    pub(super) fn run(mut self) -> (Result<()>, Outcome) {
+        let done = self.drive().and_then(|()| self.check_end());
+        let took = Duration::from_micros(self.now);
+        let is_recorded = self.trace.is_recorded();
+        // A reader sees in words how the nodes stood; somebody who runs a campaign sees all their own words.
+        let done = done.map_err(|error| match self.statuses() {
+            text if text.is_empty() || is_recorded => error,
+            text => error.context(text),
+        });
+        let stands = if is_recorded { self.stands() } else { Vec::new() };
+        let (trace, recording) = (self.trace.digest(), self.trace.take_recording());
+        (done, Outcome { trace, fired: self.fired, took, recording, stands })
+    }
+
+    fn drive(&mut self) -> Result<()> {
+        let mut at_once = 0;
+        while !(self.is_quiet && self.is_caught_up()) {
+            let (at, event) =
+                self.queue.pop().context("nothing happens any more, and nobody is caught up")?;
+            at_once = if at == self.now { at_once + 1 } else { 0 };
+            ensure!(at_once < EVENTS_PER_MOMENT_MAX, "time stands still");
+            self.now = at;
+            let end = self.plan.quiet_at + CATCH_UP;
+            ensure!(
+                at < end,
+                "liveness: {} s after the last fault a node is not caught up with batch {}",
+                CATCH_UP / 1_000_000,
+                self.certified
+            );
+            let happened = self.happen(event);
+            self.think();
+            happened?;
+        }
+        Ok(())
+    }
+
+    fn is_caught_up(&self) -> bool {
+        let all_certified = self.certified == self.plan.end;
+        all_certified && self.nodes.iter().all(|node| node.is_done(self.certified))
+    }
+
+    /// Each node's own words, for those who have to find out why a run failed.
+    fn statuses(&self) -> String {
+        let now = self.instant();
+        let status = |node: &Node| match &node.up {
+            Some(up) => serde_json::to_string_pretty(&up.engine.status(now)).unwrap_or_default(),
+            None => "it is down".into(),
+        };
+        let nodes = self.nodes.iter().enumerate();
+        let text = nodes.map(|(index, node)| format!("node {index}: {}", status(node)));
+        text.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Fails a run, and names the moment.
+    pub(super) fn fail<T>(&self, what: &str) -> Result<T> {
+        bail!("{what} (at {:.3} s)", self.now as f64 / 1e6)
+    }
+}

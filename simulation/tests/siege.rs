@@ -1,0 +1,65 @@
+//! A short siege: `slipnet campaign siege` runs for minutes; here are three attacks that cost little, in seconds.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::{path::Path, process::Command};
+
+use serde_json::Value;
+use slipnet::progress::Progress;
+use slipnet_simulation::campaign::siege::{Pace, SiegeCampaign, run_at};
+
+const ATTACKS: [&str; 3] = ["endless-headers", "ws-unread-news", "truncated-frames"];
+
+/// Goal: over HTTP, WebSocket and QUIC attackers reach a real node, the honest are measured, and the table and the JSON say the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_survives_and_the_figures_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("siege.json");
+    let only = ATTACKS.map(str::to_owned).to_vec();
+    let options = SiegeCampaign { json: Some(json.clone()), only, ..SiegeCampaign::default() };
+    let program = Path::new(env!("CARGO_BIN_EXE_slipnet-simulation"));
+    let summary = run_at(&options, &Pace::BRIEF, program, Progress::Lines).await;
+    let summary = summary.unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(summary.lost_to().is_empty(), "{summary}");
+
+    let written: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(written["bench"], "siege");
+    let figures = written["figures"].as_array().unwrap();
+    let figure = |name: &str| {
+        let found = figures.iter().find(|figure| figure["name"] == name);
+        found
+            .and_then(|figure| figure["value"].as_f64())
+            .unwrap_or_else(|| panic!("there is no figure {name}"))
+    };
+    assert_eq!(figure("attacks_survived"), 1.0);
+    let table = summary.to_string();
+    for attack in ATTACKS {
+        assert!(figure(&format!("{attack}.done")) > 0.0, "{attack} reached the node: {table}");
+        assert!(figure(&format!("{attack}.p99_ratio")) <= figure("honest_p99_ratio"));
+        assert!(figure(&format!("{attack}.memory_mib")) > 1.0);
+        for user in ["wallet", "reader", "follower"] {
+            let [p50, p99] = ["p50", "p99"].map(|share| figure(&format!("{attack}.{user}_{share}_ms")));
+            assert!(0.0 < p99 && p50 <= p99, "{user}: {table}");
+        }
+        assert!(table.lines().any(|line| line.starts_with(attack)), "{table}");
+    }
+}
+
+/// Goal: a name that is none says which there are, and the list has them with the finding that each one tries.
+#[test]
+fn attacks_are_listed_and_unknown_ones_refused() {
+    let slipnet = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_slipnet-simulation"))
+            .args(["campaign", "siege"])
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let list = slipnet(&["--list"]);
+    let text = String::from_utf8(list.stdout).unwrap();
+    assert!(list.status.success() && text.lines().count() > 40, "{text}");
+    let refused = slipnet(&["--only", "slow-headers,nonsense"]);
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text.contains("nonsense") && text.contains("junk-transactions"), "{text}");
+}

@@ -1,0 +1,93 @@
+//! The simulator: many seeds find nothing, the same seed is the same run, and a defence that is left out is missed.
+
+use slipnet::progress::Progress;
+use slipnet_simulation::sim::{self, Scenario, Seeds, SimOptions, explain::explain};
+use slipstream_sync::Planted;
+
+fn options(seeds: std::ops::Range<u64>) -> SimOptions {
+    SimOptions { seeds: Seeds(seeds), scenario: None, verbose: false, planted: None }
+}
+
+/// Goal: whatever goes wrong, nodes store and serve only the ledger, and are caught up soon after it ends. Every kind of fault came
+/// about.
+#[test]
+fn two_hundred_worlds_hold() {
+    let report = sim::run(&options(0..200), Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(report.runs, 200);
+}
+
+/// Goal: a failure can be looked at again: nothing but the seed decides what happens.
+#[test]
+fn a_seed_is_one_run() {
+    for scenario in [Scenario::Everything, Scenario::Crash, Scenario::Liars, Scenario::Snapshot] {
+        for seed in 0..4 {
+            let run = || sim::run_seed(seed, Some(scenario), None, false).unwrap();
+            let (one, other) = (run(), run());
+            assert_eq!(one, other, "{scenario:?} {seed}");
+        }
+        let traces = [0, 1].map(|seed| sim::run_seed(seed, Some(scenario), None, false).unwrap().trace);
+        assert_ne!(traces[0], traces[1], "{scenario:?}: other seeds are other runs");
+    }
+}
+
+/// Goal: for each defence, the oracles see its absence.
+#[test]
+fn a_missing_defence_is_noticed() {
+    let unnoticed: Vec<Planted> = Planted::ALL
+        .into_iter()
+        .filter(|planted| {
+            let options =
+                SimOptions { planted: Some(*planted), scenario: scene(*planted), ..options(0..200) };
+            sim::run(&options, Progress::Quiet).is_ok()
+        })
+        .collect();
+    assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
+}
+
+/// Goal: running a failed seed again shows the same failure, the lie before it, the node's thoughts, and the liar.
+#[test]
+fn a_failed_seed_is_explained() {
+    let (planted, scenario) = (Some(Planted::BelievedValues), Some(Scenario::Liars));
+    let options = SimOptions { planted, scenario, ..options(0..200) };
+    let error = sim::run(&options, Progress::Quiet).unwrap_err().to_string();
+    let words: Vec<&str> = error.split_whitespace().collect();
+    let seed: u64 = words[1].parse().unwrap_or_else(|_| panic!("no seed in {error}"));
+    assert!(error.contains(&format!("`slipnet explain {seed} --scenario liars`")), "{error}");
+
+    let explained = explain(seed, scenario, planted).unwrap();
+    let failure = explained.failure().expect("the same run fails again");
+    let text = explained.to_string();
+    for part in [failure, "Who takes part", " lies to node ", "  thought  node 0 at batch ", "(lies: "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let sound = explain(seed, scenario, None).unwrap();
+    assert!(sound.failure().is_none() && sound.to_string().contains("nothing found in"));
+}
+
+/// Where a defence is needed too seldom in a run of everything to be missed there.
+fn scene(planted: Planted) -> Option<Scenario> {
+    match planted {
+        Planted::ForgottenRestore => Some(Scenario::Crash),
+        Planted::LateHedge => Some(Scenario::Stallers),
+        Planted::BelievedValues => Some(Scenario::Liars),
+        _ => None,
+    }
+}
+
+/// Goal: mutants that survive the tests of their own crate are tried in worlds that nobody tuned anything to. For `./x mutants`,
+/// and for somebody who changed a defence: `SLIPNET_SEEDS=A..B` are others.
+#[test]
+#[ignore = "slow: for ./x mutants"]
+fn unseen_worlds_hold() {
+    let seeds = std::env::var("SLIPNET_SEEDS").unwrap_or_else(|_| "1000000..1000100".into());
+    let options = SimOptions { seeds: seeds.parse().unwrap(), ..options(0..1) };
+    let report = sim::run(&options, Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    println!("{report}");
+}
+
+#[test]
+fn seeds_are_ranges() {
+    assert_eq!("3..7".parse(), Ok(Seeds(3..7)));
+    assert_eq!("12".parse(), Ok(Seeds(12..13)));
+    assert!("7..7".parse::<Seeds>().is_err() && "a..b".parse::<Seeds>().is_err());
+}

@@ -1,0 +1,69 @@
+//! The simulator of validators: many seeds find nothing, the same seed is the same run, and a defence that is left out is missed.
+
+use slipnet::progress::Progress;
+use slipnet_simulation::sim::{
+    Seeds,
+    validators::{self, ValidatorsOptions},
+};
+use slipstream_consensus::simulated::Planted;
+
+fn options(seeds: std::ops::Range<u64>) -> ValidatorsOptions {
+    ValidatorsOptions { seeds: Seeds(seeds), verbose: false, planted: None }
+}
+
+/// Goal: whatever goes wrong, validators have one history, and keep every transaction. Their statements are on their disks, and the
+/// honest stay unconvicted. They go on soon after the faults end, and every kind of trouble came about.
+#[test]
+fn two_hundred_worlds_hold() {
+    let report =
+        validators::run(&options(0..200), Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(report.runs, 200);
+    assert!(report.batches > 2_000, "{report}");
+}
+
+/// Goal: a failure can be looked at again: nothing but the seed decides what happens.
+#[test]
+fn a_seed_is_one_run() {
+    let run = |seed| validators::run_seed(seed, None, false).unwrap();
+    for seed in 0..8 {
+        assert_eq!(run(seed), run(seed), "{seed}");
+    }
+    assert_ne!(run(0).trace, run(1).trace, "other seeds are other runs");
+}
+
+/// Goal: explaining a seed shows the run that failed, with faults, lies and the validators' thoughts about them.
+#[test]
+fn a_seed_is_explained() {
+    let explained = (0..8).map(|seed| validators::explain(seed, None).unwrap());
+    let texts: Vec<String> = explained.map(|explained| explained.to_string()).collect();
+    assert!(texts.iter().all(|text| text.contains("nothing found in")));
+    // A validator that is alone always thinks the same.
+    let among_others = texts.iter().filter(|text| text.contains("machine 1: "));
+    assert!(among_others.clone().count() > 4);
+    assert!(among_others.into_iter().all(|text| text.contains("thought  machine 0")));
+    assert!(texts.iter().any(|text| text.contains("; a traitor: ")), "no seed has a traitor");
+    assert!(texts.iter().any(|text| text.contains(" lies to machine ") || text.contains(" keeps ")));
+
+    let planted = Planted::ALL.into_iter().find_map(|planted| {
+        let options = ValidatorsOptions { planted: Some(planted), ..options(0..50) };
+        Some((planted, validators::run(&options, Progress::Quiet).err()?.to_string()))
+    });
+    let (planted, error) = planted.expect("a defence is missed");
+    let seed: u64 = error.split_whitespace().nth(1).unwrap().parse().unwrap_or_else(|_| panic!("{error}"));
+    assert!(error.contains(&format!("`slipnet explain {seed} --validators`")), "{error}");
+    let explained = validators::explain(seed, Some(planted)).unwrap();
+    assert!(explained.failure().is_some(), "{explained}");
+}
+
+/// Goal: for each defence, the oracles see its absence.
+#[test]
+fn a_missing_defence_is_noticed() {
+    let unnoticed: Vec<Planted> = Planted::ALL
+        .into_iter()
+        .filter(|planted| {
+            let options = ValidatorsOptions { planted: Some(*planted), ..options(0..200) };
+            validators::run(&options, Progress::Quiet).is_ok()
+        })
+        .collect();
+    assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
+}

@@ -1,0 +1,81 @@
+//! Short storage campaigns: `slipnet campaign storage` runs for half an hour; these take seconds. One test per phase, so that they
+//! run beside each other and a failure names its phase.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a panic is how a test fails, a summary says what it tried
+
+use std::path::{Path, PathBuf};
+
+use slipnet::progress::Progress;
+use slipnet_simulation::campaign::storage::{Counts, Phase, StorageCampaign, Summary, run_counts};
+
+/// Repeats the content of stores and files; `SLIPSTREAM_SEED` names another.
+const SEED: u64 = 11;
+const COUNTS: Counts = Counts {
+    per_crash_point: 2,
+    kills: 12,
+    torn_tails: 12,
+    bit_flips: 20,
+    fill_points: 3,
+    operations: 40_000,
+};
+
+/// A kill, unlike a power cut, loses nothing that was written: memory serves as the disk, and is faster.
+fn fast_dir() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { PathBuf::from(memory) } else { std::env::temp_dir() };
+    tempfile::tempdir_in(parent).or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn campaign(phase: Phase) -> Summary {
+    let seed = std::env::var("SLIPSTREAM_SEED").map_or(SEED, |seed| seed.parse().unwrap());
+    let dir = fast_dir();
+    let options =
+        StorageCampaign { runs: 1, seed: Some(seed), dir: dir.path().to_owned(), only: vec![phase] };
+    let program = Path::new(env!("CARGO_BIN_EXE_slipnet-simulation"));
+    let summary = run_counts(&options, COUNTS, program, Progress::Quiet).unwrap_or_else(|error| {
+        panic!("{error:#}");
+    });
+    println!("{summary}");
+    summary
+}
+
+/// Goal: a process that dies right before or right after any step leaves whole steps, and the next one goes on.
+#[test]
+fn a_death_at_every_crash_point_leaves_a_committed_prefix() {
+    let summary = campaign(Phase::CrashPoints);
+    let points = slipstream_storage::CrashPoint::all().count() as u64;
+    assert_eq!(summary.lines[0].runs, 2 * points, "each crash point twice");
+}
+
+/// Goal: the same for a kill at any moment.
+#[test]
+fn a_death_at_any_moment_leaves_a_committed_prefix() {
+    campaign(Phase::Kills);
+}
+
+/// Goal: a log that lost its end opens at an earlier batch; a table that did is noticed.
+#[test]
+fn torn_files_are_noticed() {
+    campaign(Phase::TornTails);
+}
+
+/// Goal: whatever bits flip, an answer is right or it is an error.
+#[test]
+fn flipped_bits_are_never_served() {
+    campaign(Phase::BitFlips);
+}
+
+/// Goal: a full disk ends the store with an error that says so, and nothing acknowledged is lost.
+#[test]
+fn a_full_disk_loses_nothing() {
+    let summary = campaign(Phase::DiskFull);
+    if summary.lines[0].runs == 0 {
+        println!("{}", summary.lines[0].note);
+    }
+}
+
+/// Goal: both backends do what a map does, with the roots that docs/formats.md defines.
+#[test]
+fn a_store_is_a_map_with_roots() {
+    campaign(Phase::Model);
+}

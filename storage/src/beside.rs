@@ -1,0 +1,60 @@
+//! Snapshots of a store that another process has, read beside it.
+//!
+//! A snapshot's directory never changes, and goes by its name first. So whoever could open all of its files has all of it, for as long as
+//! they stay open: the store may drop it meanwhile, and its disk space comes back when the last reader ends.
+
+use std::{cmp::Reverse, fs, path::Path};
+
+use slipstream_types::BatchNumber;
+
+use crate::{
+    backend::rocks::open_read_only, config::StorageConfig, error::StorageError, format, snapshot::Snapshot,
+    snapshots::SNAPSHOTS_DIR,
+};
+
+/// The batches of the snapshots in a store's directory, newest first. Nothing of them is read.
+///
+/// # Errors
+/// Those of [`Store::open`](crate::Store::open) about formats, or what the disk says.
+pub fn snapshots_beside(dir: &Path) -> Result<Vec<BatchNumber>, StorageError> {
+    format::check_existing(dir)?;
+    let snapshots = dir.join(SNAPSHOTS_DIR);
+    let failed = |error| StorageError::io("list", &snapshots, error);
+    let mut numbers: Vec<BatchNumber> = Vec::new();
+    for entry in fs::read_dir(&snapshots).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        // Others are being made, or removed.
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        numbers.extend(number.map(BatchNumber::new));
+    }
+    numbers.sort_unstable_by_key(|number| Reverse(*number));
+    Ok(numbers)
+}
+
+impl Snapshot {
+    /// Opens the snapshot of a batch in a store's directory, also while another process has the store; none if there is none, or none any more.
+    /// Needs as many open files as it has. Writes nothing.
+    ///
+    /// # Errors
+    /// [`StorageError::DamagedSnapshot`]; those of [`Store::open`](crate::Store::open) about formats, or what the disk says.
+    pub fn open_beside(
+        config: &StorageConfig,
+        dir: &Path,
+        number: BatchNumber,
+    ) -> Result<Option<Snapshot>, StorageError> {
+        format::check_existing(dir)?;
+        let files = dir.join(SNAPSHOTS_DIR).join(number.get().to_string());
+        // The upper part of the tree that the store keeps is of its head, and moves on with it: the tree is made of the rows.
+        let opened = open_read_only(config, &files)
+            .and_then(|reader| Snapshot::of_checkpoint(number, 0, reader, config.tree_memory_mib, None));
+        let damaged = |what: String| Err(StorageError::DamagedSnapshot { number, what });
+        match opened {
+            Ok(Some(snapshot)) => Ok(Some(snapshot)),
+            // It never was there, or went while it was opened.
+            _ if !files.exists() => Ok(None),
+            Ok(None) => damaged("it is of another batch than its name says".into()),
+            Err(StorageError::Corrupt { what }) => damaged(what.to_string()),
+            Err(error) => Err(error),
+        }
+    }
+}

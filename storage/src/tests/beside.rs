@@ -1,0 +1,56 @@
+//! A snapshot that is read beside the store that made it, and drops it.
+
+use slipstream_types::{Path, Waypoint};
+
+use super::*;
+use crate::{Snapshot, StorageError, Trust, snapshots_beside, verify_export, write_export};
+
+/// Goal: who has opened a snapshot has all of it, also when its store goes on and drops it; who comes later is told that it is gone.
+#[test]
+fn a_snapshot_outlives_its_directory_for_who_has_it_open() {
+    let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 1, ..config() };
+    let fixture = Fixture::initialized(&config, true);
+    let (store, dir) = (fixture.store(), fixture.dir());
+    let number = BatchNumber::new(10);
+    let look = |number| Snapshot::open_beside(&config, dir, number);
+    let mut ledger = Ledger::new();
+    // In files and in the log alike.
+    let changes: Vec<_> =
+        (0..600u16).map(|i| (slot_key((i % 250) as u8, (i / 250) as u8), slot(9))).collect();
+    ledger.commit(store, &changes);
+    assert!(snapshots_beside(dir).unwrap().is_empty());
+    assert!(look(number).unwrap().is_none());
+    ledger.commit_up_to(store, 10);
+    assert_eq!(snapshots_beside(dir).unwrap(), [number]);
+
+    let opened = look(number).unwrap().unwrap();
+    let expected = store.snapshot(number).unwrap().unwrap();
+    assert_eq!(opened.info().certificate, expected.info().certificate);
+    let chunk = expected.chunk(Path::MIN, 4_096).unwrap();
+    drop(expected);
+    ledger.commit_up_to(store, 20);
+    assert_eq!(snapshots_beside(dir).unwrap(), [BatchNumber::new(20)]);
+    assert!(look(number).unwrap().is_none());
+    let left: Vec<_> = std::fs::read_dir(dir.join("snapshots")).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing is left of it: {left:?}");
+
+    assert_eq!(opened.chunk(Path::MIN, 4_096).unwrap(), chunk);
+    let parent = tempfile::tempdir().unwrap();
+    let export = parent.path().join("export");
+    let summary = write_export(&opened, &export).unwrap();
+    let waypoint = Waypoint::of(&store.certificate(number).unwrap().unwrap().info);
+    let trust = Trust { waypoint: Some(waypoint), genesis: None };
+    assert_eq!(verify_export(&export, &trust).unwrap(), summary);
+}
+
+/// Goal: a directory under a wrong name is damage of that snapshot, and nothing is believed of it.
+#[test]
+fn a_snapshot_of_another_batch_is_refused() {
+    let config = StorageConfig { snapshot_interval_batches: 10, ..config() };
+    let fixture = Fixture::initialized(&config, true);
+    Ledger::new().commit_up_to(fixture.store(), 10);
+    let snapshots = fixture.dir().join("snapshots");
+    std::fs::rename(snapshots.join("10"), snapshots.join("11")).unwrap();
+    let refused = Snapshot::open_beside(&config, fixture.dir(), BatchNumber::new(11));
+    assert!(matches!(refused.err().unwrap(), StorageError::DamagedSnapshot { .. }));
+}

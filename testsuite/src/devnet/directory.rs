@@ -1,0 +1,39 @@
+//! [`Directory`]: where a devnet's files are, and whether they stay.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use super::DevnetOptions;
+
+/// The devnet's directory; removed at the end only if we made it and nobody asked to keep it.
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+    temporary: Option<TempDir>,
+}
+
+impl Directory {
+    pub(super) fn open(options: &DevnetOptions) -> Result<Directory> {
+        if let Some(dir) = &options.dir {
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+            let path =
+                dir.canonicalize().with_context(|| format!("cannot open the directory {}", dir.display()))?;
+            return Ok(Directory { path, temporary: None });
+        }
+        let temporary = tempfile::Builder::new().prefix("slipnet-").tempdir();
+        let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
+        let mut directory = Directory { path: temporary.path().to_owned(), temporary: Some(temporary) };
+        if options.keep {
+            directory.keep();
+        }
+        Ok(directory)
+    }
+
+    pub(super) fn keep(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            let _ = temporary.keep();
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Two nodes of one key, and data that goes back to an earlier state. Operators must avoid both; tests show what follows.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Devnet, Node, binary, files, with_options};
+
+impl Devnet {
+    /// Makes a node with the key and a copy of the data of a stopped one, in a directory and at ports of its own, with these
+    /// entries of `network.peers`. It stands outside of [`Devnet::nodes`], is yet to be started, and ends when it is dropped.
+    ///
+    /// # Errors
+    /// If that node runs, the name is taken, or the files cannot be copied.
+    pub fn twin_of(&mut self, index: usize, name: &str, peers: &[String]) -> Result<Node> {
+        let first = &self.nodes[index];
+        ensure!(first.pid().is_none(), "{} runs: stop it before its data is copied", first.name());
+        let (role, data) = (first.role(), first.data());
+        let own = self.options.nodes.get(first.name()).cloned();
+        let seat = u32::try_from(index).context("too many nodes")?;
+        let (seed, dir) = (&self.options.seed, &self.directory.path);
+        // The key of a node follows from the seed and its place.
+        let twin = Node::new(seed, seat, name.to_owned(), role, dir, &mut self.ports, &binary()?)?;
+        let twin = with_options(twin, own);
+        ensure!(!twin.has_data(), "{} already has data: choose another name", twin.dir().display());
+        copy_data(&data, &twin.data())?;
+        twin.configure(&self.settings(self.options.sync_mode, peers, None))?;
+        Ok(twin)
+    }
+}
+
+/// Copies the data of a stopped node to a directory that is missing or empty.
+///
+/// # Errors
+/// If something cannot be read or written.
+pub fn copy_data(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot make the directory {}", to.display()))?;
+    let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("cannot read {}", from.display()))?;
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().with_context(|| format!("cannot read {}", path.display()))?;
+        if kind.is_dir() {
+            copy_data(&path, &copy)?;
+        } else if kind.is_file() && entry.file_name() != files::LOCK {
+            fs::copy(&path, &copy)
+                .with_context(|| format!("cannot copy {} to {}", path.display(), copy.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_copied_with_its_directories_and_without_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("db")).unwrap();
+        fs::write(from.join("db/rows"), "rows").unwrap();
+        fs::write(from.join(files::LOCK), "").unwrap();
+        copy_data(&from, &to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("db/rows")).unwrap(), "rows");
+        // RocksDB's own lock in the database's directory has the same name; it makes both anew.
+        assert!(!to.join(files::LOCK).exists());
+        assert!(copy_data(&dir.path().join("none"), &to).unwrap_err().to_string().contains("none"));
+    }
+}

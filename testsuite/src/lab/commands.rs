@@ -1,0 +1,287 @@
+//! The commands for devnets that run already.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Result, bail, ensure};
+use clap::Subcommand;
+use serde_json::json;
+
+use super::{
+    Entry, NodeState, Registry, State,
+    control::{self, Answer, Request},
+    keeper,
+    logs::{self, Log},
+};
+use crate::{
+    output::{print, print_line},
+    progress::Progress,
+    relay::RelayStats,
+    rpc::Rpc,
+    signals::interruptible,
+};
+
+/// A node that does not tell its head in this time is shown without.
+const HEAD_DEADLINE: Duration = Duration::from_secs(2);
+/// A keeper that does not tell its state in this time starts, or starts a node: others are shown meanwhile.
+const STATE_DEADLINE: Duration = Duration::from_secs(10);
+/// A keeper that answered ends within this time.
+const END_DEADLINE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Commands for devnets that `slipnet up -d` started.
+#[derive(Subcommand)]
+pub enum LabCommand {
+    /// Stops a devnet; its files stay, and `slipnet up -d NAME` goes on with them.
+    Down {
+        /// The devnet; may be left out if there is only one.
+        #[arg(short = 'n', long, value_name = "NAME")]
+        devnet: Option<String>,
+    },
+    /// Shows devnets, their nodes and the heads of these.
+    Status {
+        /// One devnet; without it all of them.
+        #[arg(short = 'n', long, value_name = "NAME")]
+        devnet: Option<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows the ends of logs.
+    Logs {
+        /// Nodes; without one, what happened to nodes.
+        nodes: Vec<String>,
+        /// The devnet; may be left out if there is only one.
+        #[arg(short = 'n', long, value_name = "NAME")]
+        devnet: Option<String>,
+        /// Go on with what is added, until ctrl-c.
+        #[arg(short, long)]
+        follow: bool,
+        /// Lines of each log, at most.
+        #[arg(long, default_value_t = 50)]
+        lines: usize,
+    },
+    /// Stops a node of a devnet; the others go on.
+    Stop {
+        /// The node.
+        node: String,
+        /// The devnet; may be left out if there is only one.
+        #[arg(short = 'n', long, value_name = "NAME")]
+        devnet: Option<String>,
+    },
+    /// Starts a node that was stopped or has ended, on its ports and with its data.
+    Start {
+        /// The node.
+        node: String,
+        /// The devnet; may be left out if there is only one.
+        #[arg(short = 'n', long, value_name = "NAME")]
+        devnet: Option<String>,
+    },
+    /// Removes the files of a devnet that does not run; a directory that --dir named stays.
+    Clean {
+        /// The devnet; may be left out if there is only one.
+        #[arg(short = 'n', long, value_name = "NAME", conflicts_with = "all")]
+        devnet: Option<String>,
+        /// All devnets that do not run.
+        #[arg(long)]
+        all: bool,
+    },
+    /// What a detached devnet's nodes have for a parent.
+    #[command(hide = true)]
+    Keep {
+        /// The devnet.
+        name: String,
+    },
+}
+
+impl LabCommand {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If there is no such devnet or node, or it cannot be done.
+    pub async fn run(self) -> Result<()> {
+        let registry = Registry::of_user()?;
+        let find = |devnet: Option<String>| registry.find(devnet.as_deref());
+        match self {
+            LabCommand::Down { devnet } => down(&find(devnet)?).await,
+            LabCommand::Status { devnet, json } => {
+                let entries = match devnet {
+                    Some(name) => vec![registry.find(Some(&name))?],
+                    None => registry.entries()?,
+                };
+                status(&entries, json).await
+            }
+            LabCommand::Logs { nodes, devnet, follow, lines } => {
+                interruptible(show_logs(&find(devnet)?, &nodes, lines, follow)).await
+            }
+            LabCommand::Stop { node, devnet } => {
+                control::ask(&find(devnet)?, &Request::Stop(node.clone())).await?;
+                print_line(&format!("{node} has stopped"))
+            }
+            LabCommand::Start { node, devnet } => {
+                control::ask(&find(devnet)?, &Request::Start(node.clone())).await?;
+                print_line(&format!("{node} runs"))
+            }
+            LabCommand::Clean { devnet, all } => {
+                let entries = if all { registry.entries()? } else { vec![find(devnet)?] };
+                clean(&entries, all).await
+            }
+            LabCommand::Keep { name } => keeper::keep(&registry.entry(&name)?).await,
+        }
+    }
+}
+
+async fn down(entry: &Entry) -> Result<()> {
+    Progress::detect().step(&format!("stopping {}", entry.name()));
+    let answer = control::ask(entry, &Request::Down).await;
+    let deadline = tokio::time::Instant::now() + END_DEADLINE;
+    while entry.is_running()? && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(POLL).await;
+    }
+    match answer? {
+        Answer::Done => print_line(&format!("{} has stopped; its files stay", entry.name())),
+        other => bail!("the keeper of {} answered {other:?} to down", entry.name()),
+    }
+}
+
+/// Why a devnet that runs has no state to show.
+type Silent = String;
+
+/// None of a devnet that does not run.
+async fn state_of(entry: &Entry) -> Result<Result<Option<State>, Silent>> {
+    if !entry.is_running()? {
+        return Ok(Ok(None));
+    }
+    Ok(match tokio::time::timeout(STATE_DEADLINE, control::state(entry)).await {
+        Ok(Ok(state)) => Ok(Some(state)),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(_) => Err(format!("its keeper said nothing within {} s", STATE_DEADLINE.as_secs())),
+    })
+}
+
+/// Shows devnets; one that starts does not hide the others.
+async fn status(entries: &[Entry], as_json: bool) -> Result<()> {
+    let mut devnets = Vec::new();
+    for entry in entries {
+        let state = state_of(entry).await?;
+        let heads = match &state {
+            Ok(Some(state)) => futures::future::join_all(state.nodes.iter().map(head)).await,
+            Ok(None) | Err(_) => Vec::new(),
+        };
+        devnets.push((entry, state, heads));
+    }
+    if as_json {
+        let devnets: Vec<_> = devnets
+            .iter()
+            .map(|(entry, state, heads)| {
+                let (state, silent) = match state {
+                    Ok(state) => (state.as_ref(), None),
+                    Err(silent) => (None, Some(silent)),
+                };
+                let runs = state.is_some() || silent.is_some();
+                json!({ "name": entry.name(), "runs": runs, "state": state, "silent": silent, "heads": heads })
+            })
+            .collect();
+        return print_line(&serde_json::to_string_pretty(&devnets)?);
+    }
+    if devnets.is_empty() {
+        return print_line("there is no devnet: `slipnet up -d` starts one");
+    }
+    let texts = devnets.iter().map(|(entry, state, heads)| match state {
+        Ok(state) => described(entry.name(), state.as_ref(), heads),
+        Err(silent) => format!("{}: starts, or is busy: {silent}\n", entry.name()),
+    });
+    print(&texts.collect::<Vec<_>>().join("\n"))
+}
+
+/// The number of the node's newest batch, if it runs and answers.
+async fn head(node: &NodeState) -> Option<u64> {
+    node.pid?;
+    let page = async { Rpc::new(&node.api).ok()?.page("/v1/status").await.ok() };
+    tokio::time::timeout(HEAD_DEADLINE, page).await.ok()??["head"]["number"].as_u64()
+}
+
+/// A devnet for people.
+fn described(name: &str, state: Option<&State>, heads: &[Option<u64>]) -> String {
+    let Some(state) = state else { return format!("{name}: does not run\n") };
+    let mut text = format!("{name}: runs, seed {}, manifest {}\n", state.seed, state.manifest.display());
+    for (node, head) in state.nodes.iter().zip(heads) {
+        let head = head.map_or_else(|| "no answer".to_owned(), |head| format!("batch {head}"));
+        let how = node.pid.map_or_else(|| "does not run".to_owned(), |pid| format!("pid {pid}, {head}"));
+        let region = node.region.map_or("", |region| region.name());
+        text += &format!("  {:<12} {region:<4} {how:<28} api {}\n", node.name, node.api);
+    }
+    if let Some(relays) = &state.relays {
+        let RelayStats { datagrams, lost, cut, full, overrun, overhead_us_p50, overhead_us_p99, .. } = relays;
+        text += &format!(
+            "  relays: {datagrams} datagrams, {lost} lost, {cut} cut, {full} without room, {overrun} overrun; own overhead p50 {overhead_us_p50} us, \
+             p99 {overhead_us_p99} us\n"
+        );
+    }
+    text
+}
+
+async fn show_logs(entry: &Entry, nodes: &[String], lines: usize, follow: bool) -> Result<()> {
+    if nodes.is_empty() {
+        return logs::show(vec![Log::new(&entry.log(), "")], lines, follow).await;
+    }
+    let dir = entry.plan()?.devnet.dir.unwrap_or_else(|| entry.net());
+    let mut shown = Vec::new();
+    for node in nodes {
+        // A name is no path.
+        let is_name =
+            !node.is_empty() && node.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let path: PathBuf = dir.join(node).join(crate::devnet::files::LOG);
+        ensure!(is_name && path.is_file(), "there is no node `{node}` in {}", dir.display());
+        let label = if nodes.len() > 1 { format!("{node} | ") } else { String::new() };
+        shown.push(Log::new(&path, &label));
+    }
+    logs::show(shown, lines, follow).await
+}
+
+/// Of all devnets those that run are passed over; one that was named must not run.
+async fn clean(entries: &[Entry], passes_over: bool) -> Result<()> {
+    for entry in entries {
+        let name = entry.name();
+        if passes_over && entry.is_running()? {
+            print_line(&format!("{name} runs and stays"))?;
+            continue;
+        }
+        let Some(lock) = entry.lock().await? else {
+            bail!("{name} runs: `slipnet down --devnet {name}` stops it");
+        };
+        entry.remove(lock)?;
+        print_line(&format!("{name} was removed"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{manifest::Role, relay::Region};
+
+    /// Goal: a devnet's status says of each node whether it runs and where it is, and what the relays cost.
+    #[test]
+    fn status_is_readable() {
+        let node = |name: &str, pid| NodeState {
+            name: name.to_owned(),
+            role: Role::Validator,
+            pid,
+            region: Some(Region::Eu),
+            api: "http://127.0.0.1:1".to_owned(),
+            network: "key@127.0.0.1:2".to_owned(),
+            log: PathBuf::from("/a/log"),
+        };
+        let state = State {
+            seed: "s".to_owned(),
+            manifest: PathBuf::from("/a/manifest.json"),
+            nodes: vec![node("validator-0", Some(7)), node("validator-1", None)],
+            relays: Some(RelayStats { datagrams: 9, overhead_us_p99: 800, ..RelayStats::default() }),
+        };
+        let text = described("a", Some(&state), &[Some(12), None]);
+        assert!(text.contains("validator-0  eu   pid 7, batch 12"), "{text}");
+        assert!(text.contains("validator-1  eu   does not run"), "{text}");
+        assert!(text.contains("9 datagrams") && text.contains("p99 800 us"), "{text}");
+        assert_eq!(described("b", None, &[]), "b: does not run\n");
+    }
+}

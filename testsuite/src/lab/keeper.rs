@@ -1,0 +1,165 @@
+//! The keeper: the process that a detached devnet's nodes have for a parent.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::{
+    Entry, NodeState, Plan, State,
+    control::{self, Answer, Request},
+};
+use crate::{
+    devnet::{Devnet, Node},
+    manifest, output,
+    relay::Links,
+    signals::interrupted,
+};
+
+/// How often ended nodes are looked for.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a node that is started again may take to answer.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+
+struct Keeper {
+    plan: Plan,
+    devnet: Devnet,
+    links: Option<Links>,
+}
+
+/// Keeps the devnet of an entry until somebody says `down`, or SIGTERM comes.
+///
+/// # Errors
+/// If another keeper has it, if it does not start, or if a node stops badly.
+pub(super) async fn keep(entry: &Entry) -> Result<()> {
+    // Away from the shell that started it, whose end would end it too. Refused where it leads a session already.
+    let _ = rustix::process::setsid();
+    let lock = entry.lock().await?;
+    ensure!(lock.is_some(), "another process keeps the devnet {}", entry.name());
+    let socket = entry.socket();
+    control::remove_socket(&socket)?;
+    let plan = entry.plan()?;
+    // One listener for the whole time: a signal between two listeners would be lost.
+    let mut stop = std::pin::pin!(interrupted());
+    let (devnet, links) = tokio::select! {
+        started = plan.start() => started?,
+        () = &mut stop => bail!("interrupted while starting"),
+    };
+    let listener =
+        UnixListener::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+    let mut keeper = Keeper { plan, devnet, links };
+    output::note("the devnet is ready");
+    let mut check = tokio::time::interval(CHECK_INTERVAL);
+    let asked = loop {
+        tokio::select! {
+            () = &mut stop => break None,
+            _ = check.tick() => keeper.note_ended()?,
+            came = listener.accept() => {
+                // A command that has gone, or a moment without files: the next one may be well.
+                let Ok((mut stream, _)) = came else { continue };
+                if keeper.serve(&mut stream).await {
+                    break Some(stream);
+                }
+            }
+        }
+    };
+    output::note("stopping");
+    let stopped = keeper.stop().await;
+    fs::remove_file(&socket).with_context(|| format!("cannot remove {}", socket.display()))?;
+    if let Some(mut stream) = asked {
+        let answer = match &stopped {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Refused(format!("{error:#}")),
+        };
+        control::answer(&mut stream, &answer).await;
+    }
+    stopped
+}
+
+impl Keeper {
+    /// Serves one command; whether it said `down`, which is answered when everything has stopped.
+    async fn serve(&mut self, stream: &mut UnixStream) -> bool {
+        let answer = match control::read_request(stream).await {
+            Ok(Request::Down) => return true,
+            Ok(request) => self.handle(request).await,
+            Err(error) => Err(error),
+        };
+        let answer = answer.unwrap_or_else(|error| Answer::Refused(format!("{error:#}")));
+        control::answer(stream, &answer).await;
+        false
+    }
+
+    async fn handle(&mut self, request: Request) -> Result<Answer> {
+        self.note_ended()?;
+        match request {
+            Request::State => return Ok(Answer::State(Box::new(self.state()))),
+            Request::Stop(name) => {
+                let index = self.find(&name)?;
+                let node = self.devnet.node_mut(index);
+                ensure!(node.pid().is_some(), "{name} does not run");
+                node.stop().await?;
+                output::note(&format!("{name} was stopped"));
+            }
+            Request::Start(name) => {
+                let index = self.find(&name)?;
+                ensure!(
+                    !self.devnet.started_by_hand().contains(&name),
+                    "{name} was started by hand and runs: stop it there"
+                );
+                let node = self.devnet.node_mut(index);
+                ensure!(node.pid().is_none(), "{name} runs");
+                node.start()?;
+                node.wait_ready(Instant::now() + READY_DEADLINE).await?;
+                output::note(&format!("{name} was started"));
+            }
+            Request::Down => bail!("the keeper's loop stops devnets"),
+        }
+        // The old one names processes that are gone. With no node left there is nobody who could tell a new one.
+        if let Err(error) = self.devnet.write_manifest().await {
+            output::note(&format!("the manifest stays as it was: {error:#}"));
+        }
+        Ok(Answer::Done)
+    }
+
+    fn find(&self, name: &str) -> Result<usize> {
+        self.devnet.find(name).with_context(|| {
+            let names: Vec<_> = self.devnet.nodes().iter().map(|node| node.name()).collect();
+            format!("there is no node `{name}`; there are: {}", names.join(", "))
+        })
+    }
+
+    fn note_ended(&mut self) -> Result<()> {
+        for end in self.devnet.take_ended()? {
+            output::note(&end.to_string());
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> State {
+        let node = |(index, node): (usize, &Node)| NodeState {
+            name: node.name().to_owned(),
+            role: node.role(),
+            pid: node.pid(),
+            region: self.plan.region(index),
+            api: node.rpc().url().to_owned(),
+            network: node.peer_address(),
+            log: node.log(),
+        };
+        State {
+            seed: self.plan.devnet.seed.clone(),
+            manifest: self.devnet.dir().join(manifest::FILE),
+            nodes: self.devnet.nodes().iter().enumerate().map(node).collect(),
+            relays: self.links.as_ref().map(Links::stats),
+        }
+    }
+
+    async fn stop(self) -> Result<()> {
+        for name in self.devnet.started_by_hand() {
+            output::note(&format!("{name} was started by hand and goes on"));
+        }
+        self.devnet.stop().await
+    }
+}

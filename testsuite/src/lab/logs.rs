@@ -1,0 +1,139 @@
+//! The ends of logs, and what is added to them.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use crate::output::print;
+
+/// Bytes of a log's end that are looked through, and of what is added that are shown at a time. Logs grow to gigabytes.
+const TAIL_BYTES_MAX: u64 = 4 << 20;
+const POLL: Duration = Duration::from_millis(200);
+
+/// A log, and how much of it was shown.
+pub(super) struct Log {
+    path: PathBuf,
+    /// Before each of its lines, if several logs are shown.
+    label: String,
+    shown: u64,
+}
+
+impl Log {
+    /// None of it was shown.
+    pub(super) fn new(path: &Path, label: &str) -> Log {
+        Log { path: path.to_owned(), label: label.to_owned(), shown: 0 }
+    }
+
+    /// The last lines, at most so many; all that the file has counts as shown. Nothing if there is no file yet.
+    fn end(&mut self, lines: usize) -> Result<String> {
+        let length = self.length()?;
+        let bytes = self.read(length.saturating_sub(TAIL_BYTES_MAX), length)?;
+        self.shown = length;
+        let text = String::from_utf8_lossy(&bytes);
+        let all: Vec<_> = text.lines().collect();
+        Ok(self.labelled(&all[all.len().saturating_sub(lines)..]))
+    }
+
+    /// The whole lines that were added since, up to a bound; a file that has become shorter is a new one.
+    fn added(&mut self) -> Result<String> {
+        let length = self.length()?;
+        if length < self.shown {
+            self.shown = 0;
+        }
+        let end = length.min(self.shown + TAIL_BYTES_MAX);
+        let bytes = self.read(self.shown, end)?;
+        let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => last + 1,
+            // A line longer than the bound is shown in parts.
+            None if end - self.shown == TAIL_BYTES_MAX => bytes.len(),
+            None => return Ok(String::new()),
+        };
+        self.shown += whole as u64;
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        Ok(self.labelled(&text.lines().collect::<Vec<_>>()))
+    }
+
+    fn labelled(&self, lines: &[&str]) -> String {
+        lines.iter().map(|line| format!("{}{line}\n", self.label)).collect()
+    }
+
+    fn length(&self) -> Result<u64> {
+        match std::fs::metadata(&self.path) {
+            Ok(data) => Ok(data.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", self.path.display())),
+        }
+    }
+
+    fn read(&self, from: u64, to: u64) -> Result<Vec<u8>> {
+        if from == to {
+            return Ok(Vec::new());
+        }
+        let mut bytes = Vec::new();
+        let read = File::open(&self.path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(from))?;
+            file.take(to - from).read_to_end(&mut bytes)
+        });
+        read.with_context(|| format!("cannot read {}", self.path.display()))?;
+        Ok(bytes)
+    }
+}
+
+/// Prints the ends of logs, and then what is added to them, if that is wanted, until the command is interrupted.
+///
+/// # Errors
+/// If a log cannot be read, or nobody reads what is printed.
+pub(super) async fn show(mut logs: Vec<Log>, lines: usize, follow: bool) -> Result<()> {
+    for log in &mut logs {
+        print(&log.end(lines)?)?;
+    }
+    if !follow {
+        return Ok(());
+    }
+    loop {
+        tokio::time::sleep(POLL).await;
+        for log in &mut logs {
+            print(&log.added()?)?;
+        }
+    }
+}
+
+/// The last lines of a log.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn last_lines(path: &Path, lines: usize) -> Result<String> {
+    Log::new(path, "").end(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write as _};
+
+    use super::*;
+
+    /// Goal: the end is shown once, then whole lines as they come, also of a file that began anew.
+    #[test]
+    fn a_log_is_followed_by_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = Log::new(&path, "a| ");
+        assert_eq!(log.end(2).unwrap(), "");
+        fs::write(&path, "1\n2\n3\n").unwrap();
+        let mut log = Log::new(&path, "a| ");
+        assert_eq!(log.end(2).unwrap(), "a| 2\na| 3\n");
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b"4\n5").unwrap();
+        assert_eq!(log.added().unwrap(), "a| 4\n");
+        assert_eq!(log.added().unwrap(), "");
+        file.write_all(b"5\n").unwrap();
+        assert_eq!(log.added().unwrap(), "a| 55\n");
+        fs::write(&path, "new\n").unwrap();
+        assert_eq!(log.added().unwrap(), "a| new\n");
+    }
+}

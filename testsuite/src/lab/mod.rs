@@ -1,0 +1,30 @@
+//! Devnets that outlive the command that starts them, several side by side: `slipnet up -d`, `down`, `status`, `logs`, `stop`, `start`
+//! and `clean`.
+//!
+//! ```text
+//!  slipnet up -d NAME ──▶ REGISTRY/NAME/plan.json ──▶ slipnet keep (the keeper) ──▶ Devnet, Links
+//!                                                       │ holds REGISTRY/NAME/lock
+//!  slipnet status, stop, start, down ──────────────────▶│ answers at REGISTRY/NAME/control
+//! ```
+//!
+//! Nodes die with their parent, as everywhere in slipnet. The parent of a detached devnet's nodes is its keeper, which is no child of the
+//! shell's session and so lives on.
+//!
+//! Invariants:
+//! * A devnet runs exactly while its keeper holds the lock: no process id is trusted.
+//! * A node that ends, or is stopped, ends no other; the keeper notes it, and `slipnet start NODE` starts it again on its ports.
+//! * Files stay until `clean`, which refuses a devnet that runs.
+
+mod commands;
+mod control;
+mod keeper;
+mod logs;
+mod plan;
+mod registry;
+mod up;
+
+pub use commands::LabCommand;
+pub use control::{NodeState, State};
+pub use plan::Plan;
+pub use registry::{Entry, Lock, Registry};
+pub use up::Up;

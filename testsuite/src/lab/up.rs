@@ -1,0 +1,320 @@
+//! `slipnet up`: a devnet in the foreground, detached, or for another machine.
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use super::{Entry, Plan, Registry, control, logs};
+use crate::{
+    accounts::DEFAULT_SEED,
+    devnet::{DevnetOptions, SyncMode},
+    manifest::Manifest,
+    output::{note, print, print_line},
+    progress::Progress,
+    relay::{REGION_SOURCE, Region, region_table},
+    scenario,
+    signals::interrupted,
+    target::{self, Target},
+};
+
+/// What a detached devnet is called if nobody says.
+const DEFAULT_NAME: &str = "devnet";
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// How often a detached devnet is asked whether it is ready.
+const READY_POLL: Duration = Duration::from_millis(100);
+/// The options that a scenario decides.
+const OF_A_DEVNET: [&str; 11] = [
+    "validators",
+    "fullnodes",
+    "accounts",
+    "no_predeploys",
+    "no_unprotected_transactions",
+    "seed",
+    "latency",
+    "sync_mode",
+    "snapshot_interval",
+    "state_history",
+    "log",
+];
+/// Lines of the keeper's that an error repeats.
+const LAST_WORDS_LINES: usize = 20;
+
+/// `slipnet up`.
+#[derive(Args)]
+pub struct Up {
+    /// Validators.
+    #[arg(short, long, default_value_t = 4)]
+    validators: u32,
+    /// Fullnodes.
+    #[arg(short, long, default_value_t = 2)]
+    fullnodes: u32,
+    /// Funded accounts.
+    #[arg(long, default_value_t = 1_000)]
+    accounts: u32,
+    /// Begin without the contracts that Ethereum's tools expect: a CREATE2 deployer, Multicall3, and that of EIP-4788.
+    #[arg(long)]
+    no_predeploys: bool,
+    /// Refuse transactions that name no chain (from before EIP-155), as chains do by default.
+    #[arg(long)]
+    no_unprotected_transactions: bool,
+    /// All keys come from this text.
+    #[arg(long, default_value = DEFAULT_SEED)]
+    seed: String,
+    /// Go on when the command ends, under this name; `down`, `status`, `logs`, `stop`, `start` and `clean` find it by that.
+    #[arg(short, long, value_name = "NAME", num_args = 0..=1, default_missing_value = DEFAULT_NAME)]
+    detach: Option<String>,
+    /// Put the nodes into these regions in turn, validators first, with relays between them.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "REGIONS")]
+    latency: Vec<Region>,
+    /// Write files for other machines into --dir, and start nothing.
+    #[arg(long, value_enum, requires = "dir", conflicts_with = "detach")]
+    target: Option<Target>,
+    /// With --target: the nodes, loads and faults of this scenario, a file or the name of one that ships, in place of those of the options.
+    #[arg(long, requires = "target", conflicts_with_all = OF_A_DEVNET, value_name = "FILE")]
+    scenario: Option<String>,
+    /// Where files go; kept at the end. Without it: a temporary directory, removed at the end; with --detach one that `clean` removes.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Keep the temporary directory.
+    #[arg(long, conflicts_with = "detach")]
+    keep: bool,
+    /// First port; two per node. Without it nodes keep the ports that they had in --dir, and new ones get free ones.
+    #[arg(long)]
+    base_port: Option<u16>,
+    /// How the fullnodes catch up.
+    #[arg(long, value_enum, default_value_t = SyncMode::Auto)]
+    sync_mode: SyncMode,
+    /// Batches between two snapshots.
+    #[arg(long, default_value_t = 100)]
+    snapshot_interval: u64,
+    /// States of the past that nodes answer for: at ten batches a second, five minutes of forks, wallets and debuggers.
+    #[arg(long, default_value_t = 3_000)]
+    state_history: u64,
+    /// Log filter of the nodes.
+    #[arg(long, default_value = "info")]
+    log: String,
+    /// Print the manifest as JSON once the devnet is ready.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Up {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If the devnet does not start, a node stops badly, or files cannot be written.
+    pub async fn run(self) -> Result<()> {
+        if let (Some(target), Some(name), Some(dir)) = (self.target, &self.scenario, &self.dir) {
+            return write_scenario(target, name, dir, self.base_port);
+        }
+        let json = self.json;
+        let plan = Plan {
+            regions: self.latency,
+            devnet: DevnetOptions {
+                validators: self.validators,
+                fullnodes: self.fullnodes,
+                accounts: self.accounts,
+                predeploys: !self.no_predeploys,
+                unprotected_transactions: !self.no_unprotected_transactions,
+                seed: self.seed,
+                base_port: self.base_port,
+                dir: self.dir,
+                keep: self.keep,
+                snapshot_interval_batches: self.snapshot_interval,
+                state_history: Some(self.state_history),
+                sync_mode: self.sync_mode,
+                log_filter: self.log,
+                ..DevnetOptions::default()
+            },
+        };
+        if let Some(target) = self.target {
+            return print(&target::write(target, &plan)?);
+        }
+        let progress = Progress::detect();
+        let DevnetOptions { validators, fullnodes, .. } = plan.devnet;
+        progress.step(&format!("starting {validators} validators and {fullnodes} fullnodes"));
+        if !plan.regions.is_empty() {
+            note(&format!(
+                "{}  source: {REGION_SOURCE}; within a region and as jitter: assumed",
+                region_table(&plan.regions)
+            ));
+        }
+        match self.detach {
+            Some(name) => detach(&name, plan, json, progress).await,
+            None => stay(&plan, json, progress).await,
+        }
+    }
+}
+
+/// Writes a scenario's files; what they do not do is noted.
+fn write_scenario(target: Target, name: &str, dir: &Path, base_port: Option<u16>) -> Result<()> {
+    let written = scenario::write_files(target, &scenario::find(name)?, dir, base_port)?;
+    written.notes.iter().for_each(|line| note(line));
+    print(&written.usage)
+}
+
+/// Keeps the devnet until ctrl-c.
+async fn stay(plan: &Plan, json: bool, progress: Progress) -> Result<()> {
+    // One listener for the whole time: a signal between two listeners would be lost.
+    let mut stop = std::pin::pin!(interrupted());
+    let (mut devnet, links) = tokio::select! {
+        started = plan.start() => started?,
+        () = &mut stop => bail!("interrupted while starting"),
+    };
+    show(&devnet.manifest().await?, json, "ctrl-c stops")?;
+    let mut check = tokio::time::interval(CHECK_INTERVAL);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            _ = check.tick() => {
+                for end in devnet.take_ended()? {
+                    progress.step(&end.to_string());
+                }
+            }
+        }
+    }
+    progress.step("stopping");
+    if let Some(links) = &links {
+        progress.step(&format!("relays: {}", serde_json::to_string(&links.stats())?));
+    }
+    for name in devnet.started_by_hand() {
+        let dir = devnet.keep_directory();
+        progress
+            .step(&format!("{name} was started by hand and goes on; the files stay in {}", dir.display()));
+    }
+    devnet.stop().await
+}
+
+/// Starts a keeper, and waits until its devnet is ready.
+async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> Result<()> {
+    let entry = Registry::of_user()?.entry(name)?;
+    ensure!(
+        !entry.is_running()?,
+        "the devnet {name} runs already: `slipnet status --devnet {name}` shows it"
+    );
+    entry.make()?;
+    // Of two commands that start one devnet only one writes its plan and its log; the keeper waits until the lock is free again.
+    let lock = entry.lock().await?;
+    ensure!(lock.is_some(), "the devnet {name} is being started by another command");
+    let dir = plan.devnet.dir.take().unwrap_or_else(|| entry.net());
+    let dir = std::path::absolute(&dir).with_context(|| format!("{} is no path", dir.display()))?;
+    plan.devnet.dir = Some(dir);
+    entry.write_plan(&plan)?;
+    let mut keeper = Starting { child: start_keeper(&entry)?, is_ready: false };
+    drop(lock);
+    let mut stop = std::pin::pin!(interrupted());
+    let state = loop {
+        tokio::select! {
+            () = tokio::time::sleep(READY_POLL) => {}
+            () = &mut stop => bail!("interrupted while starting"),
+        }
+        if let Some(status) = keeper.child.try_wait()? {
+            let words = logs::last_lines(&entry.log(), LAST_WORDS_LINES)?;
+            bail!("the devnet {name} did not start ({status}); its keeper said:\n{words}");
+        }
+        // It listens when all nodes are ready.
+        if entry.socket().exists()
+            && entry.is_running()?
+            && let Ok(state) = control::state(&entry).await
+        {
+            break state;
+        }
+    };
+    keeper.is_ready = true;
+    progress.step(&format!("{name} is ready and goes on"));
+    show(&Manifest::load(&state.manifest)?, json, &format!("slipnet down --devnet {name} stops"))
+}
+
+/// A keeper that ends with this command, and its nodes with it, unless its devnet became ready.
+struct Starting {
+    child: Child,
+    is_ready: bool,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if !self.is_ready {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn start_keeper(entry: &Entry) -> Result<Child> {
+    let program = std::env::current_exe().context("this program's path is unknown")?;
+    let log = File::options().create(true).truncate(true).write(true).open(entry.log());
+    let log = log.with_context(|| format!("cannot open {}", entry.log().display()))?;
+    let mut command = Command::new(&program);
+    command.args(["keep", entry.name()]).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.spawn().with_context(|| format!("cannot start {}", program.display()))
+}
+
+fn show(manifest: &Manifest, json: bool, how_to_stop: &str) -> Result<()> {
+    if json {
+        return print_line(&serde_json::to_string_pretty(manifest)?);
+    }
+    print(&described(manifest, how_to_stop)?)
+}
+
+/// The manifest, for people.
+fn described(manifest: &Manifest, how_to_stop: &str) -> Result<String> {
+    let dir = manifest.genesis_file.parent().unwrap_or(Path::new("."));
+    let mut text = format!("chain id {}, files in {}\n\n", manifest.chain_id, dir.display());
+    writeln!(text, "accounts (keys are known to everybody: never use them elsewhere)")?;
+    for account in manifest.accounts.iter().take(10) {
+        writeln!(text, "  {}  {}", account.address, account.key)?;
+    }
+    if manifest.accounts.len() > 10 {
+        writeln!(text, "  and {} more in manifest.json", manifest.accounts.len() - 10)?;
+    }
+    writeln!(text, "\nnodes")?;
+    for node in &manifest.nodes {
+        let (name, api, network) = (&node.name, &node.api, &node.network);
+        writeln!(
+            text,
+            "  {name:<12} api {api}  network {network}  pid {}  {}",
+            node.pid,
+            node.dir.display()
+        )?;
+    }
+    let path = dir.join(crate::manifest::FILE);
+    writeln!(text, "\nready: slipnet load --manifest {}   {how_to_stop}", path.display())?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Up, clap::Error> {
+        let command = Up::augment_args(Command::new("up").no_binary_name(true));
+        Up::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
+    }
+
+    /// Goal: a scenario decides what its files are of, so that options which say so too are refused.
+    #[test]
+    fn a_scenario_takes_the_place_of_a_devnets_options() {
+        let up = parse("--target compose --scenario a.yaml --dir d --base-port 9000").unwrap();
+        assert_eq!((up.scenario.as_deref(), up.base_port), (Some("a.yaml"), Some(9_000)));
+        assert!(
+            parse("--scenario a.yaml --dir d").is_err(),
+            "nothing runs a scenario here but `slipnet run`"
+        );
+        assert!(parse("--target compose --scenario a.yaml").is_err(), "the files need a directory");
+        for option in ["-v 3", "-f 1", "--seed s", "--latency eu", "--log debug", "--no-predeploys"] {
+            assert!(
+                parse(&format!("--target compose --scenario a.yaml --dir d {option}")).is_err(),
+                "{option}"
+            );
+        }
+    }
+}

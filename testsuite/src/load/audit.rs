@@ -1,0 +1,207 @@
+//! [`Ledger`]: what every balance must be at the end, to the last unit. Sans-I/O: openings, movements and findings come from outside.
+//!
+//! The arithmetic is that of a bookkeeper: `expected = opening + credits - debits`. The order of movements makes no difference.
+//!
+//! ```text
+//!  balances before ──▶ open ─┐
+//!  receipts of all batches ──▶ credit, debit ──▶ expected ──┬──▶ Audit
+//!  balances at the end ──────────────────────────▶ check ───┘
+//! ```
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address, B256, U256};
+use serde::{Deserialize, Serialize};
+
+/// Differences that an audit lists; it counts them all.
+const DIFFERENCES_MAX: usize = 20;
+
+/// What a balance is counted in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Wei.
+    Wei,
+    /// The smallest unit of this ERC-20.
+    Token(Address),
+    /// Transactions: an account's nonce.
+    Nonce,
+    /// One slot of this contract.
+    Slot(B256),
+}
+
+/// A balance: whose, and in what.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// Whose.
+    pub holder: Address,
+    /// In what.
+    pub unit: Unit,
+}
+
+/// One balance that is not what the receipts say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Difference {
+    /// Which one.
+    pub place: Place,
+    /// What the receipts add up to; none if they spend more than there was.
+    pub expected: Option<U256>,
+    /// What the node says.
+    pub found: U256,
+}
+
+/// The result of an audit.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Audit {
+    /// Receipts that were read: those of all transactions of the run that were committed.
+    pub receipts: u64,
+    /// Of them, those of failed transactions.
+    pub receipts_failed: u64,
+    /// Receipts that are not what the transaction asked for: another sender, a missing contract, a transfer of another value.
+    pub receipts_wrong: u64,
+    /// Transactions that are in two batches, or twice in one.
+    pub duplicates: u64,
+    /// Accepted transactions that no batch has.
+    pub lost: u64,
+    /// Transactions of the load's accounts that the load did not send.
+    pub foreign: u64,
+    /// Balances, nonces and slots that were compared.
+    pub balances: u64,
+    /// Of them, those that are not what the receipts say.
+    pub balances_wrong: u64,
+    /// The first twenty of these.
+    pub differences: Vec<Difference>,
+}
+
+impl Audit {
+    /// Whether everything that was committed is what it must be. Lost transactions are no error of the books.
+    pub fn is_clean(&self) -> bool {
+        self.receipts_wrong == 0 && self.duplicates == 0 && self.foreign == 0 && self.balances_wrong == 0
+    }
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Entry {
+    opening: U256,
+    credits: U256,
+    debits: U256,
+}
+
+/// The books of a run.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Ledger {
+    entries: BTreeMap<Place, Entry>,
+}
+
+impl Ledger {
+    /// The balance before the run. Places that are never opened begin with nothing.
+    pub(super) fn open(&mut self, place: Place, amount: U256) {
+        self.entries.entry(place).or_default().opening = amount;
+    }
+
+    /// Adds to a balance.
+    pub(super) fn credit(&mut self, place: Place, amount: U256) {
+        let entry = self.entries.entry(place).or_default();
+        entry.credits = entry.credits.saturating_add(amount);
+    }
+
+    /// Takes from a balance.
+    pub(super) fn debit(&mut self, place: Place, amount: U256) {
+        let entry = self.entries.entry(place).or_default();
+        entry.debits = entry.debits.saturating_add(amount);
+    }
+
+    /// From one holder to another.
+    pub(super) fn transfer(&mut self, unit: Unit, from: Address, to: Address, amount: U256) {
+        self.debit(Place { holder: from, unit }, amount);
+        self.credit(Place { holder: to, unit }, amount);
+    }
+
+    /// All places that must be looked at.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        self.entries.keys().copied()
+    }
+
+    /// What the books say; none if more was spent than there was.
+    pub(super) fn expected(&self, place: Place) -> Option<U256> {
+        let entry = self.entries.get(&place).copied().unwrap_or_default();
+        entry.opening.checked_add(entry.credits)?.checked_sub(entry.debits)
+    }
+
+    /// Compares a balance, and notes the difference in the audit.
+    pub(super) fn check(&self, place: Place, found: U256, audit: &mut Audit) {
+        audit.balances += 1;
+        let expected = self.expected(place);
+        if expected == Some(found) {
+            return;
+        }
+        audit.balances_wrong += 1;
+        if audit.differences.len() < DIFFERENCES_MAX {
+            audit.differences.push(Difference { place, expected, found });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn wei(byte: u8) -> Place {
+        Place { holder: Address::repeat_byte(byte), unit: Unit::Wei }
+    }
+
+    #[test]
+    fn one_wei_too_much_is_a_difference() {
+        let mut ledger = Ledger::default();
+        ledger.open(wei(1), U256::from(100));
+        ledger.transfer(Unit::Wei, wei(1).holder, wei(2).holder, U256::from(30));
+        let mut audit = Audit::default();
+        ledger.check(wei(1), U256::from(70), &mut audit);
+        ledger.check(wei(2), U256::from(30), &mut audit);
+        assert!(audit.is_clean());
+        ledger.check(wei(2), U256::from(31), &mut audit);
+        let difference = Difference { place: wei(2), expected: Some(U256::from(30)), found: U256::from(31) };
+        assert_eq!((audit.is_clean(), audit.balances, audit.differences), (false, 3, vec![difference]));
+    }
+
+    #[test]
+    fn whoever_spends_more_than_there_was_has_no_expected_balance() {
+        let mut ledger = Ledger::default();
+        ledger.debit(wei(1), U256::from(1));
+        assert_eq!(ledger.expected(wei(1)), None);
+        let mut audit = Audit::default();
+        ledger.check(wei(1), U256::ZERO, &mut audit);
+        assert_eq!(audit.balances_wrong, 1);
+    }
+
+    #[test]
+    fn the_list_of_differences_ends_and_their_count_does_not() {
+        let (ledger, mut audit) = (Ledger::default(), Audit::default());
+        for byte in 0..100 {
+            ledger.check(wei(byte), U256::from(1), &mut audit);
+        }
+        assert_eq!((audit.balances_wrong, audit.differences.len()), (100, DIFFERENCES_MAX));
+    }
+
+    proptest! {
+        /// Goal: transfers neither make nor destroy units, whatever their order.
+        #[test]
+        fn transfers_keep_the_sum(moves in prop::collection::vec((0..5u8, 0..5u8, 0..200u64), 0..100)) {
+            let (mut forward, mut backward) = (Ledger::default(), Ledger::default());
+            for byte in 0..5 {
+                forward.open(wei(byte), U256::from(100_000));
+                backward.open(wei(byte), U256::from(100_000));
+            }
+            let post = |ledger: &mut Ledger, (from, to, amount): (u8, u8, u64)| {
+                ledger.transfer(Unit::Wei, wei(from).holder, wei(to).holder, U256::from(amount));
+            };
+            moves.iter().for_each(|it| post(&mut forward, *it));
+            moves.iter().rev().for_each(|it| post(&mut backward, *it));
+            let balances = |ledger: &Ledger| (0..5).map(|byte| ledger.expected(wei(byte)).unwrap()).collect::<Vec<_>>();
+            prop_assert_eq!(balances(&forward), balances(&backward));
+            prop_assert_eq!(balances(&forward).into_iter().sum::<U256>(), U256::from(500_000));
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! [`LoadCommand`]: the command line of `slipnet load`.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use super::{Found, LoadOptions, Mix, Rate, Rule, SaturationOptions, Workload};
+use crate::{
+    accounts::{Account, DEFAULT_SEED},
+    manifest::Manifest,
+    output,
+    progress::Progress,
+    rpc::Rpc,
+    time::{StartClock, duration},
+};
+
+/// A load that begins later than this after its time says so: what happens to the nodes meanwhile may be over.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Sends transactions and reads at the times of a schedule, and tells how long they took.
+#[derive(Args, Debug)]
+pub struct LoadCommand {
+    /// What the transactions do.
+    #[arg(long, value_enum, default_value_t = Workload::Transfers)]
+    workload: Workload,
+    /// Several workloads by weight, in place of one: transfers=7,erc20=2,amm=1.
+    #[arg(long, conflicts_with = "workload")]
+    mix: Option<Mix>,
+    /// Transactions per second; where the rate moves, that of the start.
+    #[arg(long, default_value_t = 500)]
+    tps: u32,
+    /// The rate moves in a straight line to this one.
+    #[arg(long, conflicts_with_all = ["burst", "saturate"])]
+    ramp_to: Option<u32>,
+    /// Peaks above --tps: PEAK:PERIOD:LENGTH, such as 5000:10s:1s.
+    #[arg(long, value_parser = burst, conflicts_with = "saturate")]
+    burst: Option<Burst>,
+    /// Search the highest rate that the chain sustains, from --tps on; --duration is that of a step.
+    #[arg(long)]
+    saturate: bool,
+    /// With --saturate: a step whose 99th percentile of commit latency is higher is not sustained, in milliseconds.
+    #[arg(long, default_value_t = Rule::default().p99_ms_max, requires = "saturate", value_parser = milliseconds)]
+    p99_max_ms: f64,
+    /// How long: 30s, 5m, or a number of seconds.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// With --saturate: the search ends after so long at the latest.
+    #[arg(long, requires = "saturate", value_parser = duration)]
+    search_for: Option<Duration>,
+    /// From when --at counts, in seconds since 1970, so that several loads and relays agree; without it, from now.
+    #[arg(long)]
+    start: Option<u64>,
+    /// When the load begins, with its preparation, after --start.
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    at: Duration,
+    /// Reads per second at each node, half over HTTP and half over WebSocket.
+    #[arg(long, default_value_t = 0)]
+    reads: u32,
+    /// A directory of access lists (NUMBER.rlp.gz), for the workload access-lists.
+    #[arg(long)]
+    access_lists: Option<PathBuf>,
+    /// manifest.json of a devnet, for its nodes and accounts.
+    #[arg(long, conflicts_with = "api")]
+    manifest: Option<PathBuf>,
+    /// API of a node; the first gets the commits read, the last, if there are several, is the follower.
+    #[arg(long)]
+    api: Vec<String>,
+    /// API of the follower, which takes no transactions, in place of the last --api.
+    #[arg(long, requires = "api")]
+    follower: Option<String>,
+    /// Sending accounts.
+    #[arg(long, default_value_t = 200)]
+    accounts: u32,
+    /// Accounts before them, which this load leaves to others.
+    #[arg(long, default_value_t = 0, conflicts_with = "manifest")]
+    skip_accounts: u32,
+    /// Where accounts come from when there is no manifest.
+    #[arg(long, default_value = DEFAULT_SEED)]
+    seed: String,
+    /// The random choices come from this number: receivers, amounts, and which workload comes when.
+    #[arg(long, default_value_t = 1)]
+    random: u64,
+    /// Connections; each has one batch in flight.
+    #[arg(long, default_value_t = 4)]
+    connections: usize,
+    /// Processes that generate; without it, one for every four cores.
+    #[arg(long)]
+    generators: Option<usize>,
+    /// Batches behind the head from which receipts are audited while the load goes on; less than the nodes keep, if they prune.
+    #[arg(long, default_value_t = LoadOptions::default().audit_behind)]
+    audit_behind: u64,
+    /// Also write the figures to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Peak rate, period and length of a peak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Burst {
+    peak: u32,
+    period_ms: u64,
+    peak_ms: u64,
+}
+
+impl LoadCommand {
+    /// Sends the load, and prints what came of it.
+    ///
+    /// # Errors
+    /// If the load cannot run, commits nothing, or leaves receipts or balances that are not what they must be.
+    pub async fn run(self, progress: Progress) -> Result<()> {
+        let options = self.options()?;
+        let json = self.json.as_deref();
+        self.wait_for_start().await;
+        if self.saturate {
+            let rule = Rule { p99_ms_max: self.p99_max_ms, ..Rule::default() };
+            let until = self.search_for.and_then(|longest| Instant::now().checked_add(longest));
+            let search = SaturationOptions { rule, start: self.tps, step: self.duration, until };
+            let result = super::saturate(&options, search, progress).await?;
+            show(&result, json)?;
+            ensure!(
+                !matches!(result.found, Found::AtLeast { rate: 0 }),
+                "the generators were the limit at the first rate: begin with a lower --tps, or use more --generators"
+            );
+            let is_clean = result.steps.iter().all(|step| step.audit.is_clean());
+            ensure!(is_clean, "the audit of a step found differences: --json lists them");
+            return Ok(());
+        }
+        let summary = super::run(&options, progress).await?;
+        show(&summary, json)?;
+        ensure!(summary.committed > 0, "nothing was committed");
+        let audit = &summary.audit;
+        ensure!(audit.is_clean(), "the audit found differences: {}", serde_json::to_string(audit)?);
+        Ok(())
+    }
+
+    /// Waits until the load is to begin; one that is late begins at once, and says so.
+    async fn wait_for_start(&self) {
+        let clock = StartClock::new(self.start);
+        let late = clock.passed().and_then(|passed| passed.checked_sub(self.at));
+        if let Some(late) = late.filter(|late| *late >= LATE) {
+            output::note(&format!("the load was to begin {} s ago: it begins now", late.as_secs()));
+        }
+        clock.wait_until(self.at).await;
+    }
+
+    fn rate(&self) -> Rate {
+        match (self.ramp_to, self.burst) {
+            (Some(to), _) => Rate::Ramp { from: self.tps, to },
+            (None, Some(Burst { peak, period_ms, peak_ms })) => {
+                Rate::Burst { base: self.tps, peak, period_ms, peak_ms }
+            }
+            (None, None) => Rate::constant(self.tps),
+        }
+    }
+
+    fn options(&self) -> Result<LoadOptions> {
+        let defaults = match &self.manifest {
+            Some(path) => LoadOptions::for_manifest(&Manifest::load(path)?, self.accounts as usize)?,
+            None => {
+                ensure!(!self.api.is_empty(), "name the chain with --manifest FILE or --api URL");
+                let apis = self.api.iter().map(|url| Rpc::new(url)).collect::<Result<Vec<_>>>()?;
+                let last = self
+                    .skip_accounts
+                    .checked_add(self.accounts)
+                    .context("--skip-accounts and --accounts are too many together")?;
+                let mut accounts = Account::derive_many(&self.seed, last);
+                let accounts = accounts.split_off(self.skip_accounts as usize);
+                let follower = match &self.follower {
+                    Some(url) => Some(Rpc::new(url)?),
+                    None => apis.last().filter(|_| apis.len() > 1).cloned(),
+                };
+                let followers = follower.map(|rpc| (rpc.url().to_owned(), rpc)).into_iter().collect();
+                LoadOptions { accounts, submit: apis, followers, ..LoadOptions::default() }
+            }
+        };
+        Ok(LoadOptions {
+            workload: self.mix.clone().unwrap_or_else(|| self.workload.into()),
+            rate: self.rate(),
+            duration: self.duration,
+            connections: self.connections,
+            generators: self.generators.unwrap_or(defaults.generators),
+            reads_per_second: self.reads,
+            access_lists: self.access_lists.clone(),
+            audit_behind: self.audit_behind,
+            seed: self.random,
+            ..defaults
+        })
+    }
+}
+
+/// Prints a result, and writes it to a file if there is one.
+fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result<()> {
+    output::print(&result.to_string())?;
+    let Some(path) = json else { return Ok(()) };
+    let text = serde_json::to_string_pretty(result)? + "\n";
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ms) if ms.is_finite() && ms > 0.0 => Ok(ms),
+        _ => Err(format!("{text}: expected milliseconds above 0, such as 2000")),
+    }
+}
+
+fn burst(text: &str) -> Result<Burst, String> {
+    let form = || format!("{text}: expected PEAK:PERIOD:LENGTH, such as 5000:10s:1s");
+    let parts: Vec<&str> = text.split(':').collect();
+    let [peak, period, length] = parts[..] else { return Err(form()) };
+    let peak = peak.parse().map_err(|_| form())?;
+    let ms = |text| duration(text).map(|time| time.as_millis() as u64);
+    Ok(Burst { peak, period_ms: ms(period)?, peak_ms: ms(length)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<LoadCommand, clap::Error> {
+        let command = LoadCommand::augment_args(Command::new("load").no_binary_name(true));
+        LoadCommand::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn the_flags_of_earlier_releases_mean_what_they_meant() {
+        let text = "--workload erc20 --tps 100 --duration 5s --api a:1 --api b:2 --accounts 3 --seed s --connections 2";
+        let command = parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
+        let options = command.options().unwrap();
+        assert_eq!((options.workload, options.rate), (Workload::Erc20.into(), Rate::constant(100)));
+        assert_eq!((options.accounts.len(), options.submit.len(), options.connections), (3, 2, 2));
+        assert_eq!(options.followers[0].0, "http://b:2");
+    }
+
+    /// Goal: loads that run side by side have accounts of their own, and a follower that is named takes no transactions.
+    #[test]
+    fn a_load_leaves_accounts_and_the_follower_to_others() {
+        let text =
+            "--api a:1 --api b:2 --follower c:3 --accounts 2 --skip-accounts 3 --seed s --at 65s --start 7";
+        let command = parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
+        let options = command.options().unwrap();
+        let all = Account::derive_many("s", 5);
+        let addresses = |accounts: &[Account]| accounts.iter().map(|it| it.address).collect::<Vec<_>>();
+        assert_eq!(addresses(&options.accounts), addresses(&all[3..]));
+        assert_eq!((options.submit.len(), options.followers.len()), (2, 1));
+        assert_eq!(options.followers[0].0, "http://c:3");
+        assert_eq!((command.at, command.start), (Duration::from_secs(65), Some(7)));
+        assert!(parse(&["--follower", "c:3"]).is_err());
+        assert!(parse(&["--search-for", "10s"]).is_err());
+    }
+
+    #[test]
+    fn rates_are_ramps_and_bursts() {
+        let rate = |text: &str| parse(&text.split(' ').collect::<Vec<_>>()).map(|command| command.rate());
+        assert_eq!(rate("--tps 10 --ramp-to 90").unwrap(), Rate::Ramp { from: 10, to: 90 });
+        let burst = Rate::Burst { base: 10, peak: 90, period_ms: 10_000, peak_ms: 500 };
+        assert_eq!(rate("--tps 10 --burst 90:10s:500ms").unwrap(), burst);
+        assert!(rate("--burst 90:10s").unwrap_err().to_string().contains("PEAK:PERIOD:LENGTH"));
+        assert!(rate("--burst 90:10s:1s --ramp-to 5").is_err());
+        assert!(rate("--mix transfers,amm --workload erc20").is_err());
+        assert!(rate("--saturate --p99-max-ms 500").is_ok());
+        assert!(rate("--saturate --p99-max-ms NaN").unwrap_err().to_string().contains("above 0"));
+    }
+}

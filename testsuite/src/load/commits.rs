@@ -1,0 +1,137 @@
+//! [`Commits`]: the join of what generators sent with what nodes showed, and the figures of it. Sans-I/O.
+
+use std::{collections::HashMap, time::Duration};
+
+use alloy_primitives::B256;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    percentiles::{Latencies, Percentiles},
+    plan::Plan,
+    track::{Contents, Heads},
+};
+
+/// Points of the timeline: enough for a chart, few enough for a report.
+const POINTS_MAX: u64 = 600;
+
+/// A stretch of a run.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// Milliseconds from the start of the run to the end of the stretch.
+    pub at_ms: u64,
+    /// Transactions per second that were due.
+    pub due_per_second: f64,
+    /// Transactions per second that were committed.
+    pub committed_per_second: f64,
+    /// Commit latency of those that were due, in milliseconds; of those that did not come, how long they had waited when the run ended.
+    pub commit_ms: Option<Percentiles>,
+}
+
+/// The committed transactions: places in the plan and batches.
+pub(super) struct Commits(pub(super) Vec<(u32, u64)>);
+
+impl Commits {
+    /// Of what was read, in the order of the plan.
+    pub(super) fn of(contents: &Contents, known: &HashMap<B256, u32>) -> Commits {
+        let batches = contents.full().flat_map(|(number, hashes)| {
+            hashes.iter().filter_map(move |hash| Some((*known.get(hash)?, number)))
+        });
+        let mut all: Vec<_> = batches.collect();
+        all.sort_unstable();
+        all.dedup_by_key(|(index, _)| *index);
+        Commits(all)
+    }
+
+    /// Of each transaction of the plan when it was due, and when a node showed its batch, if it did.
+    fn shown<'a>(
+        &'a self,
+        plan: &'a Plan,
+        heads: &'a Heads,
+    ) -> impl Iterator<Item = (Duration, Option<Duration>)> + 'a {
+        let mut commits = self.0.iter().peekable();
+        (0..plan.len()).map(move |index| {
+            let batch = commits.next_if(|(place, _)| *place as usize == index).map(|(_, batch)| *batch);
+            (plan.due(index), batch.and_then(|batch| heads.at(batch)))
+        })
+    }
+
+    /// From the due time to the time at which a node showed the batch. What it did not show had waited until the watch ended, at least:
+    /// without that, a chain that loses the slowest would look quicker. None of a node that showed nothing at all.
+    pub(super) fn latencies(&self, plan: &Plan, heads: &Heads, watched: Duration) -> Latencies {
+        let mut latencies = Latencies::default();
+        if heads.seen.is_empty() {
+            return latencies;
+        }
+        for (due, at) in self.shown(plan, heads) {
+            latencies.record(at.unwrap_or(watched).saturating_sub(due));
+        }
+        latencies
+    }
+
+    /// The run in stretches of equal length, of a second at least.
+    pub(super) fn points(&self, plan: &Plan, heads: &Heads, end: Duration, watched: Duration) -> Vec<Point> {
+        let width_ms = (end.as_millis() as u64).div_ceil(POINTS_MAX).max(1_000);
+        let count = (end.as_millis() as u64 / width_ms + 1) as usize;
+        let place = |at: Duration| ((at.as_millis() as u64 / width_ms) as usize).min(count - 1);
+        let (mut due, mut committed) = (vec![0u64; count], vec![0u64; count]);
+        let mut latencies: Vec<Option<Latencies>> = vec![None; count];
+        let has_shown = !heads.seen.is_empty();
+        for (asked, at) in self.shown(plan, heads) {
+            due[place(asked)] += 1;
+            if let Some(at) = at {
+                committed[place(at)] += 1;
+            }
+            if let Some(until) = at.or(has_shown.then_some(watched)) {
+                latencies[place(asked)].get_or_insert_default().record(until.saturating_sub(asked));
+            }
+        }
+        let per_second = |count: u64| count as f64 * 1_000.0 / width_ms as f64;
+        let point = |index: usize| Point {
+            at_ms: (index as u64 + 1) * width_ms,
+            due_per_second: per_second(due[index]),
+            committed_per_second: per_second(committed[index]),
+            commit_ms: latencies[index].as_ref().and_then(Latencies::percentiles),
+        };
+        (0..count).map(point).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::plan::tests::plan;
+
+    #[test]
+    fn a_transaction_counts_once_also_if_two_batches_show_it() {
+        let hash = B256::repeat_byte(1);
+        let contents =
+            Contents { first: 5, batches: vec![vec![hash], vec![B256::repeat_byte(2)], vec![hash]] };
+        let commits = Commits::of(&contents, &HashMap::from([(hash, 7)]));
+        assert_eq!(commits.0, [(7, 5)]);
+    }
+
+    #[test]
+    fn a_node_that_saw_nothing_has_no_latency() {
+        let (plan, commits) = (plan("transfers"), Commits(vec![(0, 5), (1, 6)]));
+        let (end, watched) = (Duration::from_secs(3), Duration::from_secs(9));
+        assert!(commits.latencies(&plan, &Heads { first: 5, ..Heads::default() }, watched).is_empty());
+        let points = commits.points(&plan, &Heads::default(), end, watched);
+        assert_eq!(points.iter().map(|point| point.committed_per_second).sum::<f64>(), 0.0);
+        assert!(points.iter().all(|point| point.commit_ms.is_none()));
+    }
+
+    /// Goal: a chain that loses half of what it was sent does not look quick by the other half.
+    #[test]
+    fn what_never_came_has_waited_to_the_end() {
+        let plan = plan("transfers");
+        let commits = Commits((0..15).map(|index| (index, 5)).collect());
+        let heads = Heads { first: 5, seen: vec![Duration::from_secs(2)], ..Heads::default() };
+        let (end, watched) = (Duration::from_secs(3), Duration::from_secs(13));
+        let found = commits.latencies(&plan, &heads, watched).percentiles().unwrap();
+        // Due every 100 ms: the last one after 2.9 s, the first that is missing after 1.5 s.
+        assert!(found.count == 30 && found.p99 > 11_000.0 && found.max < 11_600.0, "{found}");
+        let points = commits.points(&plan, &heads, end, watched);
+        assert!(points[2].commit_ms.unwrap().p50 > 10_000.0, "{points:?}");
+        assert_eq!(points.iter().map(|point| point.committed_per_second).sum::<f64>(), 15.0);
+    }
+}

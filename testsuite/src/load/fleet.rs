@@ -1,0 +1,286 @@
+//! [`Fleet`]: the generators of one load, seen from the load.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use alloy_primitives::B256;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::mpsc,
+};
+
+use super::{
+    plan::Plan,
+    protocol::{Job, LINE_BYTES_MAX, Outcome, Said, Tally, Told},
+    sink::Sink,
+    stock::indices,
+};
+use crate::devnet::die_with_parent;
+
+/// Generators of one load: more than a machine has cores only slow each other down.
+pub(super) const WORKERS_MAX: usize = 64;
+/// How long all generators send to the sink.
+const PROVE: Duration = Duration::from_millis(500);
+/// Two million transactions are signed in two minutes by one core.
+const SIGN_DEADLINE: Duration = Duration::from_secs(600);
+/// A generator that was told to prove, or to stop, answers within this time, also on a loaded machine.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
+/// Lines that wait for the load.
+const LINES_MAX: usize = 1_024;
+
+/// The running generators. All end when this is dropped.
+pub(super) struct Fleet {
+    workers: Vec<Worker>,
+    said: mpsc::Receiver<(usize, Result<Said>)>,
+    tallies: Vec<Tally>,
+    /// Holds the files of hashes.
+    dir: TempDir,
+    _sink: Sink,
+}
+
+struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+}
+
+impl Worker {
+    async fn tell(&mut self, told: &Told) -> Result<()> {
+        let line = serde_json::to_string(told)? + "\n";
+        let written = async {
+            self.stdin.write_all(line.as_bytes()).await?;
+            self.stdin.flush().await
+        };
+        written.await.context("a load generator has ended")
+    }
+}
+
+impl Fleet {
+    /// Starts a process for each job's part, and waits until all have signed. Sets the sink and the file of each job.
+    pub(super) async fn start(program: &Path, workers: usize, job: impl Fn(usize) -> Job) -> Result<Fleet> {
+        ensure!(
+            (1..=WORKERS_MAX).contains(&workers),
+            "a load has 1 to {WORKERS_MAX} generators, not {workers}"
+        );
+        let dir = tempfile::Builder::new().prefix("slipnet-load-").tempdir();
+        let dir = dir.context("cannot make a temporary directory for the hashes")?;
+        let sink = Sink::start().await?;
+        let (sender, said) = mpsc::channel(LINES_MAX);
+        let mut started = Vec::new();
+        for index in 0..workers {
+            let (stdout, mut worker) = Worker::start(program)?;
+            tokio::spawn(hear(index, stdout, sender.clone()));
+            let job = Job {
+                worker: index,
+                workers,
+                sink: sink.url().to_owned(),
+                hashes_file: hashes_file(dir.path(), index),
+                ..job(index)
+            };
+            worker.tell(&Told::Job(Box::new(job))).await?;
+            started.push(worker);
+        }
+        // Once all generators have closed their output, nobody says anything any more.
+        drop(sender);
+        let tallies = vec![Tally::default(); workers];
+        let mut fleet = Fleet { workers: started, said, tallies, dir, _sink: sink };
+        fleet.gather(SIGN_DEADLINE, |said| matches!(said, Said::Signed { .. }).then_some(())).await?;
+        Ok(fleet)
+    }
+
+    /// The place in the plan of every hash.
+    pub(super) fn hashes(&self, plan: &Plan, connections: usize) -> Result<HashMap<B256, u32>> {
+        let mut found = HashMap::with_capacity(plan.len());
+        for worker in 0..self.workers.len() {
+            let path = hashes_file(self.dir.path(), worker);
+            let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let places = indices(plan, worker, self.workers.len(), connections);
+            let hashes = bytes.chunks_exact(32).map(B256::from_slice);
+            ensure!(hashes.len() == places.len(), "a generator signed another part of the plan than its own");
+            found.extend(hashes.zip(places));
+        }
+        Ok(found)
+    }
+
+    /// Transactions per second that all generators send to the sink at the same time.
+    pub(super) async fn prove(&mut self) -> Result<f64> {
+        self.tell(&Told::Prove { ms: PROVE.as_millis() as u64 }).await?;
+        let proved = |said: Said| match said {
+            Said::Proved { per_second } => Some(per_second),
+            _ => None,
+        };
+        Ok(self.gather(ANSWER_DEADLINE, proved).await?.into_iter().sum())
+    }
+
+    /// Tells all generators when the first transaction is due.
+    pub(super) async fn begin(&mut self, at_ns: u64) -> Result<()> {
+        self.tell(&Told::Begin { at_ns }).await
+    }
+
+    /// Waits until a generator says how far it is; then how far all are.
+    pub(super) async fn progress(&mut self) -> Result<Tally> {
+        let (worker, said) = self.said.recv().await.context("all load generators have ended")?;
+        match said.with_context(|| format!("load generator {worker}"))? {
+            Said::Progress(tally) => self.tallies[worker] = tally,
+            Said::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
+            other => bail!("load generator {worker} said {other:?} while sending"),
+        }
+        let mut sum = Tally { is_settled: true, ..Tally::default() };
+        self.tallies.iter().for_each(|tally| sum.add(*tally));
+        Ok(sum)
+    }
+
+    /// Stops all generators; what all did together.
+    pub(super) async fn finish(mut self) -> Result<Outcome> {
+        self.tell(&Told::Stop).await?;
+        let done = |said: Said| match said {
+            Said::Done(outcome) => Some(*outcome),
+            _ => None,
+        };
+        let mut sum = Outcome::default();
+        sum.tally.is_settled = true;
+        for outcome in self.gather(ANSWER_DEADLINE, done).await? {
+            sum.add(outcome);
+        }
+        for worker in &mut self.workers {
+            let ended = tokio::time::timeout(ANSWER_DEADLINE, worker.child.wait()).await;
+            ended.context("a load generator does not end")??;
+        }
+        Ok(sum)
+    }
+
+    async fn tell(&mut self, told: &Told) -> Result<()> {
+        for worker in &mut self.workers {
+            worker.tell(told).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until each generator has said something that is wanted. Progress is passed over.
+    async fn gather<T>(&mut self, deadline: Duration, wanted: impl Fn(Said) -> Option<T>) -> Result<Vec<T>> {
+        let mut found: Vec<Option<T>> = (0..self.workers.len()).map(|_| None).collect();
+        let gathered = async {
+            while found.iter().any(Option::is_none) {
+                let (worker, said) = self.said.recv().await.context("all load generators have ended")?;
+                match said.with_context(|| format!("load generator {worker}"))? {
+                    Said::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
+                    Said::Progress(_) => {}
+                    said => {
+                        found[worker] = Some(wanted(said).context("a load generator said what nobody asked")?)
+                    }
+                }
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        let gathered = tokio::time::timeout(deadline, gathered).await;
+        gathered
+            .with_context(|| format!("no answer of a load generator within {} s", deadline.as_secs()))??;
+        Ok(found.into_iter().flatten().collect())
+    }
+}
+
+impl Worker {
+    fn start(program: &Path) -> Result<(ChildStdout, Worker)> {
+        use std::os::unix::process::CommandExt;
+        let mut command = std::process::Command::new(program);
+        command.arg("load-worker").stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A group of its own: ctrl-c reaches the load alone, which ends its generators.
+        command.process_group(0);
+        die_with_parent(&mut command);
+        let mut command = Command::from(command);
+        command.kill_on_drop(true);
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (stdin, stdout) = pipes.context("a child without pipes")?;
+        Ok((stdout, Worker { child, stdin }))
+    }
+}
+
+/// Hands on what a generator says, until it closes its output or the load is gone.
+async fn hear(worker: usize, stdout: ChildStdout, sender: mpsc::Sender<(usize, Result<Said>)>) {
+    let mut stdout = BufReader::new(stdout);
+    let mut is_done = false;
+    loop {
+        let mut line = String::new();
+        let said: Result<Said> = match (&mut stdout).take(LINE_BYTES_MAX as u64).read_line(&mut line).await {
+            Ok(0) if is_done => return,
+            Ok(0) => Err(anyhow!("it has ended")),
+            Ok(_) => serde_json::from_str(&line).context("it does not speak the protocol of this version"),
+            Err(error) => Err(error).context("cannot hear it"),
+        };
+        is_done = matches!(said, Ok(Said::Done(_)));
+        // Behind an error nothing is heard any more.
+        let is_over = said.is_err();
+        if sender.send((worker, said)).await.is_err() || is_over {
+            return;
+        }
+    }
+}
+
+fn hashes_file(dir: &Path, worker: usize) -> PathBuf {
+    dir.join(format!("hashes-{worker}"))
+}
+
+/// The program `slipnet`: this one, or the one that cargo put beside it or, for tests, a directory above.
+pub(super) fn program() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot find the path of this program")?;
+    if this.file_name().is_some_and(|name| name == "slipnet") {
+        return Ok(this);
+    }
+    let mut places = this.ancestors().skip(1).take(2).map(|dir| dir.join("slipnet"));
+    places.find(|path| path.is_file()).with_context(|| {
+        format!(
+            "load generators are processes of the program slipnet, which is not beside {}: build it with `./x build`",
+            this.display()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::stock::tests::job;
+
+    /// A shell in the place of slipnet. A child writes it. If this process had it open for writing, every child that another test
+    /// forks meanwhile would hold it open too, and it could not be executed.
+    fn stand_in(dir: &Path, script: &str) -> PathBuf {
+        let path = dir.join("slipnet");
+        let write = r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod +x "$1""#;
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", write, "sh"]).arg(&path).arg(script);
+        assert!(shell.status().unwrap().success());
+        path
+    }
+
+    #[tokio::test]
+    async fn a_generator_that_fails_is_named_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let scripts = [
+            (
+                r#"read job; echo '{"Failed":{"reason":"no keys"}}'; cat >/dev/null"#,
+                "load generator 0 failed: no keys",
+            ),
+            ("read job; echo hello", "does not speak the protocol"),
+            ("read job", "has ended"),
+        ];
+        for (script, expected) in scripts {
+            let program = stand_in(dir.path(), script);
+            let error = Fleet::start(&program, 1, job).await.err().unwrap();
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_load_has_a_bounded_number_of_generators() {
+        for workers in [0, WORKERS_MAX + 1] {
+            let error = Fleet::start(Path::new("/bin/false"), workers, job).await.err().unwrap();
+            assert!(error.to_string().contains("1 to 64"), "{error}");
+        }
+    }
+}

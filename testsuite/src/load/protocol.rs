@@ -1,0 +1,251 @@
+//! What a load and its generators say to each other: one JSON object per line, over the generator's standard input and output.
+//!
+//! ```text
+//!  load                              generator (a process of its own)
+//!    │── Job ─────────────────────────▶│ signs its part, writes the hashes to a file
+//!    │◀───────────────────── Signed ───│
+//!    │── Prove ───────────────────────▶│ sends it to the sink as fast as it can, all generators at once
+//!    │◀───────────────────── Proved ───│
+//!    │── Begin { at_ns } ─────────────▶│ sends when each transaction is due
+//!    │◀──────────────────── Progress ──│ ten times a second
+//!    │── Stop ────────────────────────▶│
+//!    │◀──────────────────────── Done ──│ and ends
+//! ```
+//!
+//! A generator whose standard input closes ends: it has nobody to report to.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::B256;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::{percentiles::Latencies, plan::PlanOptions, setup::ChainFacts};
+
+/// Bytes of one line. A job of 10,000 accounts has one megabyte; the end of a generator that had to sign all of two million transactions
+/// again names each with its new hash, in 80 bytes.
+pub(super) const LINE_BYTES_MAX: usize = 256 << 20;
+
+/// What a load tells a generator.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Told {
+    /// What to sign; comes first.
+    Job(Box<Job>),
+    /// Send to the sink for so long.
+    Prove { ms: u64 },
+    /// The first transaction is due at this time of [`monotonic_ns`].
+    Begin { at_ns: u64 },
+    /// Report, and end.
+    Stop,
+}
+
+/// A generator's part of a load.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Job {
+    /// Its place among the generators.
+    pub(super) worker: usize,
+    /// Generators.
+    pub(super) workers: usize,
+    /// Connections of each generator; each has at most one batch in flight.
+    pub(super) connections: usize,
+    pub(super) chain: ChainFacts,
+    /// Secret keys of all accounts.
+    pub(super) accounts: Vec<String>,
+    /// Their next nonces.
+    pub(super) nonces: Vec<u64>,
+    pub(super) plan: PlanOptions,
+    /// APIs that take transactions.
+    pub(super) submit: Vec<String>,
+    /// API of what answers at once.
+    pub(super) sink: String,
+    pub(super) reads: Option<ReadJob>,
+    /// Where the hashes go, 32 bytes each, in the order of the generator's transactions.
+    pub(super) hashes_file: PathBuf,
+}
+
+/// What to read beside the writes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ReadJob {
+    /// Names and APIs of the nodes.
+    pub(super) nodes: Vec<(String, String)>,
+    /// Reads per second at each node, half of them over WebSocket.
+    pub(super) per_second: u32,
+}
+
+/// What a generator tells a load.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    /// Everything is signed.
+    Signed { count: u64 },
+    /// What it can send when nothing holds it up.
+    Proved { per_second: f64 },
+    /// So far.
+    Progress(Tally),
+    /// The result.
+    Done(Box<Outcome>),
+    /// It cannot go on.
+    Failed { reason: String },
+}
+
+/// Counts that grow.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Tally {
+    /// Transactions that left at least once.
+    pub(super) sent: u64,
+    pub(super) accepted: u64,
+    pub(super) given_up: u64,
+    /// Whether every transaction of the generator was accepted or given up.
+    pub(super) is_settled: bool,
+}
+
+impl Tally {
+    /// Takes in the tally of another lane or generator of the same run.
+    pub(super) fn add(&mut self, other: Tally) {
+        self.sent += other.sent;
+        self.accepted += other.accepted;
+        self.given_up += other.given_up;
+        self.is_settled &= other.is_settled;
+    }
+}
+
+/// What became of a generator's transactions at the nodes' doors, and how good a generator it was.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    pub(super) tally: Tally,
+    pub(super) plugged: u64,
+    pub(super) resent: u64,
+    pub(super) displaced: u64,
+    /// Refusals by reason; a transaction that is sent again may be refused again.
+    pub(super) refused: BTreeMap<String, u64>,
+    /// From the time at which a transaction could have left, to the time at which it did: the generator's own fault.
+    pub(super) own: Latencies,
+    /// From the due time until a node had answered what was sent before: the node's doing.
+    pub(super) blocked: Latencies,
+    /// Transactions that were signed again for another nonce: the plan's index and the new hash.
+    pub(super) replaced: Vec<(u32, B256)>,
+    /// Hashes of transactions that only fill a nonce.
+    pub(super) plugs: Vec<B256>,
+    /// Places in the plan of transactions that were given up although a node may have taken them.
+    pub(super) in_doubt: Vec<u32>,
+    pub(super) reads: Vec<ReadOutcome>,
+}
+
+impl Outcome {
+    /// Takes in another lane's or generator's.
+    pub(super) fn add(&mut self, other: Outcome) {
+        self.tally.add(other.tally);
+        self.plugged += other.plugged;
+        self.resent += other.resent;
+        self.displaced += other.displaced;
+        for (reason, count) in other.refused {
+            *self.refused.entry(reason).or_default() += count;
+        }
+        self.own.add(&other.own);
+        self.blocked.add(&other.blocked);
+        self.replaced.extend(other.replaced);
+        self.plugs.extend(other.plugs);
+        self.in_doubt.extend(other.in_doubt);
+        for read in other.reads {
+            match self.reads.iter_mut().find(|known| known.node == read.node && known.way == read.way) {
+                Some(known) => known.add(&read),
+                None => self.reads.push(read),
+            }
+        }
+    }
+}
+
+/// How a read travels.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadWay {
+    /// JSON-RPC over HTTP.
+    Http,
+    /// JSON-RPC over WebSocket.
+    WebSocket,
+}
+
+/// The reads at one node, one way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ReadOutcome {
+    pub(super) node: String,
+    pub(super) way: ReadWay,
+    /// From the due time to the answer; ten seconds at least where none came.
+    pub(super) latencies: Latencies,
+    /// Reads that had no answer, or an error.
+    pub(super) failed: u64,
+    /// From when a read could have left, to when it did: the generator's own fault, as of transactions.
+    pub(super) own: Latencies,
+}
+
+impl ReadOutcome {
+    fn add(&mut self, other: &ReadOutcome) {
+        self.latencies.add(&other.latencies);
+        self.failed += other.failed;
+        self.own.add(&other.own);
+    }
+}
+
+/// Nanoseconds of the machine's monotonic clock: the same for all its processes.
+pub(super) fn monotonic_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0) * 1_000_000_000 + nanos.unwrap_or(0)
+}
+
+/// The instant of a time of [`monotonic_ns`], also of a past one.
+pub(super) fn instant_of(at_ns: u64) -> Instant {
+    let (now, now_ns) = (Instant::now(), monotonic_ns());
+    match at_ns.checked_sub(now_ns) {
+        Some(ahead) => now + Duration::from_nanos(ahead),
+        None => now.checked_sub(Duration::from_nanos(now_ns - at_ns)).unwrap_or(now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_the_same_by_both_clocks() {
+        let before = Instant::now();
+        let at = instant_of(monotonic_ns() + 1_000_000);
+        assert!(at > before && at.duration_since(before) < Duration::from_secs(1));
+        assert!(instant_of(monotonic_ns() - 1) <= Instant::now());
+    }
+
+    /// Goal: whatever happens to the nonces of the largest run, its generator's last line is heard.
+    #[test]
+    fn a_line_holds_every_transaction_signed_again() {
+        let replaced = vec![(super::super::TRANSACTIONS_MAX as u32 - 1, B256::repeat_byte(0xab)); 1_000];
+        let outcome = Outcome { replaced, ..Outcome::default() };
+        let line = serde_json::to_string(&Said::Done(Box::new(outcome))).unwrap();
+        assert!(line.len() * (super::super::TRANSACTIONS_MAX as usize / 1_000) < LINE_BYTES_MAX);
+    }
+
+    #[test]
+    fn outcomes_of_generators_add_up_per_node_and_way() {
+        let read = |node: &str, way, failed| ReadOutcome {
+            node: node.to_owned(),
+            way,
+            latencies: Latencies::default(),
+            failed,
+            own: Latencies::default(),
+        };
+        let settled = Tally { sent: 1, accepted: 1, given_up: 0, is_settled: true };
+        let mut sum =
+            Outcome { tally: settled, reads: vec![read("a", ReadWay::Http, 1)], ..Outcome::default() };
+        let other = Outcome {
+            tally: Tally { is_settled: false, ..settled },
+            reads: vec![read("a", ReadWay::Http, 2), read("a", ReadWay::WebSocket, 4)],
+            refused: BTreeMap::from([("full".to_owned(), 3)]),
+            ..Outcome::default()
+        };
+        sum.add(serde_json::from_str(&serde_json::to_string(&other).unwrap()).unwrap());
+        assert_eq!(sum.reads.iter().map(|read| read.failed).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!((sum.tally.sent, sum.tally.is_settled, sum.refused["full"]), (2, false, 3));
+    }
+}

@@ -1,0 +1,275 @@
+//! Reads beside the writes: what wallets and pages ask a node, at a fixed rate, half over HTTP and half over WebSocket.
+//!
+//! As with writes, the loop is open: a read is due at a time, and its latency counts from there, also if the one before it was late.
+//! A read without an answer counts as one of ten seconds at least: a node that answers nothing must not look quick.
+
+use std::time::{Duration, Instant};
+
+use alloy_primitives::Address;
+use anyhow::{Context, Result, anyhow, bail};
+use futures::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, task::JoinSet};
+use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    percentiles::Latencies,
+    protocol::{ReadJob, ReadOutcome, ReadWay},
+};
+use crate::rpc::Rpc;
+
+/// Readers of each node: one after the other of each way. A slow answer holds up one of them.
+const READERS: usize = 8;
+/// An answer that takes longer is none.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Before a socket that could not be opened is tried again.
+const RECONNECT: Duration = Duration::from_millis(250);
+
+/// Reads from the generator's share of the nodes until it is stopped or `duration` is over.
+pub(super) async fn run(
+    job: &ReadJob,
+    (worker, workers): (usize, usize),
+    (begin, duration): (Instant, Duration),
+    addresses: &[Address],
+    stop: &CancellationToken,
+) -> Result<Vec<ReadOutcome>> {
+    let mut readers = JoinSet::new();
+    if job.per_second > 0 {
+        for (name, url) in job.nodes.iter().skip(worker).step_by(workers) {
+            for place in 0..READERS {
+                let way = if place % 2 == 0 { ReadWay::Http } else { ReadWay::WebSocket };
+                let outcome = ReadOutcome {
+                    node: name.clone(),
+                    way,
+                    latencies: Latencies::default(),
+                    failed: 0,
+                    own: Latencies::default(),
+                };
+                let reader = Reader {
+                    line: Line::new(way, url)?,
+                    place,
+                    per_second: job.per_second,
+                    addresses: addresses.to_vec(),
+                    outcome,
+                };
+                readers.spawn(reader.run(begin, duration, stop.clone()));
+            }
+        }
+    }
+    let mut outcomes = Vec::new();
+    while let Some(outcome) = readers.join_next().await {
+        outcomes.push(outcome.context("a reader panicked")?);
+    }
+    Ok(outcomes)
+}
+
+/// One of a node's readers: it makes every eighth of the reads.
+struct Reader {
+    line: Line,
+    place: usize,
+    per_second: u32,
+    addresses: Vec<Address>,
+    outcome: ReadOutcome,
+}
+
+impl Reader {
+    async fn run(mut self, begin: Instant, duration: Duration, stop: CancellationToken) -> ReadOutcome {
+        // When the answer before came.
+        let mut free_at = begin;
+        for read in (self.place..).step_by(READERS) {
+            let due = due(read, self.per_second);
+            if due >= duration {
+                break;
+            }
+            if stop.is_cancelled() {
+                // What was due and not asked yet was held up by answers that did not come.
+                match begin + due > Instant::now() {
+                    true => break,
+                    false => self.miss(begin + due),
+                }
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until((begin + due).into()) => {}
+                () = stop.cancelled() => break,
+            }
+            let ready = (begin + due).max(free_at);
+            self.outcome.own.record(Instant::now().saturating_duration_since(ready));
+            let (method, params) = question(read, &self.addresses);
+            let answer = tokio::time::timeout(DEADLINE, self.line.call(method, params)).await;
+            match answer {
+                Ok(Ok(_)) => self.outcome.latencies.record((begin + due).elapsed()),
+                Ok(Err(_)) => {
+                    self.miss(begin + due);
+                    self.line.close();
+                    tokio::time::sleep(RECONNECT).await;
+                }
+                Err(_) => {
+                    self.miss(begin + due);
+                    self.line.close();
+                }
+            }
+            free_at = Instant::now();
+        }
+        self.outcome
+    }
+
+    /// A read that was due then has no answer.
+    fn miss(&mut self, due: Instant) {
+        self.outcome.failed += 1;
+        self.outcome.latencies.record(due.elapsed().max(DEADLINE));
+    }
+}
+
+/// When a read is due, after the start.
+fn due(read: usize, per_second: u32) -> Duration {
+    Duration::from_nanos((read as u64).saturating_mul(1_000_000_000) / u64::from(per_second.max(1)))
+}
+
+/// What a wallet asks, in turn: the head, a balance, a nonce, and the last block.
+fn question(read: usize, addresses: &[Address]) -> (&'static str, Value) {
+    let address = addresses.get(read % addresses.len().max(1)).copied().unwrap_or_default();
+    match read / READERS % 4 {
+        0 => ("eth_blockNumber", json!([])),
+        1 => ("eth_getBalance", json!([address, "latest"])),
+        2 => ("eth_getTransactionCount", json!([address, "pending"])),
+        _ => ("eth_getBlockByNumber", json!(["latest", false])),
+    }
+}
+
+/// The way to a node.
+enum Line {
+    Http(Box<Rpc>),
+    Socket { host: String, socket: Option<Box<WebSocketStream<TcpStream>>>, id: u64 },
+}
+
+impl Line {
+    fn new(way: ReadWay, url: &str) -> Result<Line> {
+        let rpc = Rpc::new(url)?;
+        Ok(match way {
+            ReadWay::Http => Line::Http(Box::new(rpc)),
+            ReadWay::WebSocket => {
+                let host = rpc.url().trim_start_matches("http://").to_owned();
+                Line::Socket { host, socket: None, id: 0 }
+            }
+        })
+    }
+
+    /// Forgets a connection that failed.
+    fn close(&mut self) {
+        if let Line::Socket { socket, .. } = self {
+            *socket = None;
+        }
+    }
+
+    async fn call(&mut self, method: &str, params: Value) -> Result<Value> {
+        let (host, socket, id) = match self {
+            Line::Http(rpc) => return rpc.call(method, params).await,
+            Line::Socket { host, socket, id } => (host, socket, id),
+        };
+        let open = match socket {
+            Some(open) => open,
+            None => {
+                let stream = TcpStream::connect(host.as_str()).await?;
+                stream.set_nodelay(true)?;
+                let (opened, _) = client_async(format!("ws://{host}/ws"), stream).await?;
+                socket.insert(Box::new(opened))
+            }
+        };
+        *id += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": *id, "method": method, "params": params });
+        open.send(Message::text(request.to_string())).await?;
+        loop {
+            let message = open.next().await.ok_or_else(|| anyhow!("the node closed the socket"))??;
+            let Message::Text(text) = message else { continue };
+            let mut answer: Value = serde_json::from_str(&text)?;
+            if answer["id"] != json!(*id) {
+                continue;
+            }
+            if let Some(error) = answer.get("error") {
+                bail!("{method}: {error}");
+            }
+            return Ok(answer["result"].take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::net::TcpListener;
+    use tokio_tungstenite::accept_async;
+
+    use super::*;
+    use crate::load::{
+        protocol::{instant_of, monotonic_ns},
+        sink::Sink,
+    };
+
+    #[test]
+    fn reads_are_due_evenly_and_ask_in_turn() {
+        assert_eq!((due(0, 10), due(25, 10)), (Duration::ZERO, Duration::from_millis(2_500)));
+        let methods: Vec<_> = (0..4).map(|turn| question(turn * READERS, &[]).0).collect();
+        assert_eq!(methods[0], "eth_blockNumber");
+        assert_eq!(methods.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
+    }
+
+    /// A node whose first socket closes after one answer: the reader opens another, and counts one failure.
+    #[tokio::test]
+    async fn a_socket_that_closes_is_opened_again() {
+        static OPENED: AtomicUsize = AtomicUsize::new(0);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let is_first = OPENED.fetch_add(1, Ordering::Relaxed) == 0;
+                let mut socket = accept_async(stream).await.unwrap();
+                while let Some(Ok(Message::Text(text))) = socket.next().await {
+                    let request: Value = serde_json::from_str(&text).unwrap();
+                    let answer = json!({ "jsonrpc": "2.0", "id": request["id"], "result": "0x5" });
+                    socket.send(Message::text(answer.to_string())).await.unwrap();
+                    if is_first {
+                        break;
+                    }
+                }
+            }
+        });
+        let mut line = Line::new(ReadWay::WebSocket, &url).unwrap();
+        assert_eq!(line.call("eth_blockNumber", json!([])).await.unwrap(), "0x5");
+        assert!(line.call("eth_blockNumber", json!([])).await.is_err());
+        line.close();
+        assert_eq!(line.call("eth_blockNumber", json!([])).await.unwrap(), "0x5");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_fails_is_counted_and_holds_nobody_up() {
+        // The sink answers arrays: to a single call that is no JSON-RPC.
+        let sink = Sink::start().await.unwrap();
+        let job = ReadJob { nodes: vec![("a".to_owned(), sink.url().to_owned())], per_second: 40 };
+        let time = (Instant::now(), Duration::from_millis(200));
+        let outcomes = run(&job, (0, 1), time, &[], &CancellationToken::new()).await.unwrap();
+        assert_eq!(outcomes.len(), READERS);
+        assert_eq!(outcomes.iter().map(|outcome| outcome.failed).sum::<u64>(), 8);
+        assert_eq!(outcomes.iter().map(|outcome| outcome.own.len()).sum::<u64>(), 8);
+        // An error that comes at once is no quick answer.
+        assert!(outcomes.iter().all(|outcome| outcome.latencies.percentiles().unwrap().p50 > 9_900.0));
+        let none = run(&job, (1, 2), time, &[], &CancellationToken::new()).await.unwrap();
+        assert!(none.is_empty(), "the node belongs to the other generator");
+    }
+    /// Goal: reads that wait behind a node's silence when the run ends are counted, and not forgotten.
+    #[tokio::test]
+    async fn what_was_due_when_the_run_ended_has_failed() {
+        let job = ReadJob { nodes: vec![("a".to_owned(), "127.0.0.1:1".to_owned())], per_second: 40 };
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let begin = instant_of(monotonic_ns() - 100_000_000);
+        let outcomes = run(&job, (0, 1), (begin, Duration::from_secs(60)), &[], &stop).await.unwrap();
+        let failed: u64 = outcomes.iter().map(|outcome| outcome.failed).sum();
+        // Reads are due every 25 ms; a slow machine looks later.
+        assert!((5..1_000).contains(&failed), "{failed}");
+    }
+}

@@ -1,0 +1,386 @@
+//! [`LoadSummary`]: a run's figures, as a table and as JSON.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::B256;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    audit::Audit,
+    commits::{Commits, Point},
+    percentiles::Percentiles,
+    plan::Plan,
+    protocol::{Outcome, ReadWay},
+    saturation::Step,
+    track::{Contents, Heads},
+};
+
+/// A load that asks for more than this share of what its generators proved has no reserve: then they may be the limit.
+const CAPACITY_SHARE_MAX: f64 = 0.8;
+/// Generators that send a transaction in a hundred this much later than they could are late themselves.
+const OWN_P99_MS_MAX: f64 = 50.0;
+/// A chain that commits less than this share of what was offered is the limit.
+const ACHIEVED_SHARE_MIN: f64 = 0.98;
+
+/// Who set the rate, when it was not the schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The generators: the figures say nothing about the chain.
+    Generators,
+    /// The nodes.
+    Node,
+}
+
+/// The reads at one node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Reads {
+    /// The node.
+    pub node: String,
+    /// How they travelled.
+    pub way: ReadWay,
+    /// From the due time to the answer, in milliseconds; ten seconds at least where none came. None if no read was due.
+    pub read_ms: Option<Percentiles>,
+    /// Reads that had no answer, or an error.
+    pub failed: u64,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoadSummary {
+    /// What was sent, as `--mix` takes it.
+    pub workload: String,
+    /// How fast, in words.
+    pub rate: String,
+    /// Milliseconds from the beginning of the preparation until the first transaction was due.
+    #[serde(default)]
+    pub prepared_ms: u64,
+    /// Seconds of the schedule.
+    pub duration_seconds: f64,
+    /// Transactions that were due.
+    pub offered: u64,
+    /// Transactions per second that were due, over the whole schedule.
+    pub offered_per_second: f64,
+    /// Committed transactions per second, from the first due time to the last commit.
+    pub achieved_per_second: f64,
+    /// Transactions per second that all generators together sent to a sink before the run.
+    pub capacity_per_second: f64,
+    /// Processes that generated the load.
+    pub generators: usize,
+    /// Who set the rate; none if it was the schedule.
+    pub limited_by: Option<Limit>,
+    /// Transactions that left.
+    pub sent: u64,
+    /// Transactions per second that left by the end of the schedule, over the whole schedule: what the harness did of what it was to do.
+    pub sent_per_second: f64,
+    /// Transactions that a node took.
+    pub accepted: u64,
+    /// Transactions that no node took, however often they were sent.
+    pub given_up: u64,
+    /// Refusals by reason; one transaction may be refused several times.
+    pub refused: BTreeMap<String, u64>,
+    /// Nonces of given-up transactions that others had to fill.
+    pub plugged: u64,
+    /// Transactions that were sent again because the chain did not execute them.
+    pub resent: u64,
+    /// Transactions that got another nonce because another program used theirs.
+    pub displaced: u64,
+    /// Transactions in batches.
+    pub committed: u64,
+    /// Of them, those that were shown before the schedule ended, or a second or a twentieth of it later.
+    pub committed_in_time: u64,
+    /// Of them, those that every other node showed.
+    pub followed: Option<u64>,
+    /// Transactions that were taken and not yet committed when the last one was due.
+    pub backlog: u64,
+    /// Batches that held some.
+    pub batches: u64,
+    /// The last batch that was read.
+    pub head: u64,
+    /// From the due time until the first node showed the batch, or the watch ended without it: all that was due is counted.
+    pub commit_ms: Option<Percentiles>,
+    /// The same for every other node, by name.
+    pub follow_ms: BTreeMap<String, Option<Percentiles>>,
+    /// Mean time between two looks at the node whose commits count, in milliseconds: a latency is too long by so much at most, if the
+    /// looks were even.
+    pub resolution_ms: f64,
+    /// Reads beside the writes.
+    pub reads: Vec<Reads>,
+    /// How late generators were by themselves.
+    pub generator_late_ms: Option<Percentiles>,
+    /// How long transactions waited in a generator for a node's answer to what was sent before.
+    pub generator_blocked_ms: Option<Percentiles>,
+    /// The run over time.
+    pub points: Vec<Point>,
+    /// Receipts and balances.
+    pub audit: Audit,
+    /// When the first transaction was due; of a run of this process alone.
+    #[serde(skip)]
+    pub begin: Option<Instant>,
+}
+
+/// What a summary is made from.
+pub(super) struct Facts<'a> {
+    pub(super) workload: String,
+    pub(super) rate: String,
+    pub(super) prepared: Duration,
+    pub(super) plan: &'a Plan,
+    /// Places in the plan, also of transactions that were signed again.
+    pub(super) hashes: &'a HashMap<B256, u32>,
+    pub(super) capacity_per_second: f64,
+    pub(super) generators: usize,
+    pub(super) outcome: &'a Outcome,
+    pub(super) contents: &'a Contents,
+    /// The node whose commits count first.
+    pub(super) heads: &'a [Heads],
+    pub(super) resolution: Duration,
+    pub(super) backlog: u64,
+    /// Transactions that left by the end of the schedule.
+    pub(super) sent_in_time: u64,
+    pub(super) begin: Instant,
+    /// When the watch of the nodes ended, after the start.
+    pub(super) watched: Duration,
+    pub(super) audit: Audit,
+}
+
+/// Who set the rate. Generators come first: what they did not send the chain could not commit.
+fn limit(
+    peak_per_second: f64,
+    capacity_per_second: f64,
+    own: Option<Percentiles>,
+    achieved: f64,
+) -> Option<Limit> {
+    let has_no_reserve = peak_per_second > capacity_per_second * CAPACITY_SHARE_MAX;
+    if has_no_reserve || own.is_some_and(|late| late.p99 > OWN_P99_MS_MAX) {
+        return Some(Limit::Generators);
+    }
+    (achieved < ACHIEVED_SHARE_MIN).then_some(Limit::Node)
+}
+
+impl LoadSummary {
+    pub(super) fn new(facts: Facts<'_>) -> LoadSummary {
+        let commits = Commits::of(facts.contents, facts.hashes);
+        let Facts { plan, outcome, contents, heads, watched, .. } = facts;
+        let none = Heads::default();
+        let (first, others) = heads.split_first().unwrap_or((&none, &[]));
+        let duration = plan.schedule().duration();
+        let last = commits.0.iter().filter_map(|(_, batch)| first.at(*batch)).max().unwrap_or_default();
+        let end = last.max(duration);
+        let committed = commits.0.len() as u64;
+        let followed =
+            |heads: &Heads| commits.0.iter().filter(|(_, batch)| heads.at(*batch).is_some()).count() as u64;
+        // Of what was due, the share that was committed within the schedule and the grace of a batch or two.
+        let in_time = commits.0.iter().filter(|(_, batch)| {
+            first.at(*batch).is_some_and(|at| at <= duration + Duration::from_secs(1).max(duration / 20))
+        });
+        let committed_in_time = in_time.count() as u64;
+        let share = committed_in_time as f64 / plan.len() as f64;
+        let own = outcome.own.percentiles();
+        // On a machine without a free core looks are further apart than they should be.
+        let looked = u32::try_from(first.looks).unwrap_or(u32::MAX);
+        let resolution = watched.checked_div(looked).unwrap_or_default().max(facts.resolution);
+        let mut batches: Vec<u64> = commits.0.iter().map(|(_, batch)| *batch).collect();
+        batches.sort_unstable();
+        batches.dedup();
+        let reads = outcome.reads.iter().map(|read| Reads {
+            node: read.node.clone(),
+            way: read.way,
+            read_ms: read.latencies.percentiles(),
+            failed: read.failed,
+        });
+        LoadSummary {
+            prepared_ms: facts.prepared.as_millis() as u64,
+            duration_seconds: duration.as_secs_f64(),
+            offered: plan.len() as u64,
+            offered_per_second: plan.schedule().mean_per_second(),
+            achieved_per_second: committed as f64 / end.as_secs_f64(),
+            capacity_per_second: facts.capacity_per_second,
+            generators: facts.generators,
+            limited_by: limit(plan.schedule().peak_per_second(), facts.capacity_per_second, own, share),
+            sent: outcome.tally.sent,
+            sent_per_second: facts.sent_in_time as f64 / duration.as_secs_f64(),
+            accepted: outcome.tally.accepted,
+            given_up: outcome.tally.given_up,
+            refused: outcome.refused.clone(),
+            plugged: outcome.plugged,
+            resent: outcome.resent,
+            displaced: outcome.displaced,
+            committed,
+            committed_in_time,
+            followed: others.iter().map(followed).min(),
+            backlog: facts.backlog,
+            batches: batches.len() as u64,
+            head: contents.head(),
+            commit_ms: commits.latencies(plan, first, watched).percentiles(),
+            follow_ms: others
+                .iter()
+                .map(|heads| (heads.name.clone(), commits.latencies(plan, heads, watched).percentiles()))
+                .collect(),
+            resolution_ms: resolution.as_secs_f64() * 1_000.0,
+            reads: reads.collect(),
+            generator_late_ms: own,
+            generator_blocked_ms: outcome.blocked.percentiles(),
+            points: commits.points(plan, first, end, watched),
+            workload: facts.workload,
+            rate: facts.rate,
+            begin: Some(facts.begin),
+            audit: facts.audit,
+        }
+    }
+}
+
+impl LoadSummary {
+    /// The run as a step of a search for the chain's limit.
+    pub(super) fn step(&self, rate: u32) -> Step {
+        Step {
+            rate,
+            offered: self.offered,
+            committed: self.committed_in_time,
+            given_up: self.given_up,
+            backlog: self.backlog,
+            commit_ms: self.commit_ms,
+            is_limited_by_generators: self.limited_by == Some(Limit::Generators),
+        }
+    }
+}
+
+impl fmt::Display for LoadSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (offered, achieved) = (self.offered_per_second, self.achieved_per_second);
+        writeln!(f, "workload        {}, {} for {:.1} s", self.workload, self.rate, self.duration_seconds)?;
+        writeln!(f, "offered         {} transactions, {offered:.1} tx/s", self.offered)?;
+        let (capacity, processes) = (self.capacity_per_second, self.generators);
+        writeln!(f, "generators      {processes} processes, proved {capacity:.0} tx/s")?;
+        writeln!(f, "sent            {}, {:.1} tx/s in time", self.sent, self.sent_per_second)?;
+        writeln!(f, "accepted        {} ({} given up)", self.accepted, self.given_up)?;
+        for (reason, count) in &self.refused {
+            writeln!(f, "refused         {count} times: {reason}")?;
+        }
+        if self.plugged + self.resent + self.displaced > 0 {
+            let (plugged, resent, displaced) = (self.plugged, self.resent, self.displaced);
+            writeln!(f, "nonces          {plugged} plugged, {resent} sent again, {displaced} displaced")?;
+        }
+        writeln!(f, "committed       {} in {} batches, {achieved:.1} tx/s", self.committed, self.batches)?;
+        match self.limited_by {
+            Some(Limit::Generators) => {
+                writeln!(
+                    f,
+                    "limit           the generators: this says nothing about the chain; use more --generators or a lower rate"
+                )?;
+            }
+            Some(Limit::Node) => writeln!(f, "limit           the nodes")?,
+            None => {}
+        }
+        if let Some(latency) = &self.commit_ms {
+            writeln!(f, "commit latency  {latency}")?;
+        }
+        for (node, latency) in &self.follow_ms {
+            if let Some(latency) = latency {
+                writeln!(f, "follow latency  {latency}  {node}")?;
+            }
+        }
+        for Reads { node, way, read_ms, failed } in &self.reads {
+            let way = if *way == ReadWay::Http { "http" } else { "websocket" };
+            let latency = read_ms.map_or_else(|| "no read was due".to_owned(), |latency| latency.to_string());
+            writeln!(f, "read latency    {latency}  {node} by {way}, {failed} failed")?;
+        }
+        let Audit { receipts, receipts_failed, receipts_wrong, balances, balances_wrong, .. } = self.audit;
+        writeln!(f, "receipts        {receipts} checked: {receipts_failed} failed, {receipts_wrong} wrong")?;
+        writeln!(f, "balances        {balances} checked: {balances_wrong} wrong")?;
+        let Audit { lost, duplicates, foreign, .. } = self.audit;
+        if lost + duplicates + foreign > 0 {
+            writeln!(f, "audit           {lost} lost, {duplicates} twice, {foreign} of another program")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::plan::tests::plan;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// 30 transactions at 10 per second, the first ten in batch 5 and the others in batch 6, as two nodes showed them.
+    fn summary() -> LoadSummary {
+        let plan = plan("transfers");
+        let hash = |index: u32| B256::from(alloy_primitives::U256::from(index));
+        let hashes = (0..30).map(|index| (hash(index), index)).collect();
+        let batches = vec![(0..10).map(hash).collect(), (10..30).map(hash).collect()];
+        // The first one was looked at every second, instead of every 5 ms.
+        let heads = |name: &str, seen| Heads { name: name.to_owned(), first: 5, seen, looks: 6 };
+        LoadSummary::new(Facts {
+            workload: "transfers".to_owned(),
+            rate: "10 tx/s".to_owned(),
+            prepared: ms(700),
+            plan: &plan,
+            hashes: &hashes,
+            capacity_per_second: 1_000.0,
+            generators: 2,
+            outcome: &Outcome::default(),
+            contents: &Contents { first: 5, batches },
+            heads: &[heads("a", vec![ms(1_000), ms(5_000)]), heads("b", vec![ms(1_500)])],
+            resolution: ms(5),
+            backlog: 20,
+            sent_in_time: 27,
+            begin: Instant::now(),
+            watched: ms(6_000),
+            audit: Audit::default(),
+        })
+    }
+
+    /// The point of an open loop: a batch that comes late is late for each transaction since that was due.
+    #[test]
+    fn latencies_count_from_the_due_time() {
+        let summary = summary();
+        let commit = summary.commit_ms.unwrap();
+        assert_eq!((summary.committed, summary.batches, commit.count), (30, 2, 30));
+        assert_eq!(summary.prepared_ms, 700);
+        // The eleventh was due after one second, and shown after five.
+        assert!((3_990.0..=4_010.0).contains(&commit.max), "{commit}");
+        assert_eq!(summary.achieved_per_second, 6.0);
+        assert_eq!(summary.followed, Some(10));
+        // The other node did not show twenty of them: the first of these had waited for five seconds when the watch ended.
+        let follow = summary.follow_ms["b"].unwrap();
+        assert!(follow.count == 30 && (4_990.0..=5_010.0).contains(&follow.max), "{follow}");
+        assert_eq!(summary.resolution_ms, 1_000.0);
+        assert_eq!((summary.offered_per_second, summary.sent_per_second), (10.0, 9.0));
+    }
+
+    #[test]
+    fn the_timeline_adds_up() {
+        let points = summary().points;
+        assert_eq!(points.len(), 6);
+        assert_eq!(points.iter().map(|point| point.due_per_second).sum::<f64>(), 30.0);
+        assert_eq!(points.iter().map(|point| point.committed_per_second).sum::<f64>(), 30.0);
+        assert_eq!((points[1].committed_per_second, points[5].committed_per_second), (10.0, 20.0));
+        assert_eq!(points[4].commit_ms, None);
+    }
+
+    #[test]
+    fn generators_say_when_they_are_the_limit() {
+        let late = |p99| Some(Percentiles { count: 1, p50: 0.0, p90: 0.0, p95: 0.0, p99, max: p99 });
+        assert_eq!(limit(100.0, 1_000.0, late(5.0), 1.0), None);
+        assert_eq!(limit(100.0, 1_000.0, late(5.0), 0.9), Some(Limit::Node));
+        assert_eq!(limit(100.0, 1_000.0, late(51.0), 0.9), Some(Limit::Generators));
+        assert_eq!(limit(801.0, 1_000.0, None, 1.0), Some(Limit::Generators));
+        assert_eq!(summary().limited_by, Some(Limit::Node), "20 of 30 came too late");
+    }
+
+    #[test]
+    fn a_summary_survives_its_json_and_names_every_node() {
+        let summary = summary();
+        let text = serde_json::to_string(&summary).unwrap();
+        let again: LoadSummary = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.to_string(), summary.to_string());
+        let table = summary.to_string();
+        assert!(table.contains("proved 1000 tx/s") && table.contains("  b\n"), "{table}");
+    }
+}

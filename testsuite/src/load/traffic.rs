@@ -1,0 +1,240 @@
+//! One run on a chain that is prepared: generators start, prove, send and read; nodes are watched; the books are closed.
+
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use tokio::{sync::mpsc, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    LoadOptions,
+    auditor::{Auditor, Known},
+    fleet::{self, Fleet},
+    plan::{Plan, PlanOptions, Targets},
+    protocol::{Job, ReadJob, Tally, instant_of, monotonic_ns},
+    schedule::Rate,
+    setup::{self, Chain},
+    summary::{Facts, LoadSummary},
+    track::{self, ContentsReader, HeadWatch, Heads},
+};
+use crate::{accounts::Account, progress::Progress, rpc::Rpc};
+
+/// Without a new commit for this long, what is still missing counts as lost.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between the last word to the generators and the first transaction.
+const LEAD: Duration = Duration::from_millis(100);
+/// What was due last has left, and its generator has said so, within this time.
+const SENT_GRACE: Duration = Duration::from_millis(250);
+/// An odd number without a pattern: it spreads the nonces over the seeds.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A chain on which the mix's contracts are, and accounts that have what they send.
+pub(super) struct Ready<'a> {
+    options: &'a LoadOptions,
+    chain: Chain,
+    targets: Targets,
+}
+
+impl<'a> Ready<'a> {
+    /// Funds the accounts, and deploys and mints what the mix calls.
+    pub(super) async fn prepare(options: &'a LoadOptions, progress: Progress) -> Result<Ready<'a>> {
+        let LoadOptions { accounts, workload, access_lists, .. } = options;
+        let first = options.submit.first().context("a load needs the API of at least one node")?;
+        progress.step(&format!("preparing {} accounts for {workload}", accounts.len()));
+        let chain = Chain::connect(first.clone()).await?;
+        chain.fund(accounts).await?;
+        let targets = setup::prepare(&chain, workload, accounts, access_lists.clone()).await?;
+        Ok(Ready { options, chain, targets })
+    }
+
+    /// The node whose commits count, and those that follow it.
+    fn nodes(&self) -> Vec<(String, Rpc)> {
+        let first = self.chain.rpc();
+        let others = self.options.followers.iter().filter(|(_, rpc)| rpc.url() != first.url()).cloned();
+        std::iter::once((first.url().to_owned(), first.clone())).chain(others).collect()
+    }
+
+    /// Sends at a rate for a time, and waits until it is committed or lost.
+    pub(super) async fn run(
+        &self,
+        rate: Rate,
+        duration: Duration,
+        progress: Progress,
+    ) -> Result<LoadSummary> {
+        let options = self.options;
+        let prepares = Instant::now();
+        let nonces = self.chain.nonces(&options.accounts).await?;
+        // A second run on the same chain has other nonces, and so other transactions and other new addresses.
+        let used = nonces.iter().fold(0u64, |sum, nonce| sum.wrapping_add(*nonce));
+        let plan_options = PlanOptions {
+            mix: options.workload.clone(),
+            rate,
+            duration_ms: duration.as_millis() as u64,
+            seed: options.seed.wrapping_add(used.wrapping_mul(SPREAD)),
+            targets: self.targets.clone(),
+        };
+        let senders = options.accounts.iter().map(|account| account.address).collect();
+        let plan = Arc::new(Plan::new(plan_options.clone(), senders)?);
+        let (workers, connections) = options.lanes();
+        progress.step(&format!("{workers} generators sign {} transactions", plan.len()));
+        let keys: Vec<String> = options.accounts.iter().map(Account::key_hex).collect();
+        let mut fleet = Fleet::start(&fleet::program()?, workers, |worker| Job {
+            worker,
+            workers,
+            connections,
+            chain: self.chain.facts(),
+            accounts: keys.clone(),
+            nonces: nonces.clone(),
+            plan: plan_options.clone(),
+            submit: options.submit.iter().map(|rpc| rpc.url().to_owned()).collect(),
+            sink: String::new(),
+            reads: self.reads(),
+            hashes_file: Default::default(),
+        })
+        .await?;
+        let hashes = Arc::new(fleet.hashes(&plan, connections)?);
+        progress.step("proving what the generators can send");
+        let capacity_per_second = fleet.prove().await?;
+        let auditor = self.auditor(&nonces).await?;
+
+        progress.step(&format!("sending {rate} for {:.1} s", duration.as_secs_f64()));
+        let first_batch = self.chain.head().await? + 1;
+        let begin_ns = monotonic_ns() + LEAD.as_nanos() as u64;
+        let stop = CancellationToken::new();
+        let _stop_at_end = stop.clone().drop_guard();
+        let nodes = self.nodes();
+        let interval = track::interval(nodes.len());
+        let begin = instant_of(begin_ns);
+        let watch = |node| HeadWatch::start(node, first_batch, begin, interval, stop.clone());
+        let (full, batches) = mpsc::unbounded_channel();
+        // A set: an audit that nobody waits for any more ends with it.
+        let mut audit = JoinSet::new();
+        let (audited, known_hashes, behind) = (plan.clone(), hashes.clone(), options.audit_behind);
+        audit.spawn(async move { auditor.follow(&audited, &known_hashes, (batches, behind)).await });
+        let mut sending = Sending {
+            contents: ContentsReader::start(
+                options.submit.clone(),
+                first_batch,
+                hashes.clone(),
+                full,
+                stop.clone(),
+            ),
+            heads: nodes.into_iter().map(watch).collect(),
+            begin,
+            end: duration,
+            backlog: None,
+            sent_in_time: None,
+        };
+        fleet.begin(begin_ns).await?;
+        let tally = sending.watch(&mut fleet, plan.len(), progress).await?;
+        let outcome = fleet.finish().await?;
+        stop.cancel();
+        let backlog = sending.backlog.unwrap_or(0);
+        let sent_in_time = sending.sent_in_time.unwrap_or(tally.sent);
+        let contents = sending.contents.result().await?;
+        let mut heads: Vec<Heads> = Vec::new();
+        for watch in sending.heads {
+            heads.push(watch.result().await?);
+        }
+        let watched = Instant::now().saturating_duration_since(begin);
+
+        progress.step("auditing receipts and balances");
+        let auditor = audit.join_next().await.context("the audit was not started")?;
+        let auditor = auditor.context("the audit panicked")??;
+        let mut hashes = Arc::unwrap_or_clone(hashes);
+        hashes.extend(outcome.replaced.iter().map(|(index, hash)| (*hash, *index)));
+        let plugs: HashSet<_> = outcome.plugs.iter().copied().collect();
+        let known = Known { plan: &plan, hashes: &hashes, plugs: &plugs };
+        let audit = auditor.close(&known, contents.head(), (tally.accepted, &outcome.in_doubt)).await?;
+        Ok(LoadSummary::new(Facts {
+            workload: options.workload.to_string(),
+            rate: rate.to_string(),
+            prepared: begin.saturating_duration_since(prepares),
+            plan: &plan,
+            hashes: &hashes,
+            capacity_per_second,
+            generators: workers,
+            outcome: &outcome,
+            contents: &contents,
+            heads: &heads,
+            resolution: interval,
+            backlog,
+            sent_in_time,
+            begin,
+            watched,
+            audit,
+        }))
+    }
+
+    fn reads(&self) -> Option<ReadJob> {
+        let nodes = self.nodes().into_iter().map(|(name, rpc)| (name, rpc.url().to_owned()));
+        let per_second = self.options.reads_per_second;
+        (per_second > 0).then(|| ReadJob { nodes: nodes.collect(), per_second })
+    }
+
+    async fn auditor(&self, nonces: &[u64]) -> Result<Auditor> {
+        // The first one is the node whose commits count.
+        let followers = self.options.followers.iter().map(|(_, rpc)| rpc);
+        let nodes = self.options.submit.iter().chain(followers).cloned().collect();
+        let Targets { pair, lists, .. } = self.targets;
+        let tokens = self.targets.tokens();
+        let mut auditor = Auditor::open(nodes, &self.options.accounts, nonces, tokens, lists).await?;
+        if let Some((pair, _)) = pair {
+            auditor.open_contract(pair).await?;
+        }
+        Ok(auditor)
+    }
+}
+
+/// The nodes as they are watched while the generators send.
+struct Sending {
+    contents: ContentsReader,
+    heads: Vec<HeadWatch>,
+    begin: Instant,
+    /// When the last transaction is due, after the start.
+    end: Duration,
+    /// Transactions that were taken and not committed at the end of the schedule.
+    backlog: Option<u64>,
+    /// Transactions that had left then.
+    sent_in_time: Option<u64>,
+}
+
+impl Sending {
+    /// Shows progress until everything that was accepted is committed, and shown by every node, or is not coming.
+    async fn watch(&mut self, fleet: &mut Fleet, total: usize, progress: Progress) -> Result<Tally> {
+        let mut task = progress.task("sent", total as u64);
+        let mut last_change = ((0, 0), Instant::now());
+        loop {
+            let tally = fleet.progress().await?;
+            if self.contents.has_ended() {
+                // Before the end this is an error, which whoever takes the result sees.
+                return Ok(tally);
+            }
+            let committed = self.contents.committed();
+            let last = self.contents.last();
+            let behind = self.heads.iter().filter(|head| !head.has(last)).count();
+            if (committed, behind) != last_change.0 {
+                last_change = ((committed, behind), Instant::now());
+            }
+            let elapsed = Instant::now().saturating_duration_since(self.begin);
+            if elapsed >= self.end && self.backlog.is_none() {
+                self.backlog = Some(tally.accepted.saturating_sub(committed));
+            }
+            if elapsed >= self.end + SENT_GRACE && self.sent_in_time.is_none() {
+                self.sent_in_time = Some(tally.sent);
+            }
+            let lag = if behind > 0 { format!(", {behind} nodes behind") } else { String::new() };
+            let seconds = elapsed.as_secs();
+            task.update(tally.sent, &format!("committed {committed}{lag} after {seconds} s"));
+            let is_complete = committed >= tally.accepted && behind == 0;
+            let is_over = elapsed >= self.end && tally.is_settled;
+            if is_over && (is_complete || last_change.1.elapsed() > DRAIN_PATIENCE) {
+                return Ok(tally);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! [`Links`]: the relays between all nodes of a devnet.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+};
+
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{Region, Relay, RelayStats, Shape};
+use crate::accounts;
+
+/// What lies between nodes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Terrain {
+    /// The same link between every two nodes.
+    Plain(Shape),
+    /// Nodes are in these regions in turn, validators first.
+    Regions(Vec<Region>),
+}
+
+impl Terrain {
+    /// The link between two nodes, by their places in the devnet.
+    pub fn shape(&self, from: usize, to: usize) -> Shape {
+        match self {
+            Terrain::Plain(shape) => *shape,
+            Terrain::Regions(regions) => {
+                let [from, to] = [from, to].map(|index| Region::of_node(regions, index));
+                from.zip(to).map_or_else(Shape::default, |(from, to)| from.link(to))
+            }
+        }
+    }
+}
+
+/// One relay for every node that dials and node that is dialled. It lays them as [`crate::devnet::Devnet::start_routed`] asks:
+///
+/// ```no_run
+/// # async fn example() -> anyhow::Result<()> {
+/// use slipnet::{devnet::{Devnet, DevnetOptions}, relay::{Links, Region, Terrain}};
+///
+/// let links = Links::new("slipnet", Terrain::Regions(vec![Region::Eu, Region::Us]));
+/// let options = DevnetOptions { outbound: Some(0), ..DevnetOptions::default() };
+/// let devnet = Devnet::start_routed(options, &|from, to, peer| links.lay(from, to, &peer)).await?;
+/// links.isolate(0, true);
+/// # devnet.stop().await
+/// # }
+/// ```
+///
+/// Nodes must choose no peers by themselves (`outbound: Some(0)`): their peers tell them addresses behind the relays.
+pub struct Links {
+    seed: String,
+    terrain: Terrain,
+    relays: Mutex<BTreeMap<(usize, usize), Relay>>,
+}
+
+impl Links {
+    /// Between the nodes of a devnet; its seed decides the luck of each link.
+    pub fn new(seed: &str, terrain: Terrain) -> Links {
+        raise_open_files();
+        Links { seed: seed.to_owned(), terrain, relays: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Starts the relay by which one node dials another, and gives the entry of `network.peers` that leads through it.
+    ///
+    /// # Errors
+    /// If the peer is not `KEY@IP:PORT`, or no relay can be started.
+    pub fn lay(&self, from: usize, to: usize, peer: &str) -> Result<String> {
+        let (key, target) = peer.rsplit_once('@').with_context(|| format!("{peer} is not KEY@IP:PORT"))?;
+        let target: SocketAddr = target.parse().with_context(|| format!("{peer} is not KEY@IP:PORT"))?;
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let seed = accounts::number(&self.seed, &format!("link {from} {to}"));
+        let relay = Relay::start_seeded(listen, target, self.terrain.shape(from, to), seed)?;
+        let through = format!("{key}@{}", relay.address());
+        self.relays.lock().insert((from, to), relay);
+        Ok(through)
+    }
+
+    /// Changes the links between two nodes, whoever dials.
+    ///
+    /// # Errors
+    /// If the shape is impossible.
+    pub fn reshape(&self, one: usize, other: usize, shape: Shape) -> Result<()> {
+        shape.check()?;
+        let relays = self.relays.lock();
+        [(one, other), (other, one)]
+            .iter()
+            .filter_map(|pair| relays.get(pair))
+            .try_for_each(|relay| relay.reshape(shape))
+    }
+
+    /// Gives the links between two nodes the shape that they began with.
+    ///
+    /// # Errors
+    /// If that shape is impossible, which a laid link's is not.
+    pub fn restore(&self, one: usize, other: usize) -> Result<()> {
+        self.reshape(one, other, self.terrain.shape(one, other))
+    }
+
+    /// Cuts the links between two nodes, whoever dials, or makes them whole.
+    pub fn cut(&self, one: usize, other: usize, is_cut: bool) {
+        let relays = self.relays.lock();
+        [(one, other), (other, one)]
+            .iter()
+            .filter_map(|pair| relays.get(pair))
+            .for_each(|relay| relay.cut(is_cut));
+    }
+
+    /// Cuts a node off from all others, or connects it again.
+    pub fn isolate(&self, node: usize, is_cut: bool) {
+        let relays = self.relays.lock();
+        let touching = relays.iter().filter(|((from, to), _)| *from == node || *to == node);
+        touching.for_each(|(_, relay)| relay.cut(is_cut));
+    }
+
+    /// What all links did together, and what they cost.
+    pub fn stats(&self) -> RelayStats {
+        RelayStats::of(self.relays.lock().values())
+    }
+}
+
+/// Forty nodes have a thousand links, each with two sockets: more than the 1,024 files that a shell allows by default.
+pub(super) fn raise_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // Where that is refused a relay that lacks a file says so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// Goal: a peer's entry leads through its relay with its key unchanged; cutting and isolating take all links of a pair or a node.
+    #[tokio::test]
+    async fn links_are_laid_and_cut() {
+        let terrain = Terrain::Plain(Shape::default());
+        let links = Links::new("a", terrain);
+        let target = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let peer = format!("key@{}", target.local_addr().unwrap());
+        let through = links.lay(0, 1, &peer).unwrap();
+        let address = through.strip_prefix("key@").unwrap();
+        assert_ne!(through, peer);
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.send_to(b"1", address).await.unwrap();
+        let mut buffer = [0; 10];
+        assert_eq!(target.recv(&mut buffer).await.unwrap(), 1);
+        for cut in [
+            |links: &Links, is_cut| links.cut(1, 0, is_cut),
+            |links: &Links, is_cut| links.isolate(1, is_cut),
+        ] {
+            let before = links.stats().cut;
+            cut(&links, true);
+            client.send_to(b"2", address).await.unwrap();
+            while links.stats().cut == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            cut(&links, false);
+        }
+        links.isolate(7, true);
+        client.send_to(b"3", address).await.unwrap();
+        assert_eq!(target.recv(&mut buffer).await.unwrap(), 1);
+        assert_eq!(links.stats().datagrams, 2);
+        let error = links.lay(0, 1, "127.0.0.1:1").unwrap_err().to_string();
+        assert!(error.contains("is not KEY@IP:PORT"), "{error}");
+    }
+
+    #[test]
+    fn regions_decide_the_shape() {
+        let terrain = Terrain::Regions(vec![Region::Eu, Region::Us]);
+        assert_eq!(terrain.shape(0, 3), Region::Eu.link(Region::Us));
+        assert_eq!(terrain.shape(0, 2), Region::Eu.link(Region::Eu));
+    }
+}

@@ -1,0 +1,344 @@
+//! [`Collector`]: reads nodes' `/v1/status` again and again, and makes series of what they say.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use tokio::{
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{NamedSeries, NodeSeries, Series};
+use crate::rpc::Rpc;
+
+/// The silence after which a node counts as gone: a point must not be older than the next sample.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Peers of one node that are followed: the first that it names. A page with more lines shows nothing.
+const PEERS_MAX: usize = 64;
+/// Stages of one node that are followed: there are seven today.
+const STAGES_MAX: usize = 32;
+/// Stages count a job when it ends: over less time than this, long jobs would look like many cores.
+const STAGE_WINDOW_MS: u64 = 1_000;
+/// A node looks at its process every second, and a sample sees that up to one interval later: over four seconds the error is small.
+const CPU_WINDOW_MS: u64 = 4_000;
+/// Digits of a key that name a peer.
+const PEER_DIGITS: usize = 10;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// The part of the status that is followed. Every field may be missing: nodes of several releases run side by side in a rolling upgrade.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Sampled {
+    role: String,
+    head: Head,
+    health: Health,
+    process: ProcessUse,
+    disk: Option<Disk>,
+    sync: SyncUse,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Head {
+    number: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Health {
+    head_age_seconds: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ProcessUse {
+    started_ms: u64,
+    memory_bytes: Option<u64>,
+    cpu_seconds: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Disk {
+    used: Option<DiskUse>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct DiskUse {
+    total_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct SyncUse {
+    stages: Vec<Stage>,
+    peers: Vec<Peer>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Stage {
+    stage: String,
+    busy_seconds: f64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Peer {
+    id: String,
+    score: f64,
+}
+
+/// Reads nodes beside a run. Dropped, it stops reading.
+pub struct Collector {
+    begin: Instant,
+    every: Duration,
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<NodeSeries>>,
+    /// Ends the tasks of a run that failed.
+    _end: DropGuard,
+}
+
+impl Collector {
+    /// A collector of no node yet. Times count from `begin`; each node is read every `every`, at least 10 ms.
+    pub fn new(begin: Instant, every: Duration) -> Collector {
+        let stop = CancellationToken::new();
+        let every = every.max(Duration::from_millis(10));
+        Collector { begin, every, _end: stop.clone().drop_guard(), stop, tasks: Vec::new() }
+    }
+
+    /// Reads one more node from now on, under this name. It may be down for as long as it likes.
+    pub fn add(&mut self, name: &str, rpc: &Rpc) {
+        let watched = Watched::new(name);
+        self.tasks.push(tokio::spawn(watched.watch(rpc.clone(), self.begin, self.every, self.stop.clone())));
+    }
+
+    /// Stops reading; what was read, in the order in which the nodes were added.
+    ///
+    /// # Errors
+    /// If a reader panicked.
+    pub async fn finish(self) -> Result<Vec<NodeSeries>> {
+        self.stop.cancel();
+        let mut nodes = Vec::with_capacity(self.tasks.len());
+        for task in self.tasks {
+            nodes.push(task.await.context("a reader of /v1/status panicked")?);
+        }
+        Ok(nodes)
+    }
+}
+
+/// One node that is read, and the counters that the next rates count from.
+struct Watched {
+    series: NodeSeries,
+    /// When the process that is read began; counters of another one say nothing.
+    started_ms: Option<u64>,
+    cpu: Option<Cpu>,
+    stages: Option<(u64, BTreeMap<String, f64>)>,
+}
+
+/// CPU seconds of a process, as its node tells them.
+struct Cpu {
+    /// In the last sample.
+    seen: f64,
+    /// When they changed, and what they were then; `None` before the first change, as their age is unknown until then.
+    base: Option<(u64, f64)>,
+}
+
+impl Watched {
+    fn new(name: &str) -> Watched {
+        let series = NodeSeries {
+            name: name.to_owned(),
+            role: String::new(),
+            head: Series::new("batches"),
+            head_age: Series::new("s"),
+            cpu: Series::new("cores"),
+            memory: Series::new("MiB"),
+            disk: Series::new("MiB"),
+            stages: Vec::new(),
+            peers: Vec::new(),
+            unanswered: 0,
+        };
+        Watched { series, started_ms: None, cpu: None, stages: None }
+    }
+
+    async fn watch(
+        mut self,
+        rpc: Rpc,
+        begin: Instant,
+        every: Duration,
+        stop: CancellationToken,
+    ) -> NodeSeries {
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let answer = tokio::select! {
+                () = stop.cancelled() => return self.series,
+                answer = async {
+                    ticks.tick().await;
+                    timeout(ANSWER_MAX, rpc.page("/v1/status")).await
+                } => answer,
+            };
+            let sampled = answer.ok().and_then(Result::ok).and_then(|page| serde_json::from_value(page).ok());
+            let at_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+            match sampled {
+                Some(sampled) => self.take(at_ms, sampled),
+                None => self.series.unanswered += 1,
+            }
+        }
+    }
+
+    fn take(&mut self, at_ms: u64, sampled: Sampled) {
+        let Sampled { role, head, health, process, disk, sync } = sampled;
+        let NodeSeries { head: heads, head_age, memory, disk: disks, peers, .. } = &mut self.series;
+        heads.push(at_ms, head.number.map_or(f64::NAN, |number| number as f64));
+        head_age.push(at_ms, health.head_age_seconds.unwrap_or(f64::NAN));
+        memory.push(at_ms, process.memory_bytes.map_or(f64::NAN, |bytes| bytes as f64 / MIB));
+        let used = disk.and_then(|disk| disk.used);
+        disks.push(at_ms, used.map_or(f64::NAN, |used| used.total_bytes as f64 / MIB));
+        for peer in &sync.peers {
+            let name: String = peer.id.trim_start_matches("0x").chars().take(PEER_DIGITS).collect();
+            push_named(peers, &name, "points", PEERS_MAX, (at_ms, peer.score));
+        }
+        self.series.role = role;
+        if self.started_ms.replace(process.started_ms) != Some(process.started_ms) {
+            (self.cpu, self.stages) = (None, None);
+        }
+        if let Some(seconds) = process.cpu_seconds {
+            self.take_cpu(at_ms, seconds);
+        }
+        let busy = sync.stages.into_iter().take(STAGES_MAX);
+        self.take_stages(at_ms, busy.map(|stage| (stage.stage, stage.busy_seconds)).collect());
+    }
+
+    /// The node's figure stands still between two of its looks: a rate counts from one change of it to another.
+    fn take_cpu(&mut self, at_ms: u64, seconds: f64) {
+        let Some(cpu) = &mut self.cpu else {
+            self.cpu = Some(Cpu { seen: seconds, base: None });
+            return;
+        };
+        if cpu.seen == seconds {
+            return;
+        }
+        cpu.seen = seconds;
+        let Some((since_ms, before)) = cpu.base else {
+            cpu.base = Some((at_ms, seconds));
+            return;
+        };
+        let passed_ms = at_ms.saturating_sub(since_ms);
+        if passed_ms >= CPU_WINDOW_MS {
+            self.series.cpu.push(at_ms, (seconds - before).max(0.0) * 1_000.0 / passed_ms as f64);
+            cpu.base = Some((at_ms, seconds));
+        }
+    }
+
+    fn take_stages(&mut self, at_ms: u64, busy: BTreeMap<String, f64>) {
+        let Some((last_ms, last)) = &self.stages else {
+            self.stages = Some((at_ms, busy));
+            return;
+        };
+        let passed_ms = at_ms.saturating_sub(*last_ms);
+        if passed_ms < STAGE_WINDOW_MS {
+            return;
+        }
+        for (stage, after) in &busy {
+            let Some(before) = last.get(stage) else { continue };
+            let cores = (after - before).max(0.0) * 1_000.0 / passed_ms as f64;
+            push_named(&mut self.series.stages, stage, "cores", STAGES_MAX, (at_ms, cores));
+        }
+        self.stages = Some((at_ms, busy));
+    }
+}
+
+/// Adds a value to the series of this name; a new name finds a place while there are fewer than `most`.
+fn push_named(all: &mut Vec<NamedSeries>, name: &str, unit: &str, most: usize, (at_ms, value): (u64, f64)) {
+    let place = all.iter().position(|named| named.name == name);
+    let place = match place {
+        Some(place) => place,
+        None if all.len() < most => {
+            all.push(NamedSeries { name: name.to_owned(), series: Series::new(unit) });
+            all.len() - 1
+        }
+        None => return,
+    };
+    all[place].series.push(at_ms, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status(head: u64, started_ms: u64, cpu: f64, busy: f64) -> Sampled {
+        let status = json!({
+            "role": "fullnode", "head": { "number": head, "digest": "0x00" }, "health": { "head_age_seconds": 0.5 },
+            "process": { "started_ms": started_ms, "memory_bytes": 3 << 20, "cpu_seconds": cpu },
+            "disk": { "used": { "total_bytes": 5 << 20 } },
+            "sync": {
+                "stages": [{ "stage": "execute", "busy_seconds": busy }],
+                "peers": [{ "id": "0x0123456789abcdef", "score": 900 }],
+            },
+        });
+        serde_json::from_value(status).unwrap()
+    }
+
+    /// Goal: rates are those between two samples of one process; a restart shows no negative one.
+    #[test]
+    fn counters_become_rates_of_one_process() {
+        let mut node = Watched::new("fullnode-0");
+        node.take(1_000, status(10, 7, 4.0, 1.0));
+        node.take(3_000, status(30, 7, 4.0, 2.5));
+        node.take(4_000, status(31, 8, 0.1, 0.0));
+        node.take(4_500, status(32, 8, 0.1, 0.2));
+        node.take(5_000, status(33, 8, 0.1, 0.25));
+        let NodeSeries { role, head, memory, disk, stages, peers, .. } = node.series;
+        assert_eq!(role, "fullnode");
+        let heads = [(1_000, 10.0), (3_000, 30.0), (4_000, 31.0), (4_500, 32.0), (5_000, 33.0)];
+        assert_eq!(head.points, heads);
+        assert_eq!((memory.last(), disk.last()), (Some(3.0), Some(5.0)));
+        assert_eq!(stages.len(), 1);
+        assert_eq!(stages[0].series.points, [(3_000, 0.75), (5_000, 0.25)]);
+        assert_eq!((peers[0].name.as_str(), peers[0].series.last()), ("0123456789", Some(900.0)));
+    }
+
+    /// Goal: a figure that the node renews every two seconds, and that is read every half, gives a curve without peaks and zeros.
+    #[test]
+    fn cpu_counts_between_two_looks_of_the_node() {
+        let mut node = Watched::new("fullnode-0");
+        for step in 0..40_u64 {
+            let looked = (step / 4) as f64;
+            node.take(step * 500, status(step, 7, looked, 0.0));
+        }
+        // A core of CPU in two seconds: half a core, from the first change on.
+        assert_eq!(node.series.cpu.points, [(6_000, 0.5), (10_000, 0.5), (14_000, 0.5), (18_000, 0.5)]);
+        node.take(20_000, status(40, 8, 0.0, 0.0));
+        assert_eq!(node.series.cpu.points.len(), 4);
+    }
+
+    /// Goal: the status of an older release, or of a node that starts, is no failure.
+    #[test]
+    fn missing_fields_leave_gaps() {
+        let mut node = Watched::new("old");
+        for (at_ms, page) in
+            [(1, json!({})), (2, json!({ "disk": null, "health": { "head_age_seconds": Value::Null } }))]
+        {
+            node.take(at_ms, serde_json::from_value(page).unwrap());
+        }
+        assert_eq!((node.series.head.points.len(), node.series.cpu.points.len()), (0, 0));
+    }
+
+    #[test]
+    fn only_so_many_peers_are_followed() {
+        let mut all = Vec::new();
+        (0..100).for_each(|name: u32| push_named(&mut all, &name.to_string(), "points", PEERS_MAX, (0, 1.0)));
+        push_named(&mut all, "0", "points", PEERS_MAX, (1, 2.0));
+        assert_eq!((all.len(), all[0].series.points.len()), (PEERS_MAX, 2));
+    }
+}

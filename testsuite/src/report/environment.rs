@@ -1,0 +1,68 @@
+//! [`Environment`]: where a run was made.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use super::figures::{commit, cores};
+
+/// The machine and the program of a run. Runs of different environments are not compared without a word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// The commit of the checkout that the program was built from.
+    pub commit: String,
+    /// The program's version.
+    pub version: String,
+    /// Threads that may run at once.
+    pub cores: usize,
+    /// The processor's name, as the kernel tells it.
+    pub processor: String,
+    /// Memory of the machine, in MiB; 0 where the kernel does not tell.
+    pub memory_mib: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Whether the harness was built with debug assertions: its figures are slower then.
+    pub debug: bool,
+}
+
+impl Environment {
+    /// Looks at this machine. What cannot be read is left empty.
+    pub fn detect() -> Environment {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Environment {
+            commit: commit(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cores: cores(),
+            processor: field(&read("/proc/cpuinfo"), "model name"),
+            memory_mib: kib(&field(&read("/proc/meminfo"), "MemTotal")) / 1024,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            debug: cfg!(debug_assertions),
+        }
+    }
+}
+
+/// The first value of this name in lines `name : value`.
+fn field(text: &str, name: &str) -> String {
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    let found = pairs.into_iter().find(|(key, _)| key.trim() == name);
+    found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+}
+
+/// The number in `16384 kB`.
+fn kib(text: &str) -> u64 {
+    text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_the_kernel_are_read() {
+        let text = "processor\t: 0\nmodel name\t: A: fast one\nmodel name\t: B\n";
+        assert_eq!(field(text, "model name"), "A: fast one");
+        assert_eq!(kib(&field("MemTotal:       16384 kB\n", "MemTotal")), 16_384);
+        assert_eq!(kib(&field("", "MemTotal")), 0);
+    }
+}

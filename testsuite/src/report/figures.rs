@@ -1,0 +1,168 @@
+//! Figures, the table that people read and the JSON that scripts read.
+
+use std::{fmt, fs, path::Path, process::Command};
+
+use anyhow::{Context, Result};
+
+use super::BenchReport;
+
+/// What a figure should be.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Aim {
+    /// As large or larger.
+    AtLeast(f64),
+    /// As small or smaller.
+    AtMost(f64),
+}
+
+impl Aim {
+    /// Whether a value is as it should be.
+    pub fn is_met(self, value: f64) -> bool {
+        match self {
+            Aim::AtLeast(aim) => value >= aim,
+            Aim::AtMost(aim) => value <= aim,
+        }
+    }
+}
+
+/// One measured quantity.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    pub(super) name: String,
+    pub(super) unit: &'static str,
+    /// In the order of their size.
+    pub(super) samples: Vec<f64>,
+    pub(super) aim: Option<Aim>,
+}
+
+impl Figure {
+    /// A figure of at least one sample.
+    pub fn new(name: impl Into<String>, unit: &'static str, mut samples: Vec<f64>) -> Figure {
+        assert!(!samples.is_empty(), "a figure has at least one sample");
+        samples.sort_by(f64::total_cmp);
+        Figure { name: name.into(), unit, samples, aim: None }
+    }
+
+    /// With what it should be.
+    pub fn aim(self, aim: Aim) -> Figure {
+        Figure { aim: Some(aim), ..self }
+    }
+
+    /// What it is called in aims.tsv.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The median.
+    pub fn value(&self) -> f64 {
+        let half = self.samples.len() / 2;
+        match self.samples.len() % 2 {
+            1 => self.samples[half],
+            _ => (self.samples[half - 1] + self.samples[half]) / 2.0,
+        }
+    }
+
+    pub(super) fn min(&self) -> f64 {
+        self.samples[0]
+    }
+
+    pub(super) fn max(&self) -> f64 {
+        self.samples[self.samples.len() - 1]
+    }
+}
+
+/// The figures of one run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Name of the benchmark.
+    pub bench: &'static str,
+    /// Samples of most figures.
+    pub runs: usize,
+    /// What was measured, in the order in which it is read.
+    pub figures: Vec<Figure>,
+    /// Lines below the table: what was compared, and how.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Writes the figures as one JSON object.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        let report = BenchReport::from(self);
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The commit of the checkout that the program was built from, wherever it is run, with `-dirty` if files differ from it; of the one that it
+/// is run in if that is gone. It is looked up when the program runs: build before you measure.
+pub(super) fn commit() -> String {
+    let of = |dir: &str| {
+        let output = Command::new("git")
+            .args(["-C", dir, "describe", "--always", "--dirty", "--exclude", "*"])
+            .output()
+            .ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(text)
+    };
+    of(env!("CARGO_MANIFEST_DIR")).or_else(|| of(".")).unwrap_or_else(|| "unknown".into())
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "bench {}, commit {}, {} cores, {} runs", self.bench, commit(), cores(), self.runs)?;
+        writeln!(f, "  {:<44} {:>14} {:>14} {:>14}  {:<6} aim", "figure", "median", "min", "max", "unit")?;
+        for figure in &self.figures {
+            let [value, min, max] = [figure.value(), figure.min(), figure.max()].map(number);
+            write!(f, "  {:<44} {value:>14} {min:>14} {max:>14}  {:<6}", figure.name, figure.unit)?;
+            match figure.aim {
+                None => writeln!(f)?,
+                Some(aim) => {
+                    let (sign, at) = match aim {
+                        Aim::AtLeast(at) => (">=", at),
+                        Aim::AtMost(at) => ("<=", at),
+                    };
+                    let verdict = if aim.is_met(figure.value()) { "met" } else { "MISSED" };
+                    writeln!(f, " {sign} {} {verdict}", number(at))?;
+                }
+            }
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))
+    }
+}
+
+/// Three significant digits for small numbers, whole ones for large.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_aims() {
+        let odd = Figure::new("odd", "1/s", vec![3.0, 1.0, 2.0]);
+        let even = Figure::new("even", "ratio", vec![4.0, 1.0, 2.0, 3.0]).aim(Aim::AtMost(2.0));
+        assert_eq!((odd.value(), even.value()), (2.0, 2.5));
+        let report = Report { bench: "test", runs: 4, figures: vec![odd, even], notes: vec!["note".into()] };
+        let text = report.to_string();
+        assert!(text.contains("<= 2.00 MISSED") && text.ends_with("note\n"), "{text}");
+        let path = std::env::temp_dir().join(format!("slipnet-report-{}.json", std::process::id()));
+        report.write_json(&path).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        fs::remove_file(path).unwrap();
+        assert_eq!(json["figures"][1]["value"], 2.5);
+        assert_eq!(json["figures"][0]["max"], 3.0);
+    }
+}

@@ -1,0 +1,219 @@
+//! A report as Markdown, for a pull request or a terminal.
+
+use std::fmt::Write as _;
+
+use super::{NodeSeries, RunReport, Series};
+use crate::load::Percentiles;
+
+/// What stands for a value that nobody measured.
+const NONE: &str = "–";
+
+impl RunReport {
+    /// The report as Markdown: verdict, the harness' own figures, criteria, faults, and medians and maxima of every series.
+    pub fn to_markdown(&self) -> String {
+        let mut text = String::new();
+        self.write_head(&mut text);
+        let generators = match self.harness.generators_limit {
+            true => "**they were the limit, not the nodes**",
+            false => "not the limit",
+        };
+        let harness = [
+            ("offered, transactions/s".to_owned(), number(Some(self.harness.offered))),
+            ("achieved, transactions/s".to_owned(), number(Some(self.harness.achieved))),
+            ("relay overhead p99, us".to_owned(), number(self.harness.relay_overhead_us)),
+            ("generators".to_owned(), generators.to_owned()),
+        ];
+        table(&mut text, "Harness", &["figure", "value"], harness.map(|(name, value)| vec![name, value]));
+        let verdict = |passed| if passed { "passed" } else { "**FAILED**" };
+        let criteria = self.criteria.iter().map(|it| {
+            vec![it.name.clone(), verdict(it.passed).to_owned(), it.measured.clone(), it.wanted.clone()]
+        });
+        table(&mut text, "Criteria", &["criterion", "", "measured", "wanted"], criteria);
+        let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1_000.0);
+        let faults = self.faults.iter().map(|it| {
+            let node = it.node.clone().unwrap_or_else(|| "all".to_owned());
+            let until = it.until_ms.map_or_else(|| NONE.to_owned(), seconds);
+            vec![it.what.clone(), node, seconds(it.at_ms), until]
+        });
+        table(&mut text, "Faults", &["what", "node", "from", "until"], faults);
+        self.write_phases(&mut text);
+        self.write_series(&mut text);
+        text
+    }
+
+    fn write_phases(&self, text: &mut String) {
+        let rates = self.phases.iter().map(|it| {
+            let numbers = [it.offered, it.sent, it.committed, it.capacity].map(|rate| number(Some(rate)));
+            [
+                vec![it.name.clone(), it.what.clone()],
+                numbers.to_vec(),
+                vec![it.given_up.to_string(), it.limit().to_owned()],
+            ]
+            .concat()
+        });
+        let heads =
+            ["phase", "load", "offered/s", "sent/s", "committed/s", "generators can", "given up", "limit"];
+        table(text, "Phases", &heads, rates);
+        let late = self.phases.iter().flat_map(|phase| {
+            phase.latencies.iter().map(|it| {
+                let of = |value: fn(&Percentiles) -> f64| number(it.ms.as_ref().map(value));
+                vec![
+                    phase.name.clone(),
+                    it.of.clone(),
+                    it.ms.map_or(0, |ms| ms.count).to_string(),
+                    it.failed.to_string(),
+                    of(|ms| ms.p50),
+                    of(|ms| ms.p90),
+                    of(|ms| ms.p95),
+                    of(|ms| ms.p99),
+                    of(|ms| ms.max),
+                ]
+            })
+        });
+        let heads = ["phase", "of", "count", "failed", "p50", "p90", "p95", "p99", "max"];
+        table(text, "Latencies of phases, ms from when each was due", &heads, late);
+    }
+
+    fn write_head(&self, text: &mut String) {
+        let failed = self.criteria.iter().filter(|it| !it.passed).count();
+        let verdict = match (failed, self.criteria.len()) {
+            (_, 0) => "no criteria".to_owned(),
+            (0, _) => "passed".to_owned(),
+            (failed, all) => format!("{failed} of {all} criteria failed"),
+        };
+        let place = &self.environment;
+        let build = if place.debug { ", debug build" } else { "" };
+        let _ = write!(
+            text,
+            "# {}: {verdict}\n\n`{}`\n\nCommit {}, version {}{build}; {} cores, {}, {} MiB, Linux {}; {:.1} s, {} nodes.\n",
+            cell(&self.scenario),
+            self.command.replace(['`', '\n'], " "),
+            cell(&place.commit),
+            cell(&place.version),
+            place.cores,
+            cell(&place.processor),
+            place.memory_mib,
+            cell(&place.kernel),
+            self.seconds,
+            self.nodes.len()
+        );
+    }
+
+    fn write_series(&self, text: &mut String) {
+        let load = self.load.iter().filter_map(|it| Some((&it.name, it.total?))).map(|(name, total)| {
+            let latency = |of: fn(&Percentiles) -> f64| number(total.latency_ms.as_ref().map(of));
+            let quantiles =
+                [latency(|it| it.p50), latency(|it| it.p90), latency(|it| it.p99), latency(|it| it.max)];
+            [vec![name.clone(), number(Some(total.per_second))], quantiles.to_vec()].concat()
+        });
+        let heads = ["load", "1/s", "p50 ms", "p90 ms", "p99 ms", "max ms"];
+        table(text, "Load, the whole of it", &heads, load);
+        let load = self.load.iter().map(|it| {
+            let medians = [&it.per_second, &it.p50, &it.p90, &it.p99].map(|series| number(series.median()));
+            [vec![it.name.clone()], medians.to_vec(), vec![number(it.p99.max())]].concat()
+        });
+        let heads = ["load", "1/s", "p50 ms", "p90 ms", "p99 ms", "worst p99 ms"];
+        table(text, "Load, medians of the seconds", &heads, load);
+        let curves = self.catch_up.iter().map(|it| {
+            let most = it.behind.max();
+            vec![it.node.clone(), it.mode.clone(), number(most), number(it.seconds)]
+        });
+        table(text, "Catch-up", &["node", "mode", "batches behind", "seconds"], curves);
+        let nodes = self.nodes.iter().map(|it| {
+            let pair = |series: &Series| format!("{}, {}", number(series.median()), number(series.max()));
+            let measured = [&it.head_age, &it.cpu, &it.memory, &it.disk].map(pair);
+            [
+                vec![it.name.clone(), number(it.head.last())],
+                measured.to_vec(),
+                vec![it.unanswered.to_string()],
+            ]
+            .concat()
+        });
+        let heads =
+            ["node", "head", "head age, s", "CPU, cores", "memory, MiB", "disk, MiB", "unanswered samples"];
+        table(text, "Nodes, median and maximum", &heads, nodes);
+        let busy = |node: &NodeSeries| named(node, |node| node.stages.as_slice(), Series::median);
+        let stages = self.nodes.iter().filter(|node| !node.stages.is_empty()).map(busy);
+        table(text, "Stages, median of busy cores", &["node", "stages"], stages);
+        let scores = |node: &NodeSeries| named(node, |node| node.peers.as_slice(), Series::last);
+        let peers = self.nodes.iter().filter(|node| !node.peers.is_empty()).map(scores);
+        table(text, "Peers' last scores, 0 to 1000", &["node", "scores that it gives"], peers);
+    }
+}
+
+/// A node and what it says of several things: `fetch 0.1, check 0.2`.
+fn named(
+    node: &NodeSeries,
+    list: fn(&NodeSeries) -> &[super::NamedSeries],
+    value: fn(&Series) -> Option<f64>,
+) -> Vec<String> {
+    let values = list(node).iter().map(|it| format!("{} {}", it.name, number(value(&it.series))));
+    vec![node.name.clone(), values.collect::<Vec<_>>().join(", ")]
+}
+
+/// A table under a title; nothing if it has no rows.
+fn table(text: &mut String, title: &str, heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    let rows: Vec<_> = rows.into_iter().collect();
+    if rows.is_empty() {
+        return;
+    }
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let _ = write!(text, "\n## {title}\n\n| {} |\n|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
+    for row in rows {
+        text.push_str(&line(&row.iter().map(|it| cell(it)).collect::<Vec<_>>()));
+    }
+}
+
+/// A text that stays in its cell, whatever a scenario calls its nodes.
+fn cell(text: &str) -> String {
+    text.replace(['\n', '\r'], " ").replace('|', "\\|").replace('<', "&lt;")
+}
+
+/// A value as tables of figures write it.
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => NONE.to_owned(),
+        Some(0.0) => "0".to_owned(),
+        Some(value) => super::number(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::run::tests::report;
+
+    /// Goal: a reader finds the verdict first, then what the harness says of itself, then every series.
+    #[test]
+    fn a_report_reads_from_verdict_to_series() {
+        let text = report().to_markdown();
+        assert!(text.starts_with("# primary-killed: 1 of 2 criteria failed\n"), "{text}");
+        let parts = [
+            "## Harness",
+            "## Criteria",
+            "## Faults",
+            "## Phases",
+            "## Latencies",
+            "## Load",
+            "## Catch-up",
+            "## Nodes",
+            "## Stages",
+            "## Peers",
+        ];
+        let places: Vec<_> =
+            parts.iter().map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"))).collect();
+        assert!(places.is_sorted(), "{text}");
+        assert!(text.contains("| head-age | **FAILED** | 3.1 s | at most 2 s |"), "{text}");
+        assert!(text.contains("| kill | validator-0 | 0.5 s | 0.9 s |"), "{text}");
+        assert!(text.contains("| relay overhead p99, us | – |"), "{text}");
+        assert!(text.contains("| validator-0 | fetch 2.00 |"), "{text}");
+        assert!(text.contains("| generators | **they were the limit, not the nodes** |"), "{text}");
+        assert!(text.contains("| main | read fullnode-0 by WebSocket | 3 | 1 | 5.00 | 7.00 |"), "{text}");
+    }
+
+    #[test]
+    fn a_name_stays_in_its_cell() {
+        let mut report = report();
+        report.nodes[0].name = "a|b\n<c>".into();
+        assert!(report.to_markdown().contains("| a\\|b &lt;c> |"), "{}", report.to_markdown());
+    }
+}

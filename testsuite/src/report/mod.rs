@@ -1,0 +1,33 @@
+//! What a run measured: [`RunReport`] as JSON, Markdown and one HTML page; and the figures of a benchmark, as [`Report`].
+//!
+//! ```text
+//!  nodes' /v1/status ──▶ Collector ─┐
+//!  load, faults, criteria ──────────┴─▶ RunReport ─┬─▶ JSON ──▶ slipnet compare
+//!                                                  ├─▶ Markdown
+//!                                                  └─▶ one HTML page, which draws the JSON
+//! ```
+//!
+//! JSON is the one source: Markdown and HTML are made of it and show nothing that it lacks.
+
+mod bench;
+mod catch_up;
+mod collect;
+mod environment;
+mod figures;
+mod html;
+mod markdown;
+mod phase;
+mod run;
+mod series;
+
+pub use bench::{BenchFigure, BenchReport};
+pub use collect::Collector;
+pub use environment::Environment;
+pub use figures::{Aim, Figure, Report, number};
+pub use html::escaped;
+pub use phase::{LatencyFigures, PhaseFigures};
+pub use run::{
+    CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
+    Total,
+};
+pub use series::Series;

@@ -1,0 +1,279 @@
+//! `slipnet run` and `slipnet scenarios`.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+
+use super::{RunOptions, Scenario, Twin, run, schema, shipped};
+use crate::{
+    output::{is_closed, print, print_line},
+    progress::Progress,
+    report::RunReport,
+};
+
+/// Runs scenarios; the exit code is 1 if a criterion fails, and the message names it.
+#[derive(Clone, Debug, Args)]
+pub struct RunScenarios {
+    /// Files, or names of scenarios that ship; `slipnet scenarios list` tells them.
+    #[arg(required = true, num_args = 1..=64)]
+    scenarios: Vec<String>,
+    /// Also run each one's twin with its planted defect, which must fail.
+    #[arg(long)]
+    twin: bool,
+    /// A program that a scenario names, such as the release before: `before=PATH`.
+    #[arg(long, value_parser = program)]
+    program: Vec<(String, PathBuf)>,
+    /// Where each run puts its report (`DIR/NAME/report.json`, .md, .html), and the nodes' files. Without it: a temporary directory that stays only if a run fails.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// All keys and faults come from this text instead of the scenario's seed.
+    #[arg(long)]
+    seed: Option<String>,
+}
+
+/// What there is to run.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ScenariosCommand {
+    /// Names those that ship.
+    List,
+    /// Prints the JSON Schema, for editors.
+    Schema {
+        /// Of a twin's file.
+        #[arg(long)]
+        twin: bool,
+    },
+    /// Checks files without running them.
+    Check {
+        /// Files; one that ends in .defect.yaml is a twin, checked with the scenario beside it.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Prints one that ships, as a beginning for one of your own.
+    Show {
+        /// Its name.
+        name: String,
+        /// Its twin.
+        #[arg(long)]
+        twin: bool,
+    },
+}
+
+fn program(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, path) = text
+        .split_once('=')
+        .ok_or_else(|| format!("{text}: write NAME=PATH, such as before=/opt/slipstream"))?;
+    Ok((name.to_owned(), PathBuf::from(path)))
+}
+
+impl ScenariosCommand {
+    /// Does it.
+    ///
+    /// # Errors
+    /// If a file is no scenario, or no such scenario ships.
+    pub fn run(&self) -> Result<()> {
+        match self {
+            ScenariosCommand::List => list(),
+            ScenariosCommand::Schema { twin } => print_line(&serde_json::to_string_pretty(&schema(*twin))?),
+            ScenariosCommand::Check { files } => check(files),
+            ScenariosCommand::Show { name, twin } => {
+                let shipped = shipped::named(name).with_context(|| unknown(name))?;
+                print(if *twin { shipped.twin } else { shipped.text })
+            }
+        }
+    }
+}
+
+fn list() -> Result<()> {
+    let mut text = String::new();
+    for shipped in shipped::ALL {
+        let scenario = shipped.scenario()?;
+        writeln!(
+            text,
+            "{:<22} {:>5}  {}",
+            scenario.name,
+            scenario.duration.to_string(),
+            scenario.description
+        )?;
+    }
+    print(&text)
+}
+
+fn check(files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match name.strip_suffix(super::TWIN_SUFFIX) {
+            None => drop(Scenario::load(file)?),
+            Some(stem) => {
+                let scenario = Scenario::load(&file.with_file_name(format!("{stem}.yaml")))?;
+                Twin::load(file, &scenario)?;
+            }
+        }
+        print_line(&format!("{}: sound", file.display()))?;
+    }
+    Ok(())
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = shipped::ALL.iter().map(|shipped| shipped.name).collect();
+    format!("no scenario `{name}` ships, and there is no such file; there are {}", names.join(", "))
+}
+
+/// The scenario of a file, or the one of this name that ships.
+///
+/// # Errors
+/// If there is neither, or the file is no scenario.
+pub(crate) fn find(name: &str) -> Result<Scenario> {
+    let path = Path::new(name);
+    match shipped::named(name) {
+        _ if path.is_file() => Ok(Scenario::load(path)?),
+        Some(shipped) => Ok(shipped.scenario()?),
+        None => bail!(unknown(name)),
+    }
+}
+
+/// A scenario, and its twin if that is wanted.
+struct Wanted {
+    scenario: Scenario,
+    twin: Option<(Scenario, Vec<String>)>,
+}
+
+impl RunScenarios {
+    /// Runs them, one after another, and all of them whatever one says.
+    ///
+    /// # Errors
+    /// If one cannot be run, a criterion fails, or a twin does not fail as it must.
+    pub async fn run(&self) -> Result<()> {
+        // All are read before the first one runs: a mistake in the last one costs no time.
+        let wanted = self.scenarios.iter().map(|name| self.read(name)).collect::<Result<Vec<_>>>()?;
+        let mut failed = Vec::new();
+        for Wanted { scenario, twin } in &wanted {
+            match self.one(scenario).await {
+                Ok(report) => {
+                    let names = names_failed(&report).into_iter();
+                    failed.extend(names.map(|name| format!("{}: {name}", scenario.name)));
+                }
+                Err(error) => failed.push(told(&scenario.name, error)?),
+            }
+            let Some((defective, must_fail)) = twin else { continue };
+            match self.one(defective).await {
+                Ok(report) => {
+                    let found = names_failed(&report);
+                    let missed = must_fail.iter().filter(|name| !found.contains(name));
+                    failed
+                        .extend(missed.map(|name| format!("{}: {name} passed and must not", defective.name)));
+                }
+                Err(error) => failed.push(told(&defective.name, error)?),
+            }
+        }
+        ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
+        Ok(())
+    }
+
+    fn read(&self, name: &str) -> Result<Wanted> {
+        let path = Path::new(name);
+        let (mut scenario, mut twin) = match shipped::named(name) {
+            Some(shipped) if !path.is_file() => {
+                (shipped.scenario()?, if self.twin { Some(shipped.defective()?) } else { None })
+            }
+            _ if path.is_file() => {
+                let scenario = Scenario::load(path)?;
+                let twin = match self.twin {
+                    true => Some(Twin::load(&Twin::path_of(path), &scenario)?),
+                    false => None,
+                };
+                (scenario, twin)
+            }
+            _ => bail!(unknown(name)),
+        };
+        if let Some(seed) = &self.seed {
+            scenario.seed.clone_from(seed);
+            super::rules::check(&scenario).map_err(|problem| anyhow::anyhow!("--seed: {}", problem.text))?;
+            if let Some((twin, _)) = &mut twin {
+                twin.seed.clone_from(seed);
+            }
+        }
+        Ok(Wanted { scenario, twin })
+    }
+
+    async fn one(&self, scenario: &Scenario) -> Result<RunReport> {
+        let temporary = tempfile::Builder::new().prefix("slipnet-run-").tempdir();
+        let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
+        let dir = match &self.dir {
+            Some(dir) => dir.join(&scenario.name),
+            None => temporary.path().to_owned(),
+        };
+        let nodes = dir.join("nodes");
+        ensure!(
+            !nodes.exists(),
+            "{} has the nodes of an earlier run: remove it, or choose another --dir",
+            nodes.display()
+        );
+        std::fs::create_dir_all(&nodes)
+            .with_context(|| format!("cannot make the directory {}", nodes.display()))?;
+        let nodes = nodes.canonicalize().with_context(|| format!("cannot open {}", nodes.display()))?;
+        let programs: BTreeMap<String, PathBuf> = self.program.iter().cloned().collect();
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let result = run(scenario, &RunOptions { dir: nodes, programs, command }, Progress::detect()).await;
+        let passed = result.as_ref().is_ok_and(RunReport::passed);
+        if let Ok(report) = &result {
+            print(&table(report))?;
+            report.write(&dir)?;
+        }
+        if self.dir.is_none() && !passed {
+            let kept = temporary.keep();
+            Progress::detect().step(&format!("report, files and logs are in {}", kept.display()));
+        }
+        result
+    }
+}
+
+/// A scenario that could not be run to its end does not keep the others from theirs, unless nobody reads what is said.
+fn told(name: &str, error: anyhow::Error) -> Result<String> {
+    if is_closed(&error) {
+        return Err(error);
+    }
+    let text = format!("{name}: {error:#}");
+    Progress::detect().step(&text);
+    Ok(text)
+}
+
+fn names_failed(report: &RunReport) -> Vec<String> {
+    let failed = report.criteria.iter().filter(|criterion| !criterion.passed);
+    failed.map(|criterion| criterion.name.clone()).collect()
+}
+
+/// The criteria, for people.
+fn table(report: &RunReport) -> String {
+    let mut text = format!("{}, {:.0} s\n", report.scenario, report.seconds);
+    for criterion in &report.criteria {
+        let verdict = if criterion.passed { "ok    " } else { "FAILED" };
+        text += &format!("  {verdict} {}: {} ({})\n", criterion.name, criterion.measured, criterion.wanted);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_named_and_unknown_scenarios_are_refused_with_the_known_ones() {
+        assert_eq!(program("before=/a=b").unwrap(), ("before".to_owned(), PathBuf::from("/a=b")));
+        assert!(program("before").unwrap_err().contains("NAME=PATH"));
+        let run = RunScenarios {
+            scenarios: Vec::new(),
+            twin: true,
+            program: Vec::new(),
+            dir: None,
+            seed: Some("other".to_owned()),
+        };
+        let wanted = run.read("steady-state").unwrap();
+        assert_eq!((wanted.scenario.seed.as_str(), wanted.twin.unwrap().0.seed.as_str()), ("other", "other"));
+        assert!(run.read("no-such").err().unwrap().to_string().contains("steady-state"));
+    }
+}

@@ -1,0 +1,299 @@
+//! [`judge`]: each criterion against what was measured.
+
+use super::{Criterion, Findings, Percentile, PhaseTotals, Quantiles, ReadTotals, Statement};
+use crate::{
+    report::{CriterionResult, NodeSeries, RunReport},
+    scenario::{
+        model::Scenario,
+        names::{Names, Place, VALIDATORS},
+    },
+};
+
+/// Items of a list that a result tells; the rest is counted.
+const TOLD_MAX: usize = 3;
+
+/// What one criterion comes to: whether it holds, what was measured, and what was wanted.
+type Verdict = (bool, String, String);
+
+/// Judges all criteria of a scenario, in their order.
+pub fn judge(scenario: &Scenario, report: &RunReport, findings: &Findings) -> Vec<CriterionResult> {
+    let names = Names::of(scenario);
+    let judged = scenario.criteria.iter().map(|criterion| {
+        let (passed, measured, wanted) = one(criterion, scenario, &names, report, findings);
+        CriterionResult { name: criterion.name(), passed, measured, wanted }
+    });
+    judged.collect()
+}
+
+fn one(
+    criterion: &Criterion,
+    scenario: &Scenario,
+    names: &Names,
+    report: &RunReport,
+    findings: &Findings,
+) -> Verdict {
+    let members = |list: &[String]| -> Vec<String> {
+        names.find_all(list).into_iter().map(|place| names.name(place).to_owned()).collect()
+    };
+    match criterion {
+        Criterion::Throughput { phase, at_least } => {
+            let phase = phase_of(findings, phase);
+            let rate = phase.map(|phase| phase.committed_per_second);
+            let (passed, mut measured, wanted) = at_least_of(rate, *at_least, "per second");
+            if phase.is_some_and(|phase| phase.is_limited_by_generators) {
+                measured += "; the generators of the load were the limit, not the nodes";
+            }
+            (passed, measured, wanted)
+        }
+        Criterion::Commit { phase, percentile, at_most } => {
+            let phase = phase_of(findings, phase);
+            let missing = phase.map_or(0.0, |phase| phase.commit_missing_share);
+            latency(phase.and_then(|phase| phase.commit_ms), missing, *percentile, at_most.ms())
+        }
+        Criterion::Follow { phase, percentile, at_most } => {
+            let phase = phase_of(findings, phase);
+            let missing = phase.map_or(0.0, |phase| phase.follow_missing_share);
+            latency(phase.and_then(|phase| phase.follow_ms), missing, *percentile, at_most.ms())
+        }
+        Criterion::Read { phase, percentile, at_most, way } => {
+            let of_way = phase_of(findings, phase).into_iter().flat_map(|phase| &phase.reads);
+            let wanted = of_way.filter(|(found, _)| way.is_none_or(|way| way == **found));
+            let reads = wanted.map(|(_, reads)| *reads).reduce(ReadTotals::worse).unwrap_or_default();
+            latency(reads.ms, reads.failed_share, *percentile, at_most.ms())
+        }
+        Criterion::LoadComplete => load_complete(findings),
+        Criterion::CatchUp { nodes, at_most } => {
+            let drawn = drawn(scenario, names);
+            catch_up(&members(nodes), &drawn, report, at_most.seconds())
+        }
+        Criterion::HeadAge { nodes, at_most, percent } => {
+            head_age(&members(nodes), report, at_most.seconds(), *percent)
+        }
+        Criterion::NoProgress { at_most } => {
+            at_most_of(longest_standstill(report), at_most.seconds(), "s without a new batch")
+        }
+        Criterion::Memory { nodes, mib_max } => {
+            let most = worst(&members(nodes), report, |node| node.memory.max());
+            at_most_of(most, *mib_max, "MiB")
+        }
+        Criterion::History { nodes, from_at_most, from_at_least } => {
+            history(&members(nodes), findings, *from_at_most, *from_at_least)
+        }
+        Criterion::Epoch { at_least } => epoch(names, findings, *at_least),
+        Criterion::EqualRoots => equal_roots(findings),
+        Criterion::NobodyHonestBlamed => {
+            none_of(&findings.blamed, &findings.unseen, "nobody honest is blamed")
+        }
+        Criterion::NoAlarm => none_of(&findings.alarms, &findings.unseen, "no alarm"),
+        Criterion::Convicted { nodes, of } => convicted(&members(nodes), names, findings, of),
+    }
+}
+
+fn phase_of<'a>(findings: &'a Findings, name: &str) -> Option<&'a PhaseTotals> {
+    findings.phases.iter().find(|phase| phase.name == name)
+}
+
+fn at_least_of(value: Option<f64>, limit: f64, unit: &str) -> Verdict {
+    (value.is_some_and(|value| value >= limit), shown(value, unit), format!("at least {limit} {unit}"))
+}
+
+fn at_most_of(value: Option<f64>, limit: f64, unit: &str) -> Verdict {
+    (value.is_some_and(|value| value <= limit), shown(value, unit), format!("at most {limit} {unit}"))
+}
+
+fn shown(value: Option<f64>, unit: &str) -> String {
+    value.map_or_else(|| "not measured".to_owned(), |value| format!("{value:.1} {unit}"))
+}
+
+/// What never came is later than any: a percentile that is one of these is above every limit.
+fn latency(quantiles: Option<Quantiles>, missing_share: f64, percentile: Percentile, ms_max: u64) -> Verdict {
+    let value = quantiles.map(|quantiles| quantiles.of(percentile));
+    let (mut passed, mut measured, wanted) = at_most_of(value, ms_max as f64, "ms");
+    if missing_share > 0.0 {
+        measured += &format!("; {:.2} % never came", missing_share * 100.0);
+    }
+    passed &= missing_share <= 1.0 - percentile.share();
+    (passed, measured, wanted)
+}
+
+fn load_complete(findings: &Findings) -> Verdict {
+    let wrong: Vec<String> = findings
+        .phases
+        .iter()
+        .filter(|phase| phase.committed < phase.accepted || phase.given_up > 0 || phase.wrong > 0)
+        .map(|phase| {
+            let PhaseTotals { name, accepted, given_up, committed, wrong, .. } = phase;
+            format!("{name}: {committed} of {accepted} committed, {given_up} given up, {wrong} wrong")
+        })
+        .collect();
+    let committed: u64 = findings.phases.iter().map(|phase| phase.committed).sum();
+    let measured = match (wrong.is_empty(), committed) {
+        (true, 0) => "no phase committed anything".to_owned(),
+        (true, committed) => format!("{committed} committed, none missing"),
+        (false, _) => told(&wrong),
+    };
+    (wrong.is_empty() && committed > 0, measured, "everything that was taken is committed".to_owned())
+}
+
+/// Nodes that the seed, or the chain, may have chosen for a fault.
+fn drawn(scenario: &Scenario, names: &Names) -> Vec<String> {
+    let may_be = |place: &Place| {
+        let mut faults = scenario.faults.iter().filter(|fault| fault.what.draws());
+        faults.any(|fault| fault.what.may_meet(&scenario.topology, names, *place))
+    };
+    names.all().filter(may_be).map(|place| names.name(place).to_owned()).collect()
+}
+
+fn catch_up(members: &[String], drawn: &[String], report: &RunReport, seconds_max: f64) -> Verdict {
+    let wanted = format!("at most {seconds_max} s");
+    let (mut slowest, mut measured): (f64, usize) = (0.0, 0);
+    for name in members {
+        let mut curves = report.catch_up.iter().filter(|curve| curve.node == *name).peekable();
+        match curves.peek() {
+            None if drawn.contains(name) => continue,
+            None => return (false, format!("{name} neither joined nor came back"), wanted),
+            Some(_) => measured += 1,
+        }
+        for curve in curves {
+            match curve.seconds {
+                Some(seconds) => slowest = slowest.max(seconds),
+                None => return (false, format!("{name} did not reach the head"), wanted),
+            }
+        }
+    }
+    if measured == 0 {
+        return (false, "none of them joined or came back".to_owned(), wanted);
+    }
+    (slowest <= seconds_max, format!("{slowest:.1} s, the slowest of {measured}"), wanted)
+}
+
+fn head_age(members: &[String], report: &RunReport, seconds_max: f64, percent: f64) -> Verdict {
+    let age = worst(members, report, |node| {
+        let mut ages: Vec<f64> = node.head_age.points.iter().map(|(_, age)| *age).collect();
+        ages.sort_by(f64::total_cmp);
+        let rank = (ages.len() as f64 * percent / 100.0).ceil() as usize;
+        ages.get(rank.max(1) - 1).copied()
+    });
+    let (passed, measured, wanted) = at_most_of(age, seconds_max, "s");
+    (passed, measured, format!("{wanted} in {percent} % of the samples of each node"))
+}
+
+/// The largest value of these nodes; none if one of them has none, or there is none of them.
+fn worst(members: &[String], report: &RunReport, value: impl Fn(&NodeSeries) -> Option<f64>) -> Option<f64> {
+    let of = |name: &String| report.nodes.iter().find(|node| node.name == *name).and_then(&value);
+    let values: Vec<f64> = members.iter().map(of).collect::<Option<_>>()?;
+    values.into_iter().max_by(f64::total_cmp)
+}
+
+/// Seconds of the longest time in which no node's head went beyond the highest so far, up to the end of the run.
+fn longest_standstill(report: &RunReport) -> Option<f64> {
+    let mut heads: Vec<(u64, f64)> = report.nodes.iter().flat_map(|node| node.head.points.clone()).collect();
+    heads.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let (mut since, mut highest) = *heads.first()?;
+    let mut longest = 0;
+    for (at_ms, head) in heads {
+        if head > highest {
+            longest = longest.max(at_ms - since);
+            (since, highest) = (at_ms, head);
+        }
+    }
+    let end_ms = (report.seconds * 1_000.0) as u64;
+    Some(longest.max(end_ms.saturating_sub(since)) as f64 / 1_000.0)
+}
+
+fn history(members: &[String], findings: &Findings, most: Option<u64>, least: Option<u64>) -> Verdict {
+    let bounds = [
+        most.map(|most| format!("batch {most} or before")),
+        least.map(|least| format!("batch {least} or after")),
+    ];
+    let wanted = format!("begins at {}", bounds.into_iter().flatten().collect::<Vec<_>>().join(", and "));
+    let wrong: Vec<String> = members
+        .iter()
+        .filter_map(|name| match findings.history.get(name) {
+            None => Some(format!("{name} did not tell")),
+            Some(from)
+                if most.is_some_and(|most| *from > most) || least.is_some_and(|least| *from < least) =>
+            {
+                Some(format!("{name} begins at batch {from}"))
+            }
+            Some(_) => None,
+        })
+        .collect();
+    let passed = wrong.is_empty() && !members.is_empty();
+    (passed, if passed { format!("all {} do", members.len()) } else { told(&wrong) }, wanted)
+}
+
+fn epoch(names: &Names, findings: &Findings, least: u64) -> Verdict {
+    let found: Vec<Option<u64>> =
+        names.all().map(|place| findings.epochs.get(names.name(place)).copied()).collect();
+    let passed = found.iter().all(|epoch| epoch.is_some_and(|epoch| epoch >= least) && *epoch == found[0]);
+    let told: Vec<String> = names
+        .all()
+        .zip(&found)
+        .filter(|(_, epoch)| **epoch != found[0])
+        .map(|(place, epoch)| {
+            let epoch = epoch.map_or_else(|| "did not tell".to_owned(), |epoch| format!("is in {epoch}"));
+            format!("{} {epoch}", names.name(place))
+        })
+        .collect();
+    let first = found[0].map_or_else(|| "unknown".to_owned(), |epoch| epoch.to_string());
+    let rest = if told.is_empty() { "all nodes".to_owned() } else { self::told(&told) };
+    (passed, format!("{first}, {rest}"), format!("one epoch, at least {least}"))
+}
+
+fn equal_roots(findings: &Findings) -> Verdict {
+    let wanted = "one state root".to_owned();
+    match findings.compared_at {
+        _ if !findings.apart.is_empty() => (false, told(&findings.apart), wanted),
+        Some(_) if findings.compared < 2 => (false, "there was one node to compare".to_owned(), wanted),
+        Some(batch) => (true, format!("equal at {} nodes after batch {batch}", findings.compared), wanted),
+        None => (false, "the states were not compared".to_owned(), wanted),
+    }
+}
+
+fn convicted(liars: &[String], names: &Names, findings: &Findings, of: &[Statement]) -> Verdict {
+    let kinds: Vec<&str> = of.iter().map(|statement| statement.name()).collect();
+    let wanted = match kinds.is_empty() {
+        true => "proof at each other validator".to_owned(),
+        false => format!("proof at each other validator, of two {}", kinds.join(" and two ")),
+    };
+    let validators = names.find(VALIDATORS).into_iter().map(|place| names.name(place));
+    let others: Vec<&str> = validators.filter(|name| !liars.iter().any(|liar| liar == name)).collect();
+    let mut missing = Vec::new();
+    for other in &others {
+        for liar in liars {
+            let found = findings.convictions.get(*other).and_then(|found| found.get(liar));
+            match found {
+                None => missing.push(format!("{other} has no proof that {liar} lied")),
+                Some(found) => {
+                    missing.extend(kinds.iter().filter(|kind| !found.contains(**kind)).map(|kind| {
+                        format!("{other} has no proof that {liar} said {kind} twice, but {found:?}")
+                    }))
+                }
+            }
+        }
+    }
+    let passed = missing.is_empty() && !liars.is_empty() && !others.is_empty();
+    (passed, if passed { format!("all {} have it", others.len()) } else { told(&missing) }, wanted)
+}
+
+/// Who was never seen may have said anything.
+fn none_of(list: &[String], unseen: &[String], wanted: &str) -> Verdict {
+    let measured = match (list, unseen) {
+        ([], []) => "none".to_owned(),
+        ([], unseen) => format!("never answered: {}", told(unseen)),
+        (list, _) => told(list),
+    };
+    (list.is_empty() && unseen.is_empty(), measured, wanted.to_owned())
+}
+
+fn told(list: &[String]) -> String {
+    let mut text = list.iter().take(TOLD_MAX).cloned().collect::<Vec<_>>().join("; ");
+    if list.len() > TOLD_MAX {
+        text += &format!("; and {} more", list.len() - TOLD_MAX);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use super::*;
+use crate::{
+    report::{CatchUp, Series},
+    scenario::criteria::{Convictions, Way},
+};
+
+/// One criterion of a scenario of two validators and a fullnode `late`, with one phase `main`.
+fn scenario(criterion: &str) -> Scenario {
+    let text = format!(
+        "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, joins: 5s }}]\n\
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, follower: validator-1 }}]\n\
+         faults:\n- {{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}\n\
+         - {{ at: 2s, for: 1s, what: {{ kill: {{ nodes: [validator-0] }} }} }}\n\
+         - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\ncriteria:\n- {criterion}\n"
+    );
+    Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn series(points: &[(u64, f64)]) -> Series {
+    Series { unit: String::new(), points: points.to_vec() }
+}
+
+fn node(name: &str, head: &[(u64, f64)], age: &[(u64, f64)], memory: &[(u64, f64)]) -> NodeSeries {
+    NodeSeries {
+        name: name.to_owned(),
+        role: "validator".to_owned(),
+        head: series(head),
+        head_age: series(age),
+        cpu: series(&[]),
+        memory: series(memory),
+        disk: series(&[]),
+        stages: Vec::new(),
+        peers: Vec::new(),
+        unanswered: 0,
+    }
+}
+
+/// Heads stand from 2 s to 7 s; one validator is slow and large.
+fn report() -> RunReport {
+    let curve =
+        |seconds| CatchUp { node: "late".to_owned(), mode: "auto".to_owned(), seconds, behind: series(&[]) };
+    RunReport {
+        seconds: 10.0,
+        nodes: vec![
+            node("validator-0", &[(0, 1.0), (2_000, 5.0), (7_000, 6.0)], &[(0, 0.5), (1, 9.0)], &[(0, 90.0)]),
+            node("validator-1", &[(1_000, 4.0), (9_000, 8.0)], &[(0, 0.1)], &[(0, 300.0), (1, 100.0)]),
+        ],
+        catch_up: vec![curve(Some(2.0)), curve(Some(4.0))],
+        ..RunReport::default()
+    }
+}
+
+fn findings() -> Findings {
+    let reads = |ms| ReadTotals { ms: Some(ms), failed_share: 0.0 };
+    let quantiles = Quantiles { p50: 100.0, p90: 200.0, p95: 300.0, p99: 900.0, max: 5_000.0 };
+    let phase = PhaseTotals {
+        name: "main".to_owned(),
+        accepted: 10,
+        committed: 10,
+        committed_per_second: 42.0,
+        commit_ms: Some(quantiles),
+        reads: BTreeMap::from([
+            (Way::Http, reads(Quantiles { p50: 9.0, ..quantiles })),
+            (Way::Websocket, reads(Quantiles { p50: 5.0, p99: 20.0, ..quantiles })),
+        ]),
+        ..PhaseTotals::default()
+    };
+    let all = |value: u64| {
+        ["validator-0", "validator-1", "late"].map(|name| (name.to_owned(), value)).into_iter().collect()
+    };
+    Findings {
+        phases: vec![phase],
+        compared_at: Some(9),
+        compared: 3,
+        history: all(40),
+        epochs: all(2),
+        convictions: convicts("validator-0", "validator-1"),
+        ..Findings::default()
+    }
+}
+
+/// One has proof that the other one gave two orders.
+fn convicts(one: &str, other: &str) -> Convictions {
+    let kinds = BTreeSet::from(["orders".to_owned()]);
+    BTreeMap::from([(one.to_owned(), BTreeMap::from([(other.to_owned(), kinds)]))])
+}
+
+fn passes(criterion: &str, report: &RunReport, findings: &Findings) -> bool {
+    let results = judge(&scenario(criterion), report, findings);
+    let [result] = &results[..] else { panic!("{results:?}") };
+    assert!(!result.measured.is_empty() && !result.wanted.is_empty(), "{result:?}");
+    result.passed
+}
+
+/// Goal: each criterion holds at its limit, and not beyond it.
+#[test]
+fn each_criterion_has_its_limit() {
+    let (report, findings) = (report(), findings());
+    for (criterion, passed) in [
+        ("{ throughput: { phase: main, at_least: 42 } }", true),
+        ("{ throughput: { phase: main, at_least: 42.1 } }", false),
+        ("{ commit: { phase: main, percentile: p99, at_most: 900ms } }", true),
+        ("{ commit: { phase: main, percentile: p99, at_most: 899ms } }", false),
+        ("{ commit: { phase: main, percentile: max, at_most: 900ms } }", false),
+        ("{ follow: { phase: main, percentile: p50, at_most: 1h } }", false),
+        ("{ read: { phase: main, percentile: p50, at_most: 10ms } }", true),
+        ("{ read: { phase: main, percentile: p99, at_most: 10ms } }", false),
+        ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: websocket } }", true),
+        ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: http } }", false),
+        ("load_complete", true),
+        ("{ catch_up: { nodes: [late], at_most: 4s } }", true),
+        ("{ catch_up: { nodes: [late], at_most: 3s } }", false),
+        ("{ catch_up: { nodes: [validator-0], at_most: 1h } }", false),
+        // The seed may draw it, and did not; but somebody must have been behind.
+        ("{ catch_up: { nodes: [late, validator-1], at_most: 4s } }", true),
+        ("{ catch_up: { nodes: [validator-1], at_most: 1h } }", false),
+        ("{ head_age: { nodes: [validators], at_most: 9s } }", true),
+        ("{ head_age: { nodes: [validators], at_most: 8s } }", false),
+        ("{ head_age: { nodes: [validators], at_most: 1s, percent: 50 } }", true),
+        ("{ head_age: { at_most: 1h } }", false),
+        ("{ no_progress: { at_most: 5s } }", true),
+        ("{ no_progress: { at_most: 4s } }", false),
+        ("{ memory: { nodes: [validators], mib_max: 300 } }", true),
+        ("{ memory: { nodes: [validators], mib_max: 299 } }", false),
+        ("{ history: { nodes: [all], from_at_most: 40, from_at_least: 40 } }", true),
+        ("{ history: { nodes: [all], from_at_most: 39 } }", false),
+        ("{ history: { nodes: [late], from_at_least: 41 } }", false),
+        ("{ epoch: { at_least: 2 } }", true),
+        ("{ epoch: { at_least: 3 } }", false),
+        ("equal_roots", true),
+        ("nobody_honest_blamed", true),
+        ("no_alarm", true),
+        ("{ convicted: { nodes: [validator-1] } }", true),
+        ("{ convicted: { nodes: [validator-1], of: [orders] } }", true),
+        ("{ convicted: { nodes: [validator-1], of: [orders, prepares] } }", false),
+    ] {
+        assert_eq!(passes(criterion, &report, &findings), passed, "{criterion}");
+    }
+}
+
+/// Goal: a criterion without a measurement fails, whatever the limit.
+#[test]
+fn what_was_not_measured_fails() {
+    let (report, findings) = (RunReport::default(), Findings::default());
+    for criterion in [
+        "{ throughput: { phase: main, at_least: 0.1 } }",
+        "{ commit: { phase: main, percentile: p50, at_most: 1h } }",
+        "load_complete",
+        "{ catch_up: { nodes: [late], at_most: 1h } }",
+        "{ head_age: { at_most: 1h } }",
+        "{ no_progress: { at_most: 1h } }",
+        "{ memory: { mib_max: 100000 } }",
+        "{ history: { nodes: [all], from_at_least: 1 } }",
+        "{ epoch: { at_least: 0 } }",
+        "equal_roots",
+        "{ convicted: { nodes: [validator-1] } }",
+    ] {
+        assert!(!passes(criterion, &report, &findings), "{criterion}");
+    }
+}
+
+/// Goal: one node's state is no comparison, reads without an answer are no reads, and who never answered was not watched.
+#[test]
+fn half_of_a_measurement_fails() {
+    let report = report();
+    let mut findings = findings();
+    findings.compared = 1;
+    assert!(!passes("equal_roots", &report, &findings));
+    findings.unseen.push("late".to_owned());
+    assert!(!passes("nobody_honest_blamed", &report, &findings) && !passes("no_alarm", &report, &findings));
+    let read = "{ read: { phase: main, percentile: p50, at_most: 10ms } }";
+    let mut fail = |share: f64| {
+        findings.phases[0].reads.entry(Way::Http).or_default().failed_share = share;
+        passes(read, &report, &findings)
+    };
+    assert!(fail(0.5));
+    assert!(!fail(0.51), "the median has no answer");
+    let commit =
+        |percentile: &str| format!("{{ commit: {{ phase: main, percentile: {percentile}, at_most: 1h }} }}");
+    findings.phases[0].commit_missing_share = 0.02;
+    assert!(passes(&commit("p95"), &report, &findings) && !passes(&commit("p99"), &report, &findings));
+}
+
+#[test]
+fn what_was_found_is_told() {
+    let mut findings = findings();
+    findings.apart = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+    findings.blamed = vec!["one banned two: lied".to_owned()];
+    findings.alarms = vec!["one: batch 9".to_owned()];
+    (findings.phases[0].committed, findings.phases[0].is_limited_by_generators) = (9, true);
+    findings.epochs.insert("late".to_owned(), 3);
+    let mut report = report();
+    report.catch_up[1].seconds = None;
+    for (criterion, said) in [
+        ("equal_roots", "a; b; c; and 1 more"),
+        ("nobody_honest_blamed", "one banned two: lied"),
+        ("no_alarm", "one: batch 9"),
+        ("load_complete", "9 of 10 committed"),
+        ("{ throughput: { phase: main, at_least: 43 } }", "the generators"),
+        ("{ epoch: { at_least: 1 } }", "late is in 3"),
+        (
+            "{ convicted: { nodes: [validator-1], of: [commits] } }",
+            "validator-0 has no proof that validator-1 said commits twice",
+        ),
+        ("{ catch_up: { nodes: [late], at_most: 1h } }", "late did not reach the head"),
+    ] {
+        let result = &judge(&scenario(criterion), &report, &findings)[0];
+        assert!(!result.passed && result.measured.contains(said), "{result:?}");
+    }
+}

@@ -1,0 +1,397 @@
+//! [`Criterion`]: what must hold for a scenario to pass, judged by pure functions over what a run measured.
+//!
+//! ```text
+//!  RunReport (series of nodes and load, catch-up curves) ─┐
+//!  Findings (audits at the end: roots, blame, alarms) ────┴─▶ judge ─▶ one CriterionResult for each criterion
+//! ```
+//!
+//! Invariant: a criterion without a measurement fails. A phase without a figure, a node without a sample, and an unknown name fail
+//! their criterion, and the result says so.
+
+mod judge;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use judge::judge;
+
+use super::{names, span::Span};
+
+/// What must hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Criterion {
+    /// Committed transactions per second of a phase, from the first due time to the last commit; of a search the rate that it found.
+    Throughput {
+        /// The phase.
+        phase: String,
+        /// Transactions per second.
+        at_least: f64,
+    },
+    /// A percentile of the commit latency of a phase, from when transactions were due. One that is never committed is later than any.
+    Commit {
+        /// The phase.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
+    },
+    /// As `commit`, until the phase's follower showed the batch.
+    Follow {
+        /// The phase.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
+    },
+    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read. A read without an answer is slower than any.
+    Read {
+        /// The phase; it has `reads_per_second`.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
+        /// How they travel; without it both ways.
+        #[serde(default)]
+        way: Option<Way>,
+    },
+    /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
+    LoadComplete,
+    /// Nodes that joined or came back were within two batches of the highest head in time, each time. A node that a fault may have drawn
+    /// (`one_of`, `primary`) and did not is left out, unless it is so with all.
+    CatchUp {
+        /// Names of nodes or groups.
+        nodes: Vec<String>,
+        /// The limit.
+        at_most: Span,
+    },
+    /// The age of the last batch, of each sample of each node that answered.
+    HeadAge {
+        /// Names of nodes or groups.
+        #[serde(default = "everybody")]
+        nodes: Vec<String>,
+        /// The limit.
+        at_most: Span,
+        /// Share of the samples that must keep it, above 0 and at most 100.
+        #[serde(default = "hundred")]
+        percent: f64,
+    },
+    /// The longest time in which no node showed a new batch.
+    NoProgress {
+        /// The limit.
+        at_most: Span,
+    },
+    /// The most memory that a node's process took.
+    Memory {
+        /// Names of nodes or groups.
+        #[serde(default = "everybody")]
+        nodes: Vec<String>,
+        /// The limit.
+        mib_max: f64,
+    },
+    /// The first batch whose transactions a node still has.
+    History {
+        /// Names of nodes or groups.
+        nodes: Vec<String>,
+        /// The node keeps no less.
+        #[serde(default)]
+        from_at_most: Option<u64>,
+        /// The node keeps no more.
+        #[serde(default)]
+        from_at_least: Option<u64>,
+    },
+    /// All nodes are in one epoch at the end, at least this one.
+    Epoch {
+        /// Its number.
+        at_least: u64,
+    },
+    /// All nodes that no fault holds down have the same state at the end, at a batch that all reached; there are two at least.
+    EqualRoots,
+    /// No honest node banned another honest one, or paused one that neither was busy nor met by a fault.
+    NobodyHonestBlamed,
+    /// No node raised an alarm: no audit found a certified batch that execution does not give.
+    NoAlarm,
+    /// Each other validator that was there from the start has proof that these lied.
+    Convicted {
+        /// Names of validators that a fault `lying_validator` meets.
+        nodes: Vec<String>,
+        /// What each said twice, all of these; without it anything.
+        #[serde(default)]
+        of: Vec<Statement>,
+    },
+}
+
+/// What a validator may say once in a view of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Statement {
+    /// As primary, which transactions the batch has.
+    Orders,
+    /// Which outcome enough validators came to.
+    Prepares,
+    /// Which outcome a quorum prepared.
+    Commits,
+}
+
+impl Statement {
+    /// As nodes' status writes it.
+    fn name(self) -> &'static str {
+        match self {
+            Statement::Orders => "orders",
+            Statement::Prepares => "prepares",
+            Statement::Commits => "commits",
+        }
+    }
+}
+
+/// What each validator has proof of: whom it convicts, and of what kinds of statements.
+pub type Convictions = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// A share of all samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Percentile {
+    /// Half of all are faster.
+    P50,
+    /// 90 %.
+    P90,
+    /// 95 %.
+    P95,
+    /// 99 %.
+    P99,
+    /// The slowest.
+    Max,
+}
+
+/// How a read travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// JSON-RPC over HTTP.
+    Http,
+    /// JSON-RPC over WebSocket.
+    Websocket,
+}
+
+/// The reads of a phase that travelled one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReadTotals {
+    /// The slowest of all nodes that were read, each percentile by itself; none without an answer.
+    pub ms: Option<Quantiles>,
+    /// The share that had no answer, at the node where it is largest.
+    pub failed_share: f64,
+}
+
+/// A latency's percentiles, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Quantiles {
+    /// Half of all are faster.
+    pub p50: f64,
+    /// 90 %.
+    pub p90: f64,
+    /// 95 %.
+    pub p95: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+impl ReadTotals {
+    /// Of both, what is worse.
+    pub(super) fn worse(self, other: ReadTotals) -> ReadTotals {
+        ReadTotals {
+            ms: self.ms.into_iter().chain(other.ms).reduce(Quantiles::worse),
+            failed_share: self.failed_share.max(other.failed_share),
+        }
+    }
+}
+
+impl Quantiles {
+    /// The larger value of each percentile.
+    pub(super) fn worse(self, other: Quantiles) -> Quantiles {
+        Quantiles {
+            p50: self.p50.max(other.p50),
+            p90: self.p90.max(other.p90),
+            p95: self.p95.max(other.p95),
+            p99: self.p99.max(other.p99),
+            max: self.max.max(other.max),
+        }
+    }
+
+    fn of(&self, percentile: Percentile) -> f64 {
+        match percentile {
+            Percentile::P50 => self.p50,
+            Percentile::P90 => self.p90,
+            Percentile::P95 => self.p95,
+            Percentile::P99 => self.p99,
+            Percentile::Max => self.max,
+        }
+    }
+}
+
+impl Percentile {
+    /// The share of all that are at most as slow.
+    fn share(self) -> f64 {
+        match self {
+            Percentile::P50 => 0.5,
+            Percentile::P90 => 0.9,
+            Percentile::P95 => 0.95,
+            Percentile::P99 => 0.99,
+            Percentile::Max => 1.0,
+        }
+    }
+}
+
+/// What became of a phase.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PhaseTotals {
+    /// Its name.
+    pub name: String,
+    /// Transactions that nodes took.
+    pub accepted: u64,
+    /// Transactions that no node took.
+    pub given_up: u64,
+    /// Transactions in batches.
+    pub committed: u64,
+    /// Per second.
+    pub committed_per_second: f64,
+    /// Receipts, balances and places in batches that are not as they must be.
+    pub wrong: u64,
+    /// None if nothing was committed.
+    pub commit_ms: Option<Quantiles>,
+    /// None without a follower.
+    pub follow_ms: Option<Quantiles>,
+    /// The reads, by how they travelled.
+    pub reads: BTreeMap<Way, ReadTotals>,
+    /// Of what was due the share that was never seen committed.
+    pub commit_missing_share: f64,
+    /// Of what was due the share that the follower never showed.
+    pub follow_missing_share: f64,
+    /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
+    pub is_limited_by_generators: bool,
+}
+
+/// What an audit at the end of a run found, and what was watched for all its time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// The phases that ended.
+    pub phases: Vec<PhaseTotals>,
+    /// The batch at which all states were compared; none if no node reached it.
+    pub compared_at: Option<u64>,
+    /// Nodes that have one state there.
+    pub compared: usize,
+    /// Nodes whose state differs from the first validator's there, and nodes that did not reach it.
+    pub apart: Vec<String>,
+    /// What honest nodes held against honest ones, in words.
+    pub blamed: Vec<String>,
+    /// Alarms, in words.
+    pub alarms: Vec<String>,
+    /// Nodes that never told what they hold against others.
+    pub unseen: Vec<String>,
+    /// Proofs of lies, by whoever has them.
+    pub convictions: Convictions,
+    /// The first batch whose transactions a node answers for, by its name.
+    pub history: BTreeMap<String, u64>,
+    /// The epoch of each node that answered at the end, by its name.
+    pub epochs: BTreeMap<String, u64>,
+}
+
+impl Criterion {
+    /// The name that a report and the exit message tell: of the criterion, and of what it is about.
+    pub fn name(&self) -> String {
+        let key = self.key();
+        match self {
+            Criterion::Throughput { phase, .. } => format!("{key} of {phase}"),
+            Criterion::Read { phase, percentile, way: Some(way), .. } => {
+                format!("{key} {percentile} of {phase} by {way}")
+            }
+            Criterion::Commit { phase, percentile, .. }
+            | Criterion::Follow { phase, percentile, .. }
+            | Criterion::Read { phase, percentile, .. } => format!("{key} {percentile} of {phase}"),
+            _ if self.nodes().is_empty() => key.to_owned(),
+            _ => format!("{key} of {}", self.nodes().join(", ")),
+        }
+    }
+
+    /// Its name in the file.
+    pub(super) fn key(&self) -> &'static str {
+        match self {
+            Criterion::Throughput { .. } => "throughput",
+            Criterion::Commit { .. } => "commit",
+            Criterion::Follow { .. } => "follow",
+            Criterion::Read { .. } => "read",
+            Criterion::LoadComplete => "load_complete",
+            Criterion::CatchUp { .. } => "catch_up",
+            Criterion::HeadAge { .. } => "head_age",
+            Criterion::NoProgress { .. } => "no_progress",
+            Criterion::Memory { .. } => "memory",
+            Criterion::History { .. } => "history",
+            Criterion::Epoch { .. } => "epoch",
+            Criterion::EqualRoots => "equal_roots",
+            Criterion::NobodyHonestBlamed => "nobody_honest_blamed",
+            Criterion::NoAlarm => "no_alarm",
+            Criterion::Convicted { .. } => "convicted",
+        }
+    }
+
+    /// The phase that it is about, if it is about one.
+    pub(super) fn phase(&self) -> Option<&str> {
+        match self {
+            Criterion::Throughput { phase, .. }
+            | Criterion::Commit { phase, .. }
+            | Criterion::Follow { phase, .. }
+            | Criterion::Read { phase, .. } => Some(phase),
+            _ => None,
+        }
+    }
+
+    /// The names of nodes that it is written with.
+    pub(super) fn nodes(&self) -> &[String] {
+        match self {
+            Criterion::CatchUp { nodes, .. }
+            | Criterion::HeadAge { nodes, .. }
+            | Criterion::Memory { nodes, .. }
+            | Criterion::Convicted { nodes, .. }
+            | Criterion::History { nodes, .. } => nodes,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::Http => "http",
+            Way::Websocket => "websocket",
+        })
+    }
+}
+
+impl fmt::Display for Percentile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Percentile::P50 => "p50",
+            Percentile::P90 => "p90",
+            Percentile::P95 => "p95",
+            Percentile::P99 => "p99",
+            Percentile::Max => "max",
+        })
+    }
+}
+
+fn everybody() -> Vec<String> {
+    vec![names::ALL.to_owned()]
+}
+
+fn hundred() -> f64 {
+    100.0
+}

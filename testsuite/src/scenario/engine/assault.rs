@@ -1,0 +1,162 @@
+//! [`Assault`]: attackers of the siege, as a process beside the nodes.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::{
+    accounts::Account,
+    devnet::{Node, Process},
+    rpc::quantity,
+    scenario::{fault::What, model::Scenario},
+};
+
+/// The program that has the attacks.
+const PROGRAM: &str = "slipnet-simulation";
+/// Accounts that attackers have for themselves, behind those of the load.
+pub(super) const ACCOUNTS: u32 = 320;
+/// Time for signing floods beforehand.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Whether the program of the attackers is there, if a scenario takes it, and has its attacks.
+///
+/// # Errors
+/// If not: then the run would end when the attack begins.
+pub(super) async fn check(scenario: &Scenario) -> Result<()> {
+    let mut wanted: BTreeSet<&str> =
+        scenario.topology.groups.iter().filter_map(|group| group.among.as_deref()).collect();
+    let mut lies = false;
+    for fault in &scenario.faults {
+        match &fault.what {
+            What::Attack { name, .. } => {
+                wanted.insert(name);
+            }
+            What::LyingValidator { lie, .. } => lies |= lie.of_program().is_some(),
+            _ => {}
+        }
+    }
+    if wanted.is_empty() && !lies {
+        return Ok(());
+    }
+    let program = program()?;
+    let mut command = Command::new(&program);
+    let listed =
+        command.args(["campaign", "siege", "--list"]).stdin(Stdio::null()).kill_on_drop(true).output();
+    let listed = listed.await.with_context(|| format!("cannot run {}", program.display()))?;
+    let text = String::from_utf8_lossy(&listed.stdout);
+    let known: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.trim_start_matches('*').split_whitespace().next()).collect();
+    for name in wanted {
+        ensure!(
+            known.contains(name),
+            "there is no attack `{name}`: `slipnet campaign siege --list` tells them"
+        );
+    }
+    Ok(())
+}
+
+/// What attackers are told: nothing that is secret.
+pub(super) struct Aim<'a> {
+    pub(super) victim: &'a Node,
+    /// The node that the victim follows; liars take the truth from it.
+    pub(super) upstream: &'a Node,
+    /// The public key of the node that joins next.
+    pub(super) joiner: String,
+    pub(super) accounts: &'a [Account],
+}
+
+/// Running attackers; dropping them ends them.
+pub(super) struct Assault {
+    process: Process,
+    /// Entries of `network.peers` of those that listen.
+    pub(super) servers: Vec<String>,
+}
+
+impl Assault {
+    /// Starts the attackers and waits until their attack goes on. Files go into the directory, under the attack's name and `tag`.
+    ///
+    /// # Errors
+    /// If there is no such attack, or its process ends.
+    pub(super) async fn start(name: &str, tag: &str, aim: Aim<'_>, dir: &Path) -> Result<Assault> {
+        let program = program()?;
+        let file = dir.join(format!("attack-{name}-{tag}.json"));
+        let log = file.with_extension("log");
+        let target = target(&aim).await?;
+        fs::write(&file, target.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+        let file = file.to_str().context("the directory's name is not valid UTF-8")?;
+        let arguments = ["campaign-child", "siege-attacker", "--name", name, "--target", file];
+        let mut process = Process::spawn(&program, &arguments, log.clone())?;
+        let servers = ready(&mut process, &log, &format!("the attack {name}")).await?;
+        Ok(Assault { process, servers: serde_json::from_str(&servers)? })
+    }
+
+    /// Ends them.
+    ///
+    /// # Errors
+    /// If they had ended by themselves: then the scenario lacked its attack.
+    pub(super) fn end(mut self) -> Result<()> {
+        self.process.check_alive().context("the attackers ended by themselves")
+    }
+}
+
+/// Waits until a process says that it is ready, in a line of its log, and gives what it says there.
+///
+/// # Errors
+/// If it ends, or is not ready in time.
+pub(super) async fn ready(process: &mut Process, log: &Path, what: &str) -> Result<String> {
+    let deadline = Instant::now() + READY_DEADLINE;
+    loop {
+        process.check_alive().with_context(|| what.to_owned())?;
+        let text = fs::read_to_string(log).unwrap_or_default();
+        // Only whole lines: the process may be writing one.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        if let Some(said) = whole.lines().find_map(|line| line.strip_prefix("ready ")) {
+            return Ok(said.to_owned());
+        }
+        if Instant::now() > deadline {
+            bail!("{what} was not ready in time; its log is {}", log.display());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// The program of the attackers, which cargo puts beside this one; a test's own program lies one directory deeper.
+pub(super) fn program() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("this program's path is unknown")?;
+    let mut places = this.ancestors().skip(1).take(2).map(|dir| dir.join(PROGRAM));
+    places.find(|path| path.is_file()).with_context(|| {
+        format!(
+            "the program {PROGRAM}, which has the attackers, is not beside {}: `./x build` makes it",
+            this.display()
+        )
+    })
+}
+
+/// The file that the attackers read; see the siege's `Target`.
+async fn target(aim: &Aim<'_>) -> Result<Value> {
+    let rpc = aim.victim.rpc();
+    let chain_id = quantity(&rpc.call("eth_chainId", json!([])).await?)?;
+    let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
+    let head = quantity(&block["number"])?;
+    let keys: Vec<String> = aim.accounts.iter().map(Account::key_hex).collect();
+    Ok(json!({
+        "api": rpc.url().trim_start_matches("http://"),
+        "peer": aim.victim.peer_address(),
+        "upstream": aim.upstream.peer_address(),
+        "joiner": aim.joiner,
+        "chain_id": chain_id,
+        "base_fee_wei": quantity(&block["baseFeePerGas"])?,
+        "accounts": keys,
+        "heavy_batch": head,
+        "head": head,
+    }))
+}

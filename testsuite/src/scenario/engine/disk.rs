@@ -1,0 +1,102 @@
+//! [`SmallDisk`]: a file system in memory, of a fixed size, that can be filled up.
+
+use std::{
+    ffi::CString,
+    fs::{self, File},
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+/// The file that takes what is left.
+const FILLER: &str = "filler";
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// Mounted at a node's data directory for as long as this is kept.
+pub(super) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one of so many MiB.
+    ///
+    /// # Errors
+    /// If the directory cannot be made, or this process may not mount.
+    pub(super) fn mount(at: &Path, mib: u64) -> Result<SmallDisk> {
+        fs::create_dir_all(at).with_context(|| format!("cannot make the directory {}", at.display()))?;
+        let size = CString::new(format!("size={mib}m"))?;
+        mount("slipnet", at, "tmpfs", MountFlags::empty(), Some(size.as_c_str())).with_context(|| {
+            format!(
+                "cannot mount a disk at {}: `disk_mib` takes the right to mount (run as root, or leave it out)",
+                at.display()
+            )
+        })?;
+        Ok(SmallDisk(at.to_owned()))
+    }
+
+    /// Whether this is the disk at a directory.
+    pub(super) fn is_at(&self, at: &Path) -> bool {
+        self.0 == at
+    }
+
+    /// Writes until nothing is left.
+    ///
+    /// # Errors
+    /// If writing fails for another reason.
+    pub(super) fn fill(&self) -> Result<()> {
+        let path = self.0.join(FILLER);
+        let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        let mut block = vec![0x5a; BLOCK_BYTES];
+        // Ever smaller pieces, so that the last page is taken too.
+        while !block.is_empty() {
+            match file.write(&block) {
+                Ok(0) => block.truncate(block.len() / 2),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => block.truncate(block.len() / 2),
+                Err(error) => return Err(error).with_context(|| format!("cannot fill {}", path.display())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room again.
+    ///
+    /// # Errors
+    /// If the file that fills it cannot be removed.
+    pub(super) fn free(&self) -> Result<()> {
+        match fs::remove_file(self.0.join(FILLER)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot make room in {}", self.0.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Should a file still be open, the mount goes with it.
+        let _ = unmount(self.0.as_path(), UnmountFlags::DETACH);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_full_and_has_room_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("data");
+        // Not everybody may mount.
+        let Ok(disk) = SmallDisk::mount(&at, 1) else { return };
+        assert!(disk.is_at(&at) && !disk.is_at(dir.path()));
+        disk.fill().unwrap();
+        assert!(fs::write(at.join("more"), [0; 4_096]).is_err());
+        disk.free().unwrap();
+        fs::write(at.join("more"), [0; 4_096]).unwrap();
+        disk.free().unwrap();
+        drop(disk);
+        assert!(fs::read_dir(&at).unwrap().next().is_none());
+    }
+}

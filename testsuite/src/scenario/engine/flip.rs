@@ -1,0 +1,38 @@
+//! One bit of a node's state, flipped on its disk.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use slipstream_storage::{StorageConfig, plain_database};
+
+/// Where a node's rows are, and how they are called.
+const DATABASE: &str = "db";
+const ROWS: &str = "state_a";
+/// Rows among which one is drawn.
+const ROWS_MAX: usize = 10_000;
+
+/// Flips a bit in a row of a stopped node's state, beneath the database's checksums, so that only the node can see it. The number decides which.
+///
+/// # Errors
+/// If the database cannot be opened, or has no rows.
+pub(super) fn row(data: &Path, draw: u64) -> Result<()> {
+    let database = plain_database(&StorageConfig::default(), &data.join(DATABASE))?;
+    let rows = database.cf_handle(ROWS).with_context(|| format!("the database has no {ROWS}"))?;
+    let mut found = Vec::new();
+    let mut all = database.raw_iterator_cf(rows);
+    all.seek_to_first();
+    while let Some((key, row)) = all.item().filter(|_| found.len() < ROWS_MAX) {
+        if !row.is_empty() {
+            found.push((key.to_vec(), row.to_vec()));
+        }
+        all.next();
+    }
+    drop(all);
+    ensure!(!found.is_empty(), "the state of {} has no rows yet: let the fault come later", data.display());
+    let count = u64::try_from(found.len())?;
+    let (key, mut row) = found.swap_remove(usize::try_from(draw % count)?);
+    let bits = u64::try_from(row.len())? * 8;
+    let bit = draw / count % bits;
+    row[usize::try_from(bit / 8)?] ^= 1 << (bit % 8);
+    database.put_cf(rows, key, row).context("cannot write the row")
+}

@@ -1,0 +1,337 @@
+//! [`run`]: a scenario on a devnet of real processes.
+//!
+//! ```text
+//!  Scenario ─▶ plan (events by time) ─┐
+//!     │                               ▼
+//!     └─▶ setup ─▶ Devnet ─▶ clock: events begin and end ─▶ audit ─▶ judge ─▶ RunReport
+//!                    │        phases of load, each a task        ▲
+//!                    └─ Collector and Watch look on ─ ─────┘
+//! ```
+//!
+//! Invariants: an unharmed node that ends is a finding, whatever the criteria say. Everything that the engine started ends with it.
+//! Times in the report count from the clock's start, when the first nodes are ready.
+
+pub(super) mod act;
+mod assault;
+mod audit;
+mod catch;
+mod disk;
+mod flip;
+mod lies;
+mod nodes;
+mod over;
+pub(super) mod phase;
+mod preload;
+pub(super) mod setup;
+mod watch;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use tokio::task::JoinHandle;
+
+use self::{
+    assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, over::Over, phase::PhaseEnd,
+    preload::Knobs, watch::Watch,
+};
+use super::{
+    criteria::{Findings, judge},
+    model::Scenario,
+    names::{Names, Place},
+    plan::{Event, plan},
+};
+use crate::{
+    devnet::Devnet,
+    progress::Progress,
+    relay::{Links, Terrain},
+    report::{Collector, CriterionResult, Environment, FaultMark, HarnessFigures, RunReport},
+};
+
+/// Time between two looks at whether a node ended, and the least that an event may come late.
+const LOOK: Duration = Duration::from_millis(250);
+/// Between two samples of a node, at least.
+const SAMPLE: Duration = Duration::from_millis(500);
+/// Samples of each node over a scenario: a series of more than 4,096 is thinned, and a peak that is thinned out meets every limit.
+const SAMPLES_MAX: u32 = 3_500;
+/// What a phase gets beyond the scenario's end: its last transactions are committed, or given up as lost.
+const PHASE_GRACE: Duration = Duration::from_secs(60);
+
+/// How a scenario is run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Where files and logs of the nodes go.
+    pub dir: PathBuf,
+    /// Programs by the names that the scenario gives them.
+    pub programs: BTreeMap<String, PathBuf>,
+    /// The command line that repeats the run.
+    pub command: String,
+}
+
+/// Runs a scenario. That a criterion fails is no error: the report says it.
+///
+/// # Errors
+/// If the devnet cannot be started, or something outside of all criteria fails.
+pub async fn run(scenario: &Scenario, options: &RunOptions, progress: Progress) -> Result<RunReport> {
+    let mut stage = Stage::open(scenario, options, progress).await?;
+    match stage.perform().await {
+        Ok((report, findings)) => stage.close(report, findings).await,
+        Err(error) => {
+            let dir = stage.devnet.keep_directory();
+            Err(error.context(format!(
+                "the scenario {} could not be run to its end; files and logs are in {}",
+                scenario.name,
+                dir.display()
+            )))
+        }
+    }
+}
+
+/// The nodes of a scenario and everything that looks on.
+struct Stage<'a> {
+    scenario: &'a Scenario,
+    options: &'a RunOptions,
+    names: Names,
+    progress: Progress,
+    // Before the disks: fields drop in order, and a process must be gone before its disk is.
+    devnet: Devnet,
+    /// Each node's place in the devnet, once it was started.
+    indices: Vec<Option<usize>>,
+    /// Nodes that faults hold down, and how many do: one that two faults met runs again when both have ended.
+    held: BTreeMap<Place, usize>,
+    links: Option<Links>,
+    /// What lies over the links for now, in the order in which it came.
+    over: Vec<Over>,
+    /// Of those whose clock may jump, or whose disk may get slow.
+    knobs: BTreeMap<Place, Knobs>,
+    lies: Lies,
+    disks: Vec<SmallDisk>,
+    /// Attackers by the place of their event, or of the group that they stand before.
+    assaults: BTreeMap<String, Assault>,
+    collector: Option<Collector>,
+    watch: Option<Watch>,
+    /// Nodes that joined or came back.
+    behind: Vec<Behind>,
+    marks: Vec<FaultMark>,
+    /// Nodes that ended by themselves or did not stop well, loads that could not go on, and commands that failed.
+    ended: Vec<String>,
+    begin: Instant,
+}
+
+impl Stage<'_> {
+    /// Starts the validators and the groups that are there from the start.
+    async fn open<'a>(
+        scenario: &'a Scenario,
+        options: &'a RunOptions,
+        progress: Progress,
+    ) -> Result<Stage<'a>> {
+        let names = Names::of(scenario);
+        let links = setup::needs_links(scenario)
+            .then(|| Links::new(&scenario.seed, Terrain::Plain(crate::relay::Shape::default())));
+        let disks = nodes::mount_disks(scenario, &names, options)?;
+        let knobs = preload::lay(scenario, &names, options)?;
+        let devnet_options = setup::devnet(scenario, &names, options)?;
+        setup::check(&devnet_options, scenario, &names, options).await?;
+        assault::check(scenario).await?;
+        progress.step(&format!("{}: starting {} nodes", scenario.name, names.len()));
+        let lay = |from: usize, to: usize, peer: String| match &links {
+            Some(links) => nodes::lay(links, scenario, &names, (Place(from), Place(to)), &peer),
+            None => Ok(peer),
+        };
+        let devnet = Devnet::start_routed(devnet_options, &lay).await?;
+        let begin = Instant::now();
+        let mut stage = Stage {
+            scenario,
+            options,
+            indices: vec![None; names.len()],
+            names,
+            progress,
+            devnet,
+            held: BTreeMap::new(),
+            links,
+            over: Vec::new(),
+            knobs,
+            lies: Lies::default(),
+            disks,
+            assaults: BTreeMap::new(),
+            collector: None,
+            watch: None,
+            behind: Vec::new(),
+            marks: Vec::new(),
+            ended: Vec::new(),
+            begin,
+        };
+        for index in 0..scenario.topology.validators as usize {
+            stage.indices[index] = Some(index);
+        }
+        let from_start: Vec<Place> = stage
+            .names
+            .all()
+            .filter(|place| stage.group(*place).is_some_and(|it| it.joins.is_none()))
+            .collect();
+        for place in from_start {
+            stage.start_node(place).await?;
+        }
+        Ok(stage)
+    }
+
+    /// From the clock's start to the last audit.
+    async fn perform(&mut self) -> Result<(RunReport, Findings)> {
+        self.begin = Instant::now();
+        let started_ms = now_ms();
+        let every = SAMPLE.max(self.scenario.duration.duration() / SAMPLES_MAX);
+        let mut collector = Collector::new(self.begin, every);
+        let watch = Watch::start();
+        for place in self.started() {
+            let node = self.node(place)?;
+            collector.add(node.name(), node.rpc());
+            watch.add(node);
+        }
+        (self.collector, self.watch) = (Some(collector), Some(watch));
+        self.behind.clear();
+        let phases = self.start_phases()?;
+        self.progress.step(&format!("the clock runs for {}", self.scenario.duration));
+        self.pass(&plan(self.scenario)).await?;
+        let mut findings = Findings::default();
+        let mut report = RunReport {
+            scenario: self.scenario.name.clone(),
+            command: self.options.command.clone(),
+            environment: Environment::detect(),
+            started_ms,
+            ..RunReport::default()
+        };
+        report.harness = self.gather(phases, &mut report, &mut findings).await;
+        self.end_assaults();
+        self.end_lies();
+        report.seconds = self.begin.elapsed().as_secs_f64();
+        self.progress.step("comparing states");
+        self.audit(&mut findings).await?;
+        // Also what ended since the clock did.
+        self.note_ended()?;
+        if let Some(collector) = self.collector.take() {
+            report.nodes = collector.finish().await?;
+            report.catch_up = catch::curves(&self.behind, &report.nodes);
+        }
+        if let Some(watch) = self.watch.take() {
+            let seen = watch.end();
+            (findings.blamed, findings.alarms) = (seen.blamed, seen.alarms);
+            (findings.unseen, findings.convictions) = (seen.unseen, seen.convictions);
+        }
+        report.faults = std::mem::take(&mut self.marks);
+        Ok((report, findings))
+    }
+
+    /// Waits for the loads, and puts together what they did.
+    async fn gather(
+        &mut self,
+        phases: Vec<(String, JoinHandle<Result<PhaseEnd>>)>,
+        report: &mut RunReport,
+        findings: &mut Findings,
+    ) -> HarnessFigures {
+        let deadline = tokio::time::Instant::now() + PHASE_GRACE;
+        let mut ends = Vec::with_capacity(phases.len());
+        for (name, mut task) in phases {
+            let end = match tokio::time::timeout_at(deadline, &mut task).await {
+                Ok(Ok(end)) => end,
+                Ok(Err(error)) => Err(error.into()),
+                Err(_) => {
+                    task.abort();
+                    Err(anyhow::anyhow!("it did not end within {} s of the scenario", PHASE_GRACE.as_secs()))
+                }
+            };
+            match end {
+                Ok(end) => ends.push(end),
+                Err(error) => self.ended.push(format!("the load {name}: {error:#}")),
+            }
+        }
+        let relay_overhead_us = self.links.as_ref().map(|links| links.stats().overhead_us_p99 as f64);
+        let figures = HarnessFigures { relay_overhead_us, ..phase::harness(&ends) };
+        for end in ends {
+            report.load.push(end.series);
+            report.phases.extend(end.figures);
+            findings.phases.push(end.totals);
+        }
+        figures
+    }
+
+    /// Stops the nodes, and judges.
+    async fn close(mut self, mut report: RunReport, findings: Findings) -> Result<RunReport> {
+        // A node whose disk is slow would not stop in time; one that never started has no knobs to turn.
+        for knobs in self.knobs.values() {
+            let _ = knobs.slow_down(0);
+        }
+        // What a fault holds down, without room on its disk or paused, is not asked to stop well.
+        for place in self.held.keys().copied().collect::<Vec<_>>() {
+            self.node_mut(place)?.kill();
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        if let Err(error) = self.devnet.stop().await {
+            ended.push(format!("{error:#}"));
+        }
+        report.criteria = judge(self.scenario, &report, &findings);
+        report.criteria.push(CriterionResult {
+            name: "nothing_ended".to_owned(),
+            passed: ended.is_empty(),
+            measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
+            wanted: "no node and no load ends by itself, or fails to do what it is told".to_owned(),
+        });
+        Ok(report)
+    }
+
+    /// Lets events begin and end until the scenario's time is over.
+    async fn pass(&mut self, events: &[Event]) -> Result<()> {
+        let end_ms = self.scenario.duration.ms();
+        // What ends at a moment does so before something else begins.
+        let mut agenda: BTreeSet<(u64, bool, usize)> =
+            events.iter().enumerate().map(|(index, event)| (event.at_ms, true, index)).collect();
+        let mut hits = vec![None; events.len()];
+        while let Some((at_ms, begins, index)) = agenda.pop_first() {
+            self.wait_until(at_ms).await?;
+            let event = &events[index];
+            if begins {
+                // What came before it, a join or a stop, may have taken its time: it lasts as long as it should nevertheless.
+                let late_ms = self.elapsed_ms().saturating_sub(at_ms);
+                hits[index] = Some(self.begin_event(event, index).await?);
+                agenda.extend(event.until_ms.map(|until| ((until + late_ms).min(end_ms), false, index)));
+            } else if let Some(hit) = hits[index] {
+                self.end_event(event, index, hit).await?;
+            }
+        }
+        self.wait_until(end_ms).await
+    }
+
+    /// Nodes that ended by themselves since the last look are findings, unless a fault has taken them down.
+    fn note_ended(&mut self) -> Result<()> {
+        for end in self.devnet.take_ended()? {
+            let text = end.to_string();
+            self.progress.step(&text);
+            if self.is_excused(&end) {
+                self.devnet.forgive(&end);
+            } else {
+                self.ended.push(text);
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_until(&mut self, at_ms: u64) -> Result<()> {
+        loop {
+            let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
+            self.note_ended()?;
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+    }
+}
+
+/// Milliseconds since 1970: for people, no time is measured with it.
+fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    u64::try_from(now.tv_sec).unwrap_or_default() * 1_000
+        + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
+}

@@ -1,0 +1,237 @@
+//! The nodes of a stage: who was started, who runs, whom they dial.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::{
+    RunOptions, Stage,
+    assault::{self, Aim, Assault},
+    catch::Behind,
+    disk::SmallDisk,
+    setup,
+};
+use crate::{
+    accounts::node_key,
+    devnet::{Node, NodeEnd, files},
+    relay::{Links, Shape},
+    rpc::quantity,
+    scenario::{
+        model::{Group, Part, Scenario},
+        names::{Names, Place, may_validate},
+    },
+};
+
+/// How often validators are asked which of them is primary.
+const PRIMARY_LOOKS: usize = 8;
+const PRIMARY_POLL: Duration = Duration::from_millis(250);
+
+/// Mounts the disks that nodes have for themselves.
+pub(super) fn mount_disks(
+    scenario: &Scenario,
+    names: &Names,
+    options: &RunOptions,
+) -> Result<Vec<SmallDisk>> {
+    let mut disks = Vec::new();
+    for place in names.all() {
+        let mib = setup::settings_of(scenario, names, place).filter_map(|settings| settings.disk_mib).last();
+        if let Some(mib) = mib {
+            disks.push(SmallDisk::mount(&options.dir.join(names.name(place)).join(files::DATA), mib)?);
+        }
+    }
+    Ok(disks)
+}
+
+/// Starts the relay by which one node dials another, in the shape of their regions; the entry of `network.peers` that leads through it.
+pub(super) fn lay(
+    links: &Links,
+    scenario: &Scenario,
+    names: &Names,
+    (from, to): (Place, Place),
+    peer: &str,
+) -> Result<String> {
+    let through = links.lay(from.0, to.0, peer)?;
+    let shape = setup::shape(scenario, names, from, to);
+    if shape != Shape::default() {
+        links.reshape(from.0, to.0, shape)?;
+    }
+    Ok(through)
+}
+
+impl Stage<'_> {
+    pub(super) fn group(&self, place: Place) -> Option<&Group> {
+        self.names.group(place).map(|group| &self.scenario.topology.groups[group])
+    }
+
+    /// Nodes that were started, whether they run or not.
+    pub(super) fn started(&self) -> Vec<Place> {
+        self.names.all().filter(|place| self.indices[place.0].is_some()).collect()
+    }
+
+    /// Nodes that were started, without those that a fault holds down.
+    pub(super) fn running(&self) -> Vec<Place> {
+        self.started().into_iter().filter(|place| !self.held.contains_key(place)).collect()
+    }
+
+    pub(super) fn index(&self, place: Place) -> Result<usize> {
+        self.indices[place.0].with_context(|| {
+            format!("{} has not been started yet: faults come after it joins", self.names.name(place))
+        })
+    }
+
+    pub(super) fn node(&self, place: Place) -> Result<&Node> {
+        Ok(&self.devnet.nodes()[self.index(place)?])
+    }
+
+    pub(super) fn node_mut(&mut self, place: Place) -> Result<&mut Node> {
+        let index = self.index(place)?;
+        Ok(self.devnet.node_mut(index))
+    }
+
+    /// Whether a node that ended is down because of a fault.
+    pub(super) fn is_excused(&self, end: &NodeEnd) -> bool {
+        self.held.keys().any(|place| self.names.name(*place) == end.name())
+    }
+
+    /// The highest head of all nodes that answer; 0 if none does.
+    pub(super) async fn highest_head(&self) -> u64 {
+        let mut asked = JoinSet::new();
+        for node in self.running().into_iter().filter_map(|place| self.node(place).ok()) {
+            let rpc = node.rpc().clone();
+            asked.spawn(async move { quantity(&rpc.call::<Value>("eth_blockNumber", json!([])).await?) });
+        }
+        let heads = asked.join_all().await;
+        heads.into_iter().flatten().max().unwrap_or_default()
+    }
+
+    /// Whoever orders the batches now. While views change nobody does for a moment; if nobody comes, the first validator that runs.
+    pub(super) async fn primary(&self) -> Result<Place> {
+        let may_be = |place: &Place| may_validate(&self.scenario.topology, &self.names, *place);
+        let running: Vec<Place> = self.running().into_iter().filter(may_be).collect();
+        for _ in 0..PRIMARY_LOOKS {
+            for place in &running {
+                let status = self.node(*place)?.status().await;
+                let consensus = status.ok().and_then(|status| status.consensus);
+                if consensus.is_some_and(|consensus| consensus["is_primary"] == true) {
+                    return Ok(*place);
+                }
+            }
+            tokio::time::sleep(PRIMARY_POLL).await;
+        }
+        running.first().copied().context("no validator runs that could be primary")
+    }
+
+    /// Starts a node for the first time, with an empty disk, and waits until it answers.
+    pub(super) async fn start_node(&mut self, place: Place) -> Result<()> {
+        let name = self.names.name(place).to_owned();
+        let group = self
+            .group(place)
+            .with_context(|| format!("{name} is a validator, and started with the devnet"))?
+            .clone();
+        let peers = self.peers_of(place, &group).await?;
+        let from_ms = self.elapsed_ms();
+        let index = match (group.part, group.waypoint) {
+            (Part::Candidate, _) => self.devnet.add_candidate_behind(&name, &peers).await?,
+            (Part::Fullnode, false) => self.devnet.add_fullnode_behind(&name, group.mode, &peers).await?,
+            (Part::Fullnode, true) => {
+                let status = self.node(Place(0))?.status().await?;
+                let waypoint = status.waypoint.context("no batch is certified yet: let it join later")?;
+                self.devnet.add_fullnode_by_waypoint_behind(&name, group.mode, &waypoint, &peers).await?
+            }
+        };
+        self.indices[place.0] = Some(index);
+        let node = &self.devnet.nodes()[index];
+        if let (Some(collector), Some(watch)) = (&mut self.collector, &self.watch) {
+            collector.add(&name, node.rpc());
+            watch.add(node);
+            watch.excuse(&name);
+        }
+        if group.joins.is_some() {
+            self.behind.push(Behind { name, mode: group.mode.name(), from_ms });
+        }
+        Ok(())
+    }
+
+    /// The entries of `network.peers` of a node that starts: attackers first, then those that it is behind.
+    async fn peers_of(&mut self, place: Place, group: &Group) -> Result<Vec<String>> {
+        let mut peers = Vec::new();
+        if let Some(attack) = &group.among {
+            let joiner = node_key(&self.scenario.seed, u32::try_from(self.devnet.nodes().len())?);
+            let tag = self.names.name(place).to_owned();
+            let assault = self.assault(attack, &tag, Place(0), joiner.public().to_string()).await?;
+            peers.extend(assault.servers.iter().cloned());
+            self.assaults.insert(tag, assault);
+        }
+        let behind = match group.behind.is_empty() {
+            true => self.started(),
+            false => self.names.find_all(&group.behind),
+        };
+        for other in behind {
+            let entry = self.node(other)?.peer_address();
+            peers.push(match &self.links {
+                Some(links) => lay(links, self.scenario, &self.names, (place, other), &entry)?,
+                None => entry,
+            });
+            // A partition holds for those that join while it lasts.
+            self.settle(&[(place, other)])?;
+        }
+        Ok(peers)
+    }
+
+    /// Starts attackers; liars take the truth from the first validator.
+    pub(super) async fn assault(
+        &self,
+        name: &str,
+        tag: &str,
+        victim: Place,
+        joiner: String,
+    ) -> Result<Assault> {
+        let accounts = self.devnet.accounts();
+        let own = accounts.len().saturating_sub(assault::ACCOUNTS as usize);
+        let (victim, upstream) = (self.node(victim)?, self.node(Place(0))?);
+        let aim = Aim { victim, upstream, joiner, accounts: &accounts[own..] };
+        Assault::start(name, tag, aim, self.devnet.dir()).await
+    }
+
+    /// Ends all attackers that still attack; those that had ended by themselves are a finding.
+    pub(super) fn end_assaults(&mut self) {
+        for (tag, assault) in std::mem::take(&mut self.assaults) {
+            if let Err(error) = assault.end() {
+                self.ended.push(format!("the attack of {tag}: {error:#}"));
+            }
+        }
+    }
+
+    /// One more fault holds a node down.
+    pub(super) fn hold(&mut self, place: Place) {
+        *self.held.entry(place).or_default() += 1;
+    }
+
+    /// A fault lets a node go. Once none holds it, it runs, and is behind the head.
+    pub(super) fn release(&mut self, place: Place) -> Result<()> {
+        let others = self.held.get(&place).map_or(0, |held| held - 1);
+        if others > 0 {
+            self.held.insert(place, others);
+            return Ok(());
+        }
+        self.held.remove(&place);
+        let node = self.node_mut(place)?;
+        if node.pid().is_none() {
+            node.start()?;
+        }
+        self.was_behind(place);
+        Ok(())
+    }
+
+    /// A node may be behind the head from now on, unless it is not there.
+    pub(super) fn was_behind(&mut self, place: Place) {
+        if !self.running().contains(&place) {
+            return;
+        }
+        let mode = self.group(place).map_or("auto", |group| group.mode.name());
+        let name = self.names.name(place).to_owned();
+        self.behind.push(Behind { name, mode, from_ms: self.elapsed_ms() });
+    }
+}

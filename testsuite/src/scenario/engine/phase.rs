@@ -1,0 +1,295 @@
+//! Phases of load, each a task beside the clock.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result};
+use tokio::task::JoinHandle;
+
+use super::Stage;
+use crate::{
+    accounts,
+    load::{
+        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Point, Rate, ReadWay, Rule,
+        SaturationOptions,
+    },
+    progress::Progress,
+    report::{HarnessFigures, LoadSeries, PhaseFigures, Series, Total},
+    rpc::Rpc,
+    scenario::{
+        criteria::{PhaseTotals, Quantiles, ReadTotals, Way},
+        model::{Phase, PhaseRate, Topology},
+    },
+};
+
+/// Batches behind the head; a network that keeps fewer receipts cannot be audited.
+const AUDIT_BEHIND_PRUNED: u64 = 50;
+
+/// What a phase came to.
+pub(super) struct PhaseEnd {
+    pub(super) totals: PhaseTotals,
+    /// Transactions that were due.
+    pub(super) due: f64,
+    /// Of them, those that left in time.
+    pub(super) sent: f64,
+    /// When transactions were due, from and until, in ms after the clock started.
+    pub(super) spans: Vec<(u64, u64)>,
+    pub(super) series: LoadSeries,
+    /// Of a search each step's.
+    pub(super) figures: Vec<PhaseFigures>,
+}
+
+impl Stage<'_> {
+    /// Starts a task for each phase; it waits until the phase begins.
+    pub(super) fn start_phases(&self) -> Result<Vec<(String, JoinHandle<Result<PhaseEnd>>)>> {
+        let phases = &self.scenario.workload;
+        // Each phase has accounts of its own: phases may overlap, and two loads would take each other's nonces.
+        let share = self.scenario.topology.accounts as usize / phases.len().max(1);
+        let accounts = self.devnet.accounts().chunks(share.max(1));
+        let mut tasks = Vec::with_capacity(phases.len());
+        for (phase, accounts) in phases.iter().zip(accounts) {
+            let at =
+                |name: &String| -> Result<Rpc> { Ok(self.node(self.names.find(name)[0])?.rpc().clone()) };
+            // Commits are read from the first.
+            let mut submit: Vec<Rpc> = phase.read_from.iter().map(at).collect::<Result<_>>()?;
+            let read_from = phase.read_from.as_ref().map(|name| self.names.find(name)[0]);
+            for place in self.names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from)
+            {
+                submit.push(
+                    self.node(place)
+                        .context("a load goes to nodes that are there from the start")?
+                        .rpc()
+                        .clone(),
+                );
+            }
+            let followers = phase.follower.iter().map(|name| Ok((name.clone(), at(name)?)));
+            let mix = phase.mix.iter().map(|(kind, weight)| format!("{kind}={weight}"));
+            let options = LoadOptions {
+                workload: mix.collect::<Vec<_>>().join(",").parse::<Mix>()?,
+                duration: phase.lasts.duration(),
+                accounts: accounts.to_vec(),
+                submit,
+                followers: followers.collect::<Result<_>>()?,
+                reads_per_second: phase.reads_per_second,
+                audit_behind: audit_behind(&self.scenario.topology),
+                access_lists: phase.access_lists.as_ref().map(PathBuf::from),
+                seed: accounts::number(&self.scenario.seed, &format!("load {}", phase.name)),
+                ..LoadOptions::default()
+            };
+            let begin = self.begin + phase.at.duration();
+            tasks.push((phase.name.clone(), tokio::spawn(perform(phase.clone(), options, begin.into()))));
+        }
+        Ok(tasks)
+    }
+}
+
+/// Where nodes prune, receipts are audited while they are there.
+pub(in crate::scenario) fn audit_behind(topology: &Topology) -> u64 {
+    let settings = topology.settings.iter().map(|settings| &settings.config);
+    let mut keys = settings.chain([&topology.config]).flat_map(|config| config.keys());
+    match keys.any(|key| key.starts_with("storage.prune")) {
+        true => AUDIT_BEHIND_PRUNED,
+        false => LoadOptions::default().audit_behind,
+    }
+}
+
+async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant) -> Result<PhaseEnd> {
+    tokio::time::sleep_until(begin).await;
+    let rate = match phase.rate {
+        PhaseRate::Constant(per_second) => Rate::Constant { per_second },
+        PhaseRate::Ramp { from, to } => Rate::Ramp { from, to },
+        PhaseRate::Burst { base, peak, period, peak_lasts } => {
+            Rate::Burst { base, peak, period_ms: period.ms(), peak_ms: peak_lasts.ms() }
+        }
+        PhaseRate::Saturation { from, step_seconds } => {
+            let step = Duration::from_secs(step_seconds);
+            let until = Some((begin + phase.lasts.duration()).into_std());
+            let search = SaturationOptions { rule: Rule::default(), start: from, step, until };
+            return self::search(&phase, &options, begin, search).await;
+        }
+    };
+    let summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
+    let runs = [(begin_ms(&phase, begin, &summary), &summary)];
+    let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
+    add(&mut totals, &summary);
+    totals.committed_per_second = summary.achieved_per_second;
+    latencies(&mut totals, &phase, &summary);
+    let total = Total { per_second: summary.achieved_per_second, latency_ms: summary.commit_ms };
+    Ok(end(totals, &runs, total))
+}
+
+/// When the first transaction of a load was due, in ms after the scenario's clock started: its preparation takes time after `begin`, at
+/// which the phase began.
+fn begin_ms(phase: &Phase, begin: tokio::time::Instant, summary: &LoadSummary) -> u64 {
+    let prepared = summary.begin.map(|at| at.saturating_duration_since(begin.into_std())).unwrap_or_default();
+    phase.at.ms() + u64::try_from(prepared.as_millis()).unwrap_or_default()
+}
+
+/// Puts together the loads of a phase, each with when it began.
+fn end(totals: PhaseTotals, runs: &[(u64, &LoadSummary)], total: Total) -> PhaseEnd {
+    let sent = |run: &LoadSummary| run.sent_per_second * run.duration_seconds;
+    let until = |run: &LoadSummary| (run.duration_seconds * 1_000.0) as u64;
+    let points = runs.iter().map(|(begin_ms, run)| (*begin_ms, run.points.as_slice()));
+    PhaseEnd {
+        due: runs.iter().map(|(_, run)| run.offered as f64).sum(),
+        sent: runs.iter().map(|(_, run)| sent(run)).sum(),
+        spans: runs.iter().map(|(begin_ms, run)| (*begin_ms, begin_ms + until(run))).collect(),
+        series: series(&totals.name, points, total),
+        figures: runs.iter().map(|(_, run)| PhaseFigures::of(&totals.name, run)).collect(),
+        totals,
+    }
+}
+
+/// What the harness was to send and what it sent, per second of the time in which any transaction was due: phases may overlap, or follow
+/// each other.
+pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
+    let mut spans: Vec<(u64, u64)> = ends.iter().flat_map(|end| end.spans.iter().copied()).collect();
+    spans.sort_unstable();
+    let (mut busy_ms, mut reached) = (0, 0);
+    for (from, until) in spans {
+        busy_ms += until.saturating_sub(from.max(reached));
+        reached = reached.max(until);
+    }
+    let per_second = |of: fn(&PhaseEnd) -> f64| match busy_ms {
+        0 => 0.0,
+        busy_ms => ends.iter().map(of).sum::<f64>() * 1_000.0 / busy_ms as f64,
+    };
+    HarnessFigures {
+        offered: per_second(|end| end.due),
+        achieved: per_second(|end| end.sent),
+        generators_limit: ends.iter().any(|end| end.totals.is_limited_by_generators),
+        ..HarnessFigures::default()
+    }
+}
+
+/// The rate that the chain sustains is the phase's throughput; its latencies are those of the step at that rate.
+async fn search(
+    phase: &Phase,
+    options: &LoadOptions,
+    begin: tokio::time::Instant,
+    search: SaturationOptions,
+) -> Result<PhaseEnd> {
+    let saturation = load::saturate(options, search, Progress::Quiet).await?;
+    let rate = match saturation.found {
+        Found::Sustained { rate, .. } | Found::AtLeast { rate } => rate,
+        Found::Nothing { .. } => 0,
+    };
+    let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
+    saturation.steps.iter().for_each(|step| add(&mut totals, step));
+    // A step of which the generators were the limit does not count: they are that of the search if they ended it.
+    let last = saturation.steps.last().and_then(|step| step.limited_by);
+    let has_no_limit = matches!(saturation.found, Found::AtLeast { .. });
+    totals.is_limited_by_generators = has_no_limit && last == Some(Limit::Generators);
+    totals.committed_per_second = f64::from(rate);
+    let is_at_rate = |step: &&LoadSummary| (step.offered_per_second - f64::from(rate)).abs() < 1.0;
+    let best = saturation.steps.iter().rev().find(is_at_rate);
+    let latency_ms = best.and_then(|step| step.commit_ms);
+    if let Some(best) = best {
+        latencies(&mut totals, phase, best);
+    }
+    let runs: Vec<_> = saturation.steps.iter().map(|step| (begin_ms(phase, begin, step), step)).collect();
+    Ok(end(totals, &runs, Total { per_second: f64::from(rate), latency_ms }))
+}
+
+fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
+    totals.accepted += summary.accepted;
+    totals.given_up += summary.given_up;
+    totals.committed += summary.committed;
+    let Audit { receipts_failed, receipts_wrong, duplicates, balances_wrong, .. } = summary.audit;
+    totals.is_limited_by_generators |= summary.limited_by == Some(Limit::Generators);
+    for reads in &summary.reads {
+        let way = match reads.way {
+            ReadWay::Http => Way::Http,
+            ReadWay::WebSocket => Way::Websocket,
+        };
+        // Those that failed are among them, as late as they were given up.
+        let all = reads.read_ms.map_or(0, |all| all.count).max(1);
+        let these =
+            ReadTotals { ms: reads.read_ms.map(quantiles), failed_share: reads.failed as f64 / all as f64 };
+        let sum = totals.reads.entry(way).or_default();
+        *sum = sum.worse(these);
+    }
+    totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
+}
+
+/// Of commits, and of the phase's follower.
+fn latencies(totals: &mut PhaseTotals, phase: &Phase, summary: &LoadSummary) {
+    let missing = |came: Option<Percentiles>| {
+        let came = came.map_or(0, |came| came.count);
+        summary.offered.saturating_sub(came) as f64 / summary.offered.max(1) as f64
+    };
+    (totals.commit_ms, totals.commit_missing_share) =
+        (summary.commit_ms.map(quantiles), missing(summary.commit_ms));
+    let Some(follower) = &phase.follower else { return };
+    // Commits are read from it if it is not among the load's followers.
+    let follow = summary.follow_ms.get(follower).copied().unwrap_or(summary.commit_ms);
+    (totals.follow_ms, totals.follow_missing_share) = (follow.map(quantiles), missing(follow));
+}
+
+fn quantiles(percentiles: Percentiles) -> Quantiles {
+    let Percentiles { p50, p90, p95, p99, max, .. } = percentiles;
+    Quantiles { p50, p90, p95, p99, max }
+}
+
+/// The loads of a phase over the scenario's time, each from when its first transaction was due.
+fn series<'a>(name: &str, runs: impl Iterator<Item = (u64, &'a [Point])>, total: Total) -> LoadSeries {
+    let [mut p50, mut p90, mut p99] = ["ms"; 3].map(Series::new);
+    let mut per_second = Series::new("1/s");
+    let points = runs.flat_map(|(begin_ms, points)| points.iter().map(move |point| (begin_ms, point)));
+    for (begin_ms, point) in points {
+        let at_ms = begin_ms + point.at_ms;
+        per_second.push(at_ms, point.committed_per_second);
+        if let Some(latency) = point.commit_ms {
+            p50.push(at_ms, latency.p50);
+            p90.push(at_ms, latency.p90);
+            p99.push(at_ms, latency.p99);
+        }
+    }
+    LoadSeries { name: format!("commit {name}"), per_second, p50, p90, p99, total: Some(total) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_that_prunes_is_audited_sooner() {
+        let mut topology = Topology::default();
+        assert!(audit_behind(&topology) > 1_000);
+        topology.config.insert("storage.prune".to_owned(), serde_json::Value::Null);
+        assert_eq!(audit_behind(&topology), AUDIT_BEHIND_PRUNED);
+    }
+
+    #[test]
+    fn a_series_has_gaps_where_nothing_was_committed() {
+        let latency = Percentiles { count: 1, p50: 1.0, p90: 2.0, p95: 3.0, p99: 4.0, max: 5.0 };
+        let point =
+            |at_ms, commit_ms| Point { at_ms, due_per_second: 1.0, committed_per_second: 2.0, commit_ms };
+        let points = [point(1_000, Some(latency)), point(2_000, None)];
+        let total = Total { per_second: 2.0, latency_ms: Some(latency) };
+        let series = series("main", [(10_000, points.as_slice())].into_iter(), total);
+        assert_eq!(series.per_second.points, [(11_000, 2.0), (12_000, 2.0)]);
+        assert_eq!(series.p99.points, [(11_000, 4.0)]);
+        assert_eq!((series.name.as_str(), series.total), ("commit main", Some(total)));
+    }
+
+    /// Goal: phases one after the other are no faster together than each, two at once are, and a pause between them is no time of load.
+    #[test]
+    fn the_harness_is_measured_while_it_has_something_to_send() {
+        let total = Total { per_second: 0.0, latency_ms: None };
+        let end = |due, sent, spans: &[(u64, u64)]| PhaseEnd {
+            totals: PhaseTotals::default(),
+            due,
+            sent,
+            spans: spans.to_vec(),
+            series: series("x", [].into_iter(), total),
+            figures: Vec::new(),
+        };
+        let figures = |ends: &[PhaseEnd]| (harness(ends).offered, harness(ends).achieved);
+        let (first, second) =
+            (end(1_000.0, 1_000.0, &[(0, 10_000)]), end(1_000.0, 900.0, &[(20_000, 30_000)]));
+        assert_eq!(figures(&[first, second]), (100.0, 95.0));
+        let (first, second) = (end(1_000.0, 1_000.0, &[(0, 10_000)]), end(500.0, 500.0, &[(5_000, 10_000)]));
+        assert_eq!(figures(&[first, second]), (150.0, 150.0));
+        assert_eq!(figures(&[]), (0.0, 0.0));
+    }
+}

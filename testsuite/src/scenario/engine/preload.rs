@@ -1,0 +1,168 @@
+//! [`Knobs`]: what the library between a node and libc does to its clock and to its flushes, changed while the node runs.
+//!
+//! The library is the crate `slipstream-preload`; nodes that no fault of that kind meets do not have it.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::RunOptions;
+use crate::scenario::{
+    model::Scenario,
+    names::{Names, Place},
+};
+
+#[path = "../../../../preload/layout.rs"]
+mod layout;
+
+/// The library, as cargo calls it.
+const LIBRARY: &str = "libslipnet_preload.so";
+/// Where cargo puts it, beside its programs.
+const EXAMPLES: &str = "examples";
+/// The end of a file's name, behind its node's.
+const SUFFIX: &str = "knobs";
+
+/// The file that the library of one node reads.
+pub(super) struct Knobs {
+    name: String,
+    file: File,
+}
+
+/// Makes the files of all nodes that need one.
+pub(super) fn lay(
+    scenario: &Scenario,
+    names: &Names,
+    options: &RunOptions,
+) -> Result<BTreeMap<Place, Knobs>> {
+    let needed = names.all().filter(|place| is_needed(scenario, names, *place));
+    needed.map(|place| Ok((place, Knobs::make(&options.dir, names.name(place))?))).collect()
+}
+
+/// Whether a fault may meet this node that takes the library.
+pub(super) fn is_needed(scenario: &Scenario, names: &Names, place: Place) -> bool {
+    let mut faults = scenario.faults.iter().filter(|fault| fault.what.needs_preload());
+    faults.any(|fault| fault.what.may_meet(&scenario.topology, names, place))
+}
+
+/// What the loader and the library are told in a node's environment.
+pub(super) fn environment(options: &RunOptions, name: &str) -> Result<BTreeMap<String, String>> {
+    let library = library()?;
+    let file = path(&options.dir, name);
+    let text = |path: &Path| {
+        let text = path.to_str().context("the directory's name is not valid UTF-8")?;
+        ensure!(!text.contains([' ', ':']), "the loader takes no path with a blank or a colon: {text}");
+        Ok(text.to_owned())
+    };
+    let variable = layout::VARIABLE.to_str().context("a constant")?.to_owned();
+    Ok([("LD_PRELOAD".to_owned(), text(&library)?), (variable, text(&file)?)].into())
+}
+
+fn path(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.{SUFFIX}"))
+}
+
+/// The library, which cargo puts beside this program; a test's own program lies one directory deeper.
+fn library() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("this program's path is unknown")?;
+    let dirs = this.ancestors().skip(1).take(2);
+    let mut places = dirs.flat_map(|dir| [dir.join(EXAMPLES).join(LIBRARY), dir.join(LIBRARY)]);
+    places.find(|path| path.is_file()).with_context(|| {
+        format!(
+            "{LIBRARY}, which slow disks and wrong clocks take, is not beside {}: `./x build` makes it, and \
+             `cargo build --package slipstream-preload --examples`",
+            this.display()
+        )
+    })
+}
+
+impl Knobs {
+    /// With a true clock and a fast disk.
+    fn make(dir: &Path, name: &str) -> Result<Knobs> {
+        let path = path(dir, name);
+        let made = File::options().create(true).truncate(true).read(true).write(true).open(&path);
+        let file = made.with_context(|| format!("cannot make {}", path.display()))?;
+        file.write_all_at(&[0; layout::WORDS * layout::WORD_BYTES], 0)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Knobs { name: name.to_owned(), file })
+    }
+
+    /// Each flush takes so many milliseconds longer from now on.
+    ///
+    /// # Errors
+    /// If the node does not have the library, or the file cannot be written.
+    pub(super) fn slow_down(&self, delay_ms: u64) -> Result<()> {
+        self.set(layout::FLUSH, delay_ms * 1_000)
+    }
+
+    /// The wall clock is ahead by so many milliseconds from now on, or behind if they are negative.
+    ///
+    /// # Errors
+    /// As [`Knobs::slow_down`].
+    pub(super) fn jump(&self, by_ms: i64) -> Result<()> {
+        self.set(layout::CLOCK, by_ms.cast_unsigned())
+    }
+
+    fn set(&self, word: usize, value: u64) -> Result<()> {
+        let failed = || format!("the clock and the disk of {}", self.name);
+        let mut loaded = [0; layout::WORD_BYTES];
+        self.file.read_exact_at(&mut loaded, place(layout::LOADED)).with_context(failed)?;
+        ensure!(
+            u64::from_ne_bytes(loaded) == 1,
+            "{} runs without {LIBRARY}: its program must be linked with libc dynamically, and its log says what the loader found",
+            self.name
+        );
+        self.file.write_all_at(&value.to_ne_bytes(), place(word)).with_context(failed)
+    }
+}
+
+/// Where a word stands in the file.
+fn place(word: usize) -> u64 {
+    (word * layout::WORD_BYTES) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+name: a
+description: b
+duration: 30s
+criteria: [equal_roots]
+topology: { groups: [{ name: one }, { name: other }] }
+faults:
+- { at: 1s, what: { slow_disk: { who: { nodes: [one] }, delay: 1s } } }
+- { at: 2s, what: { kill: { nodes: [other] } } }
+";
+
+    /// Goal: who may be met has the library, nobody else has, and nothing is set before a process has said that it is there.
+    #[test]
+    fn those_that_may_be_met_get_the_library() {
+        let needed = |text: &str| {
+            let scenario =
+                Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+            let names = Names::of(&scenario);
+            let all = names.all().filter(|place| is_needed(&scenario, &names, *place));
+            all.map(|place| names.name(place).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(needed(TEXT), ["one"]);
+        let primary = "- { at: 3s, what: { clock_jump: { who: { nodes: [primary] }, back: 1m } } }\n";
+        let validators = ["validator-0", "validator-1", "validator-2", "validator-3"];
+        assert_eq!(needed(&format!("{TEXT}{primary}")), [&validators[..], &["one"]].concat());
+
+        let dir = tempfile::tempdir().unwrap();
+        let knobs = Knobs::make(dir.path(), "one").unwrap();
+        assert!(knobs.jump(-1).unwrap_err().to_string().contains("one runs without"));
+        knobs.file.write_all_at(&1_u64.to_ne_bytes(), place(layout::LOADED)).unwrap();
+        knobs.jump(-1).unwrap();
+        knobs.slow_down(2).unwrap();
+        let words = std::fs::read(path(dir.path(), "one")).unwrap();
+        let words: Vec<u64> = words.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        assert_eq!(words, [u64::MAX, 2_000, 1]);
+    }
+}

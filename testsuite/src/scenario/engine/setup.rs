@@ -1,0 +1,227 @@
+//! From a topology to the options of a devnet, and to what lies between its nodes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU64,
+    path::PathBuf,
+};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+use super::{RunOptions, act, assault, preload};
+use crate::{
+    devnet::{DevnetOptions, NodeOptions},
+    manifest::Role,
+    relay::{Region, Shape},
+    scenario::{
+        fault::What,
+        model::{Config, LinkShape, Scenario, Settings},
+        names::{Names, Place, may_validate},
+    },
+};
+
+/// The program that nodes run when nobody says otherwise.
+pub(in crate::scenario) const CURRENT: &str = "current";
+/// The release before. Whoever has none tries the upgrade from this program to itself, and the report says so.
+const BEFORE: &str = "before";
+/// In values of node.yaml: the devnet's directory.
+pub(in crate::scenario) const DIR: &str = "{dir}";
+
+/// Whether datagrams go through relays.
+pub(super) fn needs_links(scenario: &Scenario) -> bool {
+    scenario.topology.settings.iter().any(|settings| settings.region.is_some())
+        || scenario.faults.iter().any(|fault| fault.what.needs_relays())
+}
+
+/// The devnet of a scenario: its validators. All other nodes are added one by one.
+pub(super) fn devnet(scenario: &Scenario, names: &Names, options: &RunOptions) -> Result<DevnetOptions> {
+    let topology = &scenario.topology;
+    let mut nodes = BTreeMap::new();
+    for place in names.all() {
+        nodes.insert(names.name(place).to_owned(), node(scenario, names, options, place)?);
+    }
+    Ok(DevnetOptions {
+        validators: topology.validators,
+        fullnodes: 0,
+        accounts: topology.accounts + if attacks(scenario) { assault::ACCOUNTS } else { 0 },
+        seed: scenario.seed.clone(),
+        dir: Some(options.dir.clone()),
+        batch_interval_ms: topology.batch_interval_ms,
+        snapshot_interval_batches: topology.snapshot_interval_batches,
+        nodes,
+        ..DevnetOptions::default()
+    })
+}
+
+/// Has the program itself check what the scenario says of its nodes, also of those that join later, before anything runs. Other programs
+/// than the current one may know other keys.
+///
+/// # Errors
+/// With the node, and with what the program says.
+pub(super) async fn check(
+    devnet: &DevnetOptions,
+    scenario: &Scenario,
+    names: &Names,
+    options: &RunOptions,
+) -> Result<()> {
+    let mut checked = BTreeSet::new();
+    for place in names.all() {
+        let name = names.name(place);
+        let Some(own) = devnet.nodes.get(name).filter(|own| own.program.is_none()) else { continue };
+        let role = match may_validate(&scenario.topology, names, place) {
+            true => Role::Validator,
+            false => Role::Fullnode,
+        };
+        if !checked.insert((role.name(), &own.overrides)) {
+            continue;
+        }
+        let file = options.dir.join(format!("check-{}.yaml", role.name()));
+        std::fs::write(&file, devnet.node_yaml(role))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let mut arguments = vec!["config", "show", "--config", act::text(&file)?];
+        arguments.extend(own.overrides.iter().flat_map(|set| ["--set", set.as_str()]));
+        act::command(&arguments).await.with_context(|| format!("the `config` of {name}"))?;
+        std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
+    Ok(())
+}
+
+fn attacks(scenario: &Scenario) -> bool {
+    scenario.topology.groups.iter().any(|group| group.among.is_some())
+        || scenario.faults.iter().any(|fault| matches!(fault.what, What::Attack { .. }))
+}
+
+fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) -> Result<NodeOptions> {
+    let mut config = scenario.topology.config.clone();
+    if needs_links(scenario) {
+        // What peers tell of each other lies behind the relays.
+        config.insert("network.outbound".to_owned(), 0.into());
+    }
+    let mut program = None;
+    for settings in settings_of(scenario, names, place) {
+        config.extend(settings.config.clone());
+        program = settings.program.as_deref().or(program);
+    }
+    let program = program.map(|name| self::program(name, options)).transpose()?.flatten();
+    let environment = match preload::is_needed(scenario, names, place) {
+        true => preload::environment(options, names.name(place))?,
+        false => BTreeMap::new(),
+    };
+    Ok(NodeOptions { program, overrides: overrides(&config, options), environment })
+}
+
+/// What is said of a node, the last word last.
+pub(in crate::scenario) fn settings_of<'a>(
+    scenario: &'a Scenario,
+    names: &'a Names,
+    place: Place,
+) -> impl Iterator<Item = &'a Settings> {
+    let all = scenario.topology.settings.iter();
+    all.filter(move |settings| names.find_all(&settings.nodes).contains(&place))
+}
+
+fn overrides(config: &Config, options: &RunOptions) -> Vec<String> {
+    let dir = options.dir.display().to_string();
+    // JSON is YAML on one line.
+    config.iter().map(|(key, value)| format!("{key}={}", value.to_string().replace(DIR, &dir))).collect()
+}
+
+/// The program of a name; none if it is the current one, or the release before and nobody gave that.
+///
+/// # Errors
+/// If nobody gave it.
+pub(super) fn program(name: &str, options: &RunOptions) -> Result<Option<PathBuf>> {
+    if let Some(path) = options.programs.get(name) {
+        let path = path.canonicalize();
+        return path.map(Some).with_context(|| format!("the program {name} is not where --program says"));
+    }
+    if name != CURRENT && name != BEFORE {
+        bail!("the scenario needs the program `{name}`: name a `slipstream` with --program {name}=PATH");
+    }
+    Ok(None)
+}
+
+/// Whether nodes begin with the release before, and nobody gave that.
+pub(super) fn is_from_itself(scenario: &Scenario, options: &RunOptions) -> bool {
+    let mut settings = scenario.topology.settings.iter();
+    settings.any(|settings| settings.program.as_deref() == Some(BEFORE))
+        && !options.programs.contains_key(BEFORE)
+}
+
+/// What lies between two nodes while no fault changes it: what `links` say of their regions, else what is known of the world's.
+pub(in crate::scenario) fn shape(scenario: &Scenario, names: &Names, one: Place, other: Place) -> Shape {
+    let region = |place| settings_of(scenario, names, place).filter_map(|it| it.region.as_deref()).last();
+    let (Some(one), Some(other)) = (region(one), region(other)) else { return Shape::default() };
+    let is_it = |between: &[String; 2]| {
+        let [from, to] = between.each_ref().map(String::as_str);
+        (from, to) == (one, other) || (from, to) == (other, one)
+    };
+    if let Some(link) = scenario.topology.links.iter().find(|link| is_it(&link.between)) {
+        return relayed(&link.shape);
+    }
+    let [one, other] = [one, other].map(|name| Region::from_str(name, true).ok());
+    one.zip(other).map_or_else(Shape::default, |(one, other)| one.link(other))
+}
+
+/// As the relay takes it.
+pub(in crate::scenario) fn relayed(shape: &LinkShape) -> Shape {
+    Shape {
+        delay: shape.delay.duration(),
+        jitter: shape.jitter.duration(),
+        bandwidth_bytes_per_second: shape.kib_per_second.and_then(|kib| NonZeroU64::new(kib << 10)),
+        loss: shape.loss,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Duration};
+
+    use super::*;
+
+    const TEXT: &str = "\
+name: a
+description: b
+duration: 10s
+topology:
+  validators: 3
+  config: { storage.snapshots_kept: 3 }
+  settings:
+  - { nodes: [validators], region: eu, config: { sync.archives: ['file://{dir}/archive'] } }
+  - { nodes: [validator-1], region: us, program: fork, config: { storage.snapshots_kept: 1 } }
+  - { nodes: [validator-2], region: moon }
+  links:
+  - { between: [moon, eu], shape: { delay: 1300ms, kib_per_second: 4, loss: 0.5 } }
+criteria: [equal_roots]
+";
+
+    /// Goal: the last word on a node counts, values are what `--set` takes, and regions are as written, else as the world is.
+    #[test]
+    fn nodes_and_links_are_as_the_topology_says() {
+        let scenario = Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let program = std::env::current_exe().unwrap();
+        let programs = BTreeMap::from([("fork".to_owned(), program)]);
+        let options = RunOptions { dir: "/d".into(), programs, command: String::new() };
+        let devnet = devnet(&scenario, &names, &options).unwrap();
+        assert_eq!(
+            devnet.nodes["validator-0"].overrides,
+            ["network.outbound=0", "storage.snapshots_kept=3", "sync.archives=[\"file:///d/archive\"]"]
+        );
+        let other = &devnet.nodes["validator-1"];
+        assert!(other.overrides.contains(&"storage.snapshots_kept=1".to_owned()), "{other:?}");
+        assert_eq!((other.program.is_some(), devnet.nodes["validator-0"].program.is_none()), (true, true));
+
+        let shape = |one, other| shape(&scenario, &names, Place(one), Place(other));
+        let moon = shape(0, 2);
+        assert_eq!((moon.delay, moon.loss), (Duration::from_millis(1_300), 0.5));
+        assert_eq!(moon.bandwidth_bytes_per_second.map(NonZeroU64::get), Some(4_096));
+        assert_eq!(shape(2, 0), moon);
+        assert_eq!(shape(0, 1), Region::Eu.link(Region::Us));
+        assert_eq!(shape(1, 2), Shape::default(), "nobody knows the way from there to the moon");
+        let nothing = RunOptions { programs: BTreeMap::new(), ..options };
+        let error = self::devnet(&scenario, &names, &nothing).unwrap_err().to_string();
+        assert!(error.contains("--program fork=PATH"), "{error}");
+    }
+}

@@ -1,0 +1,329 @@
+//! [`write_files`]: a scenario's nodes, loads and faults as files for other machines.
+//!
+//! Loads, and faults of links, follow the scenario's clock by themselves. Faults of nodes are told with the command that does them, and
+//! what nothing does is told by its name: nothing is left out in silence.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::{
+    engine::{
+        act::described,
+        phase::audit_behind,
+        setup::{CURRENT, DIR, relayed, settings_of, shape},
+    },
+    fault::What,
+    model::{Config, Phase, PhaseRate, Scenario},
+    names::{Names, Place, may_validate},
+    plan::{Action, Event, Harm, Who, plan},
+};
+use crate::{
+    accounts,
+    devnet::{self, DevnetOptions, files},
+    load::Workload,
+    manifest::Role,
+    relay::Change,
+    target::{self, Act, Blueprint, Deed, Job, Member, Target, Way, Written, link_address},
+    time,
+};
+
+/// Writes the files that run a scenario for a target into a directory. Compose publishes the nodes' APIs from `base_port` up.
+///
+/// # Errors
+/// If the scenario has more of something than the files can have, or a file cannot be written.
+pub fn write_files(
+    target: Target,
+    scenario: &Scenario,
+    dir: &Path,
+    base_port: Option<u16>,
+) -> Result<Written> {
+    target::write_blueprint(target, &blueprint(scenario, dir, base_port)?)
+}
+
+fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>) -> Result<Blueprint> {
+    let names = Names::of(scenario);
+    let events = plan(scenario);
+    let mut left_out = left_out(scenario);
+    let mut members = Vec::with_capacity(names.len());
+    for place in names.all() {
+        members.push(member(scenario, &names, &events, place, &mut left_out)?);
+    }
+    let jobs = jobs(scenario, &names, &mut left_out);
+    let deeds = events.iter().filter_map(|event| deed(scenario, &names, event)).collect();
+    Ok(Blueprint {
+        dir: dir.to_owned(),
+        base_port,
+        seed: scenario.seed.clone(),
+        validators: scenario.topology.validators,
+        accounts: scenario.topology.accounts,
+        extras: files::Extras::of(&DevnetOptions::default()),
+        members,
+        jobs,
+        is_timed: true,
+        deeds,
+        left_out,
+    })
+}
+
+/// What no target does, by its name.
+fn left_out(scenario: &Scenario) -> Vec<String> {
+    let mut lines = Vec::new();
+    for group in &scenario.topology.groups {
+        if let Some(attack) = &group.among {
+            lines.push(format!(
+                "the attack {attack} among the peers of {}: only its honest peers are",
+                group.name
+            ));
+        }
+        if group.waypoint {
+            lines.push(format!("the waypoint of {}: it starts from the genesis", group.name));
+        }
+    }
+    for settings in &scenario.topology.settings {
+        let nodes = settings.nodes.join(", ");
+        if let Some(program) = settings.program.as_ref().filter(|program| *program != CURRENT) {
+            lines.push(format!("the program {program} of {nodes}: their image is that of all nodes"));
+        }
+        if let Some(mib) = settings.disk_mib {
+            lines.push(format!("the disk of {mib} MiB of {nodes}"));
+        }
+    }
+    let criteria: Vec<String> = scenario.criteria.iter().map(super::criteria::Criterion::name).collect();
+    lines.push(format!("the judgement at {}: nobody judges {}", scenario.duration, criteria.join("; ")));
+    lines
+}
+
+fn has_relays(scenario: &Scenario) -> bool {
+    let mut faults = scenario.faults.iter();
+    scenario.topology.settings.iter().any(|settings| settings.region.is_some())
+        || faults.any(|fault| matches!(fault.what, What::Link { .. } | What::Partition { .. }))
+}
+
+fn member(
+    scenario: &Scenario,
+    names: &Names,
+    events: &[Event],
+    place: Place,
+    left_out: &mut Vec<String>,
+) -> Result<Member> {
+    let name = names.name(place);
+    let group = names.group(place).map(|group| &scenario.topology.groups[group]);
+    let has_relays = has_relays(scenario);
+    let peers = peers(scenario, names, place);
+    let changes = peers.iter().flat_map(|peer| changes(events, place, *peer)).collect();
+    let ways = peers
+        .iter()
+        .map(|peer| Way { to: peer.0, shape: has_relays.then(|| shape(scenario, names, place, *peer)) });
+    let region = settings_of(scenario, names, place).filter_map(|settings| settings.region.clone()).last();
+    Ok(Member {
+        name: name.to_owned(),
+        role: match may_validate(&scenario.topology, names, place) {
+            true => Role::Validator,
+            false => Role::Fullnode,
+        },
+        key: accounts::node_key(&scenario.seed, u32::try_from(place.0)?),
+        region,
+        is_late: group.is_some_and(|group| group.joins.is_some()),
+        ways: ways.collect(),
+        changes,
+        config: config(scenario, names, place, left_out),
+    })
+}
+
+/// When a node starts, in ms after the clock does.
+fn starts_ms(scenario: &Scenario, names: &Names, place: Place) -> u64 {
+    let joins = names.group(place).and_then(|group| scenario.topology.groups[group].joins);
+    joins.map_or(0, |joins| joins.ms())
+}
+
+/// Whom a node dials: those that it is behind, else everybody who was there before it. Validators dial each other.
+fn peers(scenario: &Scenario, names: &Names, place: Place) -> Vec<Place> {
+    let validators = scenario.topology.validators as usize;
+    let group = names.group(place).map(|group| &scenario.topology.groups[group]);
+    match group {
+        None => names.all().filter(|other| devnet::dials(place.0, other.0, validators)).collect(),
+        Some(group) if !group.behind.is_empty() => names.find_all(&group.behind),
+        Some(_) => {
+            let order = |place: Place| (starts_ms(scenario, names, place), place);
+            names.all().filter(|other| order(*other) < order(place)).collect()
+        }
+    }
+}
+
+/// What the plan does to the link by which one node dials another.
+fn changes(events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Change> {
+    events.iter().filter_map(move |event| {
+        let Action::Links { pairs, shape } = &event.action else { return None };
+        let lies_between = pairs.contains(&(from, to)) || pairs.contains(&(to, from));
+        lies_between.then(|| Change {
+            listen: link_address(to.0),
+            from: Duration::from_millis(event.at_ms),
+            until: event.until_ms.map(Duration::from_millis),
+            shape: shape.as_ref().map(relayed),
+        })
+    })
+}
+
+fn config(scenario: &Scenario, names: &Names, place: Place, left_out: &mut Vec<String>) -> Value {
+    let topology = &scenario.topology;
+    let defaults = DevnetOptions::default();
+    let group = names.group(place).map(|group| &topology.groups[group]);
+    let mut config = json!({
+        "network": {},
+        "storage": {
+            "block_cache_mib": defaults.block_cache_mib,
+            "snapshot_interval_batches": topology.snapshot_interval_batches,
+        },
+        "sync": { "mode": group.map_or(defaults.sync_mode, |group| group.mode).name() },
+        "log": { "filter": defaults.log_filter },
+    });
+    if has_relays(scenario) {
+        // What peers tell of lies behind the relays.
+        config["network"]["outbound"] = json!(0);
+    }
+    if let Some(interval) = topology.batch_interval_ms {
+        config["consensus"] = json!({ "batch_interval_ms": interval, "empty_batch_interval_ms": interval });
+    }
+    let mut said: Config = topology.config.clone();
+    for settings in settings_of(scenario, names, place) {
+        said.extend(settings.config.clone());
+    }
+    for (key, value) in said {
+        if value.to_string().contains(DIR) {
+            let name = names.name(place);
+            left_out.push(format!("{key} of {name}: it names {DIR}, a directory that all nodes share"));
+        } else {
+            set(&mut config, &key, value);
+        }
+    }
+    config
+}
+
+/// Sets a key by its full name.
+fn set(config: &mut Value, key: &str, value: Value) {
+    let mut place = config;
+    for part in key.split('.') {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[part];
+    }
+    *place = value;
+}
+
+fn jobs(scenario: &Scenario, names: &Names, left_out: &mut Vec<String>) -> Vec<Job> {
+    let phases = &scenario.workload;
+    // Each phase has accounts of its own: phases may overlap, and two loads would take each other's nonces.
+    let share = (scenario.topology.accounts as usize / phases.len().max(1)).max(1);
+    let mut jobs = Vec::with_capacity(phases.len());
+    for (index, phase) in phases.iter().enumerate() {
+        if phase.mix.contains_key(Workload::AccessLists.name()) {
+            left_out.push(format!("the phase {}: no image has its access lists", phase.name));
+            continue;
+        }
+        let first = |name: &String| names.find(name).first().copied();
+        let read_from = phase.read_from.as_ref().and_then(first);
+        let others = names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from);
+        jobs.push(Job {
+            name: format!("load-{}", phase.name),
+            submit: read_from.into_iter().chain(others).map(|place| place.0).collect(),
+            follower: phase.follower.as_ref().and_then(first).map(|place| place.0),
+            arguments: arguments(scenario, phase, index * share, share),
+        });
+    }
+    jobs
+}
+
+fn arguments(scenario: &Scenario, phase: &Phase, skipped: usize, accounts: usize) -> Vec<String> {
+    let mix: Vec<String> = phase.mix.iter().map(|(kind, weight)| format!("{kind}={weight}")).collect();
+    let random = accounts::number(&scenario.seed, &format!("load {}", phase.name));
+    let mut pairs = vec![
+        ("--seed", scenario.seed.clone()),
+        ("--accounts", accounts.to_string()),
+        ("--skip-accounts", skipped.to_string()),
+        ("--random", random.to_string()),
+        ("--mix", mix.join(",")),
+        ("--reads", phase.reads_per_second.to_string()),
+        ("--audit-behind", audit_behind(&scenario.topology).to_string()),
+        ("--at", time::short(phase.at.ms())),
+    ];
+    let lasts = time::short(phase.lasts.ms());
+    match phase.rate {
+        PhaseRate::Constant(rate) => pairs.extend([("--tps", rate.to_string()), ("--duration", lasts)]),
+        PhaseRate::Ramp { from, to } => {
+            pairs.extend([("--tps", from.to_string()), ("--ramp-to", to.to_string()), ("--duration", lasts)])
+        }
+        PhaseRate::Burst { base, peak, period, peak_lasts } => {
+            let burst = format!("{peak}:{}:{}", time::short(period.ms()), time::short(peak_lasts.ms()));
+            pairs.extend([("--tps", base.to_string()), ("--burst", burst), ("--duration", lasts)]);
+        }
+        PhaseRate::Saturation { from, step_seconds } => pairs.extend([
+            ("--tps", from.to_string()),
+            ("--duration", format!("{step_seconds}s")),
+            ("--search-for", lasts),
+        ]),
+    }
+    let mut arguments: Vec<String> =
+        pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+    if matches!(phase.rate, PhaseRate::Saturation { .. }) {
+        arguments.push("--saturate".to_owned());
+    }
+    arguments
+}
+
+/// What an operator does; nothing for what the relays do.
+fn deed(scenario: &Scenario, names: &Names, event: &Event) -> Option<Deed> {
+    let key =
+        |place: Place| u32::try_from(place.0).map(|index| (index, accounts::node_key(&scenario.seed, index)));
+    let (who, act) = match &event.action {
+        Action::Links { .. } => return None,
+        Action::Join(place) => (Some(*place), Act::Start),
+        Action::Node { harm, who } => {
+            let place = match who {
+                Who::Node(place) => Some(*place),
+                Who::Primary => None,
+            };
+            (place, act(harm))
+        }
+        Action::Attack { victim, .. } => (Some(*victim), Act::Nothing),
+        Action::ExportSnapshot(place) => (Some(*place), Act::Export),
+        Action::AddValidator(place) => {
+            let (index, key) = key(*place).ok()?;
+            let fees = accounts::fee_recipient(&scenario.seed, index);
+            (Some(*place), Act::Validators(format!("add {} --fee-recipient {fees}", key.public())))
+        }
+        Action::RemoveValidator(place) => {
+            let (_, key) = key(*place).ok()?;
+            (Some(*place), Act::Validators(format!("remove {}", key.public())))
+        }
+    };
+    Some(Deed {
+        at_ms: event.at_ms,
+        until_ms: event.until_ms,
+        what: described(&event.action),
+        who: who.map(|place| names.name(place).to_owned()),
+        act,
+    })
+}
+
+fn act(harm: &Harm) -> Act {
+    match harm {
+        Harm::Kill => Act::Kill,
+        Harm::Pause => Act::Pause,
+        Harm::Restart => Act::Restart,
+        Harm::Wipe => Act::Wipe,
+        Harm::BitFlip(_) => Act::BitFlip,
+        Harm::FullDisk
+        | Harm::SlowDisk(_)
+        | Harm::ClockJump(_)
+        | Harm::Twin(_)
+        | Harm::OldState
+        | Harm::Liar(_)
+        | Harm::Upgrade(_) => Act::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests;

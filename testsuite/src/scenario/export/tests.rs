@@ -1,0 +1,171 @@
+//! Blueprints of scenarios, and what their files say.
+
+use std::fs;
+
+use super::*;
+use crate::{
+    relay::{Region, Shape},
+    scenario::shipped,
+};
+
+fn parsed(text: &str) -> Scenario {
+    Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn blueprint_of(scenario: &Scenario) -> Blueprint {
+    blueprint(scenario, Path::new("/nonexistent"), None).unwrap()
+}
+
+const TEXT: &str = "\
+name: a
+description: b
+duration: 60s
+topology:
+  validators: 3
+  accounts: 90
+  batch_interval_ms: 200
+  config: { storage.snapshots_kept: 3, sync.archives: ['file://{dir}/archive'] }
+  groups:
+  - { name: near }
+  - { name: late, mode: delta, joins: 20s }
+  - { name: behind-it, behind: [near], joins: 10s }
+  settings:
+  - { nodes: [validators], region: eu }
+  - { nodes: [near], region: jp, config: { storage.snapshots_kept: 1 }, program: fork }
+workload:
+- { name: flat, at: 2s, for: 10s, rate: { constant: 20 }, follower: near, reads_per_second: 3 }
+- { name: peaks, at: 5s, for: 10s, rate: { burst: { base: 5, peak: 50, period: 4s, peak_lasts: 500ms } }, read_from: near, to: [validator-1] }
+- { name: search, at: 20s, for: 30s, rate: { saturation: { from: 100, step_seconds: 5 } }, mix: { erc20: 1, transfers: 3 } }
+faults:
+- { at: 10s, for: 5s, what: { partition: { between: [[validator-2], [near]] } } }
+- { at: 12s, for: 8s, what: { link: { between: [[near], [validators]], shape: { delay: 150ms, loss: 0.5 } } } }
+- { at: 30s, for: 4s, what: { kill: { nodes: [primary] } } }
+- { at: 31s, for: 2s, what: { pause: { nodes: [near] } } }
+criteria: [equal_roots, no_alarm]
+";
+
+/// Goal: nodes are those of the scenario: who they are, whom they dial, how far that is, and what node.yaml says.
+#[test]
+fn nodes_are_those_of_the_scenario() {
+    let scenario = parsed(TEXT);
+    let blueprint = blueprint_of(&scenario);
+    let names: Vec<&str> = blueprint.members.iter().map(|member| member.name.as_str()).collect();
+    assert_eq!(names, ["validator-0", "validator-1", "validator-2", "near", "late", "behind-it"]);
+    let dials = |place: usize| blueprint.members[place].ways.iter().map(|way| way.to).collect::<Vec<_>>();
+    assert_eq!([dials(1), dials(3), dials(5)], [vec![0, 2], vec![0, 1, 2], vec![3]]);
+    assert_eq!(dials(4), [0, 1, 2, 3, 5], "who joins later dials who joined before");
+    assert_eq!(blueprint.members[3].ways[0].shape, Some(Region::Eu.link(Region::Jp)));
+    assert_eq!(blueprint.members[4].ways[0].shape, Some(Shape::default()));
+    let is_late: Vec<bool> = blueprint.members.iter().map(|member| member.is_late).collect();
+    assert_eq!(is_late, [false, false, false, false, true, true]);
+    let config = |place: usize| &blueprint.members[place].config;
+    assert_eq!(config(0)["storage"]["snapshots_kept"], 3);
+    assert_eq!(config(3)["storage"]["snapshots_kept"], 1);
+    assert_eq!(config(4)["sync"], json!({ "mode": "delta" }), "no directory of this machine's");
+    assert_eq!(config(4)["consensus"]["batch_interval_ms"], 200);
+    assert_eq!(config(4)["network"]["outbound"], 0);
+}
+
+/// Goal: a fault of a link is on the sidecars of both ends that dial it, and nowhere else.
+#[test]
+fn faults_of_links_become_changes() {
+    let blueprint = blueprint_of(&parsed(TEXT));
+    let changes = &blueprint.members[3].changes;
+    assert_eq!(changes.len(), 4, "{changes:?}");
+    let cut = changes.iter().find(|change| change.shape.is_none()).unwrap();
+    assert_eq!((cut.listen, cut.from), (link_address(2), Duration::from_secs(10)));
+    assert_eq!(cut.until, Some(Duration::from_secs(15)));
+    let slow = changes.iter().find_map(|change| change.shape).unwrap();
+    assert_eq!((slow.delay, slow.loss), (Duration::from_millis(150), 0.5));
+    assert!(blueprint.members[0].changes.is_empty(), "a validator does not dial a fullnode");
+}
+
+/// Goal: each phase is a load with accounts, nodes, rate and time of its own.
+#[test]
+fn phases_become_loads() {
+    let blueprint = blueprint_of(&parsed(TEXT));
+    let [flat, peaks, search] = &blueprint.jobs[..] else { panic!("three loads") };
+    assert_eq!((flat.name.as_str(), &flat.submit[..], flat.follower), ("load-flat", &[0, 1, 2][..], Some(3)));
+    assert_eq!((&peaks.submit[..], peaks.follower), (&[3, 1][..], None));
+    let of = |job: &Job, flag: &str| {
+        let place = job.arguments.iter().position(|argument| argument == flag)?;
+        job.arguments.get(place + 1).cloned()
+    };
+    let is = |job: &Job, flag: &str, value: &str| assert_eq!(of(job, flag).as_deref(), Some(value), "{flag}");
+    is(flat, "--tps", "20");
+    is(flat, "--reads", "3");
+    is(flat, "--at", "2s");
+    is(flat, "--skip-accounts", "0");
+    is(peaks, "--skip-accounts", "30");
+    is(peaks, "--burst", "50:4s:500ms");
+    is(peaks, "--accounts", "30");
+    is(search, "--mix", "erc20=1,transfers=3");
+    is(search, "--search-for", "30s");
+    assert!(search.arguments.contains(&"--saturate".to_owned()) && of(flat, "--saturate").is_none());
+    assert_ne!(of(flat, "--random"), of(peaks, "--random"));
+}
+
+/// Goal: what the files do not do is told by name, with the command of each target where there is one, also in the files.
+#[test]
+fn nothing_is_left_out_in_silence() {
+    let scenario = parsed(TEXT);
+    let texts = [Target::Compose, Target::Kubernetes].map(|target| {
+        let dir = tempfile::tempdir().unwrap();
+        let written = write_files(target, &scenario, dir.path(), None).unwrap();
+        let file = match target {
+            Target::Compose => "compose.yaml",
+            Target::Kubernetes => "values.yaml",
+        };
+        let text = fs::read_to_string(dir.path().join(file)).unwrap();
+        for note in &written.notes {
+            assert!(text.contains(&format!("# {note}\n")), "{note} is not in {file}");
+        }
+        written.notes.join("\n")
+    });
+    let [compose, kubernetes] = &texts;
+    for text in &texts {
+        assert!(text.contains("the program fork of near"), "{text}");
+        assert!(text.contains("sync.archives of late"), "{text}");
+        assert!(text.contains("nobody judges equal_roots; no_alarm"), "{text}");
+        assert!(text.contains("PRIMARY is the validator"), "{text}");
+    }
+    let kill = "at 30s: kill PRIMARY: docker compose kill PRIMARY; at 34s: docker compose start PRIMARY";
+    assert!(compose.contains(kill), "{compose}");
+    assert!(compose.contains("docker compose unpause near"), "{compose}");
+    assert!(compose.contains("at 20s: join late: docker compose up -d late relay-late"), "{compose}");
+    assert!(kubernetes.contains("kubectl scale statefulset/devnet-late --replicas 1"), "{kubernetes}");
+    assert!(kubernetes.contains("at 31s: pause near until 33s: no command"), "{kubernetes}");
+}
+
+/// Goal: every scenario that ships has files for both targets, and every event of its plan is in them or told.
+#[test]
+fn all_that_ship_can_be_written() {
+    for shipped in shipped::ALL {
+        let scenario = shipped.scenario().unwrap();
+        let blueprint = blueprint_of(&scenario);
+        let events = plan(&scenario);
+        let links = events.iter().filter(|event| matches!(event.action, Action::Links { .. })).count();
+        assert_eq!(blueprint.deeds.len() + links, events.len(), "{}", shipped.name);
+        for target in [Target::Compose, Target::Kubernetes] {
+            let dir = tempfile::tempdir().unwrap();
+            write_files(target, &scenario, dir.path(), None)
+                .unwrap_or_else(|error| panic!("{}: {error:#}", shipped.name));
+        }
+    }
+}
+
+/// Goal: names that a target has no room for are refused by what is wrong with them.
+#[test]
+fn names_that_collide_or_are_too_long_are_refused() {
+    let refused = |target, group: &str| {
+        let text = format!(
+            "name: a\ndescription: b\nduration: 10s\ncriteria: [equal_roots]\n\
+             topology:\n  groups:\n  - {{ name: {group} }}\n\
+             faults:\n- {{ at: 1s, for: 1s, what: {{ partition: {{ between: [[validator-0], [validator-1]] }} }} }}\n"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        write_files(target, &parsed(&text), dir.path(), None).unwrap_err().to_string()
+    };
+    assert!(refused(Target::Compose, "relay-validator-0").contains("two services would be called"));
+    assert!(refused(Target::Kubernetes, &"n".repeat(48)).contains("longer than the 52 bytes"));
+}

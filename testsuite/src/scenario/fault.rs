@@ -1,0 +1,270 @@
+//! [`Fault`]: what goes wrong, when, and for how long.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    model::{LinkShape, Topology},
+    names::{Names, PRIMARY, Place, may_validate},
+    span::Span,
+};
+
+/// What goes wrong, or what an operator does. Either `at` or `between` says when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// When, after the scenario's clock starts.
+    #[serde(default)]
+    pub at: Option<Span>,
+    /// From and to: the seed draws when.
+    #[serde(default)]
+    pub between: Option<[Span; 2]>,
+    /// How often within `between`, 1 to 100.
+    #[serde(default = "once")]
+    pub times: u32,
+    /// How long: a killed node starts again, a paused one goes on, a link is as before. Without it nothing ends it.
+    #[serde(default, rename = "for")]
+    pub lasts: Option<Span>,
+    /// What happens.
+    pub what: What,
+}
+
+/// The kinds of faults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum What {
+    /// `kill -9`; it starts again at the end.
+    Kill(Target),
+    /// SIGSTOP; SIGCONT at the end.
+    Pause(Target),
+    /// A polite stop; it starts again at the end, or at once.
+    Restart(Target),
+    /// `kill -9`, and its data is removed; it starts again at the end, or at once. A validator also forgets what it voted for.
+    Wipe(Target),
+    /// A polite stop, one bit of its database flipped, and a start. The seed draws the bit.
+    BitFlip(Target),
+    /// Its disk (`disk_mib`) is filled up; at the end there is room again, and it starts if it ended.
+    FullDisk(Target),
+    /// Every flush to its disk (`fsync` and its like) takes so much longer. Takes the library `slipnet_preload`.
+    SlowDisk {
+        /// Whom.
+        who: Target,
+        /// How much longer, at most 10 s.
+        delay: Span,
+    },
+    /// Its wall clock jumps, and jumps back at the end. Its monotonic clock does not. Takes the library `slipnet_preload`.
+    ClockJump {
+        /// Whom.
+        who: Target,
+        /// How far ahead, 1 s to 24 h; or else `back`.
+        #[serde(default)]
+        ahead: Option<Span>,
+        /// How far back, 1 s to 24 h; or else `ahead`.
+        #[serde(default)]
+        back: Option<Span>,
+    },
+    /// A validator lies, until the end of the fault.
+    LyingValidator {
+        /// Whom: validators.
+        who: Target,
+        /// How.
+        lie: Lie,
+    },
+    /// A polite stop, and a start with another program.
+    Upgrade {
+        /// Whom.
+        who: Target,
+        /// `current`, or a name that `--program NAME=PATH` gives.
+        to: String,
+    },
+    /// The links between two sets of nodes change their shape.
+    Link {
+        /// Names of nodes or groups.
+        between: [Vec<String>; 2],
+        /// How datagrams travel meanwhile.
+        shape: LinkShape,
+    },
+    /// No datagram passes between two sets of nodes.
+    Partition {
+        /// Names of nodes or groups.
+        between: [Vec<String>; 2],
+    },
+    /// Attackers of the siege; `slipnet campaign siege --list` tells them.
+    Attack {
+        /// The attack.
+        name: String,
+        /// Whom they attack.
+        victim: String,
+    },
+    /// This node exports its newest snapshot into the archive `{dir}/archive`, which `sync.archives` of others can name.
+    ExportSnapshot(String),
+    /// The owner adds a candidate to the validators, by a transaction.
+    AddValidator(String),
+    /// The owner removes a validator, by a transaction.
+    RemoveValidator(String),
+}
+
+/// How a validator lies. The first two are mistakes of an operator; the others take the program `slipnet-simulation`, which takes the
+/// validator's place with its key, at its address, in the chain's first epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Lie {
+    /// It runs twice, with one key and a copy of its data, each hearing some of the others: a primary then orders two batches of one number.
+    Twin {
+        /// Those that hear the second one, and nobody but it: names of nodes or groups. The first one is heard by all others.
+        heard_by: Vec<String>,
+    },
+    /// At the end its data is put back to what it was at the beginning: it does not know what it voted for meanwhile.
+    OldState,
+    /// It votes for every outcome that it hears of, and for one that nobody has.
+    DoubleVote,
+    /// It tells outcomes that it made up, and votes for these.
+    WrongRoot,
+    /// It sends what cannot be decoded, and votes that it did not sign.
+    Garbage,
+}
+
+impl Lie {
+    /// As the program that takes the validator's place knows it; none if the validator's own program lies.
+    pub(super) fn of_program(&self) -> Option<&'static str> {
+        match self {
+            Lie::Twin { .. } | Lie::OldState => None,
+            Lie::DoubleVote => Some("double-vote"),
+            Lie::WrongRoot => Some("wrong-root"),
+            Lie::Garbage => Some("garbage"),
+        }
+    }
+}
+
+/// Which nodes a fault hits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Target {
+    /// All of these at once: names of nodes or groups; `primary` is whoever is it then.
+    Nodes(Vec<String>),
+    /// These one after another; `for` counts for each.
+    Rolling {
+        /// Names of nodes or groups.
+        nodes: Vec<String>,
+        /// From one to the next.
+        every: Span,
+    },
+    /// One that the seed draws: the name of a group, or of several nodes.
+    OneOf(Vec<String>),
+}
+
+impl Target {
+    /// The names that it is written with.
+    pub(super) fn names(&self) -> &[String] {
+        match self {
+            Target::Nodes(names) | Target::OneOf(names) | Target::Rolling { nodes: names, .. } => names,
+        }
+    }
+}
+
+impl What {
+    /// Its name in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            What::Kill(_) => "kill",
+            What::Pause(_) => "pause",
+            What::Restart(_) => "restart",
+            What::Wipe(_) => "wipe",
+            What::BitFlip(_) => "bit_flip",
+            What::FullDisk(_) => "full_disk",
+            What::SlowDisk { .. } => "slow_disk",
+            What::ClockJump { .. } => "clock_jump",
+            What::LyingValidator { .. } => "lying_validator",
+            What::Upgrade { .. } => "upgrade",
+            What::Link { .. } => "link",
+            What::Partition { .. } => "partition",
+            What::Attack { .. } => "attack",
+            What::ExportSnapshot(_) => "export_snapshot",
+            What::AddValidator(_) => "add_validator",
+            What::RemoveValidator(_) => "remove_validator",
+        }
+    }
+
+    /// Whom it hits, if it hits nodes.
+    pub(super) fn target(&self) -> Option<&Target> {
+        match self {
+            What::Kill(target)
+            | What::Pause(target)
+            | What::Restart(target)
+            | What::Wipe(target)
+            | What::BitFlip(target)
+            | What::FullDisk(target)
+            | What::SlowDisk { who: target, .. }
+            | What::ClockJump { who: target, .. }
+            | What::LyingValidator { who: target, .. }
+            | What::Upgrade { who: target, .. } => Some(target),
+            What::Link { .. }
+            | What::Partition { .. }
+            | What::Attack { .. }
+            | What::ExportSnapshot(_)
+            | What::AddValidator(_)
+            | What::RemoveValidator(_) => None,
+        }
+    }
+
+    /// Whether it may meet this node: one that it names, one that the seed may draw, or one that may be primary then.
+    pub(super) fn may_meet(&self, topology: &Topology, names: &Names, place: Place) -> bool {
+        let listed: Vec<&[String]> = match self {
+            What::Link { between, .. } | What::Partition { between } => {
+                between.iter().map(Vec::as_slice).collect()
+            }
+            what => what.target().map(Target::names).into_iter().collect(),
+        };
+        listed.iter().any(|list| {
+            names.find_all(list).contains(&place)
+                || list.iter().any(|name| name == PRIMARY) && may_validate(topology, names, place)
+        })
+    }
+
+    /// Whether the seed, or the chain, decides whom of several nodes it meets.
+    pub(super) fn draws(&self) -> bool {
+        self.target().is_some_and(|target| match target {
+            Target::OneOf(_) => true,
+            Target::Nodes(names) => names.iter().any(|name| name == PRIMARY),
+            Target::Rolling { .. } => false,
+        })
+    }
+
+    /// Whether it needs relays between the nodes.
+    pub(super) fn needs_relays(&self) -> bool {
+        matches!(
+            self,
+            What::Link { .. } | What::Partition { .. } | What::LyingValidator { lie: Lie::Twin { .. }, .. }
+        )
+    }
+
+    /// Whether a node that it met has to catch up afterwards. Those that are down need an end (`for`) for that.
+    pub(super) fn leaves_behind(&self, has_end: bool) -> bool {
+        match self {
+            What::Restart(_)
+            | What::Wipe(_)
+            | What::BitFlip(_)
+            | What::Upgrade { .. }
+            | What::LyingValidator { lie: Lie::Twin { .. } | Lie::OldState, .. } => true,
+            What::Attack { .. }
+            | What::ExportSnapshot(_)
+            | What::AddValidator(_)
+            | What::RemoveValidator(_) => false,
+            _ => has_end,
+        }
+    }
+
+    /// Whether it changes who validates.
+    pub(super) fn changes_validators(&self) -> bool {
+        matches!(self, What::AddValidator(_) | What::RemoveValidator(_))
+    }
+
+    /// Whether it needs the library between a node and libc.
+    pub(super) fn needs_preload(&self) -> bool {
+        matches!(self, What::SlowDisk { .. } | What::ClockJump { .. })
+    }
+}
+
+fn once() -> u32 {
+    1
+}

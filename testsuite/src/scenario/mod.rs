@@ -1,0 +1,56 @@
+//! Scenarios: what a team tests its chain with before a release, in YAML.
+//!
+//! ```text
+//!  FILE.yaml ─▶ parse ─▶ rules ─▶ Scenario ─▶ plan ─▶ engine (a Devnet) ─▶ RunReport ─▶ judge ─▶ exit code
+//!                                    ▲  └─▶ export ─▶ files for other machines (target)
+//!  FILE.defect.yaml ─▶ Twin ─────────┘ must fail, by the criteria that it names
+//! ```
+//!
+//! Invariants:
+//! * A scenario that parses can be run; an error names the file, the line and the key, and says what to write.
+//! * Nothing is made from a number of a file before it was checked.
+//! * The seed decides keys, load, and the times and victims of faults.
+//! * A criterion whose figure was not measured is not met.
+//!
+//! Nodes have no code for it: everything that happens to one comes from outside. Its clock and its flushes go through a library
+//! that the loader puts before libc (`slipstream-preload`). A validator lies by running twice, by old data, or by a program that
+//! takes its place.
+//!
+//! ```
+//! use slipnet::scenario::Scenario;
+//!
+//! let text = "name: a\ndescription: b\nduration: 10s\ncriteria: [equal_roots]\nfaults:\n- at: 3s\n  what: { kill: { nodes: [validator-9] } }\n";
+//! let error = Scenario::parse(text, "a.yaml".as_ref()).unwrap_err().to_string();
+//! assert!(error.starts_with("a.yaml:7:") && error.contains("no node is called `validator-9`"), "{error}");
+//! ```
+
+mod cli;
+pub mod criteria;
+mod engine;
+mod error;
+mod export;
+pub mod fault;
+pub mod model;
+mod names;
+mod parse;
+mod plan;
+mod rules;
+mod schema;
+pub mod shipped;
+mod span;
+mod twin;
+
+pub(crate) use cli::find;
+pub use cli::{RunScenarios, ScenariosCommand};
+pub use engine::{RunOptions, run};
+pub use error::{Place, ScenarioError};
+pub use export::write_files;
+pub use model::Scenario;
+pub use parse::SCENARIO_BYTES_MAX;
+pub use rules::{NODES_MAX, VALIDATORS_MAX};
+pub use schema::schema;
+pub use span::{InvalidSpan, Span};
+pub use twin::{Defect, TWIN_SUFFIX, Twin};
+
+/// Where exported snapshots go, below the nodes' directory.
+const ARCHIVE: &str = "archive";

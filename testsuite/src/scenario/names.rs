@@ -1,0 +1,139 @@
+//! Names of nodes, and what a name in a scenario stands for.
+
+use super::model::{Part, Scenario, Topology};
+
+/// All nodes.
+pub(super) const ALL: &str = "all";
+/// The nodes that certify from the first batch on.
+pub(super) const VALIDATORS: &str = "validators";
+/// All other nodes.
+pub(super) const FULLNODES: &str = "fullnodes";
+/// Whoever orders the batches at the time of a fault.
+pub(super) const PRIMARY: &str = "primary";
+
+/// A node of a scenario, by its place among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(pub(super) usize);
+
+/// The nodes of a scenario, validators first.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    names: Vec<String>,
+    /// The group of each node that is no validator.
+    groups: Vec<Option<usize>>,
+    group_names: Vec<String>,
+}
+
+impl Names {
+    pub(super) fn of(scenario: &Scenario) -> Names {
+        Names::of_topology(&scenario.topology)
+    }
+
+    /// Call it only once the counts were checked: it makes a text for every node.
+    pub(super) fn of_topology(topology: &Topology) -> Names {
+        let mut names: Vec<String> =
+            (0..topology.validators).map(|index| format!("validator-{index}")).collect();
+        let mut groups = vec![None; names.len()];
+        for (place, group) in topology.groups.iter().enumerate() {
+            for index in 0..group.count {
+                names.push(match group.count {
+                    1 => group.name.clone(),
+                    _ => format!("{}-{index}", group.name),
+                });
+                groups.push(Some(place));
+            }
+        }
+        let group_names = topology.groups.iter().map(|group| group.name.clone()).collect();
+        Names { names, groups, group_names }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(super) fn name(&self, place: Place) -> &str {
+        &self.names[place.0]
+    }
+
+    /// The group of a node; none of a validator.
+    pub(super) fn group(&self, place: Place) -> Option<usize> {
+        self.groups[place.0]
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = Place> + '_ {
+        (0..self.len()).map(Place)
+    }
+
+    /// What a name stands for, in the order of the nodes; empty if nobody has it.
+    pub(super) fn find(&self, name: &str) -> Vec<Place> {
+        let is_it = |place: &Place| match name {
+            ALL => true,
+            VALIDATORS => self.group(*place).is_none(),
+            FULLNODES => self.group(*place).is_some(),
+            _ => {
+                self.name(*place) == name
+                    || self.group(*place).is_some_and(|group| self.group_names[group] == name)
+            }
+        };
+        self.all().filter(is_it).collect()
+    }
+
+    /// What several names stand for together, each node once.
+    pub(super) fn find_all(&self, names: &[String]) -> Vec<Place> {
+        let mut found: Vec<Place> = names.iter().flat_map(|name| self.find(name)).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Names that an error can offer, not too many of them.
+    pub(super) fn offered(&self) -> String {
+        const OFFERED_MAX: usize = 12;
+        let mut offered = vec![ALL, VALIDATORS, FULLNODES];
+        offered.extend(self.group_names.iter().map(String::as_str));
+        offered.extend(
+            self.names
+                .iter()
+                .map(String::as_str)
+                .filter(|name| !self.group_names.iter().any(|group| group == name)),
+        );
+        let rest = if offered.len() > OFFERED_MAX { ", …" } else { "" };
+        offered.truncate(OFFERED_MAX);
+        format!("{}{rest}", offered.join(", "))
+    }
+}
+
+/// Whether a group's nodes may be added to the validators.
+pub(super) fn is_candidate(topology: &Topology, names: &Names, place: Place) -> bool {
+    names.group(place).is_some_and(|group| topology.groups[group].part == Part::Candidate)
+}
+
+/// Whether a node validates from the first batch on, or may be added.
+pub(super) fn may_validate(topology: &Topology, names: &Names, place: Place) -> bool {
+    names.group(place).is_none() || is_candidate(topology, names, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::model::Group;
+
+    fn group(name: &str, count: u32) -> Group {
+        serde_json::from_value(serde_json::json!({ "name": name, "count": count })).unwrap()
+    }
+
+    #[test]
+    fn names_stand_for_nodes_groups_and_parts() {
+        let groups = vec![group("alone", 1), group("fan", 3)];
+        let names = Names::of_topology(&Topology { validators: 2, groups, ..Topology::default() });
+        let found = |name: &str| names.find(name).into_iter().map(|place| place.0).collect::<Vec<_>>();
+        assert_eq!(found("all"), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(found("validators"), [0, 1]);
+        assert_eq!(found("fullnodes"), [2, 3, 4, 5]);
+        assert_eq!((found("alone"), found("fan"), found("fan-1")), (vec![2], vec![3, 4, 5], vec![4]));
+        assert!(found("nobody").is_empty());
+        let together = names.find_all(&["fan-1".into(), "fan".into()]);
+        assert_eq!(together, [Place(3), Place(4), Place(5)]);
+        assert!(names.offered().contains("fan"), "{}", names.offered());
+    }
+}

@@ -1,0 +1,220 @@
+//! From a text to a checked [`Scenario`], or to an error with line, caret and advice.
+
+use std::{cell::Cell, fmt, fs::File, io::Read, path::Path};
+
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_path_to_error::Segment;
+use serde_saphyr::{Error, Options, SnippetMode, Spanned};
+
+use super::{
+    error::{Place, ScenarioError},
+    model::Scenario,
+    rules,
+};
+
+/// Longest scenario file: keeps a wrong path (a log, a report) from being read into memory, and bounds every list in it.
+pub const SCENARIO_BYTES_MAX: u64 = 256 << 10;
+
+/// A part of the path to an error that has no name.
+const UNKNOWN: &str = "?";
+
+/// What is wrong with a value that can be decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// The key, from the outside to the inside; list items by their number.
+    pub(super) key: Vec<String>,
+    /// What is wrong, and what to write.
+    pub(super) text: String,
+}
+
+/// Reads a file of at most [`SCENARIO_BYTES_MAX`] bytes.
+pub(super) fn read(path: &Path) -> Result<String, ScenarioError> {
+    let failed = |source| ScenarioError::Read { path: path.to_owned(), source };
+    let mut text = String::new();
+    let file = File::open(path).map_err(failed)?;
+    let length = file.take(SCENARIO_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    if length as u64 > SCENARIO_BYTES_MAX {
+        return Err(ScenarioError::TooLong { path: path.to_owned(), max: SCENARIO_BYTES_MAX });
+    }
+    Ok(text)
+}
+
+impl Scenario {
+    /// Decodes and checks a text that stands, or would stand, in the file `path`.
+    ///
+    /// # Errors
+    /// If it is no YAML, has a key that nobody knows, or a value that cannot be run.
+    pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
+        let scenario = decode::<Scenario>(text, path)?;
+        rules::check(&scenario).map_err(|problem| refused(text, path, problem))?;
+        Ok(scenario)
+    }
+
+    /// Reads, decodes and checks a file.
+    ///
+    /// # Errors
+    /// As [`Scenario::parse`], and if it cannot be read or is longer than [`SCENARIO_BYTES_MAX`].
+    pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
+        Scenario::parse(&read(path)?, path)
+    }
+}
+
+/// Decodes a whole file, strictly.
+pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ScenarioError> {
+    // The snippet is ours: one line and a caret, the same for every kind of error.
+    let options: Options = serde_saphyr::options! { with_snippet: false };
+    let mut segments = Vec::new();
+    serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        serde_path_to_error::deserialize(deserializer).map_err(|error| {
+            segments = error.path().iter().map(name).collect();
+            error.into_inner()
+        })
+    })
+    .map_err(|error: Error| {
+        let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
+        let mut message = message(&error, line, column);
+        // The parser gives the place of the key.
+        let value = message.starts_with("invalid ").then(|| place_of(text, &segments));
+        let (line, column) = value.flatten().unwrap_or((line, column));
+        let (place, token) = Place::quote(text, line, column);
+        // The parser names the types of numbers, not the value that did not fit.
+        if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
+            message = format!("{message}, found `{token}`");
+        }
+        if !segments.is_empty() && !segments.iter().any(|name| name == UNKNOWN) {
+            message = format!("{}: {message}", segments.join("."));
+        }
+        ScenarioError::Wrong { path: path.to_owned(), place, message }
+    })
+}
+
+/// A part of the path to an error, as errors of decoded values name it.
+fn name(segment: &Segment) -> String {
+    match segment {
+        Segment::Seq { index } => index.to_string(),
+        Segment::Map { key } => key.clone(),
+        Segment::Enum { variant } => variant.clone(),
+        Segment::Unknown => UNKNOWN.to_owned(),
+    }
+}
+
+fn message(error: &Error, line: u64, column: u64) -> String {
+    let rendered = error.render_with_options(serde_saphyr::render_options! { snippets: SnippetMode::Off });
+    let suffix = format!(" at line {line}, column {column}");
+    let mut message = rendered.strip_suffix(&suffix).unwrap_or(&rendered).to_owned();
+    // Advice to programmers who call the parser is of no use to whoever writes a scenario.
+    for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
+        message.truncate(message.find(advice).unwrap_or(message.len()));
+    }
+    message
+}
+
+/// The error of a value that was decoded, at its place, or at the place of the section that lacks it.
+pub(super) fn refused(text: &str, path: &Path, problem: Problem) -> ScenarioError {
+    let (line, column) = place(text, &problem.key);
+    let (place, _) = Place::quote(text, line, column);
+    let message = format!("{}: {}", problem.key.join("."), problem.text);
+    ScenarioError::Wrong { path: path.to_owned(), place, message }
+}
+
+/// Where a value begins; that of the innermost section around it that is there, if it has its default.
+fn place(text: &str, key: &[String]) -> (u64, u64) {
+    (0..=key.len()).rev().find_map(|depth| place_of(text, &key[..depth])).unwrap_or((1, 1))
+}
+
+/// Where a value begins, if it is there. The text itself has no place of its own.
+fn place_of(text: &str, key: &[String]) -> Option<(u64, u64)> {
+    let found = Cell::new((1, 1));
+    let options: Options = serde_saphyr::options! { with_snippet: false };
+    let search = Search { path: key, found: &found };
+    // A key that is not there leaves the place unset.
+    let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        search.deserialize(deserializer)
+    });
+    Some(found.get()).filter(|place| *place != (1, 1))
+}
+
+#[derive(Clone, Copy)]
+struct Search<'a> {
+    path: &'a [String],
+    found: &'a Cell<(u64, u64)>,
+}
+
+impl<'de> DeserializeSeed<'de> for Search<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.path.is_empty() {
+            let place = Spanned::<IgnoredAny>::deserialize(deserializer)?.referenced;
+            self.found.set((place.line(), place.column()));
+            return Ok(());
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Search<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a section or a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut section: A) -> Result<(), A::Error> {
+        while let Some(name) = section.next_key::<String>()? {
+            if name == self.path[0] {
+                section.next_value_seed(Search { path: &self.path[1..], ..self })?;
+            } else {
+                section.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let wanted: Option<usize> = self.path[0].parse().ok();
+        let mut index = 0;
+        loop {
+            let more = if Some(index) == wanted {
+                list.next_element_seed(Search { path: &self.path[1..], ..self })?.is_some()
+            } else {
+                list.next_element::<IgnoredAny>()?.is_some()
+            };
+            if !more {
+                return Ok(());
+            }
+            index += 1;
+        }
+    }
+
+    // A scalar where a section is looked for: what is wrong has no place of its own in it.
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

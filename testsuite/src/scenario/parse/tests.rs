@@ -1,0 +1,62 @@
+use super::*;
+
+const GOOD: &str = "name: a\ndescription: b\nduration: 30s\ncriteria:\n- equal_roots\n";
+
+fn error(text: &str) -> String {
+    Scenario::parse(text, Path::new("a.yaml")).unwrap_err().to_string()
+}
+
+#[test]
+fn the_smallest_scenario_has_defaults() {
+    let scenario = Scenario::parse(GOOD, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((scenario.topology.validators, scenario.seed.as_str()), (4, "slipnet"));
+    assert!(scenario.workload.is_empty() && scenario.faults.is_empty());
+}
+
+/// Goal: whoever mistypes learns the line, the key and what to write, as from the node.
+#[test]
+fn mistakes_are_told_with_their_line_and_a_caret() {
+    let text = error(&GOOD.replace("duration: 30s", "duration: 30"));
+    assert!(text.starts_with("a.yaml:3:11: duration: ") && text.contains("`30s`"), "{text}");
+    assert!(text.ends_with("3 | duration: 30\n  |           ^^"), "{text}");
+    let text = error(&format!("{GOOD}faults:\n- {{ at: 10, what: {{ kill: {{ nodes: [all] }} }} }}\n"));
+    assert!(text.starts_with("a.yaml:7:9: faults.0.at: ") && text.ends_with("       ^^"), "{text}");
+    let text = error(&format!("{GOOD}topologie: {{}}\n"));
+    assert!(
+        text.starts_with("a.yaml:6:1: ") && text.contains("topologie") && text.contains("topology"),
+        "{text}"
+    );
+    let text = error(&format!("{GOOD}name: again\n"));
+    assert!(text.starts_with("a.yaml:6:"), "{text}");
+    let text = error(&GOOD.replace("equal_roots", "equal_rots"));
+    assert!(text.starts_with("a.yaml:5:3: ") && text.contains("equal_rots"), "{text}");
+    let text = error(&format!("{GOOD}faults:\n- at: 3s\n  what: {{ quake: {{ nodes: [all] }} }}\n"));
+    assert!(text.starts_with("a.yaml:8:") && text.contains("kill"), "names what there is: {text}");
+}
+
+/// Goal: a value that can be decoded and not be run is told at its own place, also deep in a list.
+#[test]
+fn values_that_cannot_be_run_are_told_at_their_place() {
+    let text = error(&format!("{GOOD}topology:\n  validators: 400\n"));
+    assert!(text.starts_with("a.yaml:7:15: topology.validators: must be from 1 to 32"), "{text}");
+    let faults = "faults:\n- { at: 1s, what: { kill: { nodes: [all] } } }\n- at: 2s\n  for: 31s\n  what: { pause: { nodes: [all] } }\n";
+    let text = error(&format!("{GOOD}{faults}"));
+    assert!(text.starts_with("a.yaml:9:8: faults.1.for: "), "{text}");
+    let text = error(&GOOD.replace("equal_roots", "memory: { nodes: [all, nobody], mib_max: 1 }"));
+    assert!(text.starts_with("a.yaml:5:26: criteria.0.memory.nodes.1: no node is called `nobody`"), "{text}");
+    // A key that is not there has the place of the section that lacks it.
+    let text = error(&format!("{GOOD}faults:\n- what: {{ kill: {{ nodes: [all] }} }}\n"));
+    assert!(text.starts_with("a.yaml:7:3: faults.0: write either `at: 20s`"), "{text}");
+}
+
+#[test]
+fn files_that_cannot_be_scenarios_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("long.yaml");
+    assert!(matches!(Scenario::load(&path), Err(ScenarioError::Read { .. })));
+    std::fs::write(&path, "#".repeat(SCENARIO_BYTES_MAX as usize + 1)).unwrap();
+    assert!(matches!(Scenario::load(&path), Err(ScenarioError::TooLong { .. })));
+    for text in ["", "[]", "a: [", "\u{0}", "&a [*a]"] {
+        assert!(Scenario::parse(text, &path).is_err(), "{text:?}");
+    }
+}

@@ -1,0 +1,250 @@
+//! [`plan`]: what happens when, drawn from a scenario and its seed alone.
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use slipstream_types::Digest;
+
+use super::{
+    fault::{Fault, Lie, Target, What},
+    model::{LinkShape, Scenario},
+    names::{Names, PRIMARY, Place},
+    span::Span,
+};
+
+/// Something that is done to the nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Event {
+    /// Milliseconds after the clock starts.
+    pub(super) at_ms: u64,
+    /// When it ends; none if nothing ends it.
+    pub(super) until_ms: Option<u64>,
+    pub(super) action: Action,
+}
+
+/// What is done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// The node starts for the first time.
+    Join(Place),
+    /// Something happens to one node.
+    Node {
+        harm: Harm,
+        who: Who,
+    },
+    /// The links between these pairs change; none is a cut.
+    Links {
+        pairs: Vec<(Place, Place)>,
+        shape: Option<LinkShape>,
+    },
+    /// Attackers of the siege.
+    Attack {
+        name: String,
+        victim: Place,
+    },
+    ExportSnapshot(Place),
+    AddValidator(Place),
+    RemoveValidator(Place),
+}
+
+/// What happens to one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Harm {
+    Kill,
+    Pause,
+    Restart,
+    Wipe,
+    /// The number decides the bit.
+    BitFlip(u64),
+    FullDisk,
+    /// So many milliseconds more for each flush.
+    SlowDisk(u64),
+    /// By so many milliseconds, back if they are negative.
+    ClockJump(i64),
+    /// These hear the second one.
+    Twin(Vec<Place>),
+    OldState,
+    /// The program that takes its place lies like this.
+    Liar(&'static str),
+    /// To this program.
+    Upgrade(String),
+}
+
+/// Whom it happens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    Node(Place),
+    /// Whoever orders the batches then.
+    Primary,
+}
+
+/// All events of a scenario, in the order of time. The same scenario gives the same plan.
+pub(super) fn plan(scenario: &Scenario) -> Vec<Event> {
+    let names = Names::of(scenario);
+    let mut events = Vec::new();
+    for place in names.all() {
+        let group = names.group(place).map(|group| &scenario.topology.groups[group]);
+        if let Some(joins) = group.and_then(|group| group.joins) {
+            events.push(Event { at_ms: joins.ms(), until_ms: None, action: Action::Join(place) });
+        }
+    }
+    for (index, fault) in scenario.faults.iter().enumerate() {
+        // Each fault has luck of its own: one that is added does not move the others.
+        let seed = Digest::tagged("slipnet/faults/1", format!("{}/{index}", scenario.seed).as_bytes());
+        let mut random = StdRng::from_seed(seed.0);
+        for _ in 0..fault.times {
+            let at_ms = match (fault.at, fault.between) {
+                (Some(at), _) => at.ms(),
+                (None, Some([from, to])) => random.random_range(from.ms()..=to.ms()),
+                (None, None) => 0,
+            };
+            events.extend(events_of(fault, at_ms, &names, &mut random));
+        }
+    }
+    events.sort_by_key(|event| event.at_ms);
+    events
+}
+
+fn events_of(fault: &Fault, at_ms: u64, names: &Names, random: &mut StdRng) -> Vec<Event> {
+    let event = |at_ms: u64, action| {
+        let until_ms = fault.lasts.map(|lasts| at_ms + lasts.ms());
+        Event { at_ms, until_ms, action }
+    };
+    let place = |name: &String| names.find(name)[0];
+    let pairs = |between: &[Vec<String>; 2]| {
+        let [one, other] = between.each_ref().map(|side| names.find_all(side));
+        one.iter().flat_map(|one| other.iter().map(|other| (*one, *other))).collect::<Vec<_>>()
+    };
+    let action = match &fault.what {
+        What::Link { between, shape } => Action::Links { pairs: pairs(between), shape: Some(*shape) },
+        What::Partition { between } => Action::Links { pairs: pairs(between), shape: None },
+        What::Attack { name, victim } => Action::Attack { name: name.clone(), victim: place(victim) },
+        What::ExportSnapshot(name) => Action::ExportSnapshot(place(name)),
+        What::AddValidator(name) => Action::AddValidator(place(name)),
+        What::RemoveValidator(name) => Action::RemoveValidator(place(name)),
+        what => {
+            let Some(target) = what.target() else { return Vec::new() };
+            return hit(target, names, random)
+                .into_iter()
+                .filter_map(|(later_ms, who)| {
+                    let harm = harm(what, names, random)?;
+                    Some(event(at_ms + later_ms, Action::Node { harm, who }))
+                })
+                .collect();
+        }
+    };
+    vec![event(at_ms, action)]
+}
+
+fn harm(what: &What, names: &Names, random: &mut StdRng) -> Option<Harm> {
+    match what {
+        What::Kill(_) => Some(Harm::Kill),
+        What::Pause(_) => Some(Harm::Pause),
+        What::Restart(_) => Some(Harm::Restart),
+        What::Wipe(_) => Some(Harm::Wipe),
+        What::BitFlip(_) => Some(Harm::BitFlip(random.random())),
+        What::FullDisk(_) => Some(Harm::FullDisk),
+        What::SlowDisk { delay, .. } => Some(Harm::SlowDisk(delay.ms())),
+        What::ClockJump { ahead, back, .. } => {
+            let ms =
+                |span: &Option<Span>| span.map_or(0, |span| i64::try_from(span.ms()).unwrap_or(i64::MAX));
+            Some(Harm::ClockJump(ms(ahead) - ms(back)))
+        }
+        What::LyingValidator { lie, .. } => Some(match lie {
+            Lie::Twin { heard_by } => Harm::Twin(names.find_all(heard_by)),
+            lie => lie.of_program().map_or(Harm::OldState, Harm::Liar),
+        }),
+        What::Upgrade { to, .. } => Some(Harm::Upgrade(to.clone())),
+        _ => None,
+    }
+}
+
+/// Whom a fault hits, and how many milliseconds after its beginning.
+fn hit(target: &Target, names: &Names, random: &mut StdRng) -> Vec<(u64, Who)> {
+    let found = names.find_all(target.names());
+    match target {
+        Target::Nodes(list) if list.len() == 1 && list[0] == PRIMARY => vec![(0, Who::Primary)],
+        Target::Nodes(_) => found.into_iter().map(|place| (0, Who::Node(place))).collect(),
+        Target::Rolling { every, .. } => {
+            (0..).zip(found).map(|(turn, place)| (turn * every.ms(), Who::Node(place))).collect()
+        }
+        Target::OneOf(_) => {
+            let drawn = (!found.is_empty()).then(|| found[random.random_range(0..found.len())]);
+            drawn.into_iter().map(|place| (0, Who::Node(place))).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn scenario(seed: &str, faults: &str) -> Scenario {
+        let text = format!(
+            "name: a\ndescription: b\nseed: {seed}\nduration: 60s\ncriteria: [equal_roots]\n\
+             topology:\n  groups:\n  - {{ name: late, count: 2, joins: 5s }}\nfaults:\n{faults}"
+        );
+        Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Goal: the seed alone decides when faults come and whom they hit, and faults that are added leave the others where they were.
+    #[test]
+    fn a_seed_gives_one_plan() {
+        let drawn =
+            "- { between: [10s, 50s], times: 5, for: 2s, what: { kill: { one_of: [validators] } } }\n";
+        let more = format!("{drawn}- {{ at: 20s, what: {{ pause: {{ nodes: [late-1] }} }} }}\n");
+        let first = plan(&scenario("x", drawn));
+        assert_eq!(first, plan(&scenario("x", drawn)));
+        assert_ne!(first, plan(&scenario("y", drawn)));
+        assert_eq!(first.len(), 2 + 5);
+        assert!(first.is_sorted_by_key(|event| event.at_ms));
+        assert!(first.iter().skip(2).all(|event| event.until_ms == Some(event.at_ms + 2_000)));
+        let with_more = plan(&scenario("x", &more));
+        assert!(first.iter().all(|event| with_more.contains(event)));
+    }
+
+    #[test]
+    fn targets_are_all_one_after_another_or_the_primary() {
+        let faults = "- { at: 10s, what: { restart: { rolling: { nodes: [validators], every: 3s } } } }\n\
+                      - { at: 30s, what: { kill: { nodes: [primary] } } }\n\
+                      - { at: 40s, for: 5s, what: { partition: { between: [[validator-0], [late]] } } }\n";
+        let events = plan(&scenario("x", faults));
+        let times: Vec<u64> = events.iter().map(|event| event.at_ms / 1_000).collect();
+        assert_eq!(times, [5, 5, 10, 13, 16, 19, 30, 40]);
+        assert_eq!(events[6].action, Action::Node { harm: Harm::Kill, who: Who::Primary });
+        let pairs = vec![(Place(0), Place(4)), (Place(0), Place(5))];
+        assert_eq!(events[7].action, Action::Links { pairs, shape: None });
+    }
+
+    /// Goal: clocks jump to both sides, disks get slower, and each lie is told apart.
+    #[test]
+    fn clocks_disks_and_lies_are_planned() {
+        let faults = "\
+- { at: 10s, what: { slow_disk: { who: { nodes: [late] }, delay: 200ms } } }
+- { at: 11s, for: 5s, what: { clock_jump: { who: { nodes: [primary] }, ahead: 1h } } }
+- { at: 12s, for: 5s, what: { clock_jump: { who: { nodes: [validator-1] }, back: 90s } } }
+- { at: 13s, for: 5s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [validator-1, validator-3] } } } } }
+- { at: 14s, for: 5s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }
+- { at: 15s, what: { lying_validator: { who: { one_of: [validators] }, lie: double_vote } } }
+";
+        let events = plan(&scenario("x", faults));
+        let harms: Vec<&Harm> = events
+            .iter()
+            .filter_map(|event| match &event.action {
+                Action::Node { harm, .. } => Some(harm),
+                _ => None,
+            })
+            .collect();
+        let wanted = [
+            Harm::SlowDisk(200),
+            Harm::SlowDisk(200),
+            Harm::ClockJump(3_600_000),
+            Harm::ClockJump(-90_000),
+            Harm::Twin(vec![Place(1), Place(3)]),
+            Harm::OldState,
+            Harm::Liar("double-vote"),
+        ];
+        assert_eq!(harms, wanted.iter().collect::<Vec<_>>());
+        assert_eq!(events[4].until_ms, Some(16_000));
+    }
+}

@@ -1,0 +1,365 @@
+//! What a decoded scenario may say: bounds first, then names, then what belongs together. Nothing is made from a number before it was checked.
+
+mod at;
+mod happen;
+
+use std::ops::RangeInclusive;
+
+use clap::ValueEnum;
+
+use at::{At, Checked, NAME_BYTES_MAX};
+
+use super::{
+    fault::What,
+    model::{Config, Group, LinkShape, Phase, PhaseRate, Scenario, Topology},
+    names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
+    span::Span,
+};
+use crate::load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload};
+
+/// Nodes of one scenario: a fullnode takes some 60 MiB, and ports and relays grow with their square.
+pub const NODES_MAX: u32 = 64;
+/// Validators of one scenario.
+pub const VALIDATORS_MAX: u32 = 32;
+/// Times that one fault is drawn.
+const TIMES_MAX: u32 = 100;
+const SEED_BYTES_MAX: usize = 64;
+const TEXT_BYTES_MAX: usize = 2_000;
+/// Bytes of one value of node.yaml, as JSON.
+const VALUE_BYTES_MAX: usize = 4_096;
+const DURATION: RangeInclusive<u64> = 5_000..=3_600_000;
+const DELAY_MS_MAX: u64 = 10_000;
+
+/// Refuses what cannot be run.
+pub(super) fn check(scenario: &Scenario) -> Checked {
+    At::key("name").name(&scenario.name)?;
+    for (key, text, most) in
+        [("seed", &scenario.seed, SEED_BYTES_MAX), ("description", &scenario.description, TEXT_BYTES_MAX)]
+    {
+        if text.is_empty() || text.len() > most {
+            return Err(At::key(key).wrong(format!("must have 1 to {most} bytes, not {}", text.len())));
+        }
+    }
+    if !DURATION.contains(&scenario.duration.ms()) {
+        return Err(At::key("duration").wrong(format!("must be from 5s to 1h, not {}", scenario.duration)));
+    }
+    for (key, length) in [
+        ("workload", scenario.workload.len()),
+        ("faults", scenario.faults.len()),
+        ("criteria", scenario.criteria.len()),
+    ] {
+        At::key(key).list(length)?;
+    }
+    if scenario.criteria.is_empty() {
+        return Err(At::key("criteria").wrong(
+            "is empty: a scenario without a criterion passes whatever happens; write `- equal_roots`",
+        ));
+    }
+    topology(&scenario.topology, scenario.duration)?;
+    // The counts are checked: names may be made.
+    let rules = Rules { scenario, names: Names::of(scenario) };
+    rules.unique_names()?;
+    rules.groups()?;
+    rules.settings()?;
+    rules.workload()?;
+    rules.faults()?;
+    rules.criteria()
+}
+
+fn topology(topology: &Topology, duration: Span) -> Checked {
+    let at = At::key("topology");
+    at.then("validators").within(topology.validators.into(), 1..=VALIDATORS_MAX.into())?;
+    at.then("groups").list(topology.groups.len())?;
+    at.then("settings").list(topology.settings.len())?;
+    at.then("links").list(topology.links.len())?;
+    let mut nodes = topology.validators;
+    for (index, group) in topology.groups.iter().enumerate() {
+        let at = at.then("groups").item(index);
+        at.then("name").name(&group.name)?;
+        at.then("count").within(group.count.into(), 1..=(NODES_MAX - 1).into())?;
+        if let Some(joins) = group.joins {
+            at.then("joins").span(joins, 0, duration)?;
+        }
+        nodes += group.count;
+        if nodes > NODES_MAX {
+            return Err(at
+                .then("count")
+                .wrong(format!("makes more than {NODES_MAX} nodes in all; take fewer")));
+        }
+    }
+    at.then("accounts").within(topology.accounts.into(), 2..=10_000)?;
+    if let Some(interval) = topology.batch_interval_ms {
+        at.then("batch_interval_ms").within(interval, 20..=60_000)?;
+    }
+    at.then("snapshot_interval_batches").within(topology.snapshot_interval_batches, 1..=1_000_000)?;
+    config(&at.then("config"), &topology.config)?;
+    for (index, link) in topology.links.iter().enumerate() {
+        let at = at.then("links").item(index);
+        shape(&at.then("shape"), &link.shape)?;
+        for region in &link.between {
+            if !topology.settings.iter().any(|settings| settings.region.as_ref() == Some(region)) {
+                return Err(at.then("between").wrong(format!(
+                    "no node is in the region `{region}`: write `region: {region}` into `topology.settings`"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Keys that the harness writes itself: ports and paths are its own.
+fn config(at: &At, config: &Config) -> Checked {
+    const OWN: [&str; 8] = [
+        "role",
+        "data_dir",
+        "genesis",
+        "waypoint",
+        "key_file",
+        "network.listen",
+        "network.peers",
+        "api.listen",
+    ];
+    at.list(config.len())?;
+    for (key, value) in config {
+        let at = at.then(key);
+        let is_name = |part: &str| {
+            !part.is_empty()
+                && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        };
+        if key.len() > 100 || !key.split('.').all(is_name) {
+            return Err(
+                at.wrong("is no key of node.yaml: write its full name, such as `storage.prune.bodies`")
+            );
+        }
+        if OWN.contains(&key.as_str()) {
+            return Err(
+                at.wrong("is the harness' own: it chooses ports, paths, roles and peers; leave it out")
+            );
+        }
+        if value.to_string().len() > VALUE_BYTES_MAX {
+            return Err(at.wrong(format!("is longer than {VALUE_BYTES_MAX} bytes")));
+        }
+    }
+    Ok(())
+}
+
+fn shape(at: &At, shape: &LinkShape) -> Checked {
+    let most = Span::from_ms(DELAY_MS_MAX);
+    at.then("delay").span(shape.delay, 0, most)?;
+    at.then("jitter").span(shape.jitter, 0, most)?;
+    if let Some(rate) = shape.kib_per_second {
+        at.then("kib_per_second").within(rate, 1..=100 << 20)?;
+    }
+    if !(0.0..=1.0).contains(&shape.loss) {
+        return Err(at.then("loss").wrong(format!("must be a share from 0 to 1, not {}", shape.loss)));
+    }
+    Ok(())
+}
+
+struct Rules<'a> {
+    scenario: &'a Scenario,
+    names: Names,
+}
+
+impl Rules<'_> {
+    fn topology(&self) -> &Topology {
+        &self.scenario.topology
+    }
+
+    fn unique_names(&self) -> Checked {
+        let mut faults = self.scenario.faults.iter();
+        // The directory of that name is then the archive's.
+        let exports = faults.any(|fault| matches!(fault.what, What::ExportSnapshot(_)));
+        for place in self.names.all() {
+            let name = self.names.name(place);
+            let is_reserved =
+                [ALL, VALIDATORS, FULLNODES, PRIMARY].contains(&name) || exports && name == super::ARCHIVE;
+            let is_twice = self.names.all().any(|other| other < place && self.names.name(other) == name);
+            if let Some(group) = self.names.group(place).filter(|_| is_reserved || is_twice) {
+                let at = At::key("topology").then("groups").item(group).then("name");
+                return Err(at.wrong(format!("`{name}` is taken: choose another name")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every name must be somebody's.
+    fn known(&self, at: &At, list: &[String]) -> Checked {
+        at.list(list.len())?;
+        if list.is_empty() {
+            return Err(at.wrong(format!("names nobody; there are {}", self.names.offered())));
+        }
+        for (index, name) in list.iter().enumerate() {
+            self.one_known(&at.item(index), name)?;
+        }
+        Ok(())
+    }
+
+    fn one_known(&self, at: &At, name: &str) -> Checked {
+        if name == PRIMARY {
+            return Err(at.wrong(
+                "`primary` stands alone, in the `nodes` of a fault: give the other nodes a fault of their own",
+            ));
+        }
+        if self.names.find(name).is_empty() {
+            let name: String = name.chars().take(NAME_BYTES_MAX).collect();
+            return Err(at.wrong(format!("no node is called `{name}`; there are {}", self.names.offered())));
+        }
+        Ok(())
+    }
+
+    fn single(&self, at: &At, name: &str) -> Checked {
+        self.one_known(at, name)?;
+        match self.names.find(name).len() {
+            1 => Ok(()),
+            count => Err(at.wrong(format!("`{name}` are {count} nodes: name one, such as `{name}-0`"))),
+        }
+    }
+
+    /// When a node starts; at once if its group does not say.
+    fn starts(&self, place: Place) -> Span {
+        let group = self.names.group(place).map(|group| &self.topology().groups[group]);
+        group.and_then(|group| group.joins).unwrap_or_default()
+    }
+
+    /// All of these nodes must have started by a moment.
+    fn there_by(&self, at: &At, list: &[String], moment: Span) -> Checked {
+        let places = self.names.find_all(list);
+        match places.into_iter().find(|place| self.starts(*place) > moment) {
+            None => Ok(()),
+            Some(late) => Err(at.wrong(format!(
+                "`{}` is not there yet at {moment}: it joins at {}",
+                self.names.name(late),
+                self.starts(late)
+            ))),
+        }
+    }
+
+    fn groups(&self) -> Checked {
+        for (index, group) in self.topology().groups.iter().enumerate() {
+            let at = At::key("topology").then("groups").item(index);
+            let Group { behind, among, waypoint, joins, .. } = group;
+            if !behind.is_empty() {
+                self.known(&at.then("behind"), behind)?;
+            }
+            let first = self.names.all().find(|place| self.names.group(*place) == Some(index));
+            if self.names.find_all(behind).last() >= first.as_ref() && !behind.is_empty() {
+                return Err(at
+                    .then("behind")
+                    .wrong("names nodes that start later: put their group above this one"));
+            }
+            self.there_by(&at.then("behind"), behind, joins.unwrap_or_default())?;
+            if let Some(attack) = among {
+                at.then("among").name(attack)?;
+            }
+            if (among.is_some() || *waypoint) && joins.is_none() {
+                return Err(
+                    at.wrong("starts before there is a chain: write when it `joins`, such as `joins: 20s`")
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> Checked {
+        for (index, settings) in self.topology().settings.iter().enumerate() {
+            let at = At::key("topology").then("settings").item(index);
+            self.known(&at.then("nodes"), &settings.nodes)?;
+            config(&at.then("config"), &settings.config)?;
+            for (key, name) in [("region", &settings.region), ("program", &settings.program)] {
+                if let Some(name) = name {
+                    at.then(key).name(name)?;
+                }
+            }
+            if let Some(mib) = settings.disk_mib {
+                at.then("disk_mib").within(mib, 128..=4_096)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn workload(&self) -> Checked {
+        for (index, phase) in self.scenario.workload.iter().enumerate() {
+            let at = At::key("workload").item(index);
+            at.then("name").name(&phase.name)?;
+            if self.scenario.workload[..index].iter().any(|other| other.name == phase.name) {
+                return Err(at.then("name").wrong(format!("`{}` is taken: choose another name", phase.name)));
+            }
+            self.phase(&at, phase)?;
+        }
+        Ok(())
+    }
+
+    fn phase(&self, at: &At, phase: &Phase) -> Checked {
+        let duration = self.scenario.duration;
+        at.then("at").span(phase.at, 0, duration)?;
+        at.then("for").span(phase.lasts, 1_000, duration)?;
+        if phase.at.ms() + phase.lasts.ms() > duration.ms() {
+            return Err(at.then("for").wrong(format!("ends after the scenario, which lasts {duration}")));
+        }
+        let at_rate = at.then("rate");
+        let (rate, count) = phase.rate.bounds(phase.lasts);
+        if rate == 0 || rate > RATE_MAX {
+            return Err(at_rate.wrong(format!("must reach 1 to {RATE_MAX} per second, not {rate}")));
+        }
+        if count > TRANSACTIONS_MAX as f64 {
+            return Err(at_rate.wrong(format!(
+                "is {count:.0} transactions, at most {TRANSACTIONS_MAX} are signed for a phase: take less, or several phases"
+            )));
+        }
+        match phase.rate {
+            PhaseRate::Burst { period, peak_lasts, .. }
+                if peak_lasts >= period || peak_lasts.ms() == 0 || period.ms() < 100 =>
+            {
+                return Err(at_rate.then("burst").then("peak_lasts").wrong(format!(
+                    "a peak of {peak_lasts} does not fit a period of {period}: a period has at least 100ms, a peak less than it"
+                )));
+            }
+            PhaseRate::Saturation { step_seconds, .. } => {
+                at_rate.then("saturation").then("step_seconds").within(step_seconds, 2..=60)?;
+            }
+            _ => {}
+        }
+        at.then("reads_per_second").within(phase.reads_per_second.into(), 0..=READS_MAX.into())?;
+        self.mix(&at.then("mix"), phase)?;
+        self.known(&at.then("to"), &phase.to)?;
+        // A load is told all of its nodes before the clock starts.
+        self.there_by(&at.then("to"), &phase.to, Span::default())?;
+        for (key, name) in [("read_from", &phase.read_from), ("follower", &phase.follower)] {
+            if let Some(name) = name {
+                self.single(&at.then(key), name)?;
+                self.there_by(&at.then(key), std::slice::from_ref(name), Span::default())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mix(&self, at: &At, phase: &Phase) -> Checked {
+        let known: Vec<&str> = Workload::value_variants().iter().map(|kind| kind.name()).collect();
+        for (kind, weight) in &phase.mix {
+            if !known.contains(&kind.as_str()) {
+                return Err(at
+                    .then(kind)
+                    .wrong(format!("is no kind of load; there are {}", known.join(", "))));
+            }
+            at.then(kind).within((*weight).into(), 1..=1_000)?;
+        }
+        if phase.mix.is_empty() {
+            return Err(at.wrong(format!("is empty; there are {}", known.join(", "))));
+        }
+        let accounts_min = 2 * self.scenario.workload.len();
+        if (self.topology().accounts as usize) < accounts_min {
+            return Err(at.wrong(format!(
+                "each phase has accounts of its own: write `accounts: {accounts_min}` or more"
+            )));
+        }
+        let lists = Workload::AccessLists.name();
+        if phase.mix.contains_key(lists) && phase.access_lists.is_none() {
+            return Err(at.then(lists).wrong("replays a directory: name it with `access_lists: DIR`"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+use std::path::Path;
+
+use super::*;
+
+/// What is wrong with a scenario that has these further lines.
+fn refused(lines: &str) -> String {
+    let text = format!("name: a\ndescription: b\nduration: 30s\n{lines}");
+    let text = if lines.contains("criteria:") { text } else { format!("{text}criteria: [equal_roots]\n") };
+    match Scenario::parse(&text, Path::new("a.yaml")) {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Goal: numbers out of bounds are refused before anything is made from them, whatever they are.
+#[test]
+fn numbers_out_of_bounds_are_refused() {
+    for (lines, said) in [
+        ("topology: { validators: 0 }\n", "from 1 to 32"),
+        ("topology: { validators: 4294967295 }\n", "from 1 to 32"),
+        ("topology: { groups: [{ name: a, count: 4294967295 }] }\n", "from 1 to 63"),
+        ("topology: { groups: [{ name: a, count: 40 }, { name: b, count: 40 }] }\n", "more than 64 nodes"),
+        ("topology: { accounts: 4294967295 }\n", "from 2 to 10000"),
+        ("topology: { batch_interval_ms: 1 }\n", "from 20 to 60000"),
+        ("workload: [{ name: x, for: 29s, rate: { constant: 1000000 } }]\n", "29000000 transactions"),
+        ("workload: [{ name: x, for: 29s, rate: { constant: 0 } }]\n", "must reach 1"),
+        ("workload: [{ name: x, at: 10s, for: 25s, rate: { constant: 1 } }]\n", "ends after the scenario"),
+        (
+            "workload: [{ name: x, for: 9s, rate: { burst: { base: 1, peak: 2, period: 1s, peak_lasts: 2s } } }]\n",
+            "does not fit",
+        ),
+        (
+            "faults: [{ between: [1s, 2s], times: 4294967295, what: { kill: { nodes: [all] } } }]\n",
+            "from 1 to 100",
+        ),
+        (
+            "faults: [{ at: 1s, what: { link: { between: [[validator-0], [validator-1]], shape: { loss: 2 } } } }]\n",
+            "from 0 to 1",
+        ),
+        ("criteria: [{ memory: { mib_max: -1 } }]\n", "above 0"),
+        (
+            "faults: [{ at: 1s, what: { slow_disk: { who: { nodes: [all] }, delay: 11s } } }]\n",
+            "from 1ms to 10s",
+        ),
+        (
+            "faults: [{ at: 1s, what: { clock_jump: { who: { nodes: [all] }, back: 10ms } } }]\n",
+            "from 1s to 24h",
+        ),
+        ("faults: [{ at: 1s, what: { clock_jump: { who: { nodes: [all] } } } }]\n", "`ahead: 1h`"),
+        (
+            "faults: [{ at: 1s, what: { clock_jump: { who: { nodes: [all] }, ahead: 1h, back: 1h } } }]\n",
+            "either",
+        ),
+        ("criteria: [{ head_age: { at_most: 1s, percent: 101 } }]\n", "at most 100"),
+        ("faults: [{ at: 1s, for: 0s, what: { kill: { nodes: [all] } } }]\n", "from 100ms to 30s"),
+        (
+            "faults: [{ at: 10s, what: { restart: { rolling: { nodes: [validators], every: 7s } } } }]\n",
+            "after the scenario",
+        ),
+        ("criteria: []\n", "equal_roots"),
+    ] {
+        let error = refused(lines);
+        assert!(error.contains(said), "{lines}{error}");
+    }
+}
+
+/// Goal: names that nobody has are refused with those that there are.
+#[test]
+fn names_are_checked() {
+    for (lines, said) in [
+        ("faults: [{ at: 1s, what: { kill: { nodes: [validator-7] } } }]\n", "validators, fullnodes"),
+        ("faults: [{ at: 1s, what: { kill: { nodes: [] } } }]\n", "names nobody"),
+        ("faults: [{ at: 1s, what: { kill: { one_of: [primary] } } }]\n", "`primary` stands alone"),
+        (
+            "faults: [{ at: 1s, what: { remove_validator: f } }]\ntopology: { groups: [{ name: f }] }\n",
+            "never validates",
+        ),
+        (
+            "faults: [{ at: 1s, what: { export_snapshot: validator-0 } }]\ntopology: { groups: [{ name: archive }] }\n",
+            "`archive` is taken",
+        ),
+        ("faults: [{ at: 1s, what: { add_validator: validator-0 } }]\n", "part: candidate"),
+        ("faults: [{ at: 1s, what: { full_disk: { nodes: [all] } } }]\n", "disk_mib"),
+        ("faults: [{ at: 1s, what: { partition: { between: [[all], [validator-0]] } } }]\n", "both sides"),
+        ("faults: [{ at: 1s, what: { slow_disk: { who: { nodes: [nobody] }, delay: 1s } } }]\n", "`nobody`"),
+        (
+            "topology: { groups: [{ name: f }] }\nfaults: [{ at: 1s, what: { lying_validator: { who: { nodes: [f] }, lie: garbage } } }]\n",
+            "`f` does not validate",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: { twin: { heard_by: [validators] } } } } }]\n",
+            "the liar itself",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: { twin: { heard_by: [] } } } } }]\n",
+            "names nobody",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: old_state } } }]\n",
+            "`for: 20s`",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: wrong_root } } }, { at: 2s, what: { remove_validator: validator-2 } }]\n",
+            "`remove_validator`",
+        ),
+        ("criteria: [{ convicted: { nodes: [nobody] } }]\n", "`nobody`"),
+        ("criteria: [{ convicted: { nodes: [validator-1] } }]\n", "`lying_validator`"),
+        ("topology: { groups: [{ name: validator-0 }] }\n", "is taken"),
+        ("topology: { groups: [{ name: all }] }\n", "is taken"),
+        ("topology: { groups: [{ name: Upper }] }\n", "lower-case"),
+        ("topology: { groups: [{ name: ../a }] }\n", "lower-case"),
+        ("topology: { groups: [{ name: a, behind: [b] }, { name: b }] }\n", "start later"),
+        ("topology: { groups: [{ name: a, waypoint: true }] }\n", "joins: 20s"),
+        ("topology: { config: { role: fullnode } }\n", "the harness' own"),
+        ("topology: { config: { 'a b': 1 } }\n", "no key of node.yaml"),
+        ("topology: { links: [{ between: [here, there] }] }\n", "region: here"),
+        ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, mix: { gold: 1 } }]\n", "transfers"),
+        ("criteria: [{ throughput: { phase: x, at_least: 1 } }]\n", "no phase `x`"),
+        ("topology: { config: { network.peers: [] } }\n", "the harness' own"),
+        ("criteria: [load_complete]\n", "there is no load"),
+        ("topology: { validators: 1 }\ncriteria: [equal_roots]\n", "one node"),
+        ("criteria: [{ catch_up: { nodes: [validators], at_most: 1s } }]\n", "`validator-0` neither joins"),
+        (
+            "faults: [{ at: 1s, what: { kill: { nodes: [all] } } }]\ncriteria: [{ catch_up: { nodes: [all], at_most: 1s } }]\n",
+            "with `for`",
+        ),
+        (
+            "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ follow: { phase: x, percentile: p50, at_most: 1s } }]\n",
+            "`follower`",
+        ),
+        (
+            "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ read: { phase: x, percentile: p50, at_most: 1s } }]\n",
+            "`reads_per_second`",
+        ),
+        ("criteria: [{ history: { nodes: [all] } }]\n", "from_at_most"),
+    ] {
+        let error = refused(lines);
+        assert!(error.contains(said), "{lines}{error}");
+    }
+}
+
+/// Goal: what would happen to a node before it is there is refused when the file is read, and not half-way through the run.
+#[test]
+fn nobody_is_met_before_it_joins() {
+    const LATE: &str = "topology: { groups: [{ name: late, joins: 20s }] }\n";
+    for lines in [
+        "faults: [{ at: 19s, what: { kill: { nodes: [late] } } }]\n",
+        "faults: [{ between: [1s, 25s], what: { kill: { one_of: [late] } } }]\n",
+        "faults: [{ at: 1s, what: { attack: { name: junk-transactions, victim: late } } }]\n",
+        "faults: [{ at: 1s, what: { export_snapshot: late } }]\n",
+        "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [late] } } } } }]\n",
+        "workload: [{ name: x, for: 9s, rate: { constant: 1 }, to: [late] }]\n",
+        "workload: [{ name: x, for: 9s, rate: { constant: 1 }, follower: late }]\n",
+    ] {
+        let error = refused(&format!("{LATE}{lines}"));
+        assert!(error.contains("joins at 20s"), "{lines}{error}");
+    }
+    let error = refused("topology: { groups: [{ name: a, joins: 9s }, { name: b, behind: [a] }] }\n");
+    assert!(error.contains("joins at 9s"), "{error}");
+    let fine =
+        "name: a\ndescription: b\nduration: 30s\ncriteria: [{ catch_up: { nodes: [late], at_most: 1s } }]\n";
+    let fault = "faults: [{ at: 20s, for: 1s, what: { pause: { nodes: [late] } } }]\n";
+    Scenario::parse(&format!("{fine}{LATE}{fault}"), Path::new("a.yaml"))
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Goal: a report can show all that happens.
+#[test]
+fn what_happens_is_bounded() {
+    let fault = "faults: [{ between: [1s, 9s], times: 100, what: { restart: { nodes: [all] } } }]\n";
+    assert!(refused(&format!("topology: {{ validators: 6 }}\n{fault}")).contains("500 things"));
+}

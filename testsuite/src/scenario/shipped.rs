@@ -1,0 +1,161 @@
+//! The scenarios that come with the program, and their twins.
+
+use std::path::Path;
+
+use super::{Scenario, ScenarioError, Twin};
+
+/// One that ships.
+#[derive(Clone, Copy, Debug)]
+pub struct Shipped {
+    /// As `slipnet run` takes it, and as it stands in its file.
+    pub name: &'static str,
+    /// YAML.
+    pub text: &'static str,
+    /// YAML of its twin.
+    pub twin: &'static str,
+}
+
+/// All, from the plain to the wild.
+pub const ALL: &[Shipped] = &[
+    Shipped {
+        name: "steady-state",
+        text: include_str!("../../scenarios/steady-state.yaml"),
+        twin: include_str!("../../scenarios/steady-state.defect.yaml"),
+    },
+    Shipped {
+        name: "saturation",
+        text: include_str!("../../scenarios/saturation.yaml"),
+        twin: include_str!("../../scenarios/saturation.defect.yaml"),
+    },
+    Shipped {
+        name: "cold-joins",
+        text: include_str!("../../scenarios/cold-joins.yaml"),
+        twin: include_str!("../../scenarios/cold-joins.defect.yaml"),
+    },
+    Shipped {
+        name: "rolling-upgrade",
+        text: include_str!("../../scenarios/rolling-upgrade.yaml"),
+        twin: include_str!("../../scenarios/rolling-upgrade.defect.yaml"),
+    },
+    Shipped {
+        name: "primary-killed",
+        text: include_str!("../../scenarios/primary-killed.yaml"),
+        twin: include_str!("../../scenarios/primary-killed.defect.yaml"),
+    },
+    Shipped {
+        name: "two-validators-lost",
+        text: include_str!("../../scenarios/two-validators-lost.yaml"),
+        twin: include_str!("../../scenarios/two-validators-lost.defect.yaml"),
+    },
+    Shipped {
+        name: "epoch-change",
+        text: include_str!("../../scenarios/epoch-change.yaml"),
+        twin: include_str!("../../scenarios/epoch-change.defect.yaml"),
+    },
+    Shipped {
+        name: "regional-latency",
+        text: include_str!("../../scenarios/regional-latency.yaml"),
+        twin: include_str!("../../scenarios/regional-latency.defect.yaml"),
+    },
+    Shipped {
+        name: "hostile-peers",
+        text: include_str!("../../scenarios/hostile-peers.yaml"),
+        twin: include_str!("../../scenarios/hostile-peers.defect.yaml"),
+    },
+    Shipped {
+        name: "slow-disk",
+        text: include_str!("../../scenarios/slow-disk.yaml"),
+        twin: include_str!("../../scenarios/slow-disk.defect.yaml"),
+    },
+    Shipped {
+        name: "clock-jump",
+        text: include_str!("../../scenarios/clock-jump.yaml"),
+        twin: include_str!("../../scenarios/clock-jump.defect.yaml"),
+    },
+    Shipped {
+        name: "lying-validator",
+        text: include_str!("../../scenarios/lying-validator.yaml"),
+        twin: include_str!("../../scenarios/lying-validator.defect.yaml"),
+    },
+    Shipped {
+        name: "pruned-network",
+        text: include_str!("../../scenarios/pruned-network.yaml"),
+        twin: include_str!("../../scenarios/pruned-network.defect.yaml"),
+    },
+    Shipped {
+        name: "fan-out",
+        text: include_str!("../../scenarios/fan-out.yaml"),
+        twin: include_str!("../../scenarios/fan-out.defect.yaml"),
+    },
+    Shipped {
+        name: "archive-start",
+        text: include_str!("../../scenarios/archive-start.yaml"),
+        twin: include_str!("../../scenarios/archive-start.defect.yaml"),
+    },
+    Shipped {
+        name: "day-in-ten-minutes",
+        text: include_str!("../../scenarios/day-in-ten-minutes.yaml"),
+        twin: include_str!("../../scenarios/day-in-ten-minutes.defect.yaml"),
+    },
+];
+
+/// The one of a name.
+pub fn named(name: &str) -> Option<&'static Shipped> {
+    ALL.iter().find(|shipped| shipped.name == name)
+}
+
+impl Shipped {
+    /// The scenario.
+    ///
+    /// # Errors
+    /// None: a test parses all of them.
+    pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        Scenario::parse(self.text, Path::new(&format!("{}.yaml", self.name)))
+    }
+
+    /// The scenario with its defect, and the criteria that must fail.
+    ///
+    /// # Errors
+    /// As [`Shipped::scenario`].
+    pub fn defective(&self) -> Result<(Scenario, Vec<String>), ScenarioError> {
+        Twin::parse(self.twin, Path::new(&format!("{}.defect.yaml", self.name)), &self.scenario()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest that a scenario's clock may run, so that it is done within five minutes.
+    const SECONDS_MAX: f64 = 270.0;
+
+    /// Goal: the page for people names all that ships with what it shows and what is planted, and its example is a scenario.
+    #[test]
+    fn the_documentation_is_of_what_ships() {
+        let page = include_str!("../../../docs/scenarios.md");
+        for shipped in ALL {
+            let scenario = shipped.scenario().unwrap_or_else(|error| panic!("{error}"));
+            let (defective, _) = shipped.defective().unwrap_or_else(|error| panic!("{error}"));
+            let (name, says, planted) = (&scenario.name, &scenario.description, &defective.description);
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+            assert!(page.contains(&format!("| {says} | {planted} |")), "{name}");
+        }
+        let (_, example) = page.split_once("```yaml\n").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        Scenario::parse(example, Path::new("docs/scenarios.md")).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Goal: every scenario that ships can be run, has the name of its file, and ends in time. Its twin fails by one of its
+    /// criteria.
+    #[test]
+    fn all_that_ships_is_sound() {
+        assert!(ALL.len() >= 12);
+        for shipped in ALL {
+            let scenario = shipped.scenario().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(scenario.name, shipped.name);
+            assert!(scenario.duration.seconds() <= SECONDS_MAX, "{}", shipped.name);
+            let (defective, must_fail) = shipped.defective().unwrap_or_else(|error| panic!("{error}"));
+            assert!(!must_fail.is_empty() && defective != scenario, "{}", shipped.name);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! [`Twin`]: a scenario with a planted defect. It must fail, by the criteria that it names: else the scenario shows nothing.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    criteria::Criterion,
+    error::ScenarioError,
+    fault::Fault,
+    model::{Config, Link, Scenario, Settings},
+    parse::{self, Problem},
+    rules,
+};
+
+/// The end of a twin's file name, in place of `.yaml`.
+pub const TWIN_SUFFIX: &str = ".defect.yaml";
+
+/// What a twin's file says. The scenario beside it has the rest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Twin {
+    /// What is planted, and why the criteria see it.
+    pub description: String,
+    /// The defect.
+    pub defect: Defect,
+    /// The criteria that must fail, by their names in reports; at least one.
+    pub must_fail: Vec<String>,
+}
+
+/// What a twin has beyond its scenario.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Defect {
+    /// Keys of node.yaml for all nodes, above those of the scenario.
+    pub config: Config,
+    /// Above those of the scenario.
+    pub settings: Vec<Settings>,
+    /// In place of those that the scenario has between the same regions.
+    pub links: Vec<Link>,
+    /// After those of the scenario.
+    pub faults: Vec<Fault>,
+}
+
+impl Twin {
+    /// The file of a scenario's twin.
+    pub fn path_of(scenario: &Path) -> PathBuf {
+        let name = scenario.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        scenario.with_file_name(name + TWIN_SUFFIX)
+    }
+
+    /// Decodes a text that stands, or would stand, in the file `path`; the scenario with the defect, and the names that must fail.
+    ///
+    /// # Errors
+    /// As [`Scenario::parse`], also of what the defect makes of the scenario.
+    pub fn parse(
+        text: &str,
+        path: &Path,
+        scenario: &Scenario,
+    ) -> Result<(Scenario, Vec<String>), ScenarioError> {
+        let twin: Twin = parse::decode(text, path)?;
+        let refused = |problem| parse::refused(text, path, problem);
+        twin.check(scenario).map_err(refused)?;
+        let must_fail = twin.must_fail.clone();
+        let defective = twin.planted_in(scenario.clone());
+        rules::check(&defective).map_err(|problem| refused(shifted(problem, scenario)))?;
+        Ok((defective, must_fail))
+    }
+
+    /// As [`Twin::parse`], of a file.
+    ///
+    /// # Errors
+    /// As [`Twin::parse`], and if it cannot be read.
+    pub fn load(path: &Path, scenario: &Scenario) -> Result<(Scenario, Vec<String>), ScenarioError> {
+        Twin::parse(&parse::read(path)?, path, scenario)
+    }
+
+    fn check(&self, scenario: &Scenario) -> Result<(), Problem> {
+        let wrong = |key: &str, text: String| Problem { key: vec![key.to_owned()], text };
+        let known: Vec<String> = scenario.criteria.iter().map(Criterion::name).collect();
+        if self.must_fail.is_empty() {
+            return Err(wrong("must_fail", format!("is empty; name one of: {}", known.join("; "))));
+        }
+        for name in &self.must_fail {
+            if !known.contains(name) {
+                let text = format!("the scenario has no criterion `{name}`; it has: {}", known.join("; "));
+                return Err(wrong("must_fail", text));
+            }
+        }
+        if self.defect == Defect::default() {
+            return Err(wrong(
+                "defect",
+                "is empty: write `config`, `settings`, `links` or `faults`".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn planted_in(self, mut scenario: Scenario) -> Scenario {
+        let Defect { config, settings, links, faults } = self.defect;
+        scenario.name += "-defect";
+        scenario.description = self.description;
+        scenario.topology.config.extend(config);
+        scenario.topology.settings.extend(settings);
+        // The first link between two regions counts.
+        let own = std::mem::replace(&mut scenario.topology.links, links);
+        scenario.topology.links.extend(own);
+        scenario.faults.extend(faults);
+        scenario
+    }
+}
+
+/// A problem of the scenario with the defect, at its place in the twin's file.
+fn shifted(problem: Problem, scenario: &Scenario) -> Problem {
+    let Problem { mut key, text } = problem;
+    let own = match key.first().map(String::as_str) {
+        Some("topology") => {
+            key.remove(0);
+            if key.first().is_some_and(|key| key == "links") { 0 } else { scenario.topology.settings.len() }
+        }
+        _ => scenario.faults.len(),
+    };
+    if let Some(index) = key.get_mut(1)
+        && let Ok(number) = index.parse::<usize>()
+    {
+        *index = number.saturating_sub(own).to_string();
+    }
+    if key.first().is_none_or(|key| !["config", "settings", "links", "faults"].contains(&key.as_str())) {
+        return Problem { key: vec!["defect".to_owned()], text };
+    }
+    key.insert(0, "defect".to_owned());
+    Problem { key, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCENARIO: &str = "name: a\ndescription: b\nduration: 10s\ncriteria:\n- equal_roots\n";
+
+    fn twin(text: &str) -> Result<(Scenario, Vec<String>), String> {
+        let scenario = Scenario::parse(SCENARIO, Path::new("a.yaml")).unwrap();
+        Twin::parse(text, Path::new("a.defect.yaml"), &scenario).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_twin_is_its_scenario_with_the_defect() {
+        let text =
+            "description: c\nmust_fail: [equal_roots]\ndefect:\n  config: { consensus.rotate_after: 1 }\n";
+        let (scenario, must_fail) = twin(text).unwrap();
+        assert_eq!((scenario.name.as_str(), must_fail), ("a-defect", vec!["equal_roots".to_owned()]));
+        assert_eq!(scenario.topology.config["consensus.rotate_after"], 1);
+        assert_eq!(Twin::path_of(Path::new("x/a.yaml")), Path::new("x/a.defect.yaml"));
+    }
+
+    #[test]
+    fn a_twin_that_shows_nothing_or_breaks_its_scenario_is_refused_at_its_place() {
+        let error =
+            twin("description: c\nmust_fail: [no_alarm]\ndefect: { config: { a: 1 } }\n").unwrap_err();
+        assert!(error.contains("a.defect.yaml:2:12") && error.contains("it has: equal_roots"), "{error}");
+        let error = twin("description: c\nmust_fail: [equal_roots]\ndefect: {}\n").unwrap_err();
+        assert!(error.contains("`faults`"), "{error}");
+        let fault = "description: c\nmust_fail: [equal_roots]\ndefect:\n  faults:\n  - at: 1s\n    what: { kill: { nodes: [nobody] } }\n";
+        let error = twin(fault).unwrap_err();
+        assert!(
+            error.contains("a.defect.yaml:6:") && error.contains("no node is called `nobody`"),
+            "{error}"
+        );
+    }
+}

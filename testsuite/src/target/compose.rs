@@ -1,0 +1,181 @@
+//! A Compose file: a service for each node, a sidecar beside it where something lies between nodes, and loads as services of a profile.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{getgid, getuid};
+use serde_json::{Map, Value, json};
+
+use super::{
+    API_PORT, Act, Blueprint, Deed, Member, NAME, NODE_IMAGE, OWNER_KEY, PEERS_PORT, START, TOOLS_IMAGE,
+    Written, comment, config,
+    deed::{Steps, damage},
+    escaped, load, notes, peers, sidecar, write_member, write_yaml,
+};
+use crate::devnet::files;
+
+/// Where the devnet's directory is in a container.
+const MOUNT: &str = "/devnet";
+/// Where Compose puts the start; the text after `?` is what it says where there is none.
+const START_VARIABLE: &str =
+    "${SLIPNET_START:?write SLIPNET_START=SECONDS_SINCE_1970 into .env beside this file}";
+const COMMENT: &str = "Written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
+                       Images: packaging/container/Containerfile (slipstream) and Containerfile.slipnet (slipnet).";
+
+pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
+    let mut services = Map::new();
+    let mut add = |name: String, service: Value| -> Result<()> {
+        ensure!(
+            services.insert(name.clone(), service).is_none(),
+            "two services would be called {name}: rename the nodes or phases of that name"
+        );
+        Ok(())
+    };
+    for (place, member) in blueprint.members.iter().enumerate() {
+        write_config(blueprint, member)?;
+        add(member.name.clone(), service(blueprint, place, member)?)?;
+        if let Some(arguments) = sidecar(blueprint, member, host) {
+            add(relay_name(&member.name), relay(blueprint, member, &arguments))?;
+        }
+    }
+    for job in &blueprint.jobs {
+        let arguments = escaped(&load(blueprint, job, host), start(blueprint.is_timed));
+        add(job.name.clone(), json!({ "image": TOOLS_IMAGE, "profiles": ["load"], "command": arguments }))?;
+    }
+    let notes = notes(blueprint, |deed| steps(blueprint, deed));
+    let path = blueprint.dir.join("compose.yaml");
+    let comment = comment(&format!("{COMMENT}\n{}", usage(blueprint, Path::new("compose.yaml"))), &notes);
+    write_yaml(&path, &comment, &json!({ "name": NAME, "services": services }))?;
+    Ok(Written { usage: format!("{}\n{}", path.display(), usage(blueprint, &path)), notes })
+}
+
+/// How the file is used.
+fn usage(blueprint: &Blueprint, file: &Path) -> String {
+    let compose = format!("docker compose -f {}", file.display());
+    let stop = format!("stop:  {compose} --profile '*' down\n");
+    if !blueprint.is_timed {
+        return format!("start: {compose} up -d\nload:  {compose} --profile load run --rm load\n{stop}");
+    }
+    let env = file.with_file_name(".env");
+    format!(
+        "start: echo {START}=$(($(date +%s) + 60)) > {env} && {compose} --profile load up -d\n\
+         {START} is when the scenario's clock begins: give nodes the time to start before it\n{stop}",
+        env = env.display()
+    )
+}
+
+fn start(is_timed: bool) -> Option<&'static str> {
+    is_timed.then_some(START_VARIABLE)
+}
+
+/// Services are reached by their names.
+fn host(member: &Member) -> String {
+    member.name.clone()
+}
+
+fn relay_name(node: &str) -> String {
+    format!("relay-{node}")
+}
+
+fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
+    let mut config = config(member, &peers(blueprint, member, host));
+    config["role"] = json!(member.role.name());
+    config["data_dir"] = json!(files::DATA);
+    config["genesis"] = json!(format!("../{}", files::GENESIS));
+    config["key_file"] = json!(files::KEY);
+    config["network"]["listen"] = json!(format!("0.0.0.0:{PEERS_PORT}"));
+    config["api"]["listen"] = json!(format!("0.0.0.0:{API_PORT}"));
+    config["api"]["allowed_hosts"] = json!([member.name]);
+    let path = write_member(&blueprint.dir, member)?.join(files::CONFIG);
+    write_yaml(&path, "Written by slipnet. Relative paths start at this file's directory.", &config)
+}
+
+/// Where a node's API is on this machine.
+fn port(blueprint: &Blueprint, place: usize) -> Option<u16> {
+    let base = blueprint.base_port.unwrap_or(API_PORT);
+    u16::try_from(place).ok().and_then(|place| base.checked_add(place))
+}
+
+fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value> {
+    let port = port(blueprint, place).context("the ports behind --base-port are not enough")?;
+    let (name, genesis) = (&member.name, files::GENESIS);
+    let mut service = json!({
+        "image": NODE_IMAGE,
+        // Whoever wrote the key, which nobody else can read.
+        "user": format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
+        "command": ["run", "--config", format!("{MOUNT}/{name}/{}", files::CONFIG)],
+        "volumes": [format!("./{genesis}:{MOUNT}/{genesis}:ro"), format!("./{name}:{MOUNT}/{name}")],
+        "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
+        "stop_grace_period": "60s",
+    });
+    let mut labels = json!({ "slipstream.role": member.role.name() });
+    if let Some(region) = &member.region {
+        labels["slipstream.region"] = json!(region);
+    }
+    service["labels"] = labels;
+    set_late(&mut service, member);
+    Ok(service)
+}
+
+/// In its node's network: the node dials it on loopback.
+fn relay(blueprint: &Blueprint, member: &Member, arguments: &[String]) -> Value {
+    let is_timed = blueprint.is_timed && !member.changes.is_empty();
+    let mut service = json!({
+        "image": TOOLS_IMAGE,
+        "network_mode": format!("service:{}", member.name),
+        "depends_on": [member.name],
+        "command": escaped(arguments, start(is_timed)),
+    });
+    set_late(&mut service, member);
+    service
+}
+
+/// What joins later stays out of `up` until it is named.
+fn set_late(service: &mut Value, member: &Member) {
+    if member.is_late {
+        service["profiles"] = json!(["late"]);
+    }
+}
+
+/// The commands of a deed, for a shell in the file's directory.
+fn steps(blueprint: &Blueprint, deed: &Deed) -> Option<Steps> {
+    let name = deed.name();
+    let mut members = blueprint.members.iter();
+    let is_it = |member: &Member| deed.who.as_ref().is_none_or(|who| *who == member.name);
+    let has_relay = members.any(|member| is_it(member) && sidecar(blueprint, member, host).is_some());
+    // A container that starts again has a new network, and its sidecar is in the old one.
+    let and_relay =
+        if has_relay { format!(" && docker compose restart {}", relay_name(name)) } else { String::new() };
+    let back = format!("docker compose start {name}{and_relay}");
+    let kill = format!("docker compose kill {name}");
+    let ends = deed.until_ms.is_some();
+    match &deed.act {
+        Act::Start if has_relay => Steps::once(format!("docker compose up -d {name} {}", relay_name(name))),
+        Act::Start => Steps::once(format!("docker compose up -d {name}")),
+        Act::Kill => Steps::both(kill, back),
+        Act::Pause => {
+            Steps::both(format!("docker compose pause {name}"), format!("docker compose unpause {name}"))
+        }
+        Act::Restart if ends => Steps::both(format!("docker compose stop {name}"), back),
+        Act::Restart => Steps::once(format!("docker compose restart {name}{and_relay}")),
+        Act::Wipe if ends => Steps::both(format!("{kill} && rm -r {name}/{}", files::DATA), back),
+        Act::Wipe => Steps::once(format!("{kill} && rm -r {name}/{} && {back}", files::DATA)),
+        Act::BitFlip => Steps::once(format!(
+            "docker compose stop {name} && {} && {back} (a byte that checksums see, not a row beneath them)",
+            damage(&format!("{name}/{}", files::DATA))
+        )),
+        Act::Export => Steps::once(format!(
+            "docker compose exec {name} slipstream snapshot export --config {MOUNT}/{name}/{} file://{MOUNT}/{name}/archive",
+            files::CONFIG
+        )),
+        Act::Validators(arguments) => {
+            // A node that stays what it is takes the transaction.
+            let other = blueprint.members.iter().position(|member| member.name != name)?;
+            let port = port(blueprint, other)?;
+            Steps::once(format!(
+                "slipstream validators {arguments} --rpc http://127.0.0.1:{port} --key-file {OWNER_KEY}"
+            ))
+        }
+        Act::Nothing => None,
+    }
+}

@@ -1,0 +1,188 @@
+//! Values for the Helm chart in packaging/helm: a group for each node, its sidecar where something lies between nodes, and loads as jobs.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
+
+use super::{
+    API_PORT, Act, Blueprint, Deed, Member, NAME, OWNER_KEY, START, TOOLS_IMAGE, Written, comment, config,
+    deed::{Steps, damage},
+    escaped, load, notes, peers, sidecar, write_private, write_yaml, yaml,
+};
+use crate::devnet::files;
+
+/// The Secret of all nodes' keys.
+const SECRET: &str = "devnet-keys";
+/// The ConfigMap with the start, which is not known when the files are written, and its key.
+const START_MAP: &str = "devnet-start";
+const START_KEY: &str = "start";
+/// What Kubernetes replaces by the start.
+const START_VARIABLE: &str = "$(SLIPNET_START)";
+/// The chart cuts longer names, and the nodes would not find each other.
+const NAME_BYTES_MAX: usize = 52;
+const COMMENT: &str = "Values for packaging/helm/slipstream, written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
+                       The release must be called devnet: nodes find each other by the names of its services.";
+
+pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
+    let (mut groups, mut jobs) = (Map::new(), Map::new());
+    for member in &blueprint.members {
+        check_name(&service(member))?;
+        groups.insert(member.name.clone(), group(blueprint, member));
+    }
+    for job in &blueprint.jobs {
+        check_name(&format!("{NAME}-{}", job.name))?;
+        let arguments = escaped(&load(blueprint, job, service), start(blueprint.is_timed));
+        let mut value = json!({ "image": TOOLS_IMAGE, "args": arguments });
+        if blueprint.is_timed {
+            value["env"] = start_environment();
+        }
+        jobs.insert(job.name.clone(), value);
+    }
+    let notes = notes(blueprint, steps);
+    let dir = &blueprint.dir;
+    let values = dir.join("values.yaml");
+    write_yaml(&values, &comment(COMMENT, &notes), &json!({ "groups": groups, "jobs": jobs }))?;
+    let keys = dir.join("keys.yaml");
+    write_keys(&keys, &blueprint.members)?;
+    let usage = format!(
+        "{values}\nstart: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n",
+        values = values.display(),
+        start = start_usage(blueprint.is_timed),
+        keys = keys.display(),
+        genesis = dir.join(files::GENESIS).display()
+    );
+    Ok(Written { usage, notes })
+}
+
+/// How the start is told to the cluster.
+fn start_usage(is_timed: bool) -> String {
+    if !is_timed {
+        return String::new();
+    }
+    format!(
+        "kubectl create configmap {START_MAP} --from-literal {START_KEY}=$(($(date +%s) + 180))   # when the scenario's clock begins: nodes start before it\n       "
+    )
+}
+
+fn check_name(name: &str) -> Result<()> {
+    ensure!(
+        name.len() <= NAME_BYTES_MAX,
+        "{name} is longer than the {NAME_BYTES_MAX} bytes that the chart has for a name: use a shorter one"
+    );
+    Ok(())
+}
+
+/// The name that the chart gives a group's Service for clients.
+fn service(member: &Member) -> String {
+    format!("{NAME}-{}", member.name)
+}
+
+/// The name of its Service for peers.
+fn host(member: &Member) -> String {
+    format!("{}-peers", service(member))
+}
+
+fn start(is_timed: bool) -> Option<&'static str> {
+    is_timed.then_some(START_VARIABLE)
+}
+
+fn start_environment() -> Value {
+    json!([{
+        "name": START,
+        "valueFrom": { "configMapKeyRef": { "name": START_MAP, "key": START_KEY } },
+    }])
+}
+
+fn group(blueprint: &Blueprint, member: &Member) -> Value {
+    let mut group = json!({
+        "role": member.role.name(),
+        // What joins later is scaled by hand.
+        "replicas": u32::from(!member.is_late),
+        "keysSecret": SECRET,
+        "config": config(member, &peers(blueprint, member, host)),
+        "storage": { "size": "10Gi" },
+        "resources": {
+            "requests": { "cpu": "250m", "memory": "512Mi" },
+            "limits": { "memory": "2Gi" },
+        },
+    });
+    if let Some(region) = &member.region {
+        group["annotations"] = json!({ "slipstream.dev/region": region });
+    }
+    if let Some(arguments) = sidecar(blueprint, member, host) {
+        let is_timed = blueprint.is_timed && !member.changes.is_empty();
+        group["sidecars"] = json!([relay(&escaped(&arguments, start(is_timed)), is_timed)]);
+    }
+    group
+}
+
+fn relay(arguments: &[String], is_timed: bool) -> Value {
+    let mut container = json!({
+        "name": "relay",
+        "image": TOOLS_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "args": arguments,
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] },
+        },
+        "resources": {
+            "requests": { "cpu": "100m", "memory": "64Mi" },
+            // Both directions of all links may be full, 32 MiB each; a few are.
+            "limits": { "memory": "1Gi" },
+        },
+    });
+    if is_timed {
+        container["env"] = start_environment();
+    }
+    container
+}
+
+/// The commands of a deed.
+fn steps(deed: &Deed) -> Option<Steps> {
+    let (name, ends) = (deed.name(), deed.until_ms.is_some());
+    let (set, pod) = (format!("statefulset/{NAME}-{name}"), format!("{NAME}-{name}-0"));
+    let scale = |replicas: u32| format!("kubectl scale {set} --replicas {replicas}");
+    // A pod that was only deleted is there again within seconds.
+    let kill = format!("{} && kubectl delete pod {pod} --grace-period 0 --force", scale(0));
+    let wipe = format!("{kill} && kubectl delete pvc data-{pod}");
+    match &deed.act {
+        Act::Start => Steps::once(scale(1)),
+        Act::Kill => Steps::both(kill, scale(1)),
+        Act::Restart if ends => Steps::both(scale(0), scale(1)),
+        Act::Restart => Steps::once(format!("kubectl delete pod {pod}")),
+        Act::Wipe if ends => Steps::both(wipe, scale(1)),
+        Act::Wipe => Steps::once(format!("{wipe} && {}", scale(1))),
+        Act::BitFlip => Steps::once(format!(
+            "kubectl exec {pod} -c node -- sh -c '{}' && kubectl delete pod {pod} (a byte that checksums see, not a row beneath them)",
+            damage("/data/data").replace('\'', "\"")
+        )),
+        Act::Export => Steps::once(format!(
+            "kubectl exec {pod} -c node -- slipstream snapshot export --config /config/node.yaml file:///data/archive"
+        )),
+        Act::Validators(arguments) => Steps::once(format!(
+            "kubectl port-forward service/OTHER {API_PORT} & slipstream validators {arguments} --rpc http://127.0.0.1:{API_PORT} --key-file {OWNER_KEY} (OTHER: the service of a node that stays what it is)"
+        )),
+        // kubectl stops no process without ending it.
+        Act::Pause | Act::Nothing => None,
+    }
+}
+
+/// A Secret with the file that the chart expects for each pod.
+fn write_keys(path: &Path, members: &[Member]) -> Result<()> {
+    let key = |member: &Member| {
+        let text = hex::encode(member.key.seed()) + "\n";
+        (format!("{}-0.key", service(member)), Value::String(text))
+    };
+    let keys: Map<String, Value> = members.iter().map(key).collect();
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": SECRET },
+        "type": "Opaque",
+        "stringData": keys,
+    });
+    write_private(path, &yaml(&secret).context("the keys are no YAML")?)
+}

@@ -1,0 +1,296 @@
+//! The files that run a devnet's plan, or a scenario, beyond this machine. Nothing is started, and no network is used.
+//!
+//! ```text
+//!  Plan ─────▶┐
+//!             ├▶ Blueprint (nodes, keys, whom each dials, loads) ─┬─▶ compose: compose.yaml, a directory for each node
+//!  Scenario ─▶┘                                                   └─▶ kubernetes: values.yaml for the chart, keys.yaml, genesis.json
+//! ```
+//!
+//! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
+//! loopback, and it relays to the other nodes by their names. What no file can do is told, with the command that does it if there is one.
+
+mod compose;
+mod deed;
+mod kubernetes;
+mod plan;
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use slipstream_types::{SecretKey, limits::VALIDATORS_MAX};
+
+pub(crate) use self::deed::{Act, Deed};
+use crate::{
+    accounts::Account,
+    devnet::{self, files},
+    lab::Plan,
+    manifest::Role,
+    relay::{CHANGES_MAX, Change, Link, Shape},
+};
+
+/// The port for peers of every node, which has an address of its own.
+const PEERS_PORT: u16 = 7400;
+/// The API's port of every node.
+const API_PORT: u16 = 8545;
+/// The first port of a sidecar; the place of the node that a link leads to is added.
+const LINK_PORT: u16 = 10_000;
+/// A node takes 64 peers by default, and is one itself.
+const NODES_MAX: usize = 65;
+/// The name of the project, and of the release.
+const NAME: &str = "devnet";
+/// Images, as packaging/container builds them.
+const NODE_IMAGE: &str = "slipstream";
+const TOOLS_IMAGE: &str = "slipnet";
+/// The variable with the start that loads and relays have in common, in seconds since 1970.
+const START: &str = "SLIPNET_START";
+/// The key of whoever may change the validators.
+const OWNER_KEY: &str = "owner.key";
+
+/// Where a devnet is to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Target {
+    /// A Compose file, with a directory for each node.
+    Compose,
+    /// Values for the Helm chart in packaging/helm.
+    Kubernetes,
+}
+
+/// What was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// Which files, and how they are used.
+    pub usage: String,
+    /// What an operator does by hand, and what was left out; it stands in the files too.
+    pub notes: Vec<String>,
+}
+
+/// What is written, whatever it was made from.
+pub(crate) struct Blueprint {
+    pub(crate) dir: PathBuf,
+    /// The first port on this machine at which Compose publishes APIs.
+    pub(crate) base_port: Option<u16>,
+    pub(crate) seed: String,
+    pub(crate) validators: u32,
+    pub(crate) accounts: u32,
+    pub(crate) extras: files::Extras,
+    /// Validators first.
+    pub(crate) members: Vec<Member>,
+    pub(crate) jobs: Vec<Job>,
+    /// Whether loads and relays have a start in common.
+    pub(crate) is_timed: bool,
+    pub(crate) deeds: Vec<Deed>,
+    /// What neither a file nor a command does, a line for each.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// A node.
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) key: SecretKey,
+    pub(crate) region: Option<String>,
+    /// Whether it starts later than the others, by hand.
+    pub(crate) is_late: bool,
+    /// Those that it dials.
+    pub(crate) ways: Vec<Way>,
+    /// Of its links, by where they listen.
+    pub(crate) changes: Vec<Change>,
+    /// node.yaml without paths, ports, the role and peers.
+    pub(crate) config: Value,
+}
+
+/// The way to a peer.
+pub(crate) struct Way {
+    /// The peer's place.
+    pub(crate) to: usize,
+    /// What its sidecar does; without it, it is dialled directly.
+    pub(crate) shape: Option<Shape>,
+}
+
+/// A load.
+pub(crate) struct Job {
+    pub(crate) name: String,
+    /// The places of those that take transactions. Commits are read from the first.
+    pub(crate) submit: Vec<usize>,
+    /// The place of who takes none, and is read from.
+    pub(crate) follower: Option<usize>,
+    /// Of `slipnet load`, without the nodes and the start.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// Writes the files into the plan's directory, and says how they are used.
+///
+/// # Errors
+/// If the plan has no directory or too many nodes, or a file cannot be written.
+pub fn write(target: Target, plan: &Plan) -> Result<String> {
+    Ok(write_blueprint(target, &plan::blueprint(plan)?)?.usage)
+}
+
+/// Writes the files into the blueprint's directory.
+///
+/// # Errors
+/// If there are too many nodes or changes, two names are the same, or a file cannot be written.
+pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<Written> {
+    let Blueprint { dir, seed, validators, members, .. } = blueprint;
+    let count = members.len();
+    ensure!(
+        (1..=VALIDATORS_MAX).contains(&(*validators as usize)),
+        "a devnet has 1 to {VALIDATORS_MAX} validators, not {validators}"
+    );
+    ensure!(count <= NODES_MAX, "{count} nodes are too many for these files: at most {NODES_MAX}");
+    for Member { name, changes, .. } in members {
+        let count = changes.len();
+        ensure!(
+            count <= CHANGES_MAX,
+            "the links of {name} change {count} times: at most {CHANGES_MAX} times"
+        );
+    }
+    fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    let accounts = Account::derive_many(seed, blueprint.accounts);
+    let genesis = files::genesis(seed, *validators, &accounts);
+    files::write_genesis(&genesis, blueprint.extras, dir)?;
+    if blueprint.deeds.iter().any(|deed| matches!(deed.act, Act::Validators(_))) {
+        write_private(&dir.join(OWNER_KEY), &(Account::owner(seed).key_hex() + "\n"))?;
+    }
+    match target {
+        Target::Compose => compose::write(blueprint),
+        Target::Kubernetes => kubernetes::write(blueprint),
+    }
+}
+
+/// The entries of a node's `network.peers`, given under which name each node is reached.
+fn peers(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> String) -> Vec<String> {
+    let entry = |way: &Way| {
+        let peer = &blueprint.members[way.to];
+        let address = match way.shape {
+            None => format!("{}:{PEERS_PORT}", host(peer)),
+            Some(_) => link_address(way.to).to_string(),
+        };
+        format!("{}@{address}", peer.key.public())
+    };
+    member.ways.iter().map(entry).collect()
+}
+
+/// Where a node's sidecar listens for what goes to the peer at this place.
+pub(crate) fn link_address(peer: usize) -> SocketAddr {
+    // The number of nodes is bounded far below the ports that are left.
+    let port = LINK_PORT + u16::try_from(peer).unwrap_or(u16::MAX - LINK_PORT);
+    ([127, 0, 0, 1], port).into()
+}
+
+/// The arguments of a node's sidecar, without the start; none if it dials its peers directly.
+fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> String) -> Option<Vec<String>> {
+    let mut arguments = vec!["relay".to_owned(), "--seed".to_owned(), blueprint.seed.clone()];
+    let before = arguments.len();
+    for Way { to, shape } in &member.ways {
+        let Some(shape) = *shape else { continue };
+        let target = format!("{}:{PEERS_PORT}", host(&blueprint.members[*to]));
+        let link = Link { listen: link_address(*to), target, shape };
+        arguments.extend(["--link".to_owned(), link.to_string()]);
+    }
+    if arguments.len() == before {
+        return None;
+    }
+    for change in &member.changes {
+        arguments.extend(["--change".to_owned(), change.to_string()]);
+    }
+    Some(arguments)
+}
+
+/// The arguments of a load, without the start.
+fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String) -> Vec<String> {
+    let url = |place: &usize| format!("http://{}:{API_PORT}", host(&blueprint.members[*place]));
+    let mut arguments = vec!["load".to_owned()];
+    arguments.extend(job.submit.iter().flat_map(|place| ["--api".to_owned(), url(place)]));
+    arguments.extend(job.follower.iter().flat_map(|place| ["--follower".to_owned(), url(place)]));
+    arguments.extend(job.arguments.iter().cloned());
+    arguments
+}
+
+/// Arguments in a file whose reader replaces `$NAME`; `start` is what it replaces by the start.
+fn escaped(arguments: &[String], start: Option<&str>) -> Vec<String> {
+    let mut escaped: Vec<String> = arguments.iter().map(|argument| argument.replace('$', "$$")).collect();
+    if let Some(start) = start {
+        escaped.extend(["--start".to_owned(), start.to_owned()]);
+    }
+    escaped
+}
+
+/// What the files' readers have to know beside them, given a target's commands.
+fn notes(blueprint: &Blueprint, steps: impl Fn(&Deed) -> Option<deed::Steps>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let told: Vec<_> = blueprint.deeds.iter().map(|deed| deed.told(steps(deed))).collect();
+    let by_hand: Vec<String> = told.iter().filter_map(|told| told.clone().ok()).collect();
+    if !by_hand.is_empty() {
+        notes.push(format!("By hand, after {START}:"));
+        notes.extend(by_hand);
+        notes.extend(deed::legend(&blueprint.deeds));
+    }
+    let not_at_all = told.into_iter().filter_map(Result::err);
+    let left_out: Vec<String> = blueprint.left_out.iter().cloned().chain(not_at_all).collect();
+    if !left_out.is_empty() {
+        notes.push("Left out of these files:".to_owned());
+        notes.extend(left_out);
+    }
+    notes
+}
+
+/// A comment and notes below it.
+fn comment(text: &str, notes: &[String]) -> String {
+    notes.iter().fold(text.to_owned(), |text, note| text + "\n" + note)
+}
+
+/// A node's configuration with its peers.
+fn config(member: &Member, peers: &[String]) -> Value {
+    let mut config = member.config.clone();
+    config["network"]["peers"] = json!(peers);
+    config
+}
+
+/// A value as YAML, each string on one line: folded ones would be read alike, by programs alone.
+fn yaml(value: &Value) -> Result<String> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    Ok(serde_saphyr::to_string_with_options(value, options)?)
+}
+
+/// Writes a value as YAML, below a comment.
+fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
+    let text = yaml(value).with_context(|| format!("cannot write {}", path.display()))?;
+    let comment: String = comment.lines().map(|line| format!("# {line}\n")).collect();
+    fs::write(path, comment + &text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a file that its owner alone can read, as keys are.
+fn write_private(path: &Path, text: &str) -> Result<()> {
+    let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A node's directory, with its key.
+fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
+    let dir = dir.join(&member.name);
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    devnet::write_key(&dir, &member.key)?;
+    Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_reader_would_replace_is_escaped_and_the_start_is_not() {
+        let arguments = ["--seed".to_owned(), "a$b${c}".to_owned()];
+        assert_eq!(escaped(&arguments, Some("${START}")), ["--seed", "a$$b$${c}", "--start", "${START}"]);
+        assert_eq!(escaped(&arguments, None).len(), 2);
+    }
+}

@@ -1,0 +1,104 @@
+//! Times as people write them, and a start that processes have in common.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Reads 30s, 500ms, 5m, 1.5h, or a number of seconds.
+///
+/// # Errors
+/// Says what was expected. Negative times are none.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 =
+        number.parse().map_err(|_| format!("{text}: expected a time such as 30s, 500ms or 5m"))?;
+    let seconds = match unit {
+        "ms" => number / 1_000.0,
+        "" | "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3_600.0,
+        _ => return Err(format!("{unit}: the units are ms, s, m and h")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
+}
+
+/// So many milliseconds, as [`duration`] reads them.
+pub(crate) fn short(ms: u64) -> String {
+    match ms % 1_000 {
+        0 => format!("{}s", ms / 1_000),
+        _ => format!("{ms}ms"),
+    }
+}
+
+/// Counts from a start that several processes know, each by its machine's time of day when it begins. Later changes of that do not matter.
+#[derive(Clone, Copy, Debug)]
+pub struct StartClock {
+    begun: Instant,
+    /// Of the time after the start, what had passed when it begun.
+    passed: Duration,
+    /// How long it was until the start when it begun.
+    ahead: Duration,
+}
+
+impl StartClock {
+    /// From this second since 1970 on; without it from now on.
+    pub fn new(start: Option<u64>) -> StartClock {
+        let now = since_1970();
+        StartClock::seen(start.map_or(now, Duration::from_secs), now, Instant::now())
+    }
+
+    fn seen(start: Duration, now: Duration, begun: Instant) -> StartClock {
+        StartClock { begun, passed: now.saturating_sub(start), ahead: start.saturating_sub(now) }
+    }
+
+    /// The time since the start; none before it.
+    pub fn passed(&self) -> Option<Duration> {
+        self.passed_at(Instant::now())
+    }
+
+    fn passed_at(&self, now: Instant) -> Option<Duration> {
+        (now.saturating_duration_since(self.begun) + self.passed).checked_sub(self.ahead)
+    }
+
+    /// Waits until so long after the start; not at all if that is past.
+    pub async fn wait_until(&self, moment: Duration) {
+        let wait = moment.saturating_add(self.ahead).saturating_sub(self.passed);
+        tokio::time::sleep(wait.saturating_sub(self.begun.elapsed())).await;
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "processes of several machines agree on a start by their time of day"
+)]
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: who begins before the common start and who begins after it agree on when something is due.
+    #[tokio::test]
+    async fn a_start_is_the_same_for_who_is_early_and_who_is_late() {
+        let (begun, second) = (Instant::now(), Duration::from_secs);
+        let early = StartClock::seen(second(100), second(90), begun);
+        let late = StartClock::seen(second(100), second(130), begun);
+        assert_eq!(early.passed_at(begun + second(9)), None);
+        assert_eq!(early.passed_at(begun + second(15)), Some(second(5)));
+        assert_eq!(late.passed_at(begun + second(15)), Some(second(45)));
+        // What is past is not waited for.
+        late.wait_until(second(20)).await;
+        assert!(begun.elapsed() < second(10));
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!([short(65_000), short(1_500)], ["65s", "1500ms"]);
+        assert!(duration("-1s").is_err() && duration("s").is_err() && duration("1d").is_err());
+    }
+}

@@ -1,0 +1,93 @@
+//! When and how each documented command line is run.
+
+use rustix::process::Signal;
+
+/// The state in which a command is run, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// The files are written.
+    Files,
+    /// The devnet starts up.
+    Devnet,
+    /// A fullnode of the chain is set up and starts.
+    Node,
+    /// The fullnode is at the head.
+    Running,
+    /// The fullnode has stopped.
+    Stopped,
+    /// The devnet is operated, and ends.
+    End,
+}
+
+/// All stages, in their order.
+pub(crate) const STAGES: [Stage; 6] =
+    [Stage::Files, Stage::Devnet, Stage::Node, Stage::Running, Stage::Stopped, Stage::End];
+
+/// The behaviour of a command that is right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// Says something and ends with 0.
+    Ends,
+    /// The same, in a directory with nothing but the genesis.
+    Alone,
+    /// The same, in a data directory that is empty.
+    Anew,
+    /// The same once something has come about: it may fail before.
+    Soon,
+    /// Says that it is ready, and is the fullnode of the following stages.
+    Serves,
+    /// Says something, and goes on until this signal, after which it ends with this code; with none, by the signal itself.
+    Until(Signal, Option<i32>),
+    /// Draws on a terminal until SIGTERM, and ends with 0.
+    Draws,
+}
+
+/// SIGTERM ends it: a shell that was started in the background has its children ignore SIGINT, unless they handle it.
+const UNTIL_ENDED: How = How::Until(Signal::TERM, None);
+
+/// By the beginnings of command lines, the longest that fits.
+pub(crate) const RULES: &[(&str, Stage, How)] = &[
+    ("slipnet scenarios ", Stage::Files, How::Ends),
+    ("slipnet compare BEFORE AFTER", Stage::Files, How::Ends),
+    ("slipnet explain ", Stage::Files, How::Ends),
+    ("slipnet sim --seeds 200 --scenario ", Stage::Files, How::Ends),
+    ("slipnet sim validators --seeds 19 ", Stage::Files, How::Ends),
+    ("slipnet campaign siege --list", Stage::Files, How::Ends),
+    ("slipnet up -v 4 -f 2 --latency ", Stage::Files, How::Alone),
+    ("slipnet up --target ", Stage::Files, How::Alone),
+    ("slipnet up -d far ", Stage::Devnet, How::Ends),
+    ("slipstream init ", Stage::Node, How::Alone),
+    ("slipstream init --dir node --genesis ", Stage::Node, How::Ends),
+    ("slipstream run ", Stage::Node, How::Serves),
+    ("slipstream config ", Stage::Running, How::Ends),
+    ("slipstream status ", Stage::Running, How::Ends),
+    ("slipstream status --config node/node.yaml --watch ", Stage::Running, UNTIL_ENDED),
+    ("slipstream wait ", Stage::Running, How::Ends),
+    ("slipstream events ", Stage::Running, UNTIL_ENDED),
+    ("curl ", Stage::Running, UNTIL_ENDED),
+    ("slipstream top ", Stage::Running, How::Draws),
+    ("slipstream log filter ", Stage::Running, How::Ends),
+    ("slipstream peers ", Stage::Running, How::Ends),
+    ("slipstream peers ping ", Stage::Running, How::Soon),
+    ("slipstream debug bundle ", Stage::Running, How::Ends),
+    ("slipstream validators ", Stage::Running, How::Ends),
+    ("slipstream verify-account ", Stage::Running, How::Ends),
+    // The two that may be told to try again: the head moves under them, or the node's work removes a file.
+    ("slipstream read ", Stage::Running, How::Soon),
+    ("slipstream db get ", Stage::Running, How::Soon),
+    ("slipstream db ", Stage::Stopped, How::Ends),
+    ("slipstream snapshot ", Stage::Stopped, How::Ends),
+    ("slipstream snapshot import ", Stage::Stopped, How::Anew),
+    ("slipnet status", Stage::End, How::Ends),
+    ("slipnet stop ", Stage::End, How::Ends),
+    ("slipnet start ", Stage::End, How::Ends),
+    ("slipnet logs ", Stage::End, How::Until(Signal::INT, Some(1))),
+    ("slipnet down ", Stage::End, How::Ends),
+    ("slipnet clean ", Stage::End, How::Ends),
+];
+
+/// The place in [`RULES`] of the rule for a command line.
+pub(crate) fn rule(line: &str) -> Option<usize> {
+    let fits = RULES.iter().enumerate().filter(|(_, (beginning, ..))| line.starts_with(beginning));
+    fits.max_by_key(|(_, (beginning, ..))| beginning.len()).map(|(place, _)| place)
+}
