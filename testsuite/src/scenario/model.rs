@@ -1,4 +1,4 @@
-//! [`Scenario`] as it stands in its file. What a value may be is checked by [`super::rules`]; what it means is the engine's.
+//! [`Scenario`] as it stands in its file. What a value may be is checked by `rules`; what it means is the engine's.
 
 use std::collections::BTreeMap;
 
