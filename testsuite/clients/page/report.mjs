@@ -41,6 +41,9 @@ for (const width of [360, 768, 1280]) {
   for (const scheme of ['light', 'dark']) {
     await page.setViewport({ width, height: 900 });
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }]);
+    // The page draws its charts anew some frames after its window has another width. If it does not, what is too wide is told.
+    await page.waitForFunction(() => [...document.querySelectorAll('svg *')].every((element) =>
+      element.getBoundingClientRect().right <= document.documentElement.clientWidth + 1), { timeout: 10_000 }).catch(() => {});
     looks.push({ width, scheme, ...(await page.evaluate(contrasts)) });
     if (screenshot) await page.screenshot({ path: `${screenshot}/report-${width}-${scheme}.png`, fullPage: true });
   }
