@@ -43,11 +43,16 @@ const fork = await new Promise((resolve, reject) => {
 });
 const begin = await request(fork, "eth_blockNumber");
 
-// Tests run on forks of the head, of an earlier batch, and of the middle of a batch.
+// Tests run on forks of the head, of an earlier batch, and of the middle of a batch. The last kind runs in a forge of its own: forge finds a
+// fork of the batch before again, with the number of the transaction's batch in it, for whichever test asks for that next.
 const env = { COUNTER: counter, NUMBER: String(Number(blockNumber)), TRANSACTION: transactionHash, URL: url };
-const tested = await run("forge", ["test", "--fork-url", url, "--json"], env).catch((error) => error);
-const [suite] = Object.values(JSON.parse(tested.stdout));
-seen.tests = Object.entries(suite.test_results).map(([name, { status, reason }]) => [name, reason ?? status]);
+seen.tests = [];
+for (const choice of ["--match-test", "--no-match-test"]) {
+  const chosen = ["test", "--fork-url", url, "--json", choice, "BeforeATransaction"];
+  const tested = await run("forge", chosen, env).catch((error) => error);
+  const [suite] = Object.values(JSON.parse(tested.stdout));
+  seen.tests.push(...Object.entries(suite.test_results).map(([name, { status, reason }]) => [name, reason ?? status]));
+}
 
 seen.fork = { number: await numberOf(fork, counter, "latest"), made: await numberOf(fork, made, begin) };
 const [sender] = await request(fork, "eth_accounts");

@@ -34,9 +34,11 @@ contract ForkTest {
     function testGoesBack() external {
         uint256 then = vm.envUint("NUMBER");
         vm.rollFork(then - 1);
-        require(block.number == then - 1 && counter.number() == 0);
+        require(block.number == then - 1, "rolled to another batch than the one before");
+        require(counter.number() == 0, "another number in the batch before");
         vm.rollFork(then);
-        require(block.number == then && counter.number() == 7);
+        require(block.number == then, "rolled to another batch");
+        require(counter.number() == 7, "another number in the batch");
     }
 
     function testForksBeforeATransaction() external {
