@@ -13,6 +13,7 @@ mod frontier;
 mod headers;
 mod history;
 mod history_lives;
+mod history_readers;
 mod model;
 mod provable;
 mod prune;
