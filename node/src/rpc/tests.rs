@@ -2,6 +2,7 @@
 
 mod calls;
 mod methods;
+mod past;
 mod pool;
 mod shown;
 mod simulate;
