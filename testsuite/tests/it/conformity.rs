@@ -3,13 +3,10 @@
 //! The schemas are not part of the project: they are looked for in `$SLIPSTREAM_DATA` and `../shared/data`. If they are missing,
 //! the test says that it skips; with `SLIPSTREAM_REQUIRE_DATA=1` it fails.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use alloy_consensus::{TxEip1559, TxEip2930, TxEip7702, TxLegacy};
@@ -27,6 +24,8 @@ use slipnet::{
     rpc::{Rpc, RpcError, quantity},
     signer::seal,
 };
+
+use crate::common::until;
 
 /// Methods of the specification that a node does not have. One that is added leaves this list, and is called below.
 const MISSING: [&str; 16] = [
@@ -198,16 +197,11 @@ impl Checked<'_> {
     }
 
     async fn receipt(&mut self, hash: &Value) -> Value {
-        let arrived = async {
-            loop {
-                let receipt = self.call("eth_getTransactionReceipt", json!([hash])).await;
-                if !receipt.is_null() {
-                    return receipt;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), arrived).await.expect("a receipt in half a minute")
+        until("a receipt", async || {
+            let receipt = self.call("eth_getTransactionReceipt", json!([hash])).await;
+            if receipt.is_null() { Err(format!("{hash} is in no batch")) } else { Ok(receipt) }
+        })
+        .await
     }
 
     async fn state(&mut self, token: Address, sender: Address) {

@@ -1,16 +1,12 @@
 //! Devnets that outlive the command: `slipnet up -d`, `status`, `logs`, `stop`, `start`, `down` and `clean`.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
-use std::{
-    path::Path,
-    process::{Command, Output},
-    time::{Duration, Instant},
-};
+use std::{path::Path, process::Output};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use slipnet::{devnet::exists, manifest::Manifest};
+
+use crate::common::{gone, ports, slipnet, until_blocking};
 
 /// A registry of this test's; devnets that a failed test leaves end with it.
 struct Lab {
@@ -23,8 +19,7 @@ impl Lab {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_slipnet"));
-        command.args(arguments).env("SLIPNET_HOME", self.home.path()).output().unwrap()
+        slipnet().args(arguments).env("SLIPNET_HOME", self.home.path()).output().unwrap()
     }
 
     /// The output of a command that must succeed.
@@ -58,15 +53,18 @@ impl Lab {
     }
 
     fn wait(&self, name: &str, what: &str, is_so: impl Fn(&Value, &[Option<u64>]) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
+        until_blocking(what, || {
             let (state, heads) = self.state(name);
-            if is_so(&state, &heads) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{what}: {state} {heads:?}");
-            pause();
-        }
+            is_so(&state, &heads).then_some(()).ok_or_else(|| format!("{state} {heads:?}"))
+        });
+    }
+
+    /// The head of a node that runs; one that is busy may be shown without.
+    fn head(&self, name: &str, place: usize) -> u64 {
+        until_blocking("a head", || {
+            let (state, heads) = self.state(name);
+            heads[place].ok_or_else(|| state.to_string())
+        })
     }
 }
 
@@ -78,25 +76,12 @@ impl Drop for Lab {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a test of commands that block, without a runtime")]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(50));
-}
-
 fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
 }
 
 fn wait_gone(manifest: &Manifest) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while manifest.nodes.iter().any(|node| exists(node.pid)) {
-        assert!(Instant::now() < deadline, "a node outlived its keeper");
-        pause();
-    }
-}
-
-fn ports(manifest: &Manifest) -> Vec<(String, String)> {
-    manifest.nodes.iter().map(|node| (node.api.clone(), node.network.clone())).collect()
+    until_blocking("its keeper has ended", || gone(manifest));
 }
 
 /// Goal: two devnets outlive their commands side by side. One node is stopped, killed and started, and the others notice nothing. A
@@ -115,7 +100,7 @@ fn devnets_outlive_the_command_side_by_side() {
     assert!(lab.refused(&["stop", "fullnode-0", "-n", "a"]).contains("does not run"));
     let (state, heads) = lab.state("a");
     assert!(state["nodes"][1]["pid"].is_null() && heads[1].is_none(), "{state}");
-    let stopped_at = heads[0].unwrap();
+    let stopped_at = lab.head("a", 0);
     lab.wait("a", "the validator goes on", |_, heads| heads[0] > Some(stopped_at + 1));
     lab.said(&["start", "fullnode-0", "-n", "a"]);
     assert!(lab.refused(&["start", "fullnode-0", "-n", "a"]).contains("fullnode-0 runs"));

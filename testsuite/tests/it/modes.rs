@@ -1,7 +1,5 @@
 //! The same chain, followed in each mode, ends in the same state.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use slipnet::{
     demo::{self, DemoOptions},
     devnet::DevnetOptions,

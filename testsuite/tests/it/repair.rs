@@ -1,12 +1,6 @@
 //! A fullnode whose rows went wrong on the disk.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, time::Duration};
 
 use slipnet::{
     devnet::{Devnet, DevnetOptions, SyncMode},
@@ -14,6 +8,8 @@ use slipnet::{
     progress::Progress,
 };
 use slipstream_storage::{StorageConfig, plain_database};
+
+use crate::common::{agree, deadline};
 
 /// Rows that are made wrong.
 const WRONG: usize = 12;
@@ -56,13 +52,12 @@ async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
         ..LoadOptions::for_manifest(&manifest, 40).unwrap()
     };
     let before = load::run(&load, Progress::Quiet).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
     let node = devnet.node_mut(index);
-    node.wait_head(before.head, deadline).await.unwrap();
+    node.wait_head(before.head, deadline()).await.unwrap();
     node.stop().await.unwrap();
     spoil(node.dir());
     node.start().unwrap();
-    node.wait_ready(deadline).await.unwrap();
+    node.wait_ready(deadline()).await.unwrap();
     let repair = node.status().await.unwrap().sync.repair.expect("the node tells of its repair");
     let count = |name: &str| repair[name].as_u64().unwrap();
     assert_eq!(count("rows_put") + count("rows_removed"), WRONG as u64, "{repair}");
@@ -70,9 +65,6 @@ async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     assert!(fs::read_to_string(node.log()).unwrap().contains("the state was compared with peers"));
 
     let after = load::run(&load, Progress::Quiet).await.unwrap();
-    let root = devnet.proposer().state_root(after.head).await.unwrap();
-    let node = devnet.node_mut(index);
-    node.wait_head(after.head, deadline).await.unwrap();
-    assert_eq!(node.state_root(after.head).await.unwrap(), root);
+    agree(&mut devnet, [0, index], after.head).await;
     devnet.stop().await.unwrap();
 }

@@ -1,7 +1,5 @@
 //! Scenarios, run as `slipnet run` runs them.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::{collections::BTreeMap, path::Path};
 
 use slipnet::{

@@ -1,9 +1,5 @@
 //! Transactions that name no chain: a known contract is deployed at its known address by the transaction that was signed for all chains.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
-use std::time::{Duration, Instant};
-
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, TxKind, U256, address, b256, hex, keccak256};
 use serde_json::{Value, json};
@@ -13,29 +9,17 @@ use slipnet::{
     signer::seal,
 };
 
+use crate::common::{deadline, receipt, room};
+
 /// Deploys the registry of ERC-1820, as the standard has it. Nobody has a key of its sender.
 const TRANSACTION: &str = include_str!("data/erc1820.transaction.hex");
 const DEPLOYER: Address = address!("0xa990077c3205cbDf861e17Fa532eeB069cE9fF96");
 const REGISTRY: Address = address!("0x1820a4B7618BdE71Dce8cdc73aAB6C95905faD24");
 /// The most that the transaction pays, as it was signed: 800,000 gas at 100 gwei.
 const COST_WEI: u64 = 80_000_000_000_000_000;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn raw() -> String {
     format!("0x{}", TRANSACTION.trim())
-}
-
-async fn receipt(rpc: &Rpc, hash: &Value) -> Value {
-    let arrived = async {
-        loop {
-            let receipt: Value = rpc.call("eth_getTransactionReceipt", json!([hash])).await.unwrap();
-            if !receipt.is_null() {
-                return receipt;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, arrived).await.expect("a receipt in half a minute")
 }
 
 /// Pays what the deployment costs.
@@ -58,6 +42,7 @@ async fn fund(devnet: &Devnet, rpc: &Rpc) {
 /// that knows the genesis from its peers alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_presigned_deployment_lands_on_a_devnet() {
+    let _room = room().await;
     let options = DevnetOptions {
         fullnodes: 1,
         accounts: 2,
@@ -80,7 +65,7 @@ async fn a_presigned_deployment_lands_on_a_devnet() {
     let waypoint = devnet.manifest().await.unwrap().waypoint.expect("a certificate");
     let late = devnet.add_fullnode_by_waypoint("late", SyncMode::Replay, &waypoint).await.unwrap();
     for index in 0..=late {
-        devnet.node_mut(index).wait_head(number, Instant::now() + PATIENCE).await.unwrap();
+        devnet.node_mut(index).wait_head(number, deadline()).await.unwrap();
         let rpc = devnet.nodes()[index].rpc();
         let code: String = rpc.call("eth_getCode", json!([REGISTRY, "latest"])).await.unwrap();
         let code = code.strip_prefix("0x").unwrap();

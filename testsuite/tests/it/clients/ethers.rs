@@ -1,15 +1,11 @@
 //! An unmodified client of the ecosystem, ethers from npm, against a fullnode.
 
-use std::path::Path;
-
 use alloy_primitives::Address;
 use serde_json::json;
-use slipnet::{
-    devnet::{Devnet, DevnetOptions},
-    manifest::Role,
-};
+use slipnet::devnet::DevnetOptions;
 
-use crate::programs::Client;
+use super::{ARTIFACTS, fullnode_and_key, programs::Client};
+use crate::common::pair;
 
 /// Goal: ethers, as it comes from npm, works through a fullnode that is no validator. It sends both kinds of transactions, deploys
 /// a contract, reads receipts with logs, and understands reverts. It hears events and stops hearing them, by polling and over a
@@ -18,21 +14,12 @@ use crate::programs::Client;
 async fn ethers_works_against_a_fullnode() {
     let Some(ethers) = Client::npm("ethers") else { return };
     // Fast, so that a long chain is soon there.
-    let options = DevnetOptions {
-        validators: 1,
-        fullnodes: 1,
-        accounts: 2,
-        batch_interval_ms: Some(10),
-        ..DevnetOptions::default()
-    };
-    let devnet = Devnet::start(options).await.unwrap();
-    let fullnode = devnet.nodes().iter().find(|node| node.role() == Role::Fullnode).unwrap();
-    let account = &devnet.accounts()[0];
-    let artifacts = Path::new(env!("CARGO_MANIFEST_DIR")).join("contracts/artifacts.json");
-    let (url, key, artifacts) = (fullnode.rpc().url(), account.key_hex(), artifacts.to_string_lossy());
-    let seen = ethers.run("ethers.mjs", &[url, &key, &artifacts]).await;
+    let options = DevnetOptions { accounts: 2, batch_interval_ms: Some(10), ..DevnetOptions::default() };
+    let devnet = pair(options).await;
+    let (url, key) = fullnode_and_key(&devnet);
+    let seen = ethers.run("ethers.mjs", &[&url, &key, ARTIFACTS]).await;
 
-    let sender = account.address.to_string();
+    let sender = devnet.accounts()[0].address.to_string();
     let receiver = "0x00000000000000000000000000000000000bee01".parse::<Address>().unwrap().to_string();
     let other = "0x00000000000000000000000000000000000bee02".parse::<Address>().unwrap().to_string();
     let zero = Address::ZERO.to_string();

@@ -3,7 +3,8 @@
 use serde_json::json;
 use slipnet::devnet::DevnetOptions;
 
-use crate::{devnet, fullnode_and_key, programs::Client};
+use super::{fullnode_and_key, programs::Client};
+use crate::common::pair;
 
 /// Goal: a forge script simulates and sends while the head moves. Forge's tests run on forks of the head, of the past and of the
 /// middle of a batch. An anvil that forked reads the state of then, and keeps its own changes to itself.
@@ -11,7 +12,7 @@ use crate::{devnet, fullnode_and_key, programs::Client};
 async fn forge_and_anvil_fork_a_fullnode() {
     let Some(foundry) = Client::npm("foundry") else { return };
     let options = DevnetOptions { accounts: 1, batch_interval_ms: Some(50), ..DevnetOptions::default() };
-    let devnet = devnet(options).await;
+    let devnet = pair(options).await;
     let (url, key) = fullnode_and_key(&devnet);
     let seen = foundry.run("foundry.mjs", &[&url, &key]).await;
     assert_eq!(

@@ -3,7 +3,8 @@
 use serde_json::json;
 use slipnet::devnet::DevnetOptions;
 
-use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
+use super::{ARTIFACTS, fullnode_and_key, programs::Client};
+use crate::common::pair;
 
 /// Goal: ignition deploys contracts that depend on each other. Assertions look at the state before and after a transaction. A fork
 /// by EDR reads and executes on a state 128 batches ago.
@@ -17,7 +18,7 @@ async fn hardhat_deploys_asserts_and_forks() {
         state_history: Some(3_000),
         ..DevnetOptions::default()
     };
-    let devnet = devnet(options).await;
+    let devnet = pair(options).await;
     let (url, key) = fullnode_and_key(&devnet);
     let seen = hardhat.run("hardhat.mjs", &[&url, &key, ARTIFACTS]).await;
     assert_eq!(

@@ -1,6 +1,6 @@
 //! One client at three nodes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use slipnet::{
@@ -9,6 +9,8 @@ use slipnet::{
     progress::Progress,
     rpc::Rpc,
 };
+
+use crate::common::deadline;
 
 /// A chain as its reader sees it.
 struct Chain {
@@ -59,9 +61,8 @@ async fn three_nodes_read_the_same_blocks_receipts_and_logs() {
         load::run(&options, Progress::Quiet).await.unwrap();
     }
     let head = devnet.proposer().status().await.unwrap().head.number;
-    let deadline = Instant::now() + Duration::from_secs(30);
     for index in 0..3 {
-        devnet.node_mut(index).wait_head(head, deadline).await.unwrap();
+        devnet.node_mut(index).wait_head(head, deadline()).await.unwrap();
     }
 
     let [validator, followers @ ..] = devnet.nodes() else { panic!("three nodes") };

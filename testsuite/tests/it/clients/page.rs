@@ -1,9 +1,6 @@
 //! A node's web page, in the browser of an operator: Debian's Chromium.
 
-use std::{
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -14,10 +11,8 @@ use tokio::{
     time::timeout,
 };
 
-use crate::programs::Client;
-
-/// Longest time for one step: each waits for something that takes a few seconds.
-const STEP_MAX: Duration = Duration::from_secs(120);
+use super::programs::Client;
+use crate::common::{PATIENCE, deadline, skip};
 
 /// A browser that looks at a page.
 struct Browser {
@@ -38,20 +33,17 @@ impl Browser {
 
     async fn step(&mut self, name: &str) -> Value {
         self.asks.write_all(format!("{name}\n").as_bytes()).await.unwrap();
-        let line = timeout(STEP_MAX, self.answers.next_line()).await;
+        let line = timeout(PATIENCE, self.answers.next_line()).await;
         let line = line.unwrap_or_else(|_| panic!("the step {name} does not end")).unwrap();
         serde_json::from_str(&line.unwrap_or_else(|| panic!("the step {name} failed"))).unwrap()
     }
 }
 
 /// The script with its packages; none if the test is to be skipped.
-#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 pub(crate) fn installed() -> Option<Client> {
     let chromium = std::process::Command::new("chromium").arg("--version").output();
     if !chromium.is_ok_and(|output| output.status.success()) {
-        let is_required = std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1");
-        assert!(!is_required, "there is no chromium: install Debian's package");
-        eprintln!("SKIPPED: there is no chromium (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error)");
+        skip("there is no chromium: install Debian's package");
         return None;
     }
     Client::npm("page")
@@ -65,8 +57,7 @@ async fn the_page_shows_a_sync() {
     let Some(client) = installed() else { return };
     let options = DevnetOptions { validators: 1, batch_interval_ms: Some(50), ..DevnetOptions::default() };
     let mut devnet = Devnet::start(options).await.unwrap();
-    let far = Instant::now() + Duration::from_secs(60);
-    devnet.node_mut(0).wait_head(40, far).await.unwrap();
+    devnet.node_mut(0).wait_head(40, deadline()).await.unwrap();
     let (peer, pid) = (devnet.nodes()[0].peer_address(), devnet.nodes()[0].pid().unwrap());
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();

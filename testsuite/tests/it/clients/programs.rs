@@ -12,13 +12,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::run::run;
-
-/// Tests run side by side and share packages: one installation at a time.
-static INSTALLING: Mutex<()> = Mutex::new(());
+use super::run::run;
+use crate::common::{INSTALLING, is_installed, skip, target};
 
 /// A directory of `clients/`, copied into the target directory, with its packages.
 pub(crate) struct Client {
@@ -65,48 +62,18 @@ impl Client {
 
 /// geth, which `./x tools` compiles; that is done here if it is required. None if the test is to be skipped.
 pub(crate) fn geth() -> Option<PathBuf> {
-    let install = || {
-        let _one = INSTALLING.lock();
-        let target = target()?;
-        let program = target.join("tools/geth");
-        if !program.exists() && is_required() {
-            let x = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
-            done(Command::new(x).arg("tools").env("CARGO_TARGET_DIR", &target))?;
-        }
-        ensure!(program.exists(), "{} is not there; `./x tools` makes it", program.display());
-        Ok(program)
-    };
-    or_skip("geth", install())
+    let program = target().join("tools/geth");
+    is_installed("geth", || program.exists()).then_some(program)
 }
 
-fn is_required() -> bool {
-    env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1")
-}
-
-#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 fn or_skip<T>(name: &str, program: Result<T>) -> Option<T> {
-    match program {
-        Ok(program) => Some(program),
-        Err(reason) if is_required() => panic!("{name} cannot be installed: {reason:#}"),
-        Err(reason) => {
-            eprintln!(
-                "SKIPPED: {name} cannot be installed (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error): {reason:#}"
-            );
-            None
-        }
-    }
-}
-
-/// The target directory.
-fn target() -> Result<PathBuf> {
-    let program = env::current_exe()?;
-    Ok(program.ancestors().nth(3).context("no target directory")?.to_owned())
+    program.inspect_err(|reason| skip(&format!("{name} cannot be installed: {reason:#}"))).ok()
 }
 
 /// Where `clients/NAME` is with the packages that its lock file names.
 fn installed(name: &str, lock: &str, install: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
     let _one = INSTALLING.lock();
-    let dir = target()?.join("slipnet-clients").join(name);
+    let dir = target().join("slipnet-clients").join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
     copy(&source, &dir).with_context(|| format!("cannot copy {}", source.display()))?;
     // A copy of the lock file, written last, says that exactly these versions are there.

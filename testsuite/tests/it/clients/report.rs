@@ -6,7 +6,7 @@ use slipnet::report::{
     NamedSeries, NodeSeries, PhaseFigures, RunReport, Series,
 };
 
-use crate::page::installed;
+use super::page::installed;
 
 /// A run of a minute, with a fault in it and names that look like markup.
 fn report() -> RunReport {

@@ -1,20 +1,19 @@
 //! Scripts that print what they saw.
 
-use std::{process::Stdio, time::Duration};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::process::Command;
 
-/// Far above the seconds that a script takes, for loaded machines.
-const DEADLINE: Duration = Duration::from_secs(120);
+use crate::common::PATIENCE;
 
 /// Runs the script, and returns the JSON that it printed. Its child processes end with it.
 pub(crate) async fn run(script: &mut Command) -> Value {
     script.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = script.spawn().unwrap();
     let _group = Group(Pid::from_raw(child.id().unwrap() as i32).unwrap());
-    let output = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
     let output = output.unwrap_or_else(|_| panic!("{script:?} does not end")).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{script:?} failed: {said}");

@@ -1,12 +1,10 @@
 //! An unmodified client of the ecosystem, viem from npm, against a fullnode.
 
 use serde_json::json;
-use slipnet::{
-    devnet::{Devnet, DevnetOptions},
-    manifest::Role,
-};
+use slipnet::devnet::DevnetOptions;
 
-use crate::programs::Client;
+use super::{fullnode_and_key, programs::Client};
+use crate::common::pair;
 
 /// Goal: viem, as it comes from npm, works with two nodes alike. It sends a thousand calls at once, overrides state and block,
 /// estimates with authorizations, simulates blocks and asks for access lists. It recognises errors by their texts, gets a receipt
@@ -14,12 +12,11 @@ use crate::programs::Client;
 #[tokio::test(flavor = "multi_thread")]
 async fn viem_works_against_a_fullnode() {
     let Some(viem) = Client::npm("viem") else { return };
-    let options = DevnetOptions { validators: 1, fullnodes: 1, accounts: 1, ..DevnetOptions::default() };
-    let devnet = Devnet::start(options).await.unwrap();
-    let fullnode = devnet.nodes().iter().find(|node| node.role() == Role::Fullnode).unwrap();
-    let key = devnet.accounts()[0].key_hex();
-    let (url, other) = (fullnode.rpc().url(), devnet.proposer().rpc().url());
-    let seen = viem.run("viem.mjs", &[url, &key, other]).await;
+    let options = DevnetOptions { accounts: 1, ..DevnetOptions::default() };
+    let devnet = pair(options).await;
+    let (url, key) = fullnode_and_key(&devnet);
+    let other = devnet.proposer().rpc().url();
+    let seen = viem.run("viem.mjs", &[&url, &key, other]).await;
     assert_eq!(
         seen,
         json!({

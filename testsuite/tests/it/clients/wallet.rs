@@ -3,7 +3,8 @@
 use serde_json::json;
 use slipnet::devnet::DevnetOptions;
 
-use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
+use super::{ARTIFACTS, fullnode_and_key, programs::Client};
+use crate::common::pair;
 
 /// Goal: a wallet that asks for `latest` at the number that it polled gets that batch's balances, nonces, code, slots and calls,
 /// 100 batches later. When it has polled again, it gets those of the head. Nodes keep the default windows.
@@ -11,7 +12,7 @@ use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
 async fn a_wallet_reads_at_the_batch_that_it_polled() {
     let Some(wallet) = Client::npm("wallet") else { return };
     let options = DevnetOptions { accounts: 1, batch_interval_ms: Some(20), ..DevnetOptions::default() };
-    let devnet = devnet(options).await;
+    let devnet = pair(options).await;
     let (url, key) = fullnode_and_key(&devnet);
     let seen = wallet.run("wallet.mjs", &[&url, &key, ARTIFACTS]).await;
     assert_eq!(

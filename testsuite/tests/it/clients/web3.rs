@@ -3,7 +3,8 @@
 use serde_json::json;
 use slipnet::devnet::DevnetOptions;
 
-use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
+use super::{ARTIFACTS, fullnode_and_key, programs::Client};
+use crate::common::pair;
 
 /// Goal: web3.py, as it comes from PyPI, sends each kind of transaction, deploys, and reads events in each way that it has. It asks
 /// for states of the past, overrides, access lists, simulations and traces, in batches, side by side and over a WebSocket. It
@@ -11,7 +12,7 @@ use crate::{ARTIFACTS, devnet, fullnode_and_key, programs::Client};
 #[tokio::test(flavor = "multi_thread")]
 async fn web3py_works_against_a_fullnode() {
     let Some(web3) = Client::pip("web3") else { return };
-    let devnet = devnet(DevnetOptions { accounts: 1, ..DevnetOptions::default() }).await;
+    let devnet = pair(DevnetOptions { accounts: 1, ..DevnetOptions::default() }).await;
     let (url, key) = fullnode_and_key(&devnet);
     let seen = web3.run("web3py.py", &[&url, &key, ARTIFACTS]).await;
     assert_eq!(

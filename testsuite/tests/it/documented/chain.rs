@@ -4,7 +4,6 @@ use std::{
     fs::{self, File},
     io::Write as _,
     os::unix::fs::OpenOptionsExt,
-    time::{Duration, Instant},
 };
 
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
@@ -17,10 +16,8 @@ use slipnet::{
 };
 use slipstream_types::{Genesis, Waypoint, validators_contract};
 
-use crate::{
-    process::{PATIENCE, pause},
-    shell::{Shell, ended_well},
-};
+use super::shell::{Shell, ended_well};
+use crate::common::{receipt, until_blocking};
 
 /// Runs of each side of a comparison: with fewer no test could show a regression.
 const RUNS: u32 = 4;
@@ -91,11 +88,7 @@ async fn pay(manifest: &Manifest) -> (B256, B256) {
     };
     let signed = sign(&manifest.accounts(1).unwrap()[0], request);
     let sent: B256 = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await.unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while rpc.call::<Value>("eth_getTransactionReceipt", json!([sent])).await.unwrap().is_null() {
-        assert!(Instant::now() < deadline, "the transaction is in no batch");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    receipt(&rpc, &json!(sent)).await;
     let params = json!([validators_contract::ADDRESS, "latest"]);
     let code: Bytes = rpc.call("eth_getCode", params).await.unwrap();
     (sent, keccak256(code))
@@ -106,18 +99,14 @@ pub(crate) fn meet_node(shell: &mut Shell) {
     let synced = shell.output("slipstream wait --config node/node.yaml --for synced");
     ended_well("the fullnode follows", &synced);
     let begun = status(shell)["head"]["number"].as_u64().unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    let (number, waypoint) = until_blocking("a batch with a certificate", || {
         let waypoint = status(shell)["waypoint"].as_str().unwrap().to_owned();
         let number = waypoint.split_once(':').unwrap().0.to_owned();
-        if number.parse::<u64>().unwrap() > begun {
-            shell.values.set("N", number);
-            shell.values.set("NUMBER:0xHASH", waypoint);
-            return;
-        }
-        assert!(Instant::now() < deadline, "there is no batch after {begun}");
-        pause();
-    }
+        let is_later = number.parse::<u64>().unwrap() > begun;
+        if is_later { Ok((number, waypoint)) } else { Err(format!("there is none after {begun}")) }
+    });
+    shell.values.set("N", number);
+    shell.values.set("NUMBER:0xHASH", waypoint);
 }
 
 fn status(shell: &Shell) -> Value {

@@ -2,7 +2,7 @@
 
 /// A command line that is not run here.
 pub(crate) struct Listed {
-    /// The command line, as [`crate::commands::Documented::line`].
+    /// The command line, as [`super::commands::Documented::line`].
     pub(crate) line: &'static str,
     /// The reason why it is not run.
     pub(crate) why: &'static str,

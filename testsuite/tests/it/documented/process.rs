@@ -9,7 +9,6 @@ use std::{
     process::{Child, ExitStatus},
     sync::mpsc::{Receiver, channel},
     thread,
-    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -18,13 +17,7 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 
-/// Longest time for steps that take a second or two, for loaded machines.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-#[allow(clippy::disallowed_methods, reason = "a test of commands that block, without a runtime")]
-pub(crate) fn pause() {
-    thread::sleep(Duration::from_millis(50));
-}
+use crate::common::until_blocking;
 
 /// A process; killed if the test ends before it is stopped.
 pub(crate) struct Running(pub(crate) Child);
@@ -38,14 +31,7 @@ impl Running {
     /// Sends the signal, and tells how the process ended.
     pub(crate) fn stop(&mut self, what: &str, signal: Signal) -> ExitStatus {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.ended() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "{what}: it goes on after {signal:?}");
-            pause();
-        }
+        until_blocking(what, || self.ended().ok_or_else(|| format!("it goes on after {signal:?}")))
     }
 }
 
@@ -71,17 +57,15 @@ impl Started {
 
     /// Waits until it has said something, and these words in it.
     pub(crate) fn await_words(&mut self, what: &str, words: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        until_blocking(what, || {
             let said = fs::read(&self.stdout).unwrap();
             if !said.is_empty() && String::from_utf8_lossy(&said).contains(words) {
-                return;
+                return Ok(());
             }
             let ended = self.process.ended();
             assert!(ended.is_none(), "{what}: it ended by itself, {ended:?}: {}", self.said());
-            assert!(Instant::now() < deadline, "{what}: it does not say `{words}`: {}", self.said());
-            pause();
-        }
+            Err(format!("it does not say `{words}`: {}", self.said()))
+        });
     }
 }
 

@@ -9,19 +9,22 @@ use std::{
 };
 
 use rustix::process::Signal;
-use slipnet::devnet::{binary, die_with_parent};
+use slipnet::devnet::{FreePort, binary, die_with_parent};
 
-use crate::{
-    process::{PATIENCE, Running, Started, drawn, pause, terminal},
+use super::{
+    process::{Running, Started, drawn, terminal},
     rules::How,
     values::Values,
 };
+use crate::common::{deadline, pause};
 
 /// Runs command lines in a directory of its own; devnets that a failed test leaves end with it.
 pub(crate) struct Shell {
     // Before the directory: fields drop in order, and a process must be gone before its files are.
     node: Option<Started>,
     dir: tempfile::TempDir,
+    /// That of the node's API: devnets of other tests start before it does.
+    _api: FreePort,
     /// The `PATH`, with the programs first.
     path: String,
     /// The environment of `slipstream`: it is above node.yaml, whose ports other tests and programs may have.
@@ -48,9 +51,10 @@ impl Shell {
         symlink(slipnet, programs.join("slipnet")).unwrap();
         symlink(binary().unwrap(), programs.join("slipstream")).unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-        let api = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = FreePort::find().unwrap();
+        let api = format!("127.0.0.1:{}", port.number());
         let settings = vec![
-            ("SLIPSTREAM__API__LISTEN", api.to_string()),
+            ("SLIPSTREAM__API__LISTEN", api.clone()),
             ("SLIPSTREAM__NETWORK__LISTEN", "127.0.0.1:0".to_owned()),
             // A node that executes all batches has all of each.
             ("SLIPSTREAM__SYNC__MODE", "replay".to_owned()),
@@ -60,7 +64,7 @@ impl Shell {
         let mut values = Values::default();
         values.set("http://127.0.0.1:8545", format!("http://{api}"));
         values.set("s3://BUCKET/PREFIX", format!("file://{}/archive", dir.path().display()));
-        Shell { node: None, dir, path, settings, values, made: 0 }
+        Shell { node: None, dir, _api: port, path, settings, values, made: 0 }
     }
 
     /// A file in the directory.
@@ -134,7 +138,7 @@ impl Shell {
     }
 
     fn soon(&self, what: &str, line: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = deadline();
         let mut output = self.output(line);
         while !output.status.success() && Instant::now() < deadline {
             pause();
@@ -180,7 +184,7 @@ impl Shell {
         command.env("TERM", "xterm-256color").stdin(stdio()).stdout(stdio()).stderr(stdio());
         let mut process = Running(command.spawn().unwrap());
         let drawn = drawn(viewer);
-        let (deadline, mut text) = (Instant::now() + PATIENCE, String::new());
+        let (deadline, mut text) = (deadline(), String::new());
         while !text.contains("Slipstream") {
             let piece = drawn.recv_timeout(deadline.saturating_duration_since(Instant::now()));
             text += &piece.unwrap_or_else(|_| panic!("{what}: it draws nothing but {text:?}"));

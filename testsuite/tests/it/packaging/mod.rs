@@ -1,14 +1,11 @@
 //! Tests that systemd, Kubernetes and the node take the units, charts and example configurations of `packaging/`.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 mod scenarios;
 
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::Mutex,
 };
 
 use serde_json::Value;
@@ -20,38 +17,15 @@ use slipnet::{
 };
 use slipstream_config::Overrides;
 
+use crate::common::{is_installed, target};
+
 fn packaging(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name)
 }
 
-/// The target directory, in which `./x tools` puts programs.
-fn target() -> PathBuf {
-    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
-}
-
+/// Where `./x tools` puts programs.
 fn tools() -> PathBuf {
     target().join("tools")
-}
-
-/// Whether programs are there that `./x tools` installs, which is done here if they are required. Otherwise the test is left out.
-#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
-fn is_installed(what: &str, is_there: impl Fn() -> bool) -> bool {
-    if !is_there() {
-        if std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1") {
-            // Two tests at a time must not write one directory.
-            static INSTALLING: Mutex<()> = Mutex::new(());
-            let _installing = INSTALLING.lock();
-            let x = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
-            printed(Command::new(x).arg("tools").env("CARGO_TARGET_DIR", target()));
-            assert!(is_there(), "{what} is not there after `./x tools`");
-        } else {
-            eprintln!(
-                "SKIPPED: {what} is not there; `./x tools` installs it (SLIPSTREAM_REQUIRE_CLIENTS=1 does so here)"
-            );
-            return false;
-        }
-    }
-    true
 }
 
 /// The output of a program that must succeed.

@@ -12,7 +12,7 @@ use slipnet::{
 };
 use slipstream_config::Overrides;
 
-use crate::{
+use super::{
     compose_file, compose_schema, documents, has_helm, of_kind, rendered_target, strings, tools, validate,
 };
 

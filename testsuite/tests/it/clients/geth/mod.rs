@@ -8,7 +8,8 @@ mod server;
 use slipnet::{devnet::DevnetOptions, rpc::Rpc};
 
 use self::{differences::Differences, programs::programs, questions::questions, server::Geth};
-use crate::{devnet, fullnode_and_key, programs::geth};
+use super::{fullnode_and_key, programs::geth};
+use crate::common::pair;
 
 /// Goal: a node traces, calls, estimates, simulates and lists as geth does. Both execute the same programs by overrides of their state,
 /// and each part of their answers is the same, or one of the differences in a table. Each difference of the table is there.
@@ -16,7 +17,7 @@ use crate::{devnet, fullnode_and_key, programs::geth};
 async fn traces_are_those_of_geth() {
     let Some(program) = geth() else { return };
     let geth = Geth::start(&program).await;
-    let devnet = devnet(DevnetOptions { accounts: 1, ..DevnetOptions::default() }).await;
+    let devnet = pair(DevnetOptions { accounts: 1, ..DevnetOptions::default() }).await;
     let node = Rpc::new(&fullnode_and_key(&devnet).0).unwrap();
     let (programs, mut differences) = (programs(), Differences::default());
     for &(name, ref code) in &programs {

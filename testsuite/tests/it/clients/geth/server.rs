@@ -4,7 +4,6 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -16,8 +15,8 @@ use tokio::{
     time::timeout,
 };
 
-/// Far above the second that it takes, for loaded machines.
-const START_MAX: Duration = Duration::from_secs(60);
+use crate::common::PATIENCE;
+
 /// What its log says before the address of its API.
 const STARTED: &str = "HTTP server started";
 
@@ -55,7 +54,7 @@ impl Geth {
             }
             panic!("geth ended before its API began")
         };
-        let address = timeout(START_MAX, address).await.expect("geth opens no API");
+        let address = timeout(PATIENCE, address).await.expect("geth opens no API");
         // A full pipe would stop it.
         tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
         Geth { _program: child, _dir: dir, rpc: Rpc::new(&address).unwrap() }
