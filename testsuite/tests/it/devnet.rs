@@ -16,7 +16,7 @@ use slipnet::{
     rpc::{Rpc, quantity},
 };
 
-use crate::common::{agree, deadline, gone, load_runs, ports, read, room, slipnet, stands, until};
+use crate::common::{agree, deadline, gone, load_runs, ports, program, read, room, stands, until};
 
 /// A chain whose head has not moved for so long stands: a batch that was decided when validators went comes sooner.
 const STANDSTILL: Duration = Duration::from_secs(4);
@@ -27,7 +27,7 @@ fn up(arguments: &[&str]) -> (Child, Manifest) {
 }
 
 fn up_with(arguments: &[&str], stderr: Stdio) -> (Child, Manifest) {
-    let mut command = slipnet();
+    let mut command = program();
     let command = command.args(["up", "--json"]).args(arguments).stdout(Stdio::piped()).stderr(stderr);
     let mut child = command.spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
@@ -125,7 +125,7 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
     signal(&child, Signal::INT);
     assert!(child.wait().unwrap().success());
     assert!(all().contains("fullnode-0 was started by hand and goes on"), "{}", all());
-    let busy = slipnet().arg("up").args(arguments).output().unwrap();
+    let busy = program().arg("up").args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&busy.stderr).into_owned();
     assert_eq!(busy.status.code(), Some(1), "{text}");
     assert!(text.contains(&format!("is taken by slipstream (process {})", by_hand.id())), "{text}");
@@ -144,7 +144,7 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
 fn a_closed_pipe_ends_slipnet_quietly() {
     for arguments in [&["--help"][..], &["up", "-v", "1", "-f", "0", "--accounts", "2"]] {
         let closed = std::io::pipe().unwrap().1;
-        let output = slipnet().args(arguments).stdout(closed).output().unwrap();
+        let output = program().args(arguments).stdout(closed).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(141), "{arguments:?}: {text}");
         assert!(!text.contains("panicked") && !text.contains("pipe"), "{text}");

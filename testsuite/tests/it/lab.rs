@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use slipnet::{devnet::exists, manifest::Manifest};
 
-use crate::common::{gone, ports, slipnet, until_blocking};
+use crate::common::{gone, ports, program, until_blocking};
 
 /// A registry of this test's; devnets that a failed test leaves end with it.
 struct Lab {
@@ -19,7 +19,7 @@ impl Lab {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        slipnet().args(arguments).env("SLIPNET_HOME", self.home.path()).output().unwrap()
+        program().args(arguments).env("SLIPNET_HOME", self.home.path()).output().unwrap()
     }
 
     /// The output of a command that must succeed.

@@ -8,7 +8,10 @@ use slipnet::{
     scenario::{RunOptions, Scenario, Twin, run},
 };
 
-/// Small, and with most of the engine's abilities.
+use crate::common::room;
+
+/// Small, and with most of the engine's abilities. Its limits are for debug builds on a busy machine: none is what is tested. By `auto`
+/// the new node might begin from a snapshot, and have no history.
 const SCENARIO: &str = "\
 name: small
 description: Two fullnodes follow one validator; one is killed, one joins.
@@ -19,16 +22,16 @@ topology:
   accounts: 20
   groups:
   - { name: old }
-  - { name: new, joins: 6s }
+  - { name: new, mode: replay, joins: 6s }
 workload:
 - { name: main, at: 1s, for: 10s, rate: { constant: 20 }, follower: old }
 faults:
 - { at: 12s, for: 2s, what: { kill: { nodes: [old] } } }
 criteria:
-- throughput: { phase: main, at_least: 15 }
+- throughput: { phase: main, at_least: 10 }
 - load_complete
-- catch_up: { nodes: [old, new], at_most: 10s }
-- no_progress: { at_most: 5s }
+- catch_up: { nodes: [old, new], at_most: 40s }
+- no_progress: { at_most: 15s }
 - history: { nodes: [new], from_at_most: 1 }
 - epoch: { at_least: 0 }
 - equal_roots
@@ -102,7 +105,7 @@ faults:
 criteria:
 - no_progress: { at_most: 8s }
 - head_age: { nodes: [follower], at_most: 1m }
-- catch_up: { nodes: [all], at_most: 5s }
+- catch_up: { nodes: [all], at_most: 40s }
 - equal_roots
 - no_alarm
 ";
@@ -111,7 +114,7 @@ const BELOW_TWIN: &str = "\
 description: The follower's clock is an hour ahead, and each flush of the validator's disk takes ten seconds.
 defect:
   faults:
-  - { at: 10s, for: 5s, what: { clock_jump: { who: { nodes: [follower] }, ahead: 1h } } }
+  - { at: 10s, for: 10s, what: { clock_jump: { who: { nodes: [follower] }, ahead: 1h } } }
   - { at: 10s, for: 12s, what: { slow_disk: { who: { nodes: [validator-0] }, delay: 10s } } }
 must_fail: [no_progress, head_age of follower]
 ";
@@ -149,7 +152,7 @@ faults:
 - { at: 25s, for: 5s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }
 criteria:
 - convicted: { nodes: [validator-0], of: [orders] }
-- no_progress: { at_most: 25s }
+- no_progress: { at_most: 35s }
 - equal_roots
 - nobody_honest_blamed
 - no_alarm
@@ -159,6 +162,7 @@ criteria:
 /// roots are equal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_runs_twice_is_convicted() {
+    let _room = room().await;
     let scenario = Scenario::parse(LIAR, Path::new("liar.yaml")).unwrap_or_else(|error| panic!("{error}"));
     let report = run_here(&scenario).await;
     assert!(report.passed(), "{:#?}", report.criteria);

@@ -55,7 +55,7 @@ pub(crate) fn pause() {
 }
 
 /// The `slipnet` that cargo built.
-pub(crate) fn slipnet() -> Command {
+pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_slipnet"))
 }
 

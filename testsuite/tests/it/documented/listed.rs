@@ -30,7 +30,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "./x demo",
         "builds the workspace first",
-        "testsuite/tests/modes.rs",
+        "testsuite/tests/it/modes.rs",
         "every_mode_ends_in_the_same_state",
     ),
     untested("./x test", "runs this test"),
@@ -38,19 +38,19 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet load --workload erc20 --tps 500 --duration 30s --manifest DIR/manifest.json",
         "takes half a minute, at a rate for release builds",
-        "testsuite/tests/load.rs",
+        "testsuite/tests/it/load.rs",
         "every_kind_of_transaction_is_followed_and_audited",
     ),
     tested(
         "slipnet up -v 4 -f 2",
         "is a devnet more; `slipnet up -d far` has as many nodes",
-        "testsuite/tests/devnet.rs",
+        "testsuite/tests/it/devnet.rs",
         "up_serves_load_and_ctrl_c_leaves_nothing",
     ),
     tested(
         "slipnet up -d",
         "is a devnet more; `slipnet up -d far` is run",
-        "testsuite/tests/lab.rs",
+        "testsuite/tests/it/lab.rs",
         "devnets_outlive_the_command_side_by_side",
     ),
     tested(
@@ -139,19 +139,19 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet run steady-state primary-killed",
         "takes minutes",
-        "testsuite/tests/scenarios.rs",
+        "testsuite/tests/it/scenarios.rs",
         "a_scenario_passes_and_its_twin_fails_by_name",
     ),
     tested(
         "slipnet run primary-killed --twin",
         "takes minutes",
-        "testsuite/tests/scenarios.rs",
+        "testsuite/tests/it/scenarios.rs",
         "a_scenario_passes_and_its_twin_fails_by_name",
     ),
     tested(
         "slipnet run mine.yaml --dir out",
         "takes a minute",
-        "testsuite/tests/scenarios.rs",
+        "testsuite/tests/it/scenarios.rs",
         "a_scenario_passes_and_its_twin_fails_by_name",
     ),
     untested(
