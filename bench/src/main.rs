@@ -1,7 +1,7 @@
 //! `slipnet-bench`, which `slipnet bench` runs: a program of its own, so that devnets and the demo are built without other people's trees.
 
 #[cfg(test)]
-#[path = "../../testsuite/tests/documented/commands.rs"]
+#[path = "../../testsuite/tests/it/documented/commands.rs"]
 mod commands;
 
 use std::process::ExitCode;

@@ -21,6 +21,8 @@ use crate::{
 const SNAPSHOT_INTERVAL_BATCHES: u64 = 20;
 /// A fullnode needs seconds; this is for loaded machines.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(90);
+/// Batches, of a second each without load, in which the first fullnode starts and chooses a snapshot.
+const BEFORE_SNAPSHOT: u64 = 10;
 /// A commit of a catching-up node is over and counted so long after its last batch is the head.
 const COUNTED_AFTER: Duration = Duration::from_millis(300);
 const MODES: [SyncMode; 3] = [SyncMode::Snapshot, SyncMode::Delta, SyncMode::Replay];
@@ -125,7 +127,7 @@ async fn steps(devnet: &mut Devnet, options: &DemoOptions, progress: Progress) -
         ensure!(summary.audit.is_clean(), "the load's books do not add up:\n{summary}");
         load.push(summary);
     }
-    let target = devnet.proposer().status().await?.head.number;
+    let target = choose_target(devnet, options.devnet.snapshot_interval_batches).await?;
     let transactions = count_transactions(devnet.proposer().rpc(), target).await?;
     let state_root = devnet.proposer().state_root(target).await?;
     progress.step(&format!(
@@ -146,6 +148,16 @@ async fn steps(devnet: &mut Devnet, options: &DemoOptions, progress: Progress) -
     }
     let followed_to = compare_followers(devnet, progress).await?;
     Ok(DemoReport { load, target, transactions, state_root, rows, followed_to })
+}
+
+/// The head, once the next snapshot is not near: the first fullnode must not begin with one beyond the target.
+async fn choose_target(devnet: &mut Devnet, interval: u64) -> Result<u64> {
+    let head = devnet.proposer().status().await?.head.number;
+    // Without an interval there are no snapshots.
+    let next = head.checked_div(interval).map(|passed| (passed + 1) * interval);
+    let Some(next) = next.filter(|next| next - head <= BEFORE_SNAPSHOT) else { return Ok(head) };
+    let status = devnet.node_mut(0).wait_head(next, Instant::now() + CATCH_UP_DEADLINE).await?;
+    Ok(status.head.number)
 }
 
 /// Starts a fresh fullnode and waits until it is at the target.

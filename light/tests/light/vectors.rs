@@ -1,5 +1,5 @@
 //! Goal: answers of real nodes, of a chain whose validators changed, verify with the outcome that the nodes told without a proof. The JavaScript
-//! client is held to the same file. `SLIPSTREAM_BLESS=1 cargo test -p slipstream-testsuite --test light` makes it anew.
+//! client is held to the same file. `SLIPSTREAM_BLESS=1 cargo test -p slipstream-testsuite --test it light` makes it anew.
 
 use serde::Deserialize;
 use serde_json::Value;

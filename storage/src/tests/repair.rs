@@ -1,5 +1,7 @@
 //! Repairs: whatever is wrong with a state's rows and code, comparing it with another's puts right exactly that.
 
+use std::sync::OnceLock;
+
 use proptest::{prelude::*, test_runner::RngSeed};
 use slipstream_types::{Path, PublicKey};
 
@@ -35,7 +37,17 @@ fn contract(i: u8) -> Option<StateValue> {
 
 /// Accounts, contracts, and slots that share long beginnings of their paths; some of it deleted again.
 fn ledger(store: &Store) -> Ledger {
-    let mut ledger = Ledger::new();
+    // Hundreds of cases begin with these batches: they are made and signed once.
+    static MADE: OnceLock<(Vec<Made>, Ledger)> = OnceLock::new();
+    let (batches, ledger) = MADE.get_or_init(make);
+    for made in batches {
+        store.commit(made.batch(), None).unwrap();
+    }
+    ledger.clone()
+}
+
+fn make() -> (Vec<Made>, Ledger) {
+    let (mut batches, mut ledger) = (Vec::new(), Ledger::new());
     for number in 1..=HEAD {
         let n = number as u8;
         let changes: BTreeMap<StateKey, Option<StateValue>> = (0..6u8)
@@ -50,10 +62,10 @@ fn ledger(store: &Store) -> Ledger {
             .collect();
         let changes: Vec<_> = changes.into_iter().collect();
         let made = ledger.make(&changes, vec![code_of(n)]);
-        store.commit(made.batch(), None).unwrap();
         ledger.advance(&made);
+        batches.push(made);
     }
-    ledger
+    (batches, ledger)
 }
 
 /// A memory backend with the ledger, closed.

@@ -31,6 +31,7 @@ use slipstream_types::Genesis;
 use self::directory::Directory;
 pub use self::files::{SyncMode, genesis, write_key};
 pub use self::node::{EpochStatus, HeadStatus, Node, NodeEnd, SnapshotStatus, Status, SyncStatus};
+pub use self::ports::FreePort;
 pub use self::process::{Process, binary, die_with_parent, exists};
 pub(crate) use self::seats::{dials, seat};
 pub use self::twin::copy_data;
@@ -40,7 +41,7 @@ use crate::{
 };
 
 /// How long a devnet may take until every node is ready: far above the second or two it takes, for loaded machines.
-const READY_DEADLINE: Duration = Duration::from_secs(60);
+const READY_DEADLINE: Duration = Duration::from_secs(180);
 
 /// What a devnet consists of.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -83,6 +83,29 @@ impl Ports {
     }
 }
 
+/// A free port for a program that is no node of a devnet. No devnet takes it for as long as this is kept, and Linux gives it to no
+/// outgoing connection.
+pub struct FreePort {
+    number: u16,
+    _reserved: Ports,
+}
+
+impl FreePort {
+    /// Finds one.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn find() -> Result<FreePort> {
+        let mut ports = Ports::new(None);
+        Ok(FreePort { number: ports.take()?, _reserved: ports })
+    }
+
+    /// The port.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+
 /// Takes a port for this devnet, for as long as the socket is kept; none if another has it. A node binds its port later than we
 /// look whether it is free, and gives it back when it stops. So other devnets could choose it meanwhile. A socket of that name in
 /// Linux' abstract namespace ends with its process, however that dies. It reaches as far as ports do: to the ends of a network
@@ -134,6 +157,8 @@ mod tests {
         assert!(error.contains("another devnet"), "{error}");
         drop(ports);
         assert_eq!(from(port).take().unwrap(), port);
+        let free = FreePort::find().unwrap();
+        assert_ne!(from(free.number()).take().unwrap(), free.number());
     }
 
     #[test]

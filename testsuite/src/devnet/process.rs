@@ -13,8 +13,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
-/// A node flushes its last commit within this time; after it the process is killed.
-const STOP_DEADLINE: Duration = Duration::from_secs(10);
+/// A node flushes its last commit within this time, on a loaded machine too; after it the process is killed.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 
 /// The `slipstream` program: `$SLIPSTREAM_BIN`, or the one that cargo put beside this program.

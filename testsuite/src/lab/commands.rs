@@ -24,8 +24,8 @@ use crate::{
 const HEAD_DEADLINE: Duration = Duration::from_secs(2);
 /// A keeper that does not tell its state in this time starts, or starts a node: others are shown meanwhile.
 const STATE_DEADLINE: Duration = Duration::from_secs(10);
-/// A keeper that answered ends within this time.
-const END_DEADLINE: Duration = Duration::from_secs(10);
+/// A keeper that answered ends within this time: longer than the nodes have, which it stops first.
+const END_DEADLINE: Duration = Duration::from_secs(40);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Commands for devnets that `slipnet up -d` started.

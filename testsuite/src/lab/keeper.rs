@@ -22,7 +22,7 @@ use crate::{
 /// How often ended nodes are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a node that is started again may take to answer.
-const READY_DEADLINE: Duration = Duration::from_secs(60);
+const READY_DEADLINE: Duration = Duration::from_secs(120);
 
 struct Keeper {
     plan: Plan,

@@ -1,0 +1,135 @@
+//! A node's web page, in the browser of an operator: Debian's Chromium.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use slipnet::devnet::{Devnet, DevnetOptions, SyncMode};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout},
+    time::timeout,
+};
+
+use super::programs::Client;
+use crate::common::{PATIENCE, deadline, skip};
+
+/// A browser that looks at a page.
+struct Browser {
+    /// Ends with the test.
+    _script: Child,
+    asks: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Browser {
+    fn start(client: &Client, url: &str) -> Browser {
+        let mut script = client.command("page.mjs", &[url, "."]);
+        script.kill_on_drop(true).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = script.spawn().unwrap();
+        let (asks, answers) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+        Browser { _script: script, asks, answers: BufReader::new(answers).lines() }
+    }
+
+    async fn step(&mut self, name: &str) -> Value {
+        self.asks.write_all(format!("{name}\n").as_bytes()).await.unwrap();
+        let line = timeout(PATIENCE, self.answers.next_line()).await;
+        let line = line.unwrap_or_else(|_| panic!("the step {name} does not end")).unwrap();
+        serde_json::from_str(&line.unwrap_or_else(|| panic!("the step {name} failed"))).unwrap()
+    }
+}
+
+/// The script with its packages; none if the test is to be skipped.
+pub(crate) fn installed() -> Option<Client> {
+    let chromium = std::process::Command::new("chromium").arg("--version").output();
+    if !chromium.is_ok_and(|output| output.status.success()) {
+        skip("there is no chromium: install Debian's package");
+        return None;
+    }
+    Client::npm("page")
+}
+
+/// Goal: while a node waits, syncs, is killed and comes back, its page shows what it does. The batch number rises, and the peer
+/// appears with its score. Everything fits a telephone's width, and every text can be read, by day and by night. Nothing comes from
+/// elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_a_sync() {
+    let Some(client) = installed() else { return };
+    let options = DevnetOptions { validators: 1, batch_interval_ms: Some(50), ..DevnetOptions::default() };
+    let mut devnet = Devnet::start(options).await.unwrap();
+    devnet.node_mut(0).wait_head(40, deadline()).await.unwrap();
+    let (peer, pid) = (devnet.nodes()[0].peer_address(), devnet.nodes()[0].pid().unwrap());
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let index =
+        devnet.add_fullnode_behind("watched", SyncMode::Replay, std::slice::from_ref(&peer)).await.unwrap();
+    let url = devnet.nodes()[index].rpc().url().to_owned();
+    let mut browser = Browser::start(&client, &url);
+
+    let opened = browser.step("open").await;
+    assert!(
+        opened["policy"].as_str().unwrap().starts_with("default-src 'none'; script-src 'self';"),
+        "{opened}"
+    );
+    assert_eq!(opened["head"], "0", "{opened}");
+    assert!(opened["state"].as_str().unwrap().ends_with(", not ready"), "{opened}");
+
+    kill_process(pid, Signal::CONT).unwrap();
+    let followed = browser.step("follow").await;
+    check_followed(&followed, peer.split_once('@').unwrap().0);
+    check_looks(&browser.step("look").await);
+
+    devnet.node_mut(index).kill();
+    let gone = browser.step("gone").await;
+    assert!(gone["link"].as_str().unwrap().contains(" old; asking again"), "{gone}");
+    assert!(gone["head"].as_str().unwrap().parse::<u64>().unwrap() > 40, "{gone}");
+    devnet.node_mut(index).start().unwrap();
+    assert_eq!(browser.step("back").await, json!({ "stale": false, "errors": [], "origins": [url] }));
+    devnet.stop().await.unwrap();
+}
+
+/// Checks the looks of a page since its node's peer answered.
+fn check_followed(followed: &Value, peer: &str) {
+    let heads: Vec<u64> = serde_json::from_value(followed["heads"].clone()).unwrap();
+    assert!(heads.is_sorted() && heads[0] == 0 && heads.len() > 5, "{heads:?}");
+    let text = |path: &str| {
+        followed.pointer(path).and_then(Value::as_str).unwrap_or_else(|| panic!("{path}: {followed}"))
+    };
+    let peers = followed["peers"].as_array().unwrap();
+    assert_eq!(peers.len(), 1, "{followed}");
+    assert!(
+        text("/peers/0/0").starts_with(&peer[..10]) && text("/peers/0/0").contains("validator, configured"),
+        "{followed}"
+    );
+    assert!(text("/peers/0/2").contains(" of 1000\n"), "{followed}");
+    assert!(text("/peers/0/2").contains(" verified answers"), "{followed}");
+    assert!(text("/peers/0/4").contains(" ms round trip"), "{followed}");
+    for stage in ["fetch", "check", "execute", "commit"] {
+        assert!(followed["stages"].as_array().unwrap().contains(&json!(stage)), "{stage}: {followed}");
+    }
+    assert!(
+        text("/machine/memory").ends_with("MiB") && text("/machine/disk free").contains("iB"),
+        "{followed}"
+    );
+    assert!(
+        text("/caches/hints").contains(" reads; ") && text("/latency/age of the head").ends_with('s'),
+        "{followed}"
+    );
+    assert!(text("/events/0").contains(" peer ") || text("/events/0").contains("at head"), "{followed}");
+    assert!(followed["bar"].as_f64().unwrap() > 90.0, "{followed}");
+}
+
+/// How it looked at each width, by day and by night.
+fn check_looks(looks: &Value) {
+    let looks = looks.as_array().unwrap();
+    assert_eq!(looks.len(), 6);
+    for look in looks {
+        assert!(look["overflow"] == 0 && look["wide"] == json!([]), "{look}");
+        // WCAG AA for text of this size.
+        assert!(look["contrast"].as_f64().unwrap() >= 4.5 && look["texts"].as_u64().unwrap() > 50, "{look}");
+        let is_dark = look["scheme"] == "dark";
+        assert_eq!(look["background"], if is_dark { "rgb(15, 21, 27)" } else { "rgb(243, 245, 248)" });
+        // Cards are tables to somebody who hears the page.
+        assert!(look["tables"].as_array().unwrap().iter().any(|table| table == "Peers"), "{look}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The page of a run's report, in Debian's Chromium.
+
+use serde_json::{Value, json};
+use slipnet::report::{
+    CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LatencyFigures, LoadSeries,
+    NamedSeries, NodeSeries, PhaseFigures, RunReport, Series,
+};
+
+use super::page::installed;
+
+/// A run of a minute, with a fault in it and names that look like markup.
+fn report() -> RunReport {
+    let series = |unit: &str, value: fn(u64) -> f64| {
+        let mut series = Series::new(unit);
+        (0..120).for_each(|step| series.push(step * 500, value(step)));
+        series
+    };
+    let named = |name: &str, series| NamedSeries { name: name.into(), series };
+    let node = |name: &str| NodeSeries {
+        name: name.into(),
+        role: "fullnode".into(),
+        head: series("batches", |step| step as f64 * 5.0),
+        head_age: series("s", |step| if (40..52).contains(&step) { 6.0 } else { 0.2 }),
+        cpu: series("cores", |step| 0.5 + (step % 7) as f64 / 10.0),
+        memory: series("MiB", |step| 60.0 + step as f64 / 4.0),
+        disk: series("MiB", |step| 20.0 + step as f64),
+        stages: ["fetch", "check", "execute"]
+            .map(|stage| named(stage, series("cores", |step| (step % 5) as f64)))
+            .into(),
+        peers: vec![named("0a1b2c3d4e", series("points", |step| (200 + step * 5) as f64))],
+        unanswered: 3,
+    };
+    let criterion = |name: &str, passed| CriterionResult {
+        name: name.into(),
+        passed,
+        measured: "6 s".into(),
+        wanted: "at most 10 s".into(),
+    };
+    // While it was down it told nothing.
+    let mut down = node("a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px");
+    down.memory.points.retain(|(at_ms, _)| !(20_000..26_000).contains(at_ms));
+    RunReport {
+        scenario: "<i>primary killed</i>".into(),
+        command: "slipnet run primary-killed.yaml --seed 7".into(),
+        environment: Environment { commit: "0123abc".into(), cores: 2, ..Environment::default() },
+        started_ms: 1_795_000_000_000,
+        seconds: 60.0,
+        nodes: vec![node("fullnode-0"), down],
+        load: vec![LoadSeries::of("commit", (0..600).map(|step| (step * 100, 90.0 + (step % 11) as f64)))],
+        phases: vec![PhaseFigures {
+            name: "main".into(),
+            what: "transfers=2,erc20=1, 1000 tx/s".into(),
+            offered: 1_000.0,
+            sent: 999.0,
+            committed: 900.0,
+            capacity: 20_000.0,
+            latencies: vec![LatencyFigures {
+                of: "read a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px by WebSocket".into(),
+                ms: None,
+                failed: 7,
+            }],
+            ..PhaseFigures::default()
+        }],
+        faults: vec![
+            FaultMark {
+                at_ms: 20_000,
+                until_ms: Some(26_000),
+                what: "kill".into(),
+                node: Some("fullnode-0".into()),
+            },
+            FaultMark { at_ms: 40_000, until_ms: None, what: "clock jump".into(), node: None },
+        ],
+        criteria: vec![criterion("no-progress", true), criterion("head-age", false)],
+        catch_up: vec![CatchUp {
+            node: "fullnode-0".into(),
+            mode: "delta".into(),
+            seconds: Some(20.0),
+            behind: series("batches", |step| 120.0 - step as f64),
+        }],
+        harness: HarnessFigures {
+            offered: 1_000.0,
+            achieved: 900.0,
+            relay_overhead_us: Some(84.0),
+            generators_limit: true,
+        },
+    }
+}
+
+/// Goal: every part of a run is a chart with its faults on the axis, and the harness' own figures stand in it. Nothing comes from
+/// elsewhere. A telephone shows all of it, by day and by night.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_is_drawn() {
+    let Some(client) = installed() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    report().write(dir.path()).unwrap();
+    let url = format!("file://{}", dir.path().join("report.html").display());
+    let seen = client.run("report.mjs", &[&url, "."]).await;
+
+    assert_eq!((&seen["errors"], &seen["asked"]), (&json!([]), &json!([])), "{seen}");
+    assert_eq!(seen["title"], "<i>primary killed</i>: 1 of 2 criteria failed");
+    assert_eq!(seen["command"], "slipnet run primary-killed.yaml --seed 7");
+    let sections = [
+        "Harness",
+        "Phases",
+        "Criteria",
+        "Faults",
+        "Load",
+        "Throughput",
+        "Latency",
+        "Head",
+        "Catch-up",
+        "Machine",
+        "Stages",
+        "Peers' scores",
+        "Unanswered samples",
+    ];
+    assert_eq!(seen["sections"], json!(sections));
+    assert!(seen["harness"].to_string().contains("900 (the harness fell short)"), "{seen}");
+    assert!(seen["harness"].to_string().contains("they were the limit"), "{seen}");
+    assert!(seen["faults"].to_string().contains("clock jump"), "{seen}");
+    // Ten a second, from 90 to 100 ms.
+    let load = seen["load"].as_array().unwrap();
+    assert!(load[0] == "commit" && load[1] == "10" && load[5] == "100", "{seen}");
+
+    // Throughput, a latency, two of the head, a curve, three of the machine, and stages and scores of both nodes.
+    let charts = seen["charts"].as_array().unwrap();
+    assert_eq!(charts.len(), 12, "{seen}");
+    for chart in charts {
+        assert!(chart["curves"].as_u64().unwrap() >= 1, "{chart}");
+        assert_eq!((&chart["marks"], &chart["bands"]), (&json!(2), &json!(1)), "{chart}");
+    }
+    // The line of the node that was down breaks; nobody knows what was between.
+    let memory = charts.iter().find(|chart| chart["name"].as_str().unwrap().starts_with("Memory")).unwrap();
+    assert_eq!(memory["curves"], 3, "{memory}");
+    let pointed = seen["pointed"].as_array().unwrap();
+    assert!(pointed[0].as_str().unwrap().starts_with("at 2") && pointed[1] == "0.2", "{seen}");
+    check_looks(&seen["looks"]);
+}
+
+/// How it looked at each width, by day and by night.
+fn check_looks(looks: &Value) {
+    let looks = looks.as_array().unwrap();
+    assert_eq!(looks.len(), 6);
+    for look in looks {
+        assert!(look["overflow"] == 0 && look["wide"] == json!([]), "{look}");
+        // WCAG AA for text of this size.
+        assert!(look["contrast"].as_f64().unwrap() >= 4.5 && look["texts"].as_u64().unwrap() > 100, "{look}");
+        let is_dark = look["scheme"] == "dark";
+        assert_eq!(look["background"], if is_dark { "rgb(15, 21, 27)" } else { "rgb(243, 245, 248)" });
+    }
+}

@@ -1,0 +1,119 @@
+//! The command lines of the README and docs/. Each is run on a devnet that one of them starts, or is listed with the reason why
+//! not.
+//!
+//! ```text
+//!  documents ──▶ commands ──▶ listed: its arguments are known, and the test that it names exists
+//!                         └─▶ rules (when, how) + values (of placeholders) ──▶ shell
+//! ```
+
+mod chain;
+mod commands;
+mod listed;
+mod process;
+mod rules;
+mod shell;
+mod values;
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use self::{
+    commands::{Documented, documented, of_text},
+    listed::{LISTED, Listed},
+    rules::{How, RULES, STAGES, Stage, rule},
+    shell::{Shell, ended_well},
+};
+use crate::common::{room, skip};
+
+/// Goal: every command line is run or listed, and every listed one is still documented.
+#[test]
+fn every_command_line_is_run_or_listed() {
+    let commands = documented();
+    let mut used = BTreeSet::new();
+    for Documented { place, line } in &commands {
+        match (rule(line), LISTED.iter().any(|listed| listed.line == line)) {
+            (Some(rule), false) => {
+                used.insert(rule);
+            }
+            (None, true) => {}
+            (Some(_), true) => panic!("{place}: `{line}` is listed as not run, and has a rule"),
+            (None, false) => panic!(
+                "{place}: `{line}` is not run: give it a rule (rules.rs), or say why it cannot be run (listed.rs)"
+            ),
+        }
+    }
+    for (place, (beginning, ..)) in RULES.iter().enumerate() {
+        assert!(used.contains(&place), "the documents have no command line for the rule `{beginning}`");
+    }
+    for Listed { line, why, test } in LISTED {
+        assert!(
+            !why.is_empty() && commands.iter().any(|command| command.line == *line),
+            "{line}: not in the documents"
+        );
+        let Some((file, function)) = test else { continue };
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file));
+        let has_test = text.is_ok_and(|text| text.contains(&format!("fn {function}(")));
+        assert!(has_test, "{line}: there is no test {function} in {file}");
+    }
+}
+
+/// Goal: the documents' command lines do as they say: each command ends well, or goes on until it is told to end.
+#[test]
+fn documented_commands_run() {
+    let _room = futures::executor::block_on(room());
+    let mut known = BTreeSet::new();
+    // A command line of two documents is run once.
+    let commands: Vec<Documented> =
+        documented().into_iter().filter(|command| known.insert(command.line.clone())).collect();
+    let mut shell = Shell::new();
+    for stage in STAGES {
+        match stage {
+            Stage::Files => chain::write_runs(&shell),
+            Stage::Node => chain::meet_devnet(&mut shell),
+            Stage::Running => chain::meet_node(&mut shell),
+            Stage::Stopped => {
+                shell.stop_node();
+                let line = "slipstream init --dir other --genesis genesis.json --peer KEY@HOST:PORT";
+                shell.run("another node's configuration", line, How::Ends);
+            }
+            Stage::Devnet | Stage::End => {}
+        }
+        for Documented { place, line } in &commands {
+            let Some((_, when, how)) = rule(line).map(|rule| RULES[rule]) else { continue };
+            if when == stage && has_program(&shell, line) {
+                shell.run(place, line, how);
+            }
+        }
+    }
+    // The arguments of command lines that are not run are known all the same. Benchmarks are another program, which its own test
+    // holds against the documents.
+    let own = |line: &str| line.starts_with("slipnet ") && !line.starts_with("slipnet bench ");
+    for Listed { line, .. } in LISTED.iter().filter(|listed| own(listed.line)) {
+        ended_well(line, &shell.output(&format!("{line} --help")));
+    }
+}
+
+/// Whether the program is there that a line begins with; of those that are not built here only curl may be missing.
+fn has_program(shell: &Shell, line: &str) -> bool {
+    if !line.starts_with("curl ") || shell.has("curl") {
+        return true;
+    }
+    skip(&format!("curl is missing, for `{line}`"));
+    false
+}
+
+/// Goal: command lines are found as a shell would read them.
+#[test]
+fn command_lines_are_found() {
+    let text = "slipstream no\n```sh\n# a comment\nslipstream a [--batch N] \\\n    'b [1] # c'   # it's one\n\nx #y\n```\n```text\nz\n```\n";
+    let found = of_text("a.md", text);
+    let lines: Vec<(&str, &str)> =
+        found.iter().map(|command| (command.place.as_str(), command.line.as_str())).collect();
+    assert_eq!(lines, [("a.md:4", "slipstream a --batch N 'b [1] # c'"), ("a.md:7", "x")]);
+}
+
+/// Goal: a command outside of shell blocks is an error.
+#[test]
+#[should_panic(expected = "a.md:2: a command stands in a block that is not marked `sh`")]
+fn command_lines_stand_in_shell_blocks() {
+    of_text("a.md", "```\nslipnet status\n```\n");
+}

@@ -1,0 +1,65 @@
+//! Fullnodes that are killed again and again.
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use slipnet::{
+    devnet::{Devnet, DevnetOptions, SyncMode},
+    load::{self, LoadOptions, Rate, Workload},
+    progress::Progress,
+};
+
+use crate::common::agree;
+
+const KILLS: usize = 20;
+/// Kill times repeat with it; `SLIPSTREAM_SEED` names another.
+const SEED: u64 = 7;
+
+/// Goal: kill -9 at 20 random moments, some of them during start-up, while the chain grows. A fullnode resumes each time from its
+/// last state, and ends at the validator's state, whether it executes batches or applies their deltas.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_fullnodes_resume_and_end_at_the_same_state() {
+    let options = DevnetOptions { validators: 1, accounts: 20, ..DevnetOptions::default() };
+    let mut devnet = Devnet::start(options).await.unwrap();
+    let manifest = devnet.manifest().await.unwrap();
+    let fullnodes = [
+        devnet.add_fullnode("replay", SyncMode::Replay).await.unwrap(),
+        devnet.add_fullnode("delta", SyncMode::Delta).await.unwrap(),
+    ];
+    let options = LoadOptions {
+        workload: Workload::Erc20.into(),
+        rate: Rate::constant(50),
+        duration: Duration::from_secs(15),
+        ..LoadOptions::for_manifest(&manifest, 20).unwrap()
+    };
+    let load = tokio::spawn(async move { load::run(&options, Progress::Quiet).await });
+
+    let seed = std::env::var("SLIPSTREAM_SEED").map_or(SEED, |seed| seed.parse().unwrap());
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut heads = [0; 2];
+    for kill in 0..KILLS {
+        tokio::time::sleep(Duration::from_millis(random.random_range(20..900))).await;
+        for (fullnode, head) in fullnodes.into_iter().zip(&mut heads) {
+            let node = devnet.node_mut(fullnode);
+            node.check_alive().unwrap_or_else(|error| panic!("before kill {kill} (seed {seed}): {error:#}"));
+            // Some nodes are up too briefly to answer; one that does must have kept everything.
+            if let Ok(status) = node.status().await {
+                let found = status.head.number;
+                assert!(
+                    found >= *head,
+                    "{} fell from batch {head} to {found}, kill {kill}, seed {seed}",
+                    node.name()
+                );
+                *head = found;
+            }
+            node.kill();
+            node.start().unwrap();
+        }
+    }
+    let report = load.await.unwrap().unwrap();
+    assert_eq!((report.committed, report.audit.receipts_failed), (750, 0), "{report}");
+    println!("{KILLS} kills, seed {seed}");
+    let [replay, delta] = fullnodes;
+    agree(&mut devnet, [0, replay, delta], report.head).await;
+    devnet.stop().await.unwrap();
+}

@@ -1,0 +1,27 @@
+//! The testsuite's tests, in one program: they run four at a time, and link once.
+//!
+//! Each devnet has ports and a directory of its own, and each registry of devnets too. None of these tests changes the environment, the
+//! current directory or the limits of this process. What needs that runs in a child process.
+//!
+//! Four tests share the machine, which may be slow: tests wait for conditions (`common`), and none measures speed.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod clients;
+mod common;
+mod conformity;
+mod devnet;
+mod documented;
+mod epochs;
+mod kill;
+mod lab;
+mod liar;
+mod light;
+mod load;
+mod mesh;
+mod modes;
+mod packaging;
+mod repair;
+mod report;
+mod scenarios;
+mod unprotected;

@@ -1,0 +1,134 @@
+//! New batches reach fullnodes through the mesh, hop by hop, with every codec.
+
+use std::time::Duration;
+
+use slipnet::{
+    devnet::{Devnet, DevnetOptions, Node, Status, SyncMode},
+    load::{self, LoadOptions, Rate, Workload},
+    progress::Progress,
+};
+
+use crate::common::{deadline, load_runs, room, until};
+
+/// Fullnodes behind each other.
+const HOPS: usize = 3;
+const ACCOUNTS: u32 = 100;
+
+/// A count of a node's mesh, from its status.
+fn count(mesh: &serde_json::Value, of: &str) -> u64 {
+    mesh[of].as_u64().unwrap()
+}
+
+/// The status of a node to which more batches than these have come by the mesh: on a slow machine the load's were fewer.
+async fn delivered(node: &Node, batches: u64) -> Status {
+    until("batches come by the mesh", async || {
+        let status = node.status().await.unwrap();
+        let is_more = count(&status.mesh, "delivered") > batches;
+        if is_more { Ok(status) } else { Err(format!("{}: {}", node.name(), status.mesh)) }
+    })
+    .await
+}
+
+/// Batches that a node had to ask for.
+fn fetched(status: &Status) -> u64 {
+    status.sync.batches - status.sync.batches_announced
+}
+
+/// Goal: a devnet with each codec carries load. Fullnodes in a line of three hops get its batches by the mesh, coded as the
+/// configuration says, and fetch next to none.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_go_down_a_line_of_fullnodes() {
+    let _room = room().await;
+    for codec in ["gossip", "reed_solomon", "rlnc"] {
+        let extra = format!("broadcast:\n  codec: {codec}\n  coded_bytes_min: 2048\n");
+        let options = DevnetOptions { validators: 2, accounts: ACCOUNTS, extra, ..DevnetOptions::default() };
+        let mut devnet = Devnet::start(options).await.unwrap();
+        let mut before = devnet.proposer().peer_address();
+        let mut hops = Vec::new();
+        for hop in 1..=HOPS {
+            let name = format!("hop{hop}");
+            let index = devnet.add_fullnode_behind(&name, SyncMode::Replay, &[before]).await.unwrap();
+            let head = devnet.proposer().status().await.unwrap().head.number;
+            let status = devnet.node_mut(index).wait_head(head, deadline()).await.unwrap();
+            before = devnet.nodes()[index].peer_address();
+            hops.push((index, fetched(&status)));
+        }
+        let options = LoadOptions {
+            workload: Workload::Transfers.into(),
+            rate: Rate::constant(300),
+            duration: Duration::from_secs(6),
+            ..LoadOptions::for_manifest(&devnet.manifest().await.unwrap(), ACCOUNTS as usize).unwrap()
+        };
+        let report = load::run(&options, Progress::Quiet).await.unwrap();
+        assert_eq!((report.committed, report.audit.receipts_failed), (1_800, 0), "{codec}: {report}");
+
+        let head = devnet.proposer().status().await.unwrap().head.number;
+        for (hop, fetched_before) in hops {
+            devnet.node_mut(hop).wait_head(head, deadline()).await.unwrap();
+            let status = delivered(&devnet.nodes()[hop], 20).await;
+            let mesh = &status.mesh;
+            let (delivered, incomplete) = (count(mesh, "delivered"), count(mesh, "incomplete"));
+            assert!(incomplete * 10 <= delivered, "{codec}, hop {hop}: {mesh}");
+            let fetched = fetched(&status) - fetched_before;
+            assert!(fetched * 10 <= delivered, "{codec}, hop {hop}: {fetched} of {delivered} were fetched");
+            let decoded: u64 = mesh["codecs"][codec]["decoded"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|n| n.as_u64().unwrap())
+                .sum();
+            assert!(decoded > 10, "{codec}, hop {hop}: {mesh}");
+            let faults = ["banned", "muted", "liars"].map(|of| count(mesh, of));
+            assert_eq!(faults, [0, 0, 0], "{codec}: {mesh}");
+        }
+        devnet.stop().await.unwrap();
+    }
+}
+
+/// Goal: half of the mesh's nodes are killed under load, and the others go on. They ask others for the parts under way, and fetch
+/// next to none.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_other_half_goes_on() {
+    let _room = room().await;
+    let extra = "broadcast:\n  coded_bytes_min: 2048\n".to_owned();
+    let options = DevnetOptions { validators: 2, accounts: ACCOUNTS, extra, ..DevnetOptions::default() };
+    let mut devnet = Devnet::start(options).await.unwrap();
+    // Each stands behind two others; of these one will be killed.
+    let validators: Vec<_> = devnet.nodes().iter().map(|node| node.peer_address()).collect();
+    let mut rows = vec![validators];
+    let mut fullnodes = Vec::new();
+    for row in 1..=3 {
+        let behind = rows[row - 1].clone();
+        let mut addresses = Vec::new();
+        for name in ["lives", "dies"] {
+            let index =
+                devnet.add_fullnode_behind(&format!("{name}{row}"), SyncMode::Replay, &behind).await.unwrap();
+            addresses.push(devnet.nodes()[index].peer_address());
+            fullnodes.push((name, index));
+        }
+        rows.push(addresses);
+    }
+    let load = |tps, seconds, manifest| LoadOptions {
+        workload: Workload::Transfers.into(),
+        rate: Rate::constant(tps),
+        duration: Duration::from_secs(seconds),
+        ..LoadOptions::for_manifest(&manifest, ACCOUNTS as usize).unwrap()
+    };
+    let options = load(300, 6, devnet.manifest().await.unwrap());
+    let running = tokio::spawn(async move { load::run(&options, Progress::Quiet).await });
+    load_runs(&devnet, devnet.proposer().rpc()).await;
+    for (_, index) in fullnodes.iter().filter(|(name, _)| *name == "dies") {
+        devnet.node_mut(*index).kill();
+    }
+    let report = running.await.unwrap().unwrap();
+    assert_eq!((report.committed, report.audit.receipts_failed), (1_800, 0), "{report}");
+
+    let head = devnet.proposer().status().await.unwrap().head.number;
+    for (name, index) in fullnodes.into_iter().filter(|(name, _)| *name == "lives") {
+        devnet.node_mut(index).wait_head(head, deadline()).await.unwrap();
+        let mesh = delivered(&devnet.nodes()[index], 30).await.mesh;
+        assert!(count(&mesh, "incomplete") * 10 <= count(&mesh, "delivered"), "{name}: {mesh}");
+        assert_eq!(["banned", "muted", "liars"].map(|of| count(&mesh, of)), [0, 0, 0], "{mesh}");
+    }
+    devnet.stop().await.unwrap();
+}

@@ -1,0 +1,34 @@
+//! The same chain, followed in each mode, ends in the same state.
+
+use slipnet::{
+    demo::{self, DemoOptions},
+    devnet::DevnetOptions,
+    progress::Progress,
+};
+
+/// Goal: the demo itself, with few validators and little load. Beyond the equal roots, which it checks, each fullnode must
+/// really have gone its own way.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_mode_ends_in_the_same_state() {
+    let defaults = DemoOptions::default();
+    let devnet =
+        DevnetOptions { validators: 1, accounts: 50, snapshot_interval_batches: 20, ..defaults.devnet };
+    let report = demo::run(&DemoOptions { seconds: 6, tps: 100, devnet }, Progress::Quiet).await.unwrap();
+    println!("{report}");
+    let [snapshot, delta, replay] = &report.rows[..] else { panic!("three modes") };
+    assert!(report.target > 20 && report.followed_to > report.target);
+
+    assert!(snapshot.snapshot_rows > 50 && snapshot.batches_fetched < report.target, "{snapshot:?}");
+    let restored = snapshot.snapshot_number.expect("it began with a snapshot");
+    assert!(restored % 20 == 0 && restored > 0 && restored <= report.target);
+
+    assert_eq!((delta.snapshot_number, delta.batches_replayed), (None, 0), "{delta:?}");
+    assert!(delta.batches_fetched >= report.target);
+
+    assert_eq!(replay.snapshot_number, None);
+    assert!(replay.batches_fetched >= report.target);
+    assert_eq!(replay.batches_fetched, replay.batches_replayed, "{replay:?}");
+    for row in &report.rows {
+        assert_eq!(row.state_root, report.state_root);
+    }
+}
