@@ -87,7 +87,7 @@ async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
         }
     };
     assert!(
-        tokio::time::timeout(Duration::from_secs(60), told).await.is_ok(),
+        tokio::time::timeout(Duration::from_secs(180), told).await.is_ok(),
         "{:#?}",
         node.follower.status()
     );

@@ -116,8 +116,8 @@ impl Pace {
         quiet: Duration::from_millis(700),
         alternates: false,
         attack: Duration::from_secs(1),
-        recover: Duration::from_secs(20),
-        join: Duration::from_secs(20),
+        recover: Duration::from_secs(120),
+        join: Duration::from_secs(120),
     };
 }
 
