@@ -154,7 +154,7 @@ async fn a_node_born_from_a_snapshot_introduces_others() {
     assert!(hub.connect(peer(3), peer(2)));
     for at in [45, 46, 255, 256, 299, 300, 301, 303] {
         let genesis =
-            fetch_genesis(&*newcomer, &chain.waypoint(at), Patience::AtMost(Duration::from_secs(10)))
+            fetch_genesis(&*newcomer, &chain.waypoint(at), Patience::AtMost(Duration::from_secs(120)))
                 .await
                 .unwrap();
         assert_eq!(genesis, chain.genesis, "waypoint {at}");
