@@ -322,7 +322,7 @@ impl Node {
 }
 
 /// Far longer than anything takes on a slow machine: reached only by a test that fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn join(hub: &MemoryHub, id: PeerId) -> (Arc<MemoryTransport>, Arc<Endpoint>) {
     let endpoint = Arc::new(Endpoint::default());
