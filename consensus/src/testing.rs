@@ -268,7 +268,10 @@ impl Node {
         let (sender, decided) = mpsc::channel(64);
         let (key, set) = (validator_key(index), genesis.validator_set());
         let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
-        let forwarder = Forwarder::new(pool.clone(), &chain, transport.clone(), &members, None).unwrap();
+        // Works on the thread of whoever brings a message, so that a paused clock stands while it does.
+        let forwarder =
+            Forwarder::with_threads(pool.clone(), (&chain).into(), transport.clone(), &members, None, 0)
+                .unwrap();
         let (validator, mut driver) = Validator::new(
             config(),
             session(&ExecutorConfig::default(), genesis),

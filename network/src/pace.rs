@@ -33,6 +33,12 @@ impl Pace {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// All that has moved.
+    #[cfg(test)]
+    pub(crate) fn total(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
     /// Resolves when too little has moved for some windows; to be waited for while something is waiting to move.
     pub(crate) async fn stalls(&self) {
         self.stalls_by(|| self.moved.load(Ordering::Relaxed)).await;

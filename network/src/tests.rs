@@ -162,7 +162,7 @@ fn refusal(payload: &str) -> Refusal {
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(30), "did not happen: {what}");
+        assert!(started.elapsed() < Duration::from_secs(120), "did not happen: {what}");
         sleep(Duration::from_millis(5)).await;
     }
 }
@@ -172,7 +172,7 @@ pub(crate) fn key(n: u8) -> SecretKey {
 }
 
 pub(crate) const LIMITS: RequestLimits =
-    RequestLimits { deadline: Duration::from_secs(20), response_bytes_max: MESSAGE_BYTES_MAX };
+    RequestLimits { deadline: Duration::from_secs(60), response_bytes_max: MESSAGE_BYTES_MAX };
 
 pub(crate) fn loopback() -> NetworkConfig {
     NetworkConfig { listen: "127.0.0.1:0".parse().unwrap(), ..NetworkConfig::default() }
@@ -286,7 +286,8 @@ async fn a_refusal_says_why(pair: Pair) {
 }
 
 async fn a_deadline_ends_the_wait_but_not_the_work(pair: Pair) {
-    let limits = RequestLimits { deadline: Duration::from_millis(100), ..LIMITS };
+    // Long enough for the request to arrive: one that has not is taken back.
+    let limits = RequestLimits { deadline: Duration::from_secs(2), ..LIMITS };
     let error = pair.ask_b(WAIT, b"", limits).await.unwrap_err();
     assert!(matches!(error, NetworkError::Deadline { .. }) && error.is_retryable(), "{error}");
     eventually("the handler has it", || pair.probe_b.started() == 1).await;
@@ -371,7 +372,7 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
         async move { a.request(id_b, WAIT, vec![], LIMITS).await }
     });
     eventually("in flight", || pair.probe_a.started() == 1 && pair.probe_b.started() == 1).await;
-    let ban = Duration::from_millis(700);
+    let ban = Duration::from_secs(5);
     let until = Instant::now() + ban;
     pair.a.ban(id_b, "a proven lie", ban);
     for request in [banned_ask, own_ask] {
@@ -382,8 +383,13 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
     let error = pair.a.request(id_b, ECHO, vec![], LIMITS).await.unwrap_err();
     assert!(matches!(error, NetworkError::Banned { .. }), "{error}");
     (pair.reconnect)();
-    while Instant::now() < until {
-        assert!(pair.a.peers().is_empty(), "let in before the ban ended");
+    loop {
+        // Looked at before the time: what is there at a later time may be there rightly.
+        let is_in = !pair.a.peers().is_empty();
+        if Instant::now() >= until {
+            break;
+        }
+        assert!(!is_in, "let in before the ban ended");
         sleep(Duration::from_millis(10)).await;
     }
     (pair.reconnect)();
@@ -397,7 +403,7 @@ async fn a_panicking_handler_costs_one_request(pair: Pair) {
     pair.connected().await;
     let mut answer = pair.ask_b(ECHO, b"alive", LIMITS).await;
     let started = Instant::now();
-    while answer.is_err() && started.elapsed() < Duration::from_secs(20) {
+    while answer.is_err() && started.elapsed() < Duration::from_secs(60) {
         sleep(Duration::from_millis(20)).await;
         answer = pair.ask_b(ECHO, b"alive", LIMITS).await;
     }

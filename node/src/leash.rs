@@ -148,7 +148,7 @@ mod tests {
     }
 
     /// Goal: work is long by the CPU time that it takes; then it leaves its place, has one of the turns, and pays by address.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn long_work_takes_turns() {
         let (places, turns) = (Places::metered(1, 1), Turns::new(1));
         let host = Origin::V4([192, 0, 2, 1].into());

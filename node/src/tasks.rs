@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn until_cancelled(tasks: &mut Tasks, name: &'static str, log: &Arc<Mutex<Vec<&'static str>>>) {
         let log = log.clone();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     /// Goal: shutdown keeps the order, even if a task ignores its signal.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn ordered_stop() {
         let log = Arc::default();
         let mut tasks = Tasks::default();

@@ -22,10 +22,10 @@ const STAMP: u64 = 1_000;
 fn settings(variables: Vec<(String, String)>) -> Settings {
     let milliseconds = Duration::from_millis;
     let patience = Patience {
-        connect: milliseconds(2_000),
-        read: milliseconds(3_000),
+        connect: milliseconds(10_000),
+        read: milliseconds(15_000),
         request: milliseconds(60_000),
-        retry: milliseconds(3_000),
+        retry: milliseconds(6_000),
     };
     Settings { patience, variables }
 }
@@ -134,23 +134,11 @@ async fn an_interrupted_import_goes_on() {
     archive.export(&ledger.store, ledger.number()).await.unwrap();
     let (store, _dir) = empty();
     let snapshot = std::sync::Arc::new(archive.snapshot(None, &by_genesis()).await.unwrap());
-    let before = server.faults.read.load(Ordering::SeqCst);
-    server.faults.delay_ms.store(30, Ordering::SeqCst);
-    let importing = tokio::spawn({
-        let (snapshot, store) = (std::sync::Arc::clone(&snapshot), store.clone());
-        async move { snapshot.import(&store).await }
-    });
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    while server.faults.read.load(Ordering::SeqCst) < before + 24 {
-        assert!(tokio::time::Instant::now() < deadline, "nothing is read");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    server.faults.is_dead.store(true, Ordering::SeqCst);
-    let failed = importing.await.unwrap().unwrap_err();
+    server.faults.objects_left.store(24, Ordering::SeqCst);
+    let failed = std::sync::Arc::clone(&snapshot).import(&store).await.unwrap_err();
     assert!(matches!(failed, ArchiveError::Store { .. }), "{failed}");
     assert_eq!(store.head().unwrap().header.number, BatchNumber::GENESIS);
 
-    server.faults.delay_ms.store(0, Ordering::SeqCst);
     server.faults.revive();
     let before = server.faults.read.load(Ordering::SeqCst);
     let summary = snapshot.import(&store).await.unwrap();
@@ -170,7 +158,7 @@ async fn slow_servers_are_waited_for_and_silent_ones_are_not() {
     server.faults.is_silent.store(true, Ordering::SeqCst);
     let began = tokio::time::Instant::now();
     let failed = archive.snapshots().await.unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(60), "{failed}");
+    assert!(began.elapsed() < Duration::from_secs(120), "{failed}");
     let text = format!("{failed} {failed:?}");
     assert!(text.contains("cannot list snapshots of s3://bucket/net/main"), "{text}");
     assert!(!text.contains(server::SECRET), "{text}");

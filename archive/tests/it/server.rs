@@ -36,6 +36,8 @@ pub(crate) struct Faults {
     pub(crate) keeps_pieces: AtomicBool,
     /// Pieces that are taken before the server dies; negative if it does not.
     pub(crate) pieces_left: AtomicI64,
+    /// Objects that are given before the server dies; negative if it does not.
+    pub(crate) objects_left: AtomicI64,
     /// Whether it is dead.
     pub(crate) is_dead: AtomicBool,
     /// Pieces and packs that were written.
@@ -61,7 +63,11 @@ impl Server {
         let service = builder.build();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let faults = Arc::new(Faults { pieces_left: AtomicI64::new(-1), ..Faults::default() });
+        let faults = Arc::new(Faults {
+            pieces_left: AtomicI64::new(-1),
+            objects_left: AtomicI64::new(-1),
+            ..Faults::default()
+        });
         let own = Arc::clone(&faults);
         let task = tokio::spawn(async move {
             loop {
@@ -119,10 +125,9 @@ impl Faults {
     /// Decides on a request. An error closes its connection, as a dying process does.
     async fn meet(&self, method: &str, path: &str) -> io::Result<()> {
         let is_write = method == "PUT" && (path.contains("/pieces/") || path.contains("/codes/"));
-        if is_write
-            && self.pieces_left.load(Ordering::SeqCst) >= 0
-            && self.pieces_left.fetch_sub(1, Ordering::SeqCst) <= 0
-        {
+        let is_last =
+            |left: &AtomicI64| left.load(Ordering::SeqCst) >= 0 && left.fetch_sub(1, Ordering::SeqCst) <= 0;
+        if (is_write && is_last(&self.pieces_left)) || (method == "GET" && is_last(&self.objects_left)) {
             self.is_dead.store(true, Ordering::SeqCst);
         }
         if self.is_dead.load(Ordering::SeqCst) {
@@ -148,6 +153,7 @@ impl Faults {
     /// As after a restart.
     pub(crate) fn revive(&self) {
         self.pieces_left.store(-1, Ordering::SeqCst);
+        self.objects_left.store(-1, Ordering::SeqCst);
         self.is_dead.store(false, Ordering::SeqCst);
     }
 }

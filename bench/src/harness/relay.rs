@@ -321,7 +321,7 @@ mod tests {
 
     async fn number(socket: &UdpSocket) -> (u32, SocketAddr) {
         let mut buffer = [0; 1_500];
-        let (len, from) = tokio::time::timeout(Duration::from_secs(10), socket.recv_from(&mut buffer))
+        let (len, from) = tokio::time::timeout(Duration::from_secs(60), socket.recv_from(&mut buffer))
             .await
             .unwrap()
             .unwrap();
@@ -366,7 +366,7 @@ mod tests {
             assert_eq!(number(&dialler).await.0, index);
         }
         let took = begin.elapsed();
-        assert!(took >= one_way && took < Duration::from_secs(5), "{took:?}");
+        assert!(took >= one_way && took < Duration::from_secs(60), "{took:?}");
         assert_eq!(relay.dropped(), 0);
         while relay.cpu_s() == 0.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -377,12 +377,14 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn bandwidth_is_what_was_set() {
         const BYTES: usize = 1_000;
+        /// After it nothing more comes, however busy the machine is.
+        const SILENCE: Duration = Duration::from_secs(2);
         let target = bound().await;
         let relay = Relay::start(target.local_addr().unwrap(), Duration::ZERO).unwrap();
-        relay.set_bandwidth(100 * BYTES as u64);
+        relay.set_bandwidth(20 * BYTES as u64);
         let dialler = bound().await;
         let begin = Instant::now();
-        // The queue holds a tenth of a second, which is ten of them, and the one that is on its way.
+        // The queue holds a tenth of a second, which is two of them, and the one that is on its way.
         for _ in 0..DATAGRAMS {
             dialler.send_to(&[7; BYTES], relay.address()).await.unwrap();
             // So that each is a train of its own.
@@ -390,15 +392,13 @@ mod tests {
         }
         let mut came = 0;
         let mut buffer = [0; BYTES];
-        while let Ok(received) =
-            tokio::time::timeout(Duration::from_millis(500), target.recv_from(&mut buffer)).await
-        {
+        while let Ok(received) = tokio::time::timeout(SILENCE, target.recv_from(&mut buffer)).await {
             received.unwrap();
             came += 1;
         }
-        let took = begin.elapsed() - Duration::from_millis(500);
+        let took = begin.elapsed() - SILENCE;
         assert!(relay.dropped() > 0 && came < DATAGRAMS, "{came}");
-        assert!(took >= Duration::from_millis(10) * (came - 1), "{came} in {took:?}");
+        assert!(took >= Duration::from_millis(50) * (came - 1), "{came} in {took:?}");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -406,12 +406,14 @@ mod tests {
         let target = bound().await;
         let relay = Relay::start(target.local_addr().unwrap(), Duration::ZERO).unwrap();
         let dialler = bound().await;
-        let begin = Instant::now();
+        let mut least = Duration::MAX;
         for index in 0..DATAGRAMS {
+            let begin = Instant::now();
             dialler.send_to(&index.to_le_bytes(), relay.address()).await.unwrap();
             assert_eq!(number(&target).await.0, index);
+            least = least.min(begin.elapsed());
         }
-        // Each took the whole way before the next was sent: a millisecond each would be a fifth of a second.
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        // The quickest tells what the relay adds, the others what the machine does.
+        assert!(least < Duration::from_millis(20), "{least:?}");
     }
 }

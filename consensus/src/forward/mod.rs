@@ -100,7 +100,8 @@ impl Forwarder {
         Self::with_threads(pool, admission.into(), transport, validators, journal, threads)
     }
 
-    fn with_threads(
+    /// As [`Forwarder::new`], with so many threads that look at peers' transactions; without any, whoever brings a message looks.
+    pub(crate) fn with_threads(
         pool: Pool,
         admission: Admission,
         transport: Arc<dyn Transport>,

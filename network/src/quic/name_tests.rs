@@ -62,7 +62,7 @@ impl Resolver for Records {
 
 fn named(id: PeerId) -> NetworkConfig {
     let at = PeerHost::Name { host: "peer.example".into(), port: 7400 };
-    NetworkConfig { peers: vec![PeerTarget { id, at }], handshake_timeout_ms: 300, ..loopback() }
+    NetworkConfig { peers: vec![PeerTarget { id, at }], handshake_timeout_ms: 1_500, ..loopback() }
 }
 
 async fn follower(n: u8, peer: PeerId, records: &Arc<Records>) -> Arc<Network> {
@@ -96,8 +96,8 @@ async fn a_record_that_changes_is_followed() {
     .await;
 
     // Of several addresses the first that leads to the peer is taken, within one attempt.
-    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    records.set(vec![nobody, a.local_address()]);
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    records.set(vec![nobody.local_addr().unwrap(), a.local_address()]);
     connected(&a, &b).await;
 
     let asked = records.asked();

@@ -23,6 +23,9 @@ use crate::{
 };
 
 const MIB: usize = 1 << 20;
+/// Well before the minute that a whole message may take here, and long after the sixth of it in which one may stand still: a busy
+/// machine is late.
+const SOON: Duration = Duration::from_secs(45);
 
 /// A request as it is on the wire.
 fn ask(protocol: Protocol, payload: &[u8]) -> Vec<u8> {
@@ -59,8 +62,7 @@ async fn answers_that_nobody_reads_are_bounded() {
         }
         greedy_ones.push(raw);
     }
-    sleep(Duration::from_millis(500)).await;
-    assert!(probe.live() >= 48 * MIB, "the answers were asked for");
+    eventually("the answers were asked for", || probe.live_max.load(Ordering::SeqCst) >= 48 * MIB).await;
     let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
     connected(&a, &b).await;
     let honest = b.request(a.local(), TRACKED, (4 * MIB).to_le_bytes().to_vec(), LIMITS).await.unwrap();
@@ -100,7 +102,7 @@ async fn answers_to_all_hosts_are_bounded_and_leave_configured_peers_their_room(
 // Goal: a host that left its answers untaken gets no further share under another key; others do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_key_does_not_help_who_reads_nothing() {
-    let config = NetworkConfig { transfer_timeout_ms: 3_000, ..loopback() };
+    let config = NetworkConfig { transfer_timeout_ms: 18_000, ..loopback() };
     let (a, probe) = start(1, &config).await;
     let raw = greedy("127.0.0.9", 10, address_of(&a)).await;
     let _held = ask_for(&raw, 16 * MIB).await;
@@ -125,14 +127,14 @@ async fn another_key_does_not_help_who_reads_nothing() {
 // Goal: an unread answer is given up soon, well before the time for a whole message is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_not_read_is_given_up_soon() {
-    let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
+    let config = NetworkConfig { transfer_timeout_ms: 60_000, ..loopback() };
     let (a, probe) = start(1, &config).await;
     let raw = greedy("127.0.0.9", 2, address_of(&a)).await;
     let (_send, mut receive) = ask_for(&raw, 16 * MIB).await;
     eventually("it is made", || probe.finished() == 1).await;
     let began = Instant::now();
     eventually("it is given up", || probe.live() == 0).await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     let mut rest = vec![0; 20_000];
     assert_eq!(reset_code(receive.read_exact(&mut rest).await.unwrap_err()), Some(code::TOO_SLOW));
 }
@@ -140,7 +142,7 @@ async fn an_answer_that_is_not_read_is_given_up_soon() {
 // Goal: a reader that takes an answer byte by byte is no reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
-    let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
+    let config = NetworkConfig { transfer_timeout_ms: 60_000, ..loopback() };
     let (a, probe) = start(1, &config).await;
     let raw = greedy("127.0.0.9", 2, address_of(&a)).await;
     let (_send, mut receive) = ask_for(&raw, 16 * MIB).await;
@@ -150,13 +152,15 @@ async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
     while receive.read_exact(&mut sip).await.is_ok() {
         sleep(Duration::from_millis(20)).await;
     }
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     eventually("it is let go of", || probe.live() == 0).await;
 }
 
 // Goal: an honest peer with many pieces in flight gets all of them, beside peers that read nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honest_pieces_in_flight_are_all_answered() {
+    // All are more than the peer's share, so that the last wait. A busy machine still moves the first in time.
+    const PIECE: usize = 5 * MIB / 2;
     let (a, _) = start(1, &loopback()).await;
     let raw = greedy("127.0.0.9", 9, address_of(&a)).await;
     let mut held = Vec::new();
@@ -168,10 +172,10 @@ async fn honest_pieces_in_flight_are_all_answered() {
     let pieces = (0..32).map(|_| {
         let (b, id) = (b.clone(), a.local());
         let limits = RequestLimits { response_bytes_max: 8 * MIB, ..LIMITS };
-        tokio::spawn(async move { b.request(id, TRACKED, (4 * MIB).to_le_bytes().to_vec(), limits).await })
+        tokio::spawn(async move { b.request(id, TRACKED, PIECE.to_le_bytes().to_vec(), limits).await })
     });
     for piece in pieces.collect::<Vec<_>>() {
-        assert_eq!(piece.await.unwrap().unwrap().len(), 4 * MIB);
+        assert_eq!(piece.await.unwrap().unwrap().len(), PIECE);
     }
 }
 
@@ -214,21 +218,29 @@ async fn stall_handshakes(host: &str, target: PeerAddress, count: usize) -> Vec<
     endpoints
 }
 
+/// A node whose handshakes take far longer than [`LET_IN`], even where many of them shorten its patience to a fourth.
+fn besieged(friend: PeerAddress) -> NetworkConfig {
+    NetworkConfig { handshake_timeout_ms: 240_000, idle_timeout_ms: 240_000, ..dialling(vec![friend]) }
+}
+
+/// The time for whoever is let in before the stalled handshakes end; a busy machine is late.
+const LET_IN: Duration = Duration::from_secs(40);
+
 // Goal: one host's endless handshakes shut out no other peer, stranger or configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_handshakes_of_one_host_keep_nobody_out() {
     let friend = PeerAddress { id: key(2).public(), address: free_address() };
-    let config = NetworkConfig { handshake_timeout_ms: 20_000, ..dialling(vec![friend]) };
+    let config = besieged(friend);
     let (a, _) = start(1, &config).await;
     let attacker = stall_handshakes("127.0.0.2", address_of(&a), 100).await;
     sleep(Duration::from_millis(700)).await;
-    let stranger = timeout(Duration::from_secs(4), Raw::connect(3, address_of(&a))).await;
+    let stranger = timeout(LET_IN, Raw::connect(3, address_of(&a))).await;
     assert!(stranger.is_ok(), "a stranger from another host");
     let config = NetworkConfig { listen: friend.address, ..dialling(vec![address_of(&a)]) };
     let began = Instant::now();
     let (friend, _) = start(2, &config).await;
     connected(&a, &friend).await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < LET_IN, "{:?}", began.elapsed());
     drop(attacker);
 }
 
@@ -237,7 +249,7 @@ async fn stalled_handshakes_of_one_host_keep_nobody_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_handshakes_of_many_hosts_keep_nobody_out() {
     let friend = PeerAddress { id: key(2).public(), address: free_address() };
-    let config = NetworkConfig { handshake_timeout_ms: 20_000, ..dialling(vec![friend]) };
+    let config = besieged(friend);
     let (a, _) = start(1, &config).await;
     let mut attackers = Vec::new();
     for net in 1..=12 {
@@ -245,11 +257,11 @@ async fn stalled_handshakes_of_many_hosts_keep_nobody_out() {
     }
     sleep(Duration::from_millis(700)).await;
     let connecting = Raw::connect_from(friend.address, 2, address_of(&a), TransportConfig::default());
-    let friend = timeout(Duration::from_secs(4), connecting).await.expect("it has a place");
+    let friend = timeout(LET_IN, connecting).await.expect("it has a place");
     eventually("connected", || a.peers() == [key(2).public()]).await;
     let from = SocketAddr::new("127.77.0.1".parse().unwrap(), 0);
     let connecting = Raw::connect_from(from, 3, address_of(&a), TransportConfig::default());
-    let stranger = timeout(Duration::from_secs(4), connecting).await.expect("others make room for it");
+    let stranger = timeout(LET_IN, connecting).await.expect("others make room for it");
     drop((friend, stranger));
 }
 
@@ -330,7 +342,7 @@ async fn a_flood_of_broadcasts_ends_its_connection_and_nobody_elses() {
         }
     };
     let (end, ()) =
-        timeout(Duration::from_secs(25), async { tokio::join!(flooding, speaking) }).await.unwrap();
+        timeout(Duration::from_secs(120), async { tokio::join!(flooding, speaking) }).await.unwrap();
     assert!(end.contains("flood"), "{end}");
     let of = |peer| {
         let broadcasts = probe.broadcasts.lock();
@@ -347,7 +359,7 @@ async fn a_flood_of_broadcasts_ends_its_connection_and_nobody_elses() {
 // Goal: streams that are opened and then left alone hold no place for long, requests and broadcasts alike.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_stand_still_are_cut() {
-    let config = NetworkConfig { transfer_timeout_ms: 6_000, ..loopback() };
+    let config = NetworkConfig { transfer_timeout_ms: 60_000, ..loopback() };
     let (a, probe) = start(1, &config).await;
     let raw = Raw::connect(2, address_of(&a)).await;
     let mut open = Vec::new();
@@ -366,7 +378,7 @@ async fn streams_that_stand_still_are_cut() {
     for (_send, receive) in &mut requests {
         assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::TOO_SLOW));
     }
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     drop(requests);
     for stream in &mut open {
         stream.reset(code::CANCELLED).unwrap_or_default();

@@ -281,7 +281,10 @@ mod tests {
     fn silence_is_not_told_in_the_words_of_the_kernel() {
         let text = unanswered("here:1", &io::ErrorKind::WouldBlock.into(), TIMEOUT).to_string();
         assert!(text.starts_with("no answer in 5 s from http://here:1"), "{text}");
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        // Bound, so that nobody else is given its port, and not listening.
+        let held = tokio::net::TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let closed = held.local_addr().unwrap().to_string();
         let text = ask(&closed, "/v1/status").unwrap_err().to_string();
         assert!(
             text.starts_with(&format!("nobody listens at http://{closed}: the node does not run")),

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::UdpSocket,
     process::{Command, Stdio},
     sync::atomic::Ordering,
     time::Instant,
@@ -14,7 +13,7 @@ use slipstream_types::Address;
 use tokio::runtime::Runtime;
 
 use crate::{
-    chain::{BINARY, Chain, PATIENCE, Running, ended, printed, quantity, wait},
+    chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, quantity, wait},
     offline::{after, left_by_a_node, newcomer, transaction},
     process::until,
     server::{SECRET, Server},
@@ -306,7 +305,7 @@ fn a_silent_archive_is_done_without() {
     server.faults.keeps_pieces.store(true, Ordering::SeqCst);
 
     // The validator, which has all batches and no snapshot, comes when the node has begun with the archive's.
-    let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = format!("127.0.0.1:{}", free_ports(1));
     let key = keys::load(&chain.path("node.key")).unwrap().public();
     let sync = "archives: [\"s3://bucket/net\"], mode: snapshot, request_deadline_ms: 1000";
     let node = Follower::start(&chain, &format!("{key}@{address}"), &server, sync);

@@ -4,10 +4,11 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     slice,
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -17,7 +18,8 @@ use slipstream_node::{genesis_file, keys};
 use slipstream_types::{Address, ChainConfig, Genesis, U256, genesis::GenesisAccount};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_slipstream");
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Far longer than anything takes on a slow machine: reached only by a test that fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// The secret key of an account that can pay for transactions.
 pub(crate) const SENDER: [u8; 32] = [5; 32];
 
@@ -38,6 +40,29 @@ pub(crate) fn printed(args: &[&str], success: bool) -> String {
     let (code, text) = ended(args);
     assert_eq!(code == 0, success, "{args:?}: {text}");
     text
+}
+
+/// The first of so many free ports in a row, for TCP and UDP, which no other test gets. They lie below those that the system chooses by
+/// itself.
+pub(crate) fn free_ports(count: u16) -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() % 200 * 100;
+    let is_free = |port: u16| {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok()
+    };
+    let next = || 10_000 + (first + NEXT.fetch_add(count.into(), Ordering::SeqCst)) % 20_000;
+    let ports = std::iter::repeat_with(|| next() as u16);
+    let free = ports.take(200).find(|port| (0..count).all(|above| is_free(port + above)));
+    free.expect("some ports in a row are free")
+}
+
+/// A port that nobody listens on, and that nobody else is given as long as the socket is kept.
+pub(crate) fn closed_port() -> (tokio::net::TcpSocket, SocketAddr) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
 /// A directory with a chain of one validator: genesis.json, node.key and a node.yaml that listens on free ports.
@@ -160,10 +185,10 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// SIGTERM; the exit code must be 0, soon.
+    /// SIGTERM; the exit code must be 0.
     pub(crate) fn stop(mut self) {
         self.signal(rustix::process::Signal::TERM);
-        assert_eq!(self.code(Duration::from_secs(10)), 0);
+        assert_eq!(self.code(PATIENCE), 0);
     }
 
     /// Waits for the end of the process.

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::{TcpListener, UdpSocket},
     path::Path,
     process::{Command, Stdio},
     time::Instant,
@@ -11,7 +10,7 @@ use std::{
 use serde_json::Value;
 use slipstream_node::keys;
 
-use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, printed, wait};
+use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, wait};
 
 /// The output and the exit code of a command with a variable in its environment.
 fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
@@ -137,21 +136,6 @@ fn init_writes_a_schema_for_editors() {
     assert_eq!(printed(&["config", "schema"], true), committed);
 }
 
-/// Two ports with free ones above them, for so many instances: TCP, then UDP.
-fn free_ports(instances: u16) -> (u16, u16) {
-    let free = |first: &dyn Fn() -> u16, is_free: &dyn Fn(u16) -> bool| {
-        let candidates = std::iter::repeat_with(first).take(200);
-        let mut good = candidates.filter(|base| *base < 60_000 && (0..=instances).all(|n| is_free(base + n)));
-        good.next().expect("some ports in a row are free")
-    };
-    let tcp = |port: u16| TcpListener::bind(("127.0.0.1", port));
-    let udp = |port: u16| UdpSocket::bind(("127.0.0.1", port));
-    (
-        free(&|| tcp(0).unwrap().local_addr().unwrap().port(), &|port| tcp(port).is_ok()),
-        free(&|| udp(0).unwrap().local_addr().unwrap().port(), &|port| udp(port).is_ok()),
-    )
-}
-
 /// A node of the chain's file; none if another program took one of its ports meanwhile.
 fn start_instance(chain: &Chain, config: &Path, number: u16) -> Option<Running> {
     let log = chain.path(&format!("log-{number}"));
@@ -188,7 +172,7 @@ fn three_instances_of_one_file_run_side_by_side() {
     let file = chain.path("fullnode.yaml");
     keys::create(&chain.path("full.key")).unwrap();
     let nodes = (0..5).find_map(|_| {
-        let (api, network) = free_ports(2);
+        let (api, network) = (free_ports(3), free_ports(3));
         let text = format!(
             "role: fullnode\ngenesis: genesis.json\ndata_dir: full\nkey_file: full.key\nnetwork: {{ listen: \"127.0.0.1:{network}\", peers: \
              [\"{peer}\"] }}\napi: {{ listen: \"127.0.0.1:{api}\" }}\n"

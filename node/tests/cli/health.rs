@@ -13,7 +13,7 @@ pub(crate) fn fullnode(chain: &Chain, peers: &[&str], rest: &str) -> (Chain, Run
     keys::create(&home.path("node.key")).unwrap();
     genesis_file::save(&home.path("genesis.json"), &chain.genesis).unwrap();
     let network =
-        format!("{{ listen: \"127.0.0.1:0\", handshake_timeout_ms: 500, peers: {} }}", json!(peers));
+        format!("{{ listen: \"127.0.0.1:0\", handshake_timeout_ms: 3000, peers: {} }}", json!(peers));
     let text = format!(
         "role: fullnode\ngenesis: genesis.json\nnetwork: {network}\napi: {{ listen: \"127.0.0.1:0\" }}\n{rest}"
     );
@@ -79,7 +79,7 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
         ),
     );
     let peers = [&*proposer, &*beside, &*wrong, &*silent];
-    let (home, node) = fullnode(&chain, &peers, "sync: { head_age_max_s: 2 }\n");
+    let (home, node) = fullnode(&chain, &peers, "sync: { head_age_max_s: 8 }\n");
 
     let states = || -> Vec<Value> {
         let status = json_of(&node, "/v1/status");
@@ -90,8 +90,7 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     let api = format!("http://{}", node.api);
     let text = printed(&["status", "--api", &api], true);
     let named = format!("the node at {place} has another key than");
-    for part in ["health       ready\n", &format!("{wrong} wrong key for"), &named, "no answer within 500ms"]
-    {
+    for part in ["health       ready\n", &format!("{wrong} wrong key for"), &named, "no answer within 3s"] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
     let wanted = [
@@ -136,7 +135,7 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in: {metrics}");
     }
     let age = metrics.lines().find_map(|line| line.strip_prefix("slipstream_head_age_seconds ")).unwrap();
-    assert!(age.parse::<f64>().unwrap() > 2.0, "{age}");
+    assert!(age.parse::<f64>().unwrap() > 8.0, "{age}");
     let warned =
         |what: &str| log(&home).lines().filter(|line| line.contains(" WARN ") && line.contains(what)).count();
     until("the warning", &home, || (warned("reason=\"halted\"") == 1).then_some(()));

@@ -217,7 +217,7 @@ fn one_address_cannot_take_the_api() {
         let started = Instant::now();
         let (status, text) = exchange_on(connect_from(&node, host), head, &call);
         assert_eq!((status, text.contains("\"result\":\"0x\"")), (200, true), "{text}");
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     }
     assert_eq!(exchange(&node, "GET /health/live HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
     assert_eq!(exchange(&node, head, &call).0, 200);
@@ -250,7 +250,8 @@ fn silent_connections_of_many_addresses_keep_nobody_out() {
         silent.extend((0..150).map(|number| connect_from(&node, 1_024 + 150 * round + number)));
         let started = Instant::now();
         assert_eq!(exchange_on(connect_from(&node, 3), head, &call).0, 200);
-        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+        // Silent ones would be given up by themselves after five seconds.
+        assert!(started.elapsed() < Duration::from_millis(4_500), "{:?}", started.elapsed());
     }
     assert_eq!(exchange(&node, "GET /health/live HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
     drop(silent);

@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use slipstream_node::{genesis_file, keys};
 use slipstream_types::{Address, Genesis, Waypoint};
 
-use chain::{BINARY, Chain, PATIENCE, Running, ended, printed, quantity, wait};
+use chain::{BINARY, Chain, PATIENCE, Running, closed_port, ended, printed, quantity, wait};
 
 #[test]
 fn init_writes_once_and_what_it_writes_is_valid() {
@@ -271,8 +271,8 @@ fn a_fullnode_starts_from_a_waypoint_alone() {
 
 #[test]
 fn status_of_nobody_says_what_to_check() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let text = printed(&["status", "--api", &format!("http://127.0.0.1:{port}")], false);
+    let (_held, closed) = closed_port();
+    let text = printed(&["status", "--api", &format!("http://{closed}")], false);
     assert!(text.contains("the node does not run, or its api.listen is another address"), "{text}");
 }
 

@@ -57,7 +57,8 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
     assert!(text.contains("at character 6: `=x=` is not a log filter"), "{text}");
     assert!(filter(&[&"a".repeat(5_000)], false).contains("longer than 4096"));
     let lines = |name: &str| fs::read_to_string(chain.path(name)).unwrap_or_default();
-    assert!(lines("node.log").contains(" INFO ") && !lines("node.log").contains(" DEBUG "));
+    until("lines at the first level", || lines("node.log").contains(" INFO ").then_some(()));
+    assert!(!lines("node.log").contains(" DEBUG "));
     let told = filter(&["info,slipstream_consensus=debug,slipstream_node=trace"], true);
     assert!(told.contains("until the node stops; it was info,slipstream_sync=info"), "{told}");
     until("lines at the new level", || (lines("node.log").contains(" DEBUG ")).then_some(()));
@@ -181,7 +182,7 @@ fn peers_are_listed_added_banned_and_asked() {
 
     let told = peers(&["ban", key, "--for", "90m", "--why", "too loud"], true);
     assert!(
-        told.contains(&format!("banned {key} for 1h 29m 59s"))
+        told.contains(&format!("banned {key} for 1h 29m "))
             && told.contains("by this node's operator: too loud"),
         "{told}"
     );

@@ -16,7 +16,7 @@ use serde_json::json;
 use slipstream_node::keys;
 
 use crate::{
-    chain::{BINARY, Chain, PATIENCE, Running, ended, quantity, wait},
+    chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, quantity, wait},
     offline::transaction,
 };
 
@@ -187,7 +187,7 @@ fn a_second_signal_stops_a_stop_at_once() {
 fn a_starting_node_says_what_it_is_at() {
     let chain = Chain::new();
     keys::create(&chain.path("own.key")).unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_ports(1);
     let text = format!(
         "role: fullnode\nkey_file: own.key\nwaypoint: \"7:0x{}\"\nnetwork: {{ listen: \"127.0.0.1:0\", peers: \
          [\"{}@127.0.0.1:9\"] }}\napi: {{ listen: \"127.0.0.1:{port}\" }}\n",

@@ -14,7 +14,7 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::work::{ALARM_RECORD, Alarm};
 use slipstream_types::{BatchNumber, Digest, codec};
 
-use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, printed, wait};
+use crate::chain::{BINARY, Chain, PATIENCE, Running, closed_port, ended, printed, wait};
 
 fn table(node: &Running) -> String {
     printed(&["status", "--api", &format!("http://{}", node.api)], true)
@@ -114,16 +114,17 @@ fn status_and_metrics_say_what_a_node_takes() {
     );
     let node = Running::start(&chain);
     let api = format!("http://{}", node.api);
-    let text = printed(&["wait", "--for", "batch=12", "--timeout", "60s", "--api", &api], true);
+    let text = printed(&["wait", "--for", "batch=12", "--timeout", "180s", "--api", &api], true);
     assert!(text.starts_with("batch=12: at the head head="), "{text}");
     for what in ["synced", "ready", "healthy"] {
         printed(&["wait", "--for", what, "--api", &api], true);
     }
-    // The data directory is measured beside.
+    // The data directory is measured beside, and snapshots are made beside.
     let deadline = Instant::now() + PATIENCE;
     let status = loop {
         let status: Value = serde_json::from_str(&node.http("GET /v1/status", "")).unwrap();
-        if status["disk"]["used"].is_object() {
+        let has_snapshots = status["snapshots"].as_array().is_some_and(|snapshots| !snapshots.is_empty());
+        if status["disk"]["used"].is_object() && has_snapshots {
             break status;
         }
         assert!(Instant::now() < deadline, "{status}");
@@ -166,7 +167,7 @@ fn status_and_metrics_say_what_a_node_takes() {
 /// Goal: a node that does not answer is told from one that starts and from something else, in words, by `status` and by `wait`.
 #[test]
 fn what_does_not_answer_is_told_apart() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_held, closed) = closed_port();
     let api = format!("http://{closed}");
     let (code, text) = ended(&["status", "--api", &api]);
     let nobody =

@@ -145,7 +145,7 @@ mod tests {
         let (begun, loads) = mpsc::channel();
         let load = move || {
             begun.send(()).unwrap();
-            gate.recv_timeout(Duration::from_secs(10))
+            gate.recv_timeout(Duration::from_secs(60))
         };
         std::thread::scope(|scope| {
             let loading = scope.spawn(|| heavy.loading.run("serve-load", 1, load).unwrap());

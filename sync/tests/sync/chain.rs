@@ -368,7 +368,7 @@ impl Following {
         peers: &[PeerId],
     ) -> Following {
         let config =
-            SyncConfig { mode, request_deadline_ms: 1_000.try_into().unwrap(), ..Default::default() };
+            SyncConfig { mode, request_deadline_ms: 5_000.try_into().unwrap(), ..Default::default() };
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(genesis).unwrap();
         Self::start_with(hub, id, store, config, None, peers).await
@@ -433,11 +433,11 @@ impl Following {
         Following { store, follower, task, stop }
     }
 
-    /// Waits until the head is there; fails with the status after a minute.
+    /// Waits until the head is there; fails with the status after three minutes.
     pub(crate) async fn reach(&self, number: BatchNumber) -> SyncStatus {
         let mut head = self.store.watch_head();
         let reached =
-            tokio::time::timeout(Duration::from_secs(60), head.wait_for(|head| *head >= number)).await;
+            tokio::time::timeout(Duration::from_secs(180), head.wait_for(|head| *head >= number)).await;
         assert!(reached.is_ok(), "stuck: {:#?}", self.follower.status());
         self.follower.status()
     }

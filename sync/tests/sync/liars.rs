@@ -189,7 +189,7 @@ pub(crate) async fn follow_beside(chain: Chain, lie: Lie, mode: Mode, banned: bo
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
-    let patience = std::time::Duration::from_secs(60);
+    let patience = std::time::Duration::from_secs(180);
     let found_out = tokio::time::timeout(patience, found_out).await;
     assert!(found_out.is_ok(), "the liar goes unnoticed: {:#?}", node.follower.status());
     assert!(hub.connect(peer(9), honest));

@@ -166,7 +166,7 @@ async fn eventually(node: &Following, what: &str, is_so: impl Fn(&SyncStatus) ->
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
+    let waited = tokio::time::timeout(Duration::from_secs(180), wait).await;
     assert!(waited.is_ok(), "{what}: not so with {:#?}", node.follower.status());
 }
 

@@ -158,7 +158,7 @@ async fn a_snapshot_that_is_being_loaded_keeps_nobody_waiting() {
             tokio::task::yield_now().await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), loaded).await.is_ok());
+    assert!(tokio::time::timeout(Duration::from_secs(180), loaded).await.is_ok());
 }
 
 /// Goal: a follower that a server refuses for what it took comes back when its debt is paid.

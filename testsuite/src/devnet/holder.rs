@@ -52,10 +52,14 @@ mod tests {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let found = holder(tcp.local_addr().unwrap().port()).unwrap();
         assert!(found.ends_with(&me), "{found}");
-        let udp = UdpSocket::bind("[::1]:0").or_else(|_| UdpSocket::bind("127.0.0.1:0")).unwrap();
-        let port = udp.local_addr().unwrap().port();
-        assert!(holder(port).unwrap().ends_with(&me));
-        drop(udp);
-        assert_eq!(holder(port), None);
+        // Another test may get the port as soon as it is given back.
+        let is_let_go_of = (0..100).any(|_| {
+            let udp = UdpSocket::bind("[::1]:0").or_else(|_| UdpSocket::bind("127.0.0.1:0")).unwrap();
+            let port = udp.local_addr().unwrap().port();
+            assert!(holder(port).unwrap().ends_with(&me));
+            drop(udp);
+            holder(port).is_none()
+        });
+        assert!(is_let_go_of);
     }
 }

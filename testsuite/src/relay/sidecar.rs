@@ -284,7 +284,7 @@ mod tests {
     /// Goal: a link is cut and made whole by the schedule, without anybody who asks for it.
     #[tokio::test]
     async fn the_schedule_is_followed() {
-        let mut options = options("127.0.0.1:1@0ms..1s,cut");
+        let mut options = options("127.0.0.1:1@0ms..5s,cut");
         let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let target = socket.local_addr().unwrap();
         options.links[0].listen = "127.0.0.1:0".parse().unwrap();

@@ -15,8 +15,8 @@ async fn rig(shape: Shape) -> (Relay, UdpSocket, UdpSocket) {
 
 async fn take(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     let mut buffer = [0; 2_000];
-    let wait = tokio::time::timeout(Duration::from_secs(10), socket.recv_from(&mut buffer));
-    let (length, from) = wait.await.expect("a datagram comes within 10 s").unwrap();
+    let wait = tokio::time::timeout(Duration::from_secs(60), socket.recv_from(&mut buffer));
+    let (length, from) = wait.await.expect("a datagram comes within a minute").unwrap();
     (buffer[..length].to_vec(), from)
 }
 
@@ -34,7 +34,7 @@ async fn a_round_trip_takes_what_was_asked_for() {
     assert!(begin.elapsed() >= Duration::from_millis(60));
     let stats = relay.stats();
     assert_eq!((stats.datagrams, stats.bytes, stats.lost, stats.full), (2, 9, 0, 0));
-    assert!(stats.overhead_us_max < 10_000_000, "{stats:?}");
+    assert!(stats.overhead_us_max < 60_000_000, "{stats:?}");
 }
 
 /// Goal: a hundred datagrams with much jitter come in the order in which they left.

@@ -1,6 +1,14 @@
 //! Tests which handshakes enter, which must prove their address, and which make room.
 
+use std::sync::LazyLock;
+
 use super::*;
+
+/// The moment at which a test begins, the same for all: knocks come at once, also where the machine stands still between them.
+fn now() -> Instant {
+    static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *NOW
+}
 
 fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
@@ -8,7 +16,7 @@ fn at(ip: &str, port: u16) -> SocketAddr {
 
 /// Knocks so often from ever new ports, and proves the address when asked to. Keeps the places.
 fn knock(door: &Arc<Door>, ip: &str, times: u16) -> Vec<Place> {
-    let enter = |port| match door.knock(at(ip, port), true, Instant::now()) {
+    let enter = |port| match door.knock(at(ip, port), true, now()) {
         Welcome::Enter(place) => Some(place),
         Welcome::Prove | Welcome::Ignore => None,
     };
@@ -30,9 +38,9 @@ fn places_are_shared_by_host_by_network_and_kept_for_configured_peers() {
     let strangers = || one.iter().chain(&two).chain(&six).chain(&rest);
     assert_eq!(strangers().count(), STRANGERS_MAX);
     let mapped = at("::ffff:198.51.100.7", 7400);
-    let Welcome::Enter(first) = door.knock(friend, true, Instant::now()) else { panic!("refused") };
-    let Welcome::Enter(second) = door.knock(mapped, true, Instant::now()) else { panic!("refused") };
-    assert!(matches!(door.knock(friend, true, Instant::now()), Welcome::Ignore));
+    let Welcome::Enter(first) = door.knock(friend, true, now()) else { panic!("refused") };
+    let Welcome::Enter(second) = door.knock(mapped, true, now()) else { panic!("refused") };
+    assert!(matches!(door.knock(friend, true, now()), Welcome::Ignore));
     assert!(strangers().all(|place| !place.displaced.is_cancelled()), "it has places of its own");
     let other = knock(&door, "198.51.100.7", 1);
     assert_eq!(strangers().filter(|place| place.displaced.is_cancelled()).count(), other.len());
@@ -49,7 +57,7 @@ fn an_address_has_to_be_proven_when_it_is_busy() {
     let door = Door::new([]);
     let mut places = Vec::new();
     for port in 0..20 {
-        match door.knock(at("203.0.113.1", port), false, Instant::now()) {
+        match door.knock(at("203.0.113.1", port), false, now()) {
             Welcome::Enter(place) => places.push(place),
             Welcome::Prove => {}
             Welcome::Ignore => panic!("a forged address has filled the places of its host"),
@@ -58,18 +66,18 @@ fn an_address_has_to_be_proven_when_it_is_busy() {
     assert_eq!(places.len(), UNPROVEN_PER_HOST_MAX);
     assert_eq!(places[0].patience(Duration::from_secs(4)), Duration::from_secs(4), "it is quiet");
     for n in 0..200u16 {
-        if let Welcome::Enter(place) = door.knock(at(&format!("192.0.{n}.1"), 1), false, Instant::now()) {
+        if let Welcome::Enter(place) = door.knock(at(&format!("192.0.{n}.1"), 1), false, now()) {
             places.push(place);
         }
     }
     assert_eq!(places.len(), UNPROVEN_MAX);
-    assert!(matches!(door.knock(at("198.51.100.1", 1), true, Instant::now()), Welcome::Enter(_)));
+    assert!(matches!(door.knock(at("198.51.100.1", 1), true, now()), Welcome::Enter(_)));
 }
 
 /// Goal: who forges the address of a configured peer, or addresses of a network, fills places of nobody who proves its own.
 #[test]
 fn forged_addresses_make_room_for_proven_ones() {
-    let (friend, now) = (at("198.51.100.7", 7400), Instant::now());
+    let (friend, now) = (at("198.51.100.7", 7400), now());
     let door = Door::new([friend]);
     let forged = |from| match door.knock(from, false, now) {
         Welcome::Enter(place) => Some(place),
@@ -98,7 +106,7 @@ fn forged_addresses_make_room_for_proven_ones() {
 /// Goal: forged handshakes that end at once leave a network its rate.
 #[test]
 fn forged_handshakes_leave_proven_ones_a_rate() {
-    let (door, now) = (Door::new([at("198.51.100.7", 7400)]), Instant::now());
+    let (door, now) = (Door::new([at("198.51.100.7", 7400)]), now());
     for from in [at("203.0.113.9", 1), at("198.51.100.7", 7400)] {
         let entered = (0..1_000).filter(|_| matches!(door.knock(from, false, now), Welcome::Enter(_)));
         assert_eq!(entered.count() as f64, NET_BURST - NET_BURST_PROVEN);
@@ -110,7 +118,7 @@ fn forged_handshakes_leave_proven_ones_a_rate() {
 /// many, and after the usual time of a handshake where each has one.
 #[test]
 fn who_stalls_makes_room_for_others() {
-    let (door, start) = (Door::new([]), Instant::now());
+    let (door, start) = (Door::new([]), now());
     let enter = |ip: &str, now| match door.knock(at(ip, 9), true, now) {
         Welcome::Enter(place) => Some(place),
         Welcome::Prove | Welcome::Ignore => None,
@@ -136,7 +144,7 @@ fn who_stalls_makes_room_for_others() {
 /// Goal: a network whose handshakes end at once, and so hold no places, has a rate. Forging networks does not fill the memory.
 #[test]
 fn handshakes_that_end_at_once_have_a_rate() {
-    let (door, start) = (Door::new([]), Instant::now());
+    let (door, start) = (Door::new([]), now());
     let enters = |ip: &str, now| matches!(door.knock(at(ip, 1), true, now), Welcome::Enter(_));
     let entered = (0..10_000u64).filter(|ms| enters("203.0.113.9", start + Duration::from_millis(*ms)));
     assert!((280..300).contains(&entered.count()), "10 s");
@@ -169,7 +177,7 @@ fn forged(door: &Arc<Door>, from: SocketAddr, now: Instant) -> Place {
 #[test]
 fn who_has_all_places_makes_room_among_its_own() {
     for (hosts, times, places) in [(1, 100, PER_HOST_MAX), (40, 1, PER_NET_MAX)] {
-        let (friend, now) = (at("203.0.113.1", 7400), Instant::now());
+        let (friend, now) = (at("203.0.113.1", 7400), now());
         let door = Door::new([friend]);
         let others = [friend, at("198.51.100.1", 1)].map(|from| forged(&door, from, now));
         let own = [1, 2].map(|port| forged(&door, at("203.0.113.1", port), now));
@@ -184,7 +192,7 @@ fn who_has_all_places_makes_room_among_its_own() {
 /// Goal: if strangers have all their places, an unproven stranger makes room, or else the network that has the most.
 #[test]
 fn strangers_make_room_among_themselves() {
-    let (friend, now) = (at("203.0.113.1", 7400), Instant::now());
+    let (friend, now) = (at("203.0.113.1", 7400), now());
     let door = Door::new([friend]);
     let of_friend = forged(&door, friend, now);
     let of_stranger = forged(&door, at("198.51.100.1", 1), now);
@@ -203,7 +211,7 @@ fn strangers_make_room_among_themselves() {
 /// Goal: while as many networks are counted as may be, those that are known are, and no other enters.
 #[test]
 fn no_more_networks_are_counted_than_may_be() {
-    let (door, now) = (Door::new([]), Instant::now());
+    let (door, now) = (Door::new([]), now());
     let enters = |n: usize| {
         let ip = std::net::Ipv4Addr::from_bits((n as u32) << 12).to_string();
         matches!(door.knock(at(&ip, 1), true, now), Welcome::Enter(_))

@@ -113,11 +113,11 @@ impl Pace {
     /// Shows that everything works, and measures nothing: for tests.
     pub const BRIEF: Pace = Pace {
         ballast: Ballast { heavy: 3, logs: 1, batches: 3 },
-        quiet: Duration::from_millis(700),
+        quiet: Duration::from_millis(1_500),
         alternates: false,
-        attack: Duration::from_secs(1),
-        recover: Duration::from_secs(20),
-        join: Duration::from_secs(20),
+        attack: Duration::from_secs(3),
+        recover: Duration::from_secs(120),
+        join: Duration::from_secs(120),
     };
 }
 
