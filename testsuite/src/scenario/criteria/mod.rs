@@ -89,7 +89,7 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// The most memory that a node's process took.
+    /// The most memory that a node's processes took from their beginning, as the kernel counted it: no sample misses it.
     Memory {
         /// Names of nodes or groups.
         #[serde(default = "everybody")]
