@@ -15,7 +15,7 @@ use super::{
     setup,
 };
 use crate::{
-    devnet::binary,
+    devnet::{binary, die_with_parent},
     report::FaultMark,
     scenario::{
         ARCHIVE,
@@ -297,6 +297,7 @@ pub(super) fn text(path: &Path) -> Result<&str> {
 /// Runs `slipstream` with these arguments; an error repeats what it said.
 pub(super) async fn command(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(binary()?);
+    die_with_parent(command.as_std_mut());
     let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(COMMAND_DEADLINE, output).await.with_context(|| {
         let seconds = COMMAND_DEADLINE.as_secs();
