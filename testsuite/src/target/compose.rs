@@ -56,7 +56,8 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
 /// How the file is used.
 fn usage(blueprint: &Blueprint, file: &Path) -> String {
     let compose = format!("docker compose -f {}", file.display());
-    let stop = format!("stop:  {compose} --profile '*' down\n");
+    // The node's image has a volume that these nodes do not use, and each container one of its own.
+    let stop = format!("stop:  {compose} --profile '*' down --volumes\n");
     if !blueprint.is_timed {
         return format!("start: {compose} up -d\nload:  {compose} --profile load run --rm load\n{stop}");
     }

@@ -115,7 +115,7 @@ pub enum Criterion {
     },
     /// All nodes that no fault holds down have the same state at the end, at a batch that all reached; there are two at least.
     EqualRoots,
-    /// No honest node banned another honest one, or paused one that neither was busy nor met by a fault.
+    /// No honest node banned another honest one, has proof against it, or paused it, unless it was busy or a fault explains that then.
     NobodyHonestBlamed,
     /// No node raised an alarm: no audit found a certified batch that execution does not give.
     NoAlarm,

@@ -148,7 +148,7 @@ impl Excuses {
     /// A node shows its head.
     pub(super) fn saw_head(&mut self, name: &str, head: u64, at_ms: u64) {
         self.highest = self.highest.max(head);
-        if head + AT_HEAD_BATCHES < self.highest {
+        if head.saturating_add(AT_HEAD_BATCHES) < self.highest {
             return;
         }
         for window in self.windows.get_mut(name).into_iter().flatten() {
@@ -177,26 +177,40 @@ impl Excuses {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use slipstream_network::{NetworkError, Refusal};
+    use slipstream_types::SecretKey;
+
     use super::*;
 
-    const LATE: &str = "batches 7 to 9: peer 0x0123 did not answer within 10s";
+    /// Goal: the words that tell charges apart are those of the network's own errors.
+    #[test]
+    fn charges_are_told_by_the_networks_words() {
+        let peer = SecretKey::from_seed([7; 32]).public();
+        let refused = |refusal| NetworkError::Refused { peer, refusal };
+        for (error, charge) in [
+            (NetworkError::UnknownPeer { peer }, Charge::Silent),
+            (NetworkError::Deadline { peer, deadline: Duration::from_secs(10) }, Charge::Silent),
+            (NetworkError::Closed { peer }, Charge::Silent),
+            (refused(Refusal::not_kept("pruned")), Charge::Behind),
+            (refused(Refusal::failed("the store of this node failed")), Charge::Failed),
+            (refused(Refusal::malformed("too long")), Charge::Wrong),
+            (NetworkError::Malformed { peer, what: "no length" }, Charge::Wrong),
+        ] {
+            let reason = format!("batches 7 to 9: {error}");
+            assert_eq!(Charge::of_pause(&reason), charge, "{reason}");
+        }
+        assert_eq!(Charge::of_pause("announcement: batch 3 is far behind the head 900"), Charge::Behind);
+        assert_eq!(
+            Charge::of_pause("it served batches of epoch 9, to which nothing of it leads"),
+            Charge::Wrong
+        );
+    }
 
     /// Goal: of each fault exactly that is an excuse which it can cause, and a lie is one for the liar alone.
     #[test]
     fn a_fault_excuses_what_it_can_cause() {
-        let charges = [
-            (LATE, Charge::Silent),
-            ("headers: no connection to peer 0x01; ask another one", Charge::Silent),
-            ("headers: the connection to peer 0x01 ended before its answer was complete", Charge::Silent),
-            ("batches 1 to 2: peer 0x01 refused: not kept: pruned", Charge::Behind),
-            ("announcement: batch 3 is far behind the head 900", Charge::Behind),
-            ("headers: peer 0x01 refused: failed: the store of this node failed", Charge::Failed),
-            ("headers: peer 0x01 refused: malformed: a request of 9 bytes", Charge::Wrong),
-            ("it served batches of epoch 9, to which nothing of it leads", Charge::Wrong),
-        ];
-        for (reason, charge) in charges {
-            assert_eq!(Charge::of_pause(reason), charge, "{reason}");
-        }
         // Silent, behind, failed, wrong: what may be said of the node, and what it may say of others.
         for (harm, of_it, of_others) in [
             (Harm::Kill, [true, true, false, false], [true, true, false, false]),
