@@ -160,7 +160,8 @@ impl Known {
         }
         let count = peer["failures"].as_u64().unwrap_or_default();
         let before = self.failures.insert((look.name.to_owned(), id.to_owned()), count);
-        let failed_anew = before.is_some_and(|before| count > before);
+        // A node that was started again counts from nothing.
+        let failed_anew = before.is_some_and(|before| count > 0 && count != before);
         let pauses = peer["pause_ms"].as_u64().unwrap_or_default() > 0;
         let reason = peer["last_reason"].as_str().unwrap_or("no reason");
         let is_busy = reason.to_ascii_lowercase().contains("busy");
@@ -273,7 +274,8 @@ mod tests {
         assert!(two.look(3, "bb", true, 9, "lied").is_empty(), "a stranger may be banned");
         assert_eq!(two.look(4, "aa", true, 5, "lied"), ["two banned one: lied"]);
         assert!(two.look(5, "aa", true, 5, "lied").is_empty(), "it was told");
-        two.0.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }), 6);
+        assert_eq!(two.look(6, "aa", false, 1, LATE).len(), 1, "a new process counts from nothing");
+        two.0.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }), 7);
         assert_eq!(two.0.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
     }
 
