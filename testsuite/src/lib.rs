@@ -21,6 +21,7 @@
 //!
 //! Invariants:
 //! * No node outlives the program that started it, even if that is killed. `slipnet up -d` has a keeper for that program.
+//! * What a killed program leaves on disks says whose it is, and the next one removes it ([`leftovers`]).
 //! * Equal seeds give equal keys, genesis and transactions.
 //! * A latency counts from the time at which the schedule wanted a transaction to leave.
 //!
@@ -38,6 +39,7 @@ pub mod cpu;
 pub mod demo;
 pub mod devnet;
 pub mod lab;
+pub mod leftovers;
 pub mod load;
 pub mod manifest;
 pub mod output;

@@ -14,6 +14,7 @@ use slipnet::{
     compare::{RunsOptions, compare_runs},
     demo::{self, DemoOptions},
     lab::{LabCommand, Up},
+    leftovers,
     load::{self, LoadCommand},
     output::{self, print},
     progress::Progress,
@@ -125,6 +126,9 @@ async fn main() -> ExitCode {
         Err(error) => return output::show_usage(&error),
     };
     let work = async {
+        if matches!(command, Command::Up(_) | Command::Run(_) | Command::Demo(_) | Command::Load(_)) {
+            leftovers::sweep().iter().for_each(|line| Progress::detect().step(line));
+        }
         match command {
             Command::Up(up) => up.run().await,
             Command::Lab(command) => command.run().await,

@@ -237,8 +237,13 @@ fn tracers_by_name() {
         named("prestateTracer")[account(1).to_string().to_lowercase()]["balance"],
         "0x56bc75e2d63100000"
     );
-    let mux = json!({ "tracer": "muxTracer", "tracerConfig": { "callTracer": {}, "4byteTracer": null } });
-    assert_eq!(one(&state, counted(), mux)["4byteTracer"], json!({ "0x01020304-0": 1 }));
+    // geth ignores the configuration of those that have none.
+    for none in [json!(null), json!({}), json!({ "onlyTopCall": true })] {
+        let tracers = json!({ "callTracer": {}, "4byteTracer": none, "noopTracer": none });
+        let mux = one(&state, counted(), json!({ "tracer": "muxTracer", "tracerConfig": tracers }));
+        assert_eq!(mux["4byteTracer"], json!({ "0x01020304-0": 1 }));
+        assert_eq!((&mux["noopTracer"], &mux["callTracer"]["to"]), (&json!({}), &json!(COUNTER)));
+    }
 
     let transactions = [counted()];
     let outcome = execute(&state, &env, &transactions).unwrap();

@@ -118,7 +118,7 @@ fn measured(run: &RunReport) -> Measured {
     }
     let of_node: [(&str, &'static str, OfNode); 3] = [
         ("head_age_max", "s", |node| Series::max(&node.head_age)),
-        ("memory_max", "MiB", |node| Series::max(&node.memory)),
+        ("memory_max", "MiB", NodeSeries::memory_max),
         ("cpu", "cores", |node| Series::median(&node.cpu)),
     ];
     for node in &run.nodes {

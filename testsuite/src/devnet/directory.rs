@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use tempfile::TempDir;
 
 use super::DevnetOptions;
+use crate::leftovers::RunDir;
 
 /// The devnet's directory; removed at the end only if we made it and nobody asked to keep it.
 pub(super) struct Directory {
     pub(super) path: PathBuf,
-    temporary: Option<TempDir>,
+    temporary: Option<RunDir>,
 }
 
 impl Directory {
@@ -22,7 +22,7 @@ impl Directory {
                 dir.canonicalize().with_context(|| format!("cannot open the directory {}", dir.display()))?;
             return Ok(Directory { path, temporary: None });
         }
-        let temporary = tempfile::Builder::new().prefix("slipnet-").tempdir();
+        let temporary = RunDir::new("");
         let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
         let mut directory = Directory { path: temporary.path().to_owned(), temporary: Some(temporary) };
         if options.keep {

@@ -24,6 +24,7 @@ use slipstream_types::SecretKey;
 
 use super::{
     files::{self, Settings},
+    peak::MemoryPeak,
     ports::Ports,
     process::{Process, describe},
 };
@@ -164,6 +165,8 @@ pub struct Node {
     /// Variables of its environment, beside those of this process.
     environment: BTreeMap<String, String>,
     process: Option<Process>,
+    /// Over all of its processes.
+    peak: MemoryPeak,
 }
 
 impl Node {
@@ -201,6 +204,7 @@ impl Node {
             overrides: Vec::new(),
             environment: BTreeMap::new(),
             process: None,
+            peak: MemoryPeak::default(),
         })
     }
 
@@ -273,7 +277,9 @@ impl Node {
         }
         let log = self.dir.join(files::LOG);
         let process = Process::spawn_in(&self.binary, &arguments, &self.environment, log);
-        self.process = Some(process.with_context(|| self.name.clone())?);
+        let process = process.with_context(|| self.name.clone())?;
+        self.peak.begin(process.pid());
+        self.process = Some(process);
         Ok(())
     }
 
@@ -331,6 +337,7 @@ impl Node {
 
     /// `kill -9`. Does nothing when it does not run.
     pub fn kill(&mut self) {
+        self.peak.end();
         self.process = None;
     }
 
@@ -341,6 +348,7 @@ impl Node {
     }
 
     pub(super) fn ask_to_stop(&self) {
+        self.peak.look();
         if let Some(process) = &self.process {
             process.signal(Signal::TERM);
             // A paused process would not hear it.
@@ -362,6 +370,7 @@ impl Node {
                 self.dir.join(files::CONFIG).display()
             ),
         };
+        self.peak.end();
         self.process = None;
         Ok(Some(end))
     }
@@ -377,7 +386,9 @@ impl Node {
 
     pub(super) async fn wait_stopped(&mut self) -> Result<()> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
-        process.wait_stopped().await.with_context(|| self.name.clone())
+        let stopped = process.wait_stopped().await;
+        self.peak.end();
+        stopped.with_context(|| self.name.clone())
     }
 
     /// An error if the process has ended by itself.
@@ -425,6 +436,11 @@ impl Node {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// The most memory that its processes took.
+    pub fn memory_peak(&self) -> &MemoryPeak {
+        &self.peak
     }
 
     /// What the process printed.

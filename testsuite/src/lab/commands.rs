@@ -13,6 +13,7 @@ use super::{
     logs::{self, Log},
 };
 use crate::{
+    leftovers,
     output::{print, print_line},
     progress::Progress,
     relay::RelayStats,
@@ -76,7 +77,7 @@ pub enum LabCommand {
         #[arg(short = 'n', long, value_name = "NAME")]
         devnet: Option<String>,
     },
-    /// Removes the files of a devnet that does not run; a directory that --dir named stays.
+    /// Removes the files of a devnet that does not run; a directory that --dir named stays. Also removes what killed runs left.
     Clean {
         /// The devnet; may be left out if there is only one.
         #[arg(short = 'n', long, value_name = "NAME", conflicts_with = "all")]
@@ -84,6 +85,9 @@ pub enum LabCommand {
         /// All devnets that do not run.
         #[arg(long)]
         all: bool,
+        /// No devnet: only what killed runs left, their temporary directories and small disks.
+        #[arg(long, conflicts_with_all = ["devnet", "all"])]
+        runs: bool,
     },
     /// What a detached devnet's nodes have for a parent.
     #[command(hide = true)]
@@ -121,7 +125,12 @@ impl LabCommand {
                 control::ask(&find(devnet)?, &Request::Start(node.clone())).await?;
                 print_line(&format!("{node} runs"))
             }
-            LabCommand::Clean { devnet, all } => {
+            LabCommand::Clean { devnet, all, runs } => {
+                let swept = leftovers::sweep();
+                swept.iter().try_for_each(|line| print_line(line))?;
+                if runs {
+                    return if swept.is_empty() { print_line("no killed run left anything") } else { Ok(()) };
+                }
                 let entries = if all { registry.entries()? } else { vec![find(devnet)?] };
                 clean(&entries, all).await
             }

@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{Found, LoadOptions, Mix, Rate, Rule, SaturationOptions, Workload};
 use crate::{
@@ -16,12 +17,14 @@ use crate::{
     manifest::Manifest,
     output,
     progress::Progress,
-    rpc::Rpc,
+    rpc::{Rpc, quantity},
     time::{StartClock, duration},
 };
 
 /// A load that begins later than this after its time says so: what happens to the nodes meanwhile may be over.
 const LATE: Duration = Duration::from_secs(1);
+/// How often a node that is waited for is asked.
+const WAIT_POLL: Duration = Duration::from_millis(500);
 
 /// Sends transactions and reads at the times of a schedule, and tells how long they took.
 #[derive(Args, Debug)]
@@ -59,6 +62,10 @@ pub struct LoadCommand {
     /// When the load begins, with its preparation, after --start.
     #[arg(long, default_value = "0s", value_parser = duration)]
     at: Duration,
+    /// Wait so long until each node answers and has a batch, for a load that starts together with its chain; without it, a node that does
+    /// not answer ends the load.
+    #[arg(long, value_parser = duration)]
+    wait: Option<Duration>,
     /// Reads per second at each node, half over HTTP and half over WebSocket.
     #[arg(long, default_value_t = 0)]
     reads: u32,
@@ -117,6 +124,9 @@ impl LoadCommand {
         let options = self.options()?;
         let json = self.json.as_deref();
         self.wait_for_start().await;
+        if let Some(longest) = self.wait {
+            wait_for_nodes(&options, longest).await?;
+        }
         if self.saturate {
             let rule = Rule { p99_ms_max: self.p99_max_ms, ..Rule::default() };
             let until = self.search_for.and_then(|longest| Instant::now().checked_add(longest));
@@ -194,6 +204,33 @@ impl LoadCommand {
     }
 }
 
+/// Waits until each node of a load answers and has a batch.
+///
+/// # Errors
+/// With the first one that has none in time, and why.
+async fn wait_for_nodes(options: &LoadOptions, longest: Duration) -> Result<()> {
+    let begin = Instant::now();
+    let followers = options.followers.iter().map(|(_, rpc)| rpc);
+    for rpc in options.submit.iter().chain(followers) {
+        loop {
+            let head = rpc.call::<Value>("eth_blockNumber", json!([])).await;
+            let why = match head.and_then(|head| quantity(&head)) {
+                Ok(0) => "it has no batch yet".to_owned(),
+                Ok(_) => break,
+                Err(error) => format!("{error:#}"),
+            };
+            let seconds = longest.as_secs();
+            ensure!(
+                begin.elapsed() < longest,
+                "{} was not ready within {seconds} s (--wait): {why}",
+                rpc.url()
+            );
+            tokio::time::sleep(WAIT_POLL).await;
+        }
+    }
+    Ok(())
+}
+
 /// Prints a result, and writes it to a file if there is one.
 fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result<()> {
     output::print(&result.to_string())?;
@@ -254,6 +291,17 @@ mod tests {
         assert_eq!((command.at, command.start), (Duration::from_secs(65), Some(7)));
         assert!(parse(&["--follower", "c:3"]).is_err());
         assert!(parse(&["--search-for", "10s"]).is_err());
+    }
+
+    /// Goal: a load that is to wait names the node that never came, and what was wrong with it.
+    #[tokio::test]
+    async fn a_load_waits_for_its_nodes() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let command = parse(&["--api", &closed.to_string(), "--accounts", "2", "--wait", "1s"]).unwrap();
+        let (options, begin) = (command.options().unwrap(), Instant::now());
+        let error = wait_for_nodes(&options, command.wait.unwrap()).await.unwrap_err().to_string();
+        assert!(error.contains(&closed.to_string()) && error.contains("within 1 s (--wait)"), "{error}");
+        assert!(begin.elapsed() >= Duration::from_secs(1));
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::{
 
 use alloy_primitives::B256;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -22,7 +21,7 @@ use super::{
     sink::Sink,
     stock::indices,
 };
-use crate::devnet::die_with_parent;
+use crate::{devnet::die_with_parent, leftovers::RunDir};
 
 /// Generators of one load: more than a machine has cores only slow each other down.
 pub(super) const WORKERS_MAX: usize = 64;
@@ -41,7 +40,7 @@ pub(super) struct Fleet {
     said: mpsc::Receiver<(usize, Result<Said>)>,
     tallies: Vec<Tally>,
     /// Holds the files of hashes.
-    dir: TempDir,
+    dir: RunDir,
     _sink: Sink,
 }
 
@@ -68,8 +67,7 @@ impl Fleet {
             (1..=WORKERS_MAX).contains(&workers),
             "a load has 1 to {WORKERS_MAX} generators, not {workers}"
         );
-        let dir = tempfile::Builder::new().prefix("slipnet-load-").tempdir();
-        let dir = dir.context("cannot make a temporary directory for the hashes")?;
+        let dir = RunDir::new("load-").context("cannot make a temporary directory for the hashes")?;
         let sink = Sink::start().await?;
         let (sender, said) = mpsc::channel(LINES_MAX);
         let mut started = Vec::new();

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{NamedSeries, NodeSeries, Series};
-use crate::rpc::Rpc;
+use crate::{devnet::MemoryPeak, rpc::Rpc};
 
 /// The silence after which a node counts as gone: a point must not be older than the next sample.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -114,9 +114,10 @@ impl Collector {
         Collector { begin, every, _end: stop.clone().drop_guard(), stop, tasks: Vec::new() }
     }
 
-    /// Reads one more node from now on, under this name. It may be down for as long as it likes.
-    pub fn add(&mut self, name: &str, rpc: &Rpc) {
-        let watched = Watched::new(name);
+    /// Reads one more node from now on, under this name, and looks at its peak of memory with each sample. It may be down for as long as it
+    /// likes.
+    pub fn add(&mut self, name: &str, rpc: &Rpc, peak: &MemoryPeak) {
+        let watched = Watched::new(name, peak.clone());
         self.tasks.push(tokio::spawn(watched.watch(rpc.clone(), self.begin, self.every, self.stop.clone())));
     }
 
@@ -141,6 +142,7 @@ struct Watched {
     started_ms: Option<u64>,
     cpu: Option<Cpu>,
     stages: Option<(u64, BTreeMap<String, f64>)>,
+    peak: MemoryPeak,
 }
 
 /// CPU seconds of a process, as its node tells them.
@@ -152,7 +154,7 @@ struct Cpu {
 }
 
 impl Watched {
-    fn new(name: &str) -> Watched {
+    fn new(name: &str, peak: MemoryPeak) -> Watched {
         let series = NodeSeries {
             name: name.to_owned(),
             role: String::new(),
@@ -160,12 +162,13 @@ impl Watched {
             head_age: Series::new("s"),
             cpu: Series::new("cores"),
             memory: Series::new("MiB"),
+            memory_peak_mib: None,
             disk: Series::new("MiB"),
             stages: Vec::new(),
             peers: Vec::new(),
             unanswered: 0,
         };
-        Watched { series, started_ms: None, cpu: None, stages: None }
+        Watched { series, started_ms: None, cpu: None, stages: None, peak }
     }
 
     async fn watch(
@@ -179,13 +182,18 @@ impl Watched {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let answer = tokio::select! {
-                () = stop.cancelled() => return self.series,
+                () = stop.cancelled() => {
+                    self.peak.look();
+                    self.series.memory_peak_mib = self.peak.mib();
+                    return self.series;
+                }
                 answer = async {
                     ticks.tick().await;
                     timeout(ANSWER_MAX, rpc.page("/v1/status")).await
                 } => answer,
             };
             let sampled = answer.ok().and_then(Result::ok).and_then(|page| serde_json::from_value(page).ok());
+            self.peak.look();
             let at_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
             match sampled {
                 Some(sampled) => self.take(at_ms, sampled),
@@ -292,7 +300,7 @@ mod tests {
     /// Goal: rates are those between two samples of one process; a restart shows no negative one.
     #[test]
     fn counters_become_rates_of_one_process() {
-        let mut node = Watched::new("fullnode-0");
+        let mut node = Watched::new("fullnode-0", MemoryPeak::default());
         node.take(1_000, status(10, 7, 4.0, 1.0));
         node.take(3_000, status(30, 7, 4.0, 2.5));
         node.take(4_000, status(31, 8, 0.1, 0.0));
@@ -311,7 +319,7 @@ mod tests {
     /// Goal: a figure that the node renews every two seconds, and that is read every half, gives a curve without peaks and zeros.
     #[test]
     fn cpu_counts_between_two_looks_of_the_node() {
-        let mut node = Watched::new("fullnode-0");
+        let mut node = Watched::new("fullnode-0", MemoryPeak::default());
         for step in 0..40_u64 {
             let looked = (step / 4) as f64;
             node.take(step * 500, status(step, 7, looked, 0.0));
@@ -325,7 +333,7 @@ mod tests {
     /// Goal: the status of an older release, or of a node that starts, is no failure.
     #[test]
     fn missing_fields_leave_gaps() {
-        let mut node = Watched::new("old");
+        let mut node = Watched::new("old", MemoryPeak::default());
         for (at_ms, page) in
             [(1, json!({})), (2, json!({ "disk": null, "health": { "head_age_seconds": Value::Null } }))]
         {

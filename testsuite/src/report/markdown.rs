@@ -120,8 +120,11 @@ impl RunReport {
         });
         table(text, "Catch-up", &["node", "mode", "batches behind", "seconds"], curves);
         let nodes = self.nodes.iter().map(|it| {
-            let pair = |series: &Series| format!("{}, {}", number(series.median()), number(series.max()));
-            let measured = [&it.head_age, &it.cpu, &it.memory, &it.disk].map(pair);
+            let pair =
+                |series: &Series, most: Option<f64>| format!("{}, {}", number(series.median()), number(most));
+            let own = |series: &Series| pair(series, series.max());
+            let measured =
+                [own(&it.head_age), own(&it.cpu), pair(&it.memory, it.memory_max()), own(&it.disk)];
             [
                 vec![it.name.clone(), number(it.head.last())],
                 measured.to_vec(),
@@ -131,7 +134,7 @@ impl RunReport {
         });
         let heads =
             ["node", "head", "head age, s", "CPU, cores", "memory, MiB", "disk, MiB", "unanswered samples"];
-        table(text, "Nodes, median and maximum", &heads, nodes);
+        table(text, "Nodes, median and maximum (of memory the kernel's own peak)", &heads, nodes);
         let busy = |node: &NodeSeries| named(node, |node| node.stages.as_slice(), Series::median);
         let stages = self.nodes.iter().filter(|node| !node.stages.is_empty()).map(busy);
         table(text, "Stages, median of busy cores", &["node", "stages"], stages);

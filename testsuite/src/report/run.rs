@@ -70,8 +70,12 @@ pub struct NodeSeries {
     pub head_age: Series,
     /// Cores that its process kept busy, over four seconds or more.
     pub cpu: Series,
-    /// MiB of memory of its process.
+    /// MiB of memory of its process, sample by sample.
     pub memory: Series,
+    /// The most MiB that its processes took from their beginning, as the kernel counted it (`VmHWM`): no sample misses it. None where
+    /// nobody could ask the kernel.
+    #[serde(default)]
+    pub memory_peak_mib: Option<f64>,
     /// MiB that it takes on disk, which a node measures every 30 s.
     pub disk: Series,
     /// Cores that each stage of sync kept busy.
@@ -169,6 +173,11 @@ pub struct HarnessFigures {
 }
 
 impl NodeSeries {
+    /// The most MiB of memory: the kernel's own peak, which is beside the samples in their maximum.
+    pub fn memory_max(&self) -> Option<f64> {
+        self.memory.max().into_iter().chain(self.memory_peak_mib).max_by(f64::total_cmp)
+    }
+
     fn all(&self) -> Vec<&Series> {
         let plain = [&self.head, &self.head_age, &self.cpu, &self.memory, &self.disk];
         plain.into_iter().chain(self.stages.iter().chain(&self.peers).map(|named| &named.series)).collect()

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 
 use super::{RunOptions, Scenario, Twin, run, schema, shipped};
 use crate::{
+    leftovers::RunDir,
     output::{is_closed, print, print_line},
     progress::Progress,
     report::RunReport,
@@ -201,7 +202,7 @@ impl RunScenarios {
     }
 
     async fn one(&self, scenario: &Scenario) -> Result<RunReport> {
-        let temporary = tempfile::Builder::new().prefix("slipnet-run-").tempdir();
+        let temporary = RunDir::new("run-");
         let temporary = temporary.context("cannot make a temporary directory; name one with --dir")?;
         let dir = match &self.dir {
             Some(dir) => dir.join(&scenario.name),

@@ -16,6 +16,8 @@ use crate::devnet::files;
 
 /// Where the devnet's directory is in a container.
 const MOUNT: &str = "/devnet";
+/// When an image is fetched.
+const PULL: &str = "never";
 /// Where Compose puts the start; the text after `?` is what it says where there is none.
 const START_VARIABLE: &str =
     "${SLIPNET_START:?write SLIPNET_START=SECONDS_SINCE_1970 into .env beside this file}";
@@ -40,7 +42,9 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     }
     for job in &blueprint.jobs {
         let arguments = escaped(&load(blueprint, job, host), start(blueprint.is_timed));
-        add(job.name.clone(), json!({ "image": TOOLS_IMAGE, "profiles": ["load"], "command": arguments }))?;
+        let service =
+            json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": ["load"], "command": arguments });
+        add(job.name.clone(), service)?;
     }
     let notes = notes(blueprint, |deed| steps(blueprint, deed));
     let path = blueprint.dir.join("compose.yaml");
@@ -52,14 +56,22 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
 /// How the file is used.
 fn usage(blueprint: &Blueprint, file: &Path) -> String {
     let compose = format!("docker compose -f {}", file.display());
-    let stop = format!("stop:  {compose} --profile '*' down\n");
+    // The node's image has a volume that these nodes do not use, and each container one of its own.
+    let stop = format!("stop:  {compose} --profile '*' down --volumes\n");
     if !blueprint.is_timed {
         return format!("start: {compose} up -d\nload:  {compose} --profile load run --rm load\n{stop}");
     }
     let env = file.with_file_name(".env");
+    let loads: Vec<&str> = blueprint.jobs.iter().map(|job| job.name.as_str()).collect();
+    let wait = match loads.is_empty() {
+        true => String::new(),
+        false => {
+            format!("loads: {compose} --profile load wait {}   # tells their exit codes\n", loads.join(" "))
+        }
+    };
     format!(
         "start: echo {START}=$(($(date +%s) + 60)) > {env} && {compose} --profile load up -d\n\
-         {START} is when the scenario's clock begins: give nodes the time to start before it\n{stop}",
+         {START} is when the scenario's clock begins: give nodes the time to start before it\n{wait}{stop}",
         env = env.display()
     )
 }
@@ -101,6 +113,8 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     let (name, genesis) = (&member.name, files::GENESIS);
     let mut service = json!({
         "image": NODE_IMAGE,
+        // It is built here: a registry's image of that name is somebody else's.
+        "pull_policy": PULL,
         // Whoever wrote the key, which nobody else can read.
         "user": format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
         "command": ["run", "--config", format!("{MOUNT}/{name}/{}", files::CONFIG)],
@@ -122,6 +136,7 @@ fn relay(blueprint: &Blueprint, member: &Member, arguments: &[String]) -> Value 
     let is_timed = blueprint.is_timed && !member.changes.is_empty();
     let mut service = json!({
         "image": TOOLS_IMAGE,
+        "pull_policy": PULL,
         "network_mode": format!("service:{}", member.name),
         "depends_on": [member.name],
         "command": escaped(arguments, start(is_timed)),

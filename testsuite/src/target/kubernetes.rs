@@ -1,12 +1,13 @@
 //! Values for the Helm chart in packaging/helm: a group for each node, its sidecar where something lies between nodes, and loads as jobs.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{
-    API_PORT, Act, Blueprint, Deed, Member, NAME, OWNER_KEY, START, TOOLS_IMAGE, Written, comment, config,
+    API_PORT, Act, Blueprint, Deed, Member, NAME, NODE_IMAGE, OWNER_KEY, START, TOOLS_IMAGE, Written,
+    comment, config,
     deed::{Steps, damage},
     escaped, load, notes, peers, sidecar, write_private, write_yaml, yaml,
 };
@@ -21,6 +22,8 @@ const START_KEY: &str = "start";
 const START_VARIABLE: &str = "$(SLIPNET_START)";
 /// The chart cuts longer names, and the nodes would not find each other.
 const NAME_BYTES_MAX: usize = 52;
+/// Kubernetes takes a ConfigMap of 1 MiB, of which its names take some.
+const GENESIS_BYTES_MAX: u64 = (1 << 20) - (8 << 10);
 const COMMENT: &str = "Values for packaging/helm/slipstream, written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
                        The release must be called devnet: nodes find each other by the names of its services.";
 
@@ -42,17 +45,49 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     let notes = notes(blueprint, steps);
     let dir = &blueprint.dir;
     let values = dir.join("values.yaml");
-    write_yaml(&values, &comment(COMMENT, &notes), &json!({ "groups": groups, "jobs": jobs }))?;
+    let genesis = dir.join(files::GENESIS);
+    check_genesis(&genesis)?;
+    // As packaging/container builds it; the chart's own version is that of a release.
+    let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": "IfNotPresent" });
+    let loads: Vec<String> = jobs.keys().map(|job| format!("job/{NAME}-{job}")).collect();
+    write_yaml(
+        &values,
+        &comment(COMMENT, &notes),
+        &json!({ "image": image, "groups": groups, "jobs": jobs }),
+    )?;
     let keys = dir.join("keys.yaml");
     write_keys(&keys, &blueprint.members)?;
     let usage = format!(
-        "{values}\nstart: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n",
+        "{values}\nstart: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n{loads}",
         values = values.display(),
         start = start_usage(blueprint.is_timed),
         keys = keys.display(),
-        genesis = dir.join(files::GENESIS).display()
+        genesis = genesis.display(),
+        loads = loads_usage(&loads),
     );
     Ok(Written { usage, notes })
+}
+
+/// How one learns what the loads came to.
+fn loads_usage(loads: &[String]) -> String {
+    match loads.is_empty() {
+        true => String::new(),
+        false => format!(
+            "loads: kubectl wait --for condition=complete --timeout 30m {loads}   # one that failed never completes: kubectl get jobs\n",
+            loads = loads.join(" ")
+        ),
+    }
+}
+
+/// A larger genesis is in no ConfigMap: Kubernetes would refuse the release.
+fn check_genesis(path: &Path) -> Result<()> {
+    let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+    ensure!(
+        bytes <= GENESIS_BYTES_MAX,
+        "{} has {bytes} bytes, and a ConfigMap {GENESIS_BYTES_MAX} at most: take fewer accounts",
+        path.display()
+    );
+    Ok(())
 }
 
 /// How the start is told to the cluster.

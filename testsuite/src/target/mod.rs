@@ -51,6 +51,9 @@ const NODE_IMAGE: &str = "slipstream";
 const TOOLS_IMAGE: &str = "slipnet";
 /// The variable with the start that loads and relays have in common, in seconds since 1970.
 const START: &str = "SLIPNET_START";
+/// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
+const WAIT_START: &str = "5m";
+const WAIT_TIMED: &str = "60s";
 /// The key of whoever may change the validators.
 const OWNER_KEY: &str = "owner.key";
 
@@ -211,6 +214,8 @@ fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String) -> V
     let mut arguments = vec!["load".to_owned()];
     arguments.extend(job.submit.iter().flat_map(|place| ["--api".to_owned(), url(place)]));
     arguments.extend(job.follower.iter().flat_map(|place| ["--follower".to_owned(), url(place)]));
+    let wait = if blueprint.is_timed { WAIT_TIMED } else { WAIT_START };
+    arguments.extend(["--wait".to_owned(), wait.to_owned()]);
     arguments.extend(job.arguments.iter().cloned());
     arguments
 }

@@ -27,9 +27,11 @@ fn up(arguments: &[&str]) -> (Child, Manifest) {
 }
 
 fn up_with(arguments: &[&str], stderr: Stdio) -> (Child, Manifest) {
-    let mut command = program();
-    let command = command.args(["up", "--json"]).args(arguments).stdout(Stdio::piped()).stderr(stderr);
-    let mut child = command.spawn().unwrap();
+    up_by(program().args(["up", "--json"]).args(arguments).stderr(stderr))
+}
+
+fn up_by(command: &mut Command) -> (Child, Manifest) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
     let mut values = serde_json::Deserializer::from_reader(stdout);
     let manifest =
@@ -68,14 +70,32 @@ async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     assert!(!manifest.genesis_file.exists(), "the temporary directory stayed");
 }
 
-/// Goal: the nodes end even when slipnet cannot clean up.
+/// Goal: the nodes end even when slipnet cannot clean up, and their files go when somebody sweeps.
 #[tokio::test]
 async fn kill_9_of_slipnet_ends_the_nodes() {
-    let (mut child, manifest) = up(&["-v", "1", "-f", "1", "--accounts", "2"]);
+    // Of its own: the commands of other tests sweep too.
+    let temporary = tempfile::tempdir().unwrap();
+    let slipnet = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_slipnet"));
+        command.args(arguments).env("TMPDIR", temporary.path());
+        command
+    };
+    let (mut child, manifest) =
+        up_by(&mut slipnet(&["up", "--json", "-v", "1", "-f", "1", "--accounts", "2"]));
+    let clean = || {
+        let output = slipnet(&["clean", "--runs"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let dir = manifest.genesis_file.parent().unwrap().display().to_string();
+    assert!(!clean().contains(&dir) && manifest.genesis_file.exists(), "it runs");
     signal(&child, Signal::KILL);
     child.wait().unwrap();
     wait_gone(&manifest).await;
-    std::fs::remove_dir_all(manifest.genesis_file.parent().unwrap()).unwrap();
+    assert!(manifest.genesis_file.exists());
+    let said = clean();
+    assert!(said.contains(&dir) && !manifest.genesis_file.exists(), "{said}");
+    assert!(!clean().contains(&dir));
 }
 
 async fn wait_head(node: &ManifestNode, number: u64) {

@@ -18,10 +18,11 @@ async fn a_collector_follows_nodes_through_a_kill() {
     let begin = Instant::now();
     let mut collector = Collector::new(begin, Duration::from_millis(50));
     for node in devnet.nodes() {
-        collector.add(node.name(), node.rpc());
+        collector.add(node.name(), node.rpc(), node.memory_peak());
     }
     let fresh = devnet.add_fullnode("fresh", SyncMode::Delta).await.unwrap();
-    collector.add("fresh", devnet.nodes()[fresh].rpc());
+    let node = &devnet.nodes()[fresh];
+    collector.add("fresh", node.rpc(), node.memory_peak());
     let head = devnet.node_mut(0).wait_head(60, deadline()).await.unwrap().head.number;
     devnet.node_mut(fresh).wait_head(head, deadline()).await.unwrap();
 
@@ -43,6 +44,8 @@ async fn a_collector_follows_nodes_through_a_kill() {
         }
         assert!(node.head.points.is_sorted_by_key(|(_, head)| *head as u64), "{}", node.name);
         assert!(node.memory.median().is_some_and(|mib| mib > 1.0), "{:?}", node.memory);
+        // The kernel counts the resident set's peak; a sample is a moment of it.
+        assert!(node.memory_peak_mib.is_some_and(|peak| peak > 1.0), "{:?}", node.memory_peak_mib);
     }
     let [validator, killed, fresh] = &nodes[..] else { panic!("three nodes") };
     // A busy machine may miss a sample of a node that runs.

@@ -1,6 +1,9 @@
 //! Scenarios, run as `slipnet run` runs them.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use slipnet::{
     progress::Progress,
@@ -49,12 +52,13 @@ must_fail: [equal_roots]
 ";
 
 async fn run_here(scenario: &Scenario) -> RunReport {
+    run_with(scenario, BTreeMap::new()).await
+}
+
+async fn run_with(scenario: &Scenario, programs: BTreeMap<String, PathBuf>) -> RunReport {
     let dir = tempfile::tempdir().unwrap();
-    let options = RunOptions {
-        dir: dir.path().canonicalize().unwrap(),
-        programs: BTreeMap::new(),
-        command: "test".to_owned(),
-    };
+    let options =
+        RunOptions { dir: dir.path().canonicalize().unwrap(), programs, command: "test".to_owned() };
     run(scenario, &options, Progress::Lines).await.unwrap()
 }
 
@@ -166,4 +170,41 @@ async fn a_primary_that_runs_twice_is_convicted() {
     let scenario = Scenario::parse(LIAR, Path::new("liar.yaml")).unwrap_or_else(|error| panic!("{error}"));
     let report = run_here(&scenario).await;
     assert!(report.passed(), "{:#?}", report.criteria);
+}
+
+const NO_JOIN: &str = "\
+name: no-join
+description: The program of the node that joins ends at once.
+duration: 12s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  groups:
+  - { name: broken, joins: 3s }
+  settings: [{ nodes: [broken], program: broken }]
+faults:
+- { at: 6s, for: 2s, what: { restart: { nodes: [validator-0] } } }
+criteria:
+- catch_up: { nodes: [validator-0], at_most: 10s }
+- catch_up: { nodes: [broken], at_most: 10s }
+- memory: { nodes: [validator-0], mib_max: 100000 }
+- no_progress: { at_most: 10s }
+";
+
+/// Goal: a join that never becomes ready is a failed criterion by its name. The run goes on, and its report has everything seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_that_fails_is_reported() {
+    let scenario =
+        Scenario::parse(NO_JOIN, Path::new("no-join.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let programs = BTreeMap::from([("broken".to_owned(), PathBuf::from("/bin/false"))]);
+    let report = run_with(&scenario, programs).await;
+    assert_eq!(failed(&report), ["catch_up of broken", "nothing_ended"], "{:#?}", report.criteria);
+    let ended = report.criteria.last().unwrap();
+    assert!(ended.measured.contains("broken did not join"), "{}", ended.measured);
+    let marks: Vec<&str> = report.faults.iter().map(|mark| mark.what.as_str()).collect();
+    assert_eq!(marks, ["join", "restart"]);
+    let [validator, broken] = &report.nodes[..] else { panic!("{:?}", report.nodes) };
+    assert!(validator.memory_peak_mib.is_some_and(|peak| peak > 1.0));
+    assert!(broken.head.points.is_empty() && broken.unanswered > 0, "{broken:?}");
 }

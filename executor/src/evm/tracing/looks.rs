@@ -5,13 +5,13 @@ use std::fmt::Display;
 use alloy_rpc_types_trace::{
     geth::{
         GethDebugBuiltInTracerType, GethDebugTracerType, GethDebugTracingOptions, GethDefaultTracingOptions,
-        GethTrace,
+        GethTrace, mux::MuxConfig,
     },
     parity::{LocalizedTransactionTrace, TraceResults, TraceType},
 };
 use revm::DatabaseRef;
 use revm_inspectors::tracing::{
-    DebugInspector, TracingInspector, TracingInspectorConfig, TransactionContext,
+    DebugInspector, MuxInspector, TracingInspector, TracingInspectorConfig, TransactionContext,
 };
 
 use super::{Done, Look, correct, meter::Weights};
@@ -44,6 +44,19 @@ impl Geth<'_> {
     fn tracer(&self) -> Option<&GethDebugTracerType> {
         self.0.tracer.as_ref().filter(|tracer| !tracer.as_str().is_empty())
     }
+
+    /// The tracers of a `muxTracer`. Those that have nothing to configure take no configuration here, and ignore any in geth.
+    fn mux(&self) -> Result<MuxConfig, TraceError> {
+        use GethDebugBuiltInTracerType as BuiltIn;
+        let mut config = self.0.tracer_config.clone().into_mux_config().map_err(tracer_error)?;
+        for (tracer, own) in &mut config.0 {
+            if let GethDebugTracerType::BuiltInTracer(BuiltIn::FourByteTracer | BuiltIn::NoopTracer) = tracer
+            {
+                *own = None;
+            }
+        }
+        Ok(config)
+    }
 }
 
 impl Look for Geth<'_> {
@@ -51,6 +64,12 @@ impl Look for Geth<'_> {
     type Trace = GethTrace;
 
     fn inspector(&self) -> Result<DebugInspector, TraceError> {
+        let mux = GethDebugTracerType::BuiltInTracer(GethDebugBuiltInTracerType::MuxTracer);
+        if self.tracer() == Some(&mux) {
+            let config = self.mux()?;
+            let inspector = MuxInspector::try_from_config(config.clone()).map_err(tracer_error)?;
+            return Ok(DebugInspector::Mux(inspector, config));
+        }
         DebugInspector::new(self.0.clone()).map_err(tracer_error)
     }
 
@@ -66,8 +85,7 @@ impl Look for Geth<'_> {
             BuiltIn::FourByteTracer => Ok(Weights { call: 256, ..Weights::NONE }),
             BuiltIn::CallTracer | BuiltIn::FlatCallTracer | BuiltIn::PreStateTracer => Ok(CALLS),
             BuiltIn::MuxTracer => {
-                let config = self.0.tracer_config.clone().into_mux_config().map_err(tracer_error)?;
-                let tracers = config.0.len();
+                let tracers = self.mux()?.0.len();
                 if tracers > MUX_MAX {
                     let text = format!("a muxTracer has at most {MUX_MAX} tracers, not {tracers}");
                     return Err(TraceError::Tracer(text));

@@ -42,7 +42,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use slipnet::progress::Progress;
+use slipnet::{leftovers::RunDir, progress::Progress};
 
 pub use attacker::AttackerOptions;
 pub use outcome::Summary;
@@ -159,7 +159,7 @@ pub async fn run_at(
     progress: Progress,
 ) -> Result<Summary> {
     let attacks = chosen(options)?;
-    let dir = tempfile::Builder::new().prefix("slipnet-siege-").tempdir()?;
+    let dir = RunDir::new("siege-")?;
     progress.step("starting a validator, the victim and its follower");
     let mut stage = Stage::open(dir.path(), pace.ballast).await?;
     let honest = Honest::start(&stage).await?;

@@ -13,6 +13,7 @@ fn node(role: &str, memory: f64) -> NodeSeries {
         head_age: series("s", 0.1),
         cpu: series("cores", 0.5),
         memory: series("MiB", memory),
+        memory_peak_mib: None,
         disk: series("MiB", 1.0),
         stages: Vec::<NamedSeries>::new(),
         peers: Vec::new(),

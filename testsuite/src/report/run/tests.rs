@@ -13,6 +13,7 @@ pub(in crate::report) fn report() -> RunReport {
         head_age: series("s"),
         cpu: series("cores"),
         memory: series("MiB"),
+        memory_peak_mib: Some(7.0),
         disk: series("MiB"),
         stages: vec![named("fetch", "cores")],
         peers: vec![named("0a1b2c3d4e", "points")],

@@ -73,7 +73,7 @@ fn one(
             at_most_of(longest_standstill(report), at_most.seconds(), "s without a new batch")
         }
         Criterion::Memory { nodes, mib_max } => {
-            let most = worst(&members(nodes), report, |node| node.memory.max());
+            let most = worst(&members(nodes), report, NodeSeries::memory_max);
             at_most_of(most, *mib_max, "MiB")
         }
         Criterion::History { nodes, from_at_most, from_at_least } => {

@@ -89,7 +89,7 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// The most memory that a node's process took.
+    /// The most memory that a node's processes took from their beginning, as the kernel counted it: no sample misses it.
     Memory {
         /// Names of nodes or groups.
         #[serde(default = "everybody")]
@@ -115,7 +115,7 @@ pub enum Criterion {
     },
     /// All nodes that no fault holds down have the same state at the end, at a batch that all reached; there are two at least.
     EqualRoots,
-    /// No honest node banned another honest one, or paused one that neither was busy nor met by a fault.
+    /// No honest node banned another honest one, has proof against it, or paused it, unless it was busy or a fault explains that then.
     NobodyHonestBlamed,
     /// No node raised an alarm: no audit found a certified batch that execution does not give.
     NoAlarm,

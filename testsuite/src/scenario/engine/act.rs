@@ -7,13 +7,15 @@ use rustix::process::Signal;
 use tokio::process::Command;
 
 use super::{
-    Stage, flip,
+    Stage,
+    blame::Cause,
+    flip,
     over::{By, Over},
     preload::Knobs,
     setup,
 };
 use crate::{
-    devnet::binary,
+    devnet::{binary, die_with_parent},
     report::FaultMark,
     scenario::{
         ARCHIVE,
@@ -62,14 +64,28 @@ impl Stage<'_> {
         let hit = Hit { place, mark: self.marks.len() };
         self.marks.push(FaultMark { at_ms: self.elapsed_ms(), until_ms: None, what, node });
         match (&event.action, place) {
-            (Action::Join(place), _) => self.start_node(*place).await?,
+            (Action::Join(place), _) => {
+                self.excuse(index, &[*place], Cause::Away);
+                // The criteria are about one that does not become ready, too: the run goes on.
+                let joined = self.start_node(*place).await;
+                let joined = joined.with_context(|| format!("{} did not join", self.names.name(*place)));
+                self.note_failure(joined);
+                self.end_excuses(index);
+            }
             (Action::Node { harm, .. }, Some(place)) => {
+                self.excuse(index, &[place], Cause::of(harm));
+                if let Harm::Twin(heard_by) = harm {
+                    self.excuse(index, heard_by, Cause::Away);
+                }
                 self.harm(harm, place, event.until_ms.is_some()).await?;
+                if is_moment(harm, event.until_ms.is_some()) {
+                    self.end_excuses(index);
+                }
             }
             (Action::Links { pairs, shape }, _) => {
                 let over = Over { by: By::Event(index), pairs: pairs.clone(), shape: *shape };
+                self.excuse(index, &ends(pairs), Cause::Away);
                 self.lay_over(over)?;
-                self.excuse(&ends(pairs));
             }
             (Action::Attack { name, victim }, _) => {
                 let joiner = self.key(*victim)?;
@@ -97,6 +113,9 @@ impl Stage<'_> {
         match &event.action {
             Action::Node { harm, .. } => {
                 if let Some(place) = hit.place {
+                    if *harm == Harm::OldState {
+                        self.excuse(index, &[place], Cause::Lies);
+                    }
                     self.heal(harm, place).await?;
                 }
             }
@@ -111,12 +130,12 @@ impl Stage<'_> {
             }
             _ => {}
         }
+        self.end_excuses(index);
         self.marks[hit.mark].until_ms = Some(self.elapsed_ms());
         Ok(())
     }
 
     async fn harm(&mut self, harm: &Harm, place: Place, ends: bool) -> Result<()> {
-        self.excuse(&[place]);
         // With a slow disk and a wrong clock it runs on.
         if !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_)) {
             self.hold(place);
@@ -153,10 +172,7 @@ impl Stage<'_> {
                 return disk.context("the node has no disk of its own")?.fill();
             }
         }
-        if !ends && matches!(harm, Harm::Restart | Harm::Wipe) {
-            return self.release(place);
-        }
-        Ok(())
+        if is_moment(harm, ends) { self.release(place) } else { Ok(()) }
     }
 
     async fn heal(&mut self, harm: &Harm, place: Place) -> Result<()> {
@@ -199,7 +215,7 @@ impl Stage<'_> {
     }
 
     /// What fails that no criterion is about is a finding, and the run goes on.
-    fn note_failure(&mut self, done: Result<()>) {
+    pub(super) fn note_failure(&mut self, done: Result<()>) {
         if let Err(error) = done {
             let text = format!("{error:#}");
             self.progress.step(&text);
@@ -211,10 +227,17 @@ impl Stage<'_> {
         self.knobs.get(&place).context("the node was started without the library of faults")
     }
 
-    /// What others hold against these nodes, and they against others, may come from a fault.
-    pub(super) fn excuse(&self, places: &[Place]) {
+    /// What others hold against these nodes, and they against others, may come from this event.
+    fn excuse(&self, index: usize, places: &[Place], cause: Cause) {
         if let Some(watch) = &self.watch {
-            places.iter().for_each(|place| watch.excuse(self.names.name(*place)));
+            places.iter().for_each(|place| watch.begin_excuse(index, self.names.name(*place), cause));
+        }
+    }
+
+    /// From now on this event explains only what comes of what it did.
+    fn end_excuses(&self, index: usize) {
+        if let Some(watch) = &self.watch {
+            watch.end_excuses(index);
         }
     }
 
@@ -252,6 +275,15 @@ impl Stage<'_> {
     }
 }
 
+/// Whether a harm is over once it was done: the node runs again.
+fn is_moment(harm: &Harm, ends: bool) -> bool {
+    match harm {
+        Harm::BitFlip(_) | Harm::Upgrade(_) => true,
+        Harm::Restart | Harm::Wipe => !ends,
+        _ => false,
+    }
+}
+
 /// All nodes of these pairs, each once.
 fn ends(pairs: &[(Place, Place)]) -> Vec<Place> {
     let ends: BTreeSet<Place> = pairs.iter().flat_map(|(one, other)| [*one, *other]).collect();
@@ -265,6 +297,7 @@ pub(super) fn text(path: &Path) -> Result<&str> {
 /// Runs `slipstream` with these arguments; an error repeats what it said.
 pub(super) async fn command(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(binary()?);
+    die_with_parent(command.as_std_mut());
     let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(COMMAND_DEADLINE, output).await.with_context(|| {
         let seconds = COMMAND_DEADLINE.as_secs();

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -18,13 +17,14 @@ use crate::{
 const REACH_DEADLINE: Duration = Duration::from_secs(30);
 
 impl Stage<'_> {
-    /// Looks at the nodes that run.
-    pub(super) async fn audit(&mut self, findings: &mut Findings) -> Result<()> {
+    /// Looks at the nodes that run. One that does not answer is missing in what was found.
+    pub(super) async fn audit(&mut self, findings: &mut Findings) {
         let running = self.running();
         self.compare(&running, findings).await;
         for place in &running {
-            if let Ok(status) = self.node(*place)?.status().await {
-                findings.epochs.insert(self.names.name(*place).to_owned(), status.epoch.number);
+            let Ok(node) = self.node(*place) else { continue };
+            if let Ok(status) = node.status().await {
+                findings.epochs.insert(node.name().to_owned(), status.epoch.number);
             }
         }
         let asked: Vec<Place> = self
@@ -36,13 +36,12 @@ impl Stage<'_> {
             .filter(|place| running.contains(place))
             .collect();
         for place in asked {
-            let node = self.node(place)?;
-            let head = node.status().await?.head.number;
-            if let Some(first) = first_batch(node.rpc(), head).await {
+            let Ok(node) = self.node(place) else { continue };
+            let Ok(status) = node.status().await else { continue };
+            if let Some(first) = first_batch(node.rpc(), status.head.number).await {
                 findings.history.insert(node.name().to_owned(), first);
             }
         }
-        Ok(())
     }
 
     /// Compares the states after the highest batch that any of the nodes has.
@@ -53,6 +52,10 @@ impl Stage<'_> {
         for place in running {
             let name = self.names.name(*place).to_owned();
             let Ok(node) = self.node_mut(*place) else { continue };
+            if node.pid().is_none() {
+                findings.apart.push(format!("{name} does not run"));
+                continue;
+            }
             let root = match node.wait_head(number, deadline).await {
                 Ok(_) => node.state_root(number).await,
                 Err(error) => Err(error),

@@ -49,6 +49,7 @@ mod tests {
             head_age: Series::default(),
             cpu: Series::default(),
             memory: Series::default(),
+            memory_peak_mib: None,
             disk: Series::default(),
             stages: Vec::new(),
             peers: Vec::new(),

@@ -10,11 +10,13 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use crate::leftovers;
+
 /// The file that takes what is left.
 const FILLER: &str = "filler";
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Mounted at a node's data directory for as long as this is kept.
+/// Mounted at a node's data directory for as long as this is kept, or until the next sweep after this process was killed.
 pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -25,7 +27,8 @@ impl SmallDisk {
     pub(super) fn mount(at: &Path, mib: u64) -> Result<SmallDisk> {
         fs::create_dir_all(at).with_context(|| format!("cannot make the directory {}", at.display()))?;
         let size = CString::new(format!("size={mib}m"))?;
-        mount("slipnet", at, "tmpfs", MountFlags::empty(), Some(size.as_c_str())).with_context(|| {
+        let source = leftovers::disk_source()?;
+        mount(source.as_str(), at, "tmpfs", MountFlags::empty(), Some(size.as_c_str())).with_context(|| {
             format!(
                 "cannot mount a disk at {}: `disk_mib` takes the right to mount (run as root, or leave it out)",
                 at.display()

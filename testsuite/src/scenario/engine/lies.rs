@@ -32,7 +32,6 @@ impl Stage<'_> {
     /// way when it stopped. Otherwise the others refuse their orders: these lack the link with the last one, which a primary that
     /// committed it has forgotten.
     pub(super) async fn begin_twin(&mut self, place: Place, heard_by: &[Place]) -> Result<()> {
-        self.mark_liar(place);
         let hearing: Vec<Place> = heard_by.iter().copied().filter(|other| *other != place).collect();
         let name = self.names.name(place).to_owned();
         ensure!(
@@ -45,7 +44,6 @@ impl Stage<'_> {
         self.stop_node(place).await?;
         let pairs = hearing.iter().map(|other| (place, *other)).collect();
         self.lay_over(Over { by: By::Twin(place), pairs, shape: None })?;
-        self.excuse(&hearing);
         // Events have places of their own in the list of marks: a second twin of a validator has another name.
         let twin_name = format!("{name}-twin-{}", self.marks.len());
         let made = tokio::task::block_in_place(|| self.devnet.twin_of(index, &twin_name, &peers));
@@ -68,7 +66,6 @@ impl Stage<'_> {
 
     /// Keeps a copy of a node's data.
     pub(super) async fn keep_copy(&mut self, place: Place) -> Result<()> {
-        self.mark_liar(place);
         let copy = self.devnet.dir().join(format!("{}-copy-{}", self.names.name(place), self.marks.len()));
         self.stop_node(place).await?;
         let data = self.node(place)?.data();
@@ -91,7 +88,6 @@ impl Stage<'_> {
 
     /// Starts the program that lies with a validator's key, at its address.
     pub(super) async fn begin_liar(&mut self, place: Place, lie: &str) -> Result<()> {
-        self.mark_liar(place);
         let program = assault::program()?;
         let name = self.names.name(place).to_owned();
         let others = self.names.find(VALIDATORS).into_iter().filter(|other| *other != place);
@@ -143,13 +139,6 @@ impl Stage<'_> {
     fn note_liar(&mut self, place: Place, mut process: Process) {
         if let Err(error) = process.check_alive() {
             self.ended.push(format!("the liar in place of {}: {error:#}", self.names.name(place)));
-        }
-    }
-
-    /// Proof that it lied is no blame of somebody honest from now on.
-    fn mark_liar(&self, place: Place) {
-        if let Some(watch) = &self.watch {
-            watch.expect_lies_of(self.names.name(place));
         }
     }
 }

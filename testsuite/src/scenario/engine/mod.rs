@@ -8,12 +8,14 @@
 //!                    └─ Collector and Watch look on ─ ─────┘
 //! ```
 //!
-//! Invariants: an unharmed node that ends is a finding, whatever the criteria say. Everything that the engine started ends with it.
+//! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do once the clock
+//! runs, a join for example: the report is written all the same. Everything that the engine started ends with it.
 //! Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
 mod assault;
 mod audit;
+mod blame;
 mod catch;
 mod disk;
 mod flip;
@@ -31,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
 use self::{
@@ -184,17 +186,19 @@ impl Stage<'_> {
         let started_ms = now_ms();
         let every = SAMPLE.max(self.scenario.duration.duration() / SAMPLES_MAX);
         let mut collector = Collector::new(self.begin, every);
-        let watch = Watch::start();
+        let watch = Watch::start(self.begin);
         for place in self.started() {
             let node = self.node(place)?;
-            collector.add(node.name(), node.rpc());
+            collector.add(node.name(), node.rpc(), node.memory_peak());
             watch.add(node);
         }
         (self.collector, self.watch) = (Some(collector), Some(watch));
         self.behind.clear();
         let phases = self.start_phases()?;
         self.progress.step(&format!("the clock runs for {}", self.scenario.duration));
-        self.pass(&plan(self.scenario)).await?;
+        let passed = self.pass(&plan(self.scenario)).await;
+        // What was seen until then is worth a report, which says what went wrong.
+        self.note_failure(passed.context("the clock stopped early"));
         let mut findings = Findings::default();
         let mut report = RunReport {
             scenario: self.scenario.name.clone(),
@@ -208,7 +212,7 @@ impl Stage<'_> {
         self.end_lies();
         report.seconds = self.begin.elapsed().as_secs_f64();
         self.progress.step("comparing states");
-        self.audit(&mut findings).await?;
+        self.audit(&mut findings).await;
         // Also what ended since the clock did.
         self.note_ended()?;
         if let Some(collector) = self.collector.take() {

@@ -124,34 +124,43 @@ impl Stage<'_> {
     }
 
     /// Starts a node for the first time, with an empty disk, and waits until it answers.
+    ///
+    /// # Errors
+    /// If it cannot be started, or does not answer in time. One that was started is looked at from now on all the same.
     pub(super) async fn start_node(&mut self, place: Place) -> Result<()> {
         let name = self.names.name(place).to_owned();
         let group = self
             .group(place)
             .with_context(|| format!("{name} is a validator, and started with the devnet"))?
             .clone();
-        let peers = self.peers_of(place, &group).await?;
         let from_ms = self.elapsed_ms();
-        let index = match (group.part, group.waypoint) {
-            (Part::Candidate, _) => self.devnet.add_candidate_behind(&name, &peers).await?,
-            (Part::Fullnode, false) => self.devnet.add_fullnode_behind(&name, group.mode, &peers).await?,
-            (Part::Fullnode, true) => {
-                let status = self.node(Place(0))?.status().await?;
-                let waypoint = status.waypoint.context("no batch is certified yet: let it join later")?;
-                self.devnet.add_fullnode_by_waypoint_behind(&name, group.mode, &waypoint, &peers).await?
+        let added = self.add_node(place, &name, &group).await;
+        if let Some(index) = self.devnet.find(&name) {
+            self.indices[place.0] = Some(index);
+            let node = &self.devnet.nodes()[index];
+            if let (Some(collector), Some(watch)) = (&mut self.collector, &self.watch) {
+                collector.add(&name, node.rpc(), node.memory_peak());
+                watch.add(node);
             }
-        };
-        self.indices[place.0] = Some(index);
-        let node = &self.devnet.nodes()[index];
-        if let (Some(collector), Some(watch)) = (&mut self.collector, &self.watch) {
-            collector.add(&name, node.rpc());
-            watch.add(node);
-            watch.excuse(&name);
         }
         if group.joins.is_some() {
             self.behind.push(Behind { name, mode: group.mode.name(), from_ms });
         }
-        Ok(())
+        added
+    }
+
+    async fn add_node(&mut self, place: Place, name: &str, group: &Group) -> Result<()> {
+        let peers = self.peers_of(place, group).await?;
+        let added = match (group.part, group.waypoint) {
+            (Part::Candidate, _) => self.devnet.add_candidate_behind(name, &peers).await,
+            (Part::Fullnode, false) => self.devnet.add_fullnode_behind(name, group.mode, &peers).await,
+            (Part::Fullnode, true) => {
+                let status = self.node(Place(0))?.status().await?;
+                let waypoint = status.waypoint.context("no batch is certified yet: let it join later")?;
+                self.devnet.add_fullnode_by_waypoint_behind(name, group.mode, &waypoint, &peers).await
+            }
+        };
+        added.map(drop)
     }
 
     /// The entries of `network.peers` of a node that starts: attackers first, then those that it is behind.

@@ -1,23 +1,26 @@
 //! [`Watch`]: what nodes hold against each other, and their alarms, seen all the time.
 //!
-//! A ban is blame. So is a pause, unless a fault ever met one of the two, or the other one said that it is busy: a killed node
-//! failed in truth.
+//! A ban and a proof are blame, unless a fault made their victim lie then. So is a pause, unless the other one said that it is busy, or a
+//! fault of that time explains the pause's reason: see [`Excuses`]. Each ban, proof and pause is judged once, by when it was first seen.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
+use super::blame::{Cause, Charge, Excuses};
 use crate::{devnet::Node, rpc::Rpc, scenario::criteria::Convictions};
 
 const POLL: Duration = Duration::from_millis(500);
 /// What is blamed, in words; reasons have numbers in them, and one is enough to fail.
 const BLAMED_MAX: usize = 1_000;
+/// Proofs and bans that are remembered as judged: the validators' own lists are far shorter.
+const JUDGED_MAX: usize = 10_000;
 /// A node that is paused or stuck does not keep the others from being looked at for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -29,12 +32,13 @@ struct Known {
     nodes: Vec<(String, Rpc)>,
     /// Of them, those that have not answered yet.
     unseen: BTreeSet<String>,
-    /// Nodes that a fault met, or that joined.
-    excused: BTreeSet<String>,
+    excuses: Excuses,
+    /// When each was last seen: what is new was said since then.
+    seen_ms: BTreeMap<String, u64>,
     /// The counts of failures of the last look, by who counts and whom.
     failures: BTreeMap<(String, String), u64>,
-    /// Validators that a fault made lie.
-    liars: BTreeSet<String>,
+    /// Bans and proofs that were judged, whatever came of it: they stand for as long as the run.
+    judged: BTreeSet<String>,
     blamed: BTreeSet<String>,
     alarms: BTreeSet<String>,
     convictions: Convictions,
@@ -54,12 +58,14 @@ pub(super) struct Seen {
 /// Looks at honest nodes until it is ended or dropped.
 pub(super) struct Watch {
     known: Arc<Mutex<Known>>,
+    /// Times count from here.
+    begin: Instant,
     task: JoinHandle<()>,
 }
 
 impl Watch {
     /// Begins to look, at nobody yet.
-    pub(super) fn start() -> Watch {
+    pub(super) fn start(begin: Instant) -> Watch {
         let known = Arc::<Mutex<Known>>::default();
         let shared = known.clone();
         let task = tokio::spawn(async move {
@@ -71,12 +77,12 @@ impl Watch {
                     // A node that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
                     let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
                     if let Ok(Ok(status)) = page {
-                        shared.lock().look(&name, &status);
+                        shared.lock().look(&name, &status, passed_ms(begin));
                     }
                 }
             }
         });
-        Watch { known, task }
+        Watch { known, begin, task }
     }
 
     /// Looks at one more node from now on.
@@ -88,14 +94,14 @@ impl Watch {
         known.nodes.push((node.name().to_owned(), node.rpc().clone()));
     }
 
-    /// A fault meets this node: that others pause it, or it others, is no blame.
-    pub(super) fn excuse(&self, name: &str) {
-        self.known.lock().excused.insert(name.to_owned());
+    /// An event begins to meet this node: what that explains is no blame.
+    pub(super) fn begin_excuse(&self, event: usize, name: &str, cause: Cause) {
+        self.known.lock().excuses.begin(event, name, cause, passed_ms(self.begin));
     }
 
-    /// A fault makes this validator lie: what others have against it is no blame.
-    pub(super) fn expect_lies_of(&self, name: &str) {
-        self.known.lock().liars.insert(name.to_owned());
+    /// An event is over: what it explains ends soon.
+    pub(super) fn end_excuses(&self, event: usize) {
+        self.known.lock().excuses.end(event, passed_ms(self.begin));
     }
 
     /// What was seen.
@@ -114,50 +120,85 @@ impl Drop for Watch {
     }
 }
 
+fn passed_ms(begin: Instant) -> u64 {
+    u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One look at one node.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    name: &'a str,
+    /// The look before this one; this one itself if it is the first.
+    since_ms: u64,
+    now_ms: u64,
+}
+
 impl Known {
-    fn look(&mut self, name: &str, status: &Value) {
+    fn look(&mut self, name: &str, status: &Value, now_ms: u64) {
         self.unseen.remove(name);
+        let since_ms = self.seen_ms.insert(name.to_owned(), now_ms).unwrap_or(now_ms);
+        let look = Look { name, since_ms, now_ms };
         if let Some(alarm) = status["sync"]["alarm"].as_str() {
             self.alarms.insert(format!("{name}: {alarm}"));
         }
-        self.look_at_evidence(name, &status["consensus"]);
+        if let Some(head) = status["head"]["number"].as_u64() {
+            self.excuses.saw_head(name, head, now_ms);
+        }
+        self.look_at_evidence(look, &status["consensus"]);
+        self.look_at_bans(look, status);
         for peer in status["sync"]["peers"].as_array().into_iter().flatten() {
-            let id = peer["id"].as_str().unwrap_or_default();
-            let Some(other) = self.names.get(id).filter(|other| !self.is_lie(name, other)).cloned() else {
-                continue;
-            };
-            let reason = peer["last_reason"].as_str().unwrap_or("no reason");
-            if peer["banned"] == true {
-                self.blamed.insert(format!("{name} banned {other}: {reason}"));
-                continue;
-            }
-            let count = peer["failures"].as_u64().unwrap_or_default();
-            let before = self.failures.insert((name.to_owned(), id.to_owned()), count);
-            let failed_anew = before.is_some_and(|before| count > before);
-            let pauses = peer["pause_ms"].as_u64().unwrap_or_default() > 0;
-            let is_busy = reason.to_ascii_lowercase().contains("busy");
-            let is_excused = self.excused.contains(name) || self.excused.contains(&other);
-            let has_room = self.blamed.len() < BLAMED_MAX;
-            if failed_anew && pauses && !is_busy && !is_excused && has_room {
-                self.blamed.insert(format!("{name} paused {other}: {reason}"));
+            self.look_at_pause(look, peer);
+        }
+    }
+
+    /// A node that counts a failure anew, and pauses its peer for it, blames it.
+    fn look_at_pause(&mut self, look: Look<'_>, peer: &Value) {
+        let id = peer["id"].as_str().unwrap_or_default();
+        let Some(other) = self.names.get(id).cloned() else { return };
+        if peer["banned"] == true {
+            return;
+        }
+        let count = peer["failures"].as_u64().unwrap_or_default();
+        let before = self.failures.insert((look.name.to_owned(), id.to_owned()), count);
+        // A node that was started again counts from nothing.
+        let failed_anew = before.is_some_and(|before| count > 0 && count != before);
+        let pauses = peer["pause_ms"].as_u64().unwrap_or_default() > 0;
+        let reason = peer["last_reason"].as_str().unwrap_or("no reason");
+        let is_busy = reason.to_ascii_lowercase().contains("busy");
+        if failed_anew && pauses && !is_busy && !self.is_excused(look, &other, Charge::of_pause(reason)) {
+            self.blame(format!("{} paused {other}: {reason}", look.name));
+        }
+    }
+
+    /// The bans that a node tells, in whatever part of its status. One stands for longer than what it is for, so it is judged once.
+    fn look_at_bans(&mut self, look: Look<'_>, status: &Value) {
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let mut found: Vec<(String, String)> = Vec::new();
+        for peer in list(&status["sync"]["peers"]).iter().filter(|peer| peer["banned"] == true) {
+            found.push((text(&peer["id"]), text(&peer["last_reason"])));
+        }
+        for ban in list(&status["bans"]).iter().filter(|ban| ban["by"] != "operator") {
+            found.push((text(&ban["id"]), text(&ban["reason"])));
+        }
+        for peer in list(&status["configured_peers"]).iter().filter(|peer| peer["state"] == "banned") {
+            let id = text(&peer["peer"]).split('@').next().unwrap_or_default().to_owned();
+            if found.iter().all(|(banned, _)| *banned != id) {
+                found.push((id, "it keeps it out".to_owned()));
             }
         }
-        for peer in status["configured_peers"].as_array().into_iter().flatten() {
-            let id = peer["peer"].as_str().unwrap_or_default().split('@').next().unwrap_or_default();
-            let other = self.names.get(id).filter(|other| !self.is_lie(name, other));
-            if let Some(other) = other.filter(|_| peer["state"] == "banned") {
-                self.blamed.insert(format!("{name} keeps {other} out"));
+        for (id, reason) in found {
+            let Some(other) = self.names.get(&id).cloned() else { continue };
+            let words = format!("{} banned {other}: {reason}", look.name);
+            if self.is_new(&words) && !self.is_excused(look, &other, Charge::Wrong) {
+                self.blame(words);
             }
         }
     }
 
-    /// Whether one of the two lies by a fault.
-    fn is_lie(&self, name: &str, other: &str) -> bool {
-        self.liars.contains(name) || self.liars.contains(other)
-    }
-
-    /// What a validator has proof of, by `consensus` of its status; none of a node that only follows.
-    fn look_at_evidence(&mut self, name: &str, consensus: &Value) {
+    /// What a validator has proof of, by `consensus` of its status; none of a node that only follows. The others learn of a proof, some of
+    /// them late: it is judged by when the first one had it.
+    fn look_at_evidence(&mut self, look: Look<'_>, consensus: &Value) {
+        let name = look.name;
         for proof in consensus["evidence"].as_array().into_iter().flatten() {
             let author = &proof["author"];
             let mut peers = consensus["peers"].as_array().into_iter().flatten();
@@ -165,13 +206,38 @@ impl Known {
             let other = key.and_then(|key| self.names.get(key));
             let other = if consensus["index"] == *author { Some(name) } else { other.map(String::as_str) };
             let other = other.unwrap_or("somebody unknown").to_owned();
-            let kind = proof["kind"].as_str().unwrap_or_default().to_owned();
-            if !self.liars.contains(&other) {
-                self.blamed.insert(format!("{name} has proof that {other} lied ({kind})"));
+            let kind = text(&proof["kind"]);
+            let identity = format!("{other} said {kind} twice, {} {}", proof["number"], proof["view"]);
+            if self.is_new(&identity) && !self.is_excused(look, &other, Charge::Wrong) {
+                self.blame(format!("{name} has proof that {other} lied ({kind})"));
             }
             self.convictions.entry(name.to_owned()).or_default().entry(other).or_default().insert(kind);
         }
     }
+
+    /// Whether this was not judged before; it is now.
+    fn is_new(&mut self, words: &str) -> bool {
+        let is_new = !self.judged.contains(words);
+        if is_new && self.judged.len() < JUDGED_MAX {
+            self.judged.insert(words.to_owned());
+        }
+        is_new
+    }
+
+    fn is_excused(&self, look: Look<'_>, other: &str, charge: Charge) -> bool {
+        self.excuses.excuses(look.name, other, charge, look.since_ms, look.now_ms)
+    }
+
+    fn blame(&mut self, words: String) {
+        if self.blamed.len() < BLAMED_MAX {
+            self.blamed.insert(words);
+        }
+    }
+}
+
+/// A string of a status; empty if it is none.
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -180,48 +246,109 @@ mod tests {
 
     use super::*;
 
-    /// Goal: bans and new pauses of the honest are blame; pauses of the busy, of strangers, and of those that a fault met are none.
-    #[test]
-    fn blame_is_told_from_work_and_from_faults() {
-        let mut known = Known { names: [("aa".to_owned(), "one".to_owned())].into(), ..Known::default() };
-        let look = |known: &mut Known, id: &str, banned: bool, failures: u64, reason: &str| {
+    const LATE: &str = "headers: peer aa did not answer within 10s";
+
+    /// Two nodes: `two` looks at `one`.
+    struct Two(Known);
+
+    impl Two {
+        fn new() -> Two {
+            Two(Known { names: [("aa".to_owned(), "one".to_owned())].into(), ..Known::default() })
+        }
+
+        /// What is blamed after `two` tells this of a peer.
+        fn look(&mut self, at_ms: u64, id: &str, banned: bool, failures: u64, reason: &str) -> Vec<String> {
             let peer = json!({ "id": id, "banned": banned, "failures": failures, "pause_ms": 9, "last_reason": reason });
-            known.look("two", &json!({ "sync": { "peers": [peer] } }));
-            std::mem::take(&mut known.blamed).into_iter().collect::<Vec<_>>()
-        };
-        assert!(look(&mut known, "aa", false, 3, "late").is_empty(), "it was so before");
-        assert!(look(&mut known, "aa", false, 4, "busy: no time").is_empty());
-        assert_eq!(look(&mut known, "aa", false, 5, "late"), ["two paused one: late"]);
-        assert!(look(&mut known, "bb", true, 9, "lied").is_empty(), "a liar may be banned");
-        known.excused.insert("one".to_owned());
-        assert!(look(&mut known, "aa", false, 6, "late").is_empty());
-        assert_eq!(look(&mut known, "aa", true, 6, "lied"), ["two banned one: lied"]);
-        known.liars.insert("one".to_owned());
-        assert!(look(&mut known, "aa", true, 7, "lied").is_empty(), "it was made to lie");
-        known.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }));
-        assert_eq!(known.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
+            self.0.look("two", &json!({ "sync": { "peers": [peer] } }), at_ms);
+            std::mem::take(&mut self.0.blamed).into_iter().collect()
+        }
     }
-    /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie.
+
+    /// Goal: bans and new pauses of the honest are blame; pauses of the busy and bans of strangers are none.
+    #[test]
+    fn blame_is_told_from_work() {
+        let mut two = Two::new();
+        assert!(two.look(0, "aa", false, 3, LATE).is_empty(), "it was so before");
+        assert!(two.look(1, "aa", false, 4, "busy: no time").is_empty());
+        assert_eq!(two.look(2, "aa", false, 5, LATE), [format!("two paused one: {LATE}")]);
+        assert!(two.look(3, "bb", true, 9, "lied").is_empty(), "a stranger may be banned");
+        assert_eq!(two.look(4, "aa", true, 5, "lied"), ["two banned one: lied"]);
+        assert!(two.look(5, "aa", true, 5, "lied").is_empty(), "it was told");
+        assert_eq!(two.look(6, "aa", false, 1, LATE).len(), 1, "a new process counts from nothing");
+        two.0.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }), 7);
+        assert_eq!(two.0.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
+    }
+
+    /// Goal: a node that was killed may be called silent while it is, and a little longer; it is never banned for it, and not for ever
+    /// excused.
+    #[test]
+    fn a_kill_excuses_silence_for_a_while() {
+        let mut two = Two::new();
+        two.look(0, "aa", false, 0, "");
+        two.0.excuses.begin(7, "one", Cause::Away, 1_000);
+        assert!(two.look(1_500, "aa", false, 1, LATE).is_empty());
+        assert_eq!(two.look(2_000, "aa", false, 2, "it served batches of epoch 9").len(), 1);
+        assert_eq!(two.look(2_500, "aa", true, 2, "a wrong proof"), ["two banned one: a wrong proof"]);
+        two.0.excuses.end(7, 3_000);
+        two.0.look("one", &json!({ "head": { "number": 5 } }), 4_000);
+        let later = 4_000 + super::super::blame::GRACE_MS;
+        assert!(two.look(later, "aa", false, 3, LATE).is_empty());
+        assert_eq!(two.look(later + 1, "aa", false, 3, LATE), Vec::<String>::new(), "nothing is new");
+        assert_eq!(two.look(later + 2, "aa", false, 4, LATE).len(), 1);
+    }
+
+    /// Goal: a liar's ban is no blame when it begins while it lies, and stays none for as long as it stands. A ban of later is.
+    #[test]
+    fn a_lie_excuses_the_bans_of_its_time() {
+        let mut two = Two::new();
+        two.0.excuses.begin(0, "one", Cause::Lies, 1_000);
+        assert!(two.look(2_000, "aa", true, 0, "lied").is_empty());
+        two.0.excuses.end(0, 3_000);
+        assert!(two.look(900_000, "aa", true, 0, "lied").is_empty(), "the same ban still stands");
+        assert_eq!(two.look(900_500, "aa", true, 0, "lied again"), ["two banned one: lied again"]);
+        let kept_out = json!({ "configured_peers": [{ "peer": "aa@127.0.0.1:1", "state": "banned" }] });
+        two.0.look("two", &kept_out, 901_000);
+        let bans = json!({ "bans": [{ "id": "aa", "by": "node", "reason": "a flood" }, { "id": "aa", "by": "operator", "reason": "x" }] });
+        two.0.look("two", &bans, 901_500);
+        let blamed: Vec<&str> = two.0.blamed.iter().map(String::as_str).collect();
+        assert_eq!(blamed, ["two banned one: a flood", "two banned one: it keeps it out"]);
+    }
+
+    /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie, whenever others learn
+    /// of it.
     #[test]
     fn proofs_convict_those_that_were_made_to_lie_and_blame_others() {
         let names = [("aa".to_owned(), "one".to_owned()), ("bb".to_owned(), "two".to_owned())];
         let mut known = Known { names: names.into(), ..Known::default() };
-        known.liars.insert("one".to_owned());
+        known.excuses.begin(0, "one", Cause::Lies, 1_000);
         let proof =
             |author: u16, kind: &str| json!({ "author": author, "view": 3, "number": 7, "kind": kind });
         let peers = json!([{ "index": 0, "key": "aa" }, { "index": 1, "key": "bb" }]);
-        let look = |known: &mut Known, proofs: Value| {
-            known.look("three", &json!({ "consensus": { "index": 2, "evidence": proofs, "peers": peers } }));
+        let look = |known: &mut Known, name: &str, proofs: Value, at_ms: u64| {
+            let page = json!({ "consensus": { "index": 2, "evidence": proofs, "peers": peers } });
+            known.look(name, &page, at_ms);
         };
-        look(&mut known, json!([proof(0, "orders"), proof(0, "prepares"), proof(0, "orders")]));
+        look(
+            &mut known,
+            "three",
+            json!([proof(0, "orders"), proof(0, "prepares"), proof(0, "orders")]),
+            2_000,
+        );
         assert!(known.blamed.is_empty());
         let kinds: Vec<&str> = known.convictions["three"]["one"].iter().map(String::as_str).collect();
         assert_eq!(kinds, ["orders", "prepares"]);
-        look(&mut known, json!([proof(1, "commits"), proof(2, "commits")]));
-        let blamed: Vec<&str> = known.blamed.iter().map(String::as_str).collect();
-        assert_eq!(
-            blamed,
-            ["three has proof that three lied (commits)", "three has proof that two lied (commits)"]
+        known.excuses.end(0, 3_000);
+        look(&mut known, "four", json!([proof(0, "orders")]), 900_000);
+        assert!(known.blamed.is_empty(), "another one learnt of it late");
+        look(
+            &mut known,
+            "three",
+            json!([proof(0, "commits"), proof(1, "commits"), proof(2, "commits")]),
+            900_000,
         );
+        let blamed: Vec<&str> = known.blamed.iter().map(String::as_str).collect();
+        let wanted =
+            ["one", "three", "two"].map(|name| format!("three has proof that {name} lied (commits)"));
+        assert_eq!(blamed, wanted);
     }
 }

@@ -23,6 +23,7 @@ fn report() -> RunReport {
         head_age: series("s", |step| if (40..52).contains(&step) { 6.0 } else { 0.2 }),
         cpu: series("cores", |step| 0.5 + (step % 7) as f64 / 10.0),
         memory: series("MiB", |step| 60.0 + step as f64 / 4.0),
+        memory_peak_mib: Some(97.5),
         disk: series("MiB", |step| 20.0 + step as f64),
         stages: ["fetch", "check", "execute"]
             .map(|stage| named(stage, series("cores", |step| (step % 5) as f64)))

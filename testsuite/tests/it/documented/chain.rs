@@ -36,6 +36,25 @@ pub(crate) fn write_runs(shell: &Shell) {
     }
 }
 
+/// The scenario of the README: as small as one can be. docs/scenarios.md, which comes later, has one of minutes in its place.
+const SCENARIO: &str = "\
+name: mine
+description: A fullnode follows one validator under a little load.
+duration: 8s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  groups: [{ name: follower }]
+workload: [{ name: main, at: 1s, for: 2s, rate: { constant: 20 } }]
+criteria: [load_complete, equal_roots, nobody_honest_blamed, no_alarm]
+";
+
+/// Writes what `slipnet run mine.yaml` reads.
+pub(crate) fn write_scenario(shell: &Shell) {
+    fs::write(shell.file("mine.yaml"), SCENARIO).unwrap();
+}
+
 /// Takes from the devnet what stands for placeholders, and the files that are handed to operators.
 pub(crate) fn meet_devnet(shell: &mut Shell) {
     let manifest = Manifest::load(&shell.home().join("far/net").join(manifest::FILE)).unwrap();

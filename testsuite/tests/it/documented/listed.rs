@@ -148,12 +148,6 @@ pub(crate) const LISTED: &[Listed] = &[
         "testsuite/tests/it/scenarios.rs",
         "a_scenario_passes_and_its_twin_fails_by_name",
     ),
-    tested(
-        "slipnet run mine.yaml --dir out",
-        "takes a minute",
-        "testsuite/tests/it/scenarios.rs",
-        "a_scenario_passes_and_its_twin_fails_by_name",
-    ),
     untested(
         "slipnet run rolling-upgrade --program before=/opt/slipstream-0.1/slipstream",
         "takes minutes, and the program of another release",

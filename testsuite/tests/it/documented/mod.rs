@@ -67,7 +67,10 @@ fn documented_commands_run() {
     let mut shell = Shell::new();
     for stage in STAGES {
         match stage {
-            Stage::Files => chain::write_runs(&shell),
+            Stage::Files => {
+                chain::write_runs(&shell);
+                chain::write_scenario(&shell);
+            }
             Stage::Node => chain::meet_devnet(&mut shell),
             Stage::Running => chain::meet_node(&mut shell),
             Stage::Stopped => {

@@ -47,6 +47,7 @@ const UNTIL_ENDED: How = How::Until(Signal::TERM, None);
 
 /// By the beginnings of command lines, the longest that fits.
 pub(crate) const RULES: &[(&str, Stage, How)] = &[
+    ("slipnet run mine.yaml ", Stage::Files, How::Ends),
     ("slipnet scenarios ", Stage::Files, How::Ends),
     ("slipnet compare BEFORE AFTER", Stage::Files, How::Ends),
     ("slipnet explain ", Stage::Files, How::Ends),

@@ -286,6 +286,10 @@ fn compose_and_the_node_take_what_slipnet_writes() {
         }
         let load = strings(&file["services"]["load"]["command"]);
         assert_eq!(load[..3], ["load", "--api", "http://validator-0:8545"]);
+        // It may be run as soon as the containers are there, which is before the nodes are.
+        assert!(load.windows(2).any(|pair| pair == ["--wait", "5m"]), "{load:?}");
+        let mut services = file["services"].as_object().unwrap().values();
+        assert!(services.all(|service| service["pull_policy"] == "never"), "an image is fetched");
     }
 }
 
@@ -315,6 +319,8 @@ fn the_chart_takes_what_slipnet_writes() {
             assert!(keys["stringData"][format!("{name}-0.key")].is_string(), "{name} has no key");
             let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
             assert_eq!(containers.len(), if regions.is_empty() { 1 } else { 2 });
+            // As `docker build -t slipstream` tags it, and not as the chart's release.
+            assert_eq!(containers[0]["image"], "slipstream:latest");
             if let Some(sidecar) = containers.get(1) {
                 check_links(&sidecar["args"], &services);
             }
@@ -337,5 +343,6 @@ fn the_chart_takes_what_slipnet_writes() {
         assert_eq!(job["volumes"][0]["name"], job["containers"][0]["volumeMounts"][0]["name"]);
         let arguments = strings(&job["containers"][0]["args"]);
         assert_eq!(arguments[..3], ["load", "--api", "http://devnet-validator-0:8545"]);
+        assert!(arguments.windows(2).any(|pair| pair == ["--wait", "5m"]), "{arguments:?}");
     }
 }

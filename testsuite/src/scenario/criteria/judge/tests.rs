@@ -33,6 +33,7 @@ fn node(name: &str, head: &[(u64, f64)], age: &[(u64, f64)], memory: &[(u64, f64
         head_age: series(age),
         cpu: series(&[]),
         memory: series(memory),
+        memory_peak_mib: None,
         disk: series(&[]),
         stages: Vec::new(),
         peers: Vec::new(),
@@ -184,6 +185,19 @@ fn half_of_a_measurement_fails() {
         |percentile: &str| format!("{{ commit: {{ phase: main, percentile: {percentile}, at_most: 1h }} }}");
     findings.phases[0].commit_missing_share = 0.02;
     assert!(passes(&commit("p95"), &report, &findings) && !passes(&commit("p99"), &report, &findings));
+}
+
+/// Goal: the kernel's peak counts where no sample saw it.
+#[test]
+fn memory_is_the_kernels_peak() {
+    let mut report = report();
+    let memory = "{ memory: { nodes: [validator-0], mib_max: 100 } }";
+    assert!(passes(memory, &report, &findings()));
+    report.nodes[0].memory_peak_mib = Some(100.5);
+    assert!(!passes(memory, &report, &findings()));
+    report.nodes[0].memory = Series::default();
+    report.nodes[0].memory_peak_mib = Some(99.5);
+    assert!(passes(memory, &report, &findings()));
 }
 
 #[test]

@@ -62,6 +62,6 @@ fn tracers() -> Vec<(&'static str, Value)> {
             tracer("flatCallTracer", json!({ "convertParityErrors": true, "includePrecompiles": true })),
         ),
         ("nothing", json!({ "tracer": "noopTracer" })),
-        ("several", tracer("muxTracer", json!({ "callTracer": {}, "4byteTracer": null }))),
+        ("several", tracer("muxTracer", json!({ "callTracer": {}, "4byteTracer": {} }))),
     ]
 }

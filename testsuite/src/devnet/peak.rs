@@ -1,0 +1,86 @@
+//! [`MemoryPeak`]: the most memory that a node's processes ever took, as the kernel counted it.
+
+use std::{fs, sync::Arc};
+
+use parking_lot::Mutex;
+
+/// A handle to a node's peak, over all of its processes from their beginning. Whoever has one may look, as often as it likes: a peak
+/// between two looks is seen by the second one. What a process took between its last look and its death is missed.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryPeak(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// The process that runs.
+    pid: Option<u32>,
+    kib: u64,
+}
+
+impl MemoryPeak {
+    /// A process of the node begins.
+    pub(super) fn begin(&self, pid: u32) {
+        self.0.lock().pid = Some(pid);
+        self.look();
+    }
+
+    /// Its process is about to end, or has ended.
+    pub(super) fn end(&self) {
+        self.look();
+        self.0.lock().pid = None;
+    }
+
+    /// Looks at what the process took so far. A process that has ended shows nothing.
+    pub fn look(&self) {
+        let mut seen = self.0.lock();
+        let kib = seen.pid.and_then(|pid| peak_kib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?));
+        seen.kib = seen.kib.max(kib.unwrap_or_default());
+    }
+
+    /// The most MiB so far; none if no process was ever seen.
+    pub fn mib(&self) -> Option<f64> {
+        Some(self.0.lock().kib).filter(|kib| *kib > 0).map(|kib| kib as f64 / 1024.0)
+    }
+}
+
+/// `VmHWM` of a process' status: the peak of its resident set since its program began.
+fn peak_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_is_read() {
+        assert_eq!(
+            peak_kib("Name:\tx\nVmPeak:\t  900 kB\nVmHWM:\t   12345 kB\nVmRSS:\t 7 kB\n"),
+            Some(12_345)
+        );
+        assert_eq!(peak_kib("Name:\tx\nState:\tZ (zombie)\n"), None);
+    }
+
+    /// Goal: what a process took and gave back before anybody looked counts, and stays when the process is gone and another one came.
+    #[test]
+    fn a_peak_between_two_looks_is_seen() {
+        let peak = MemoryPeak::default();
+        assert_eq!(peak.mib(), None);
+        peak.begin(std::process::id());
+        let before = peak.mib().unwrap();
+        let taken = vec![1_u8; 64 << 20];
+        assert_eq!(taken.iter().map(|byte| u64::from(*byte)).sum::<u64>(), 64 << 20);
+        drop(taken);
+        peak.end();
+        let most = peak.mib().unwrap();
+        assert!(most >= before && most > 64.0, "{before} and then {most}");
+        let mut child = Command::new("/bin/sleep").arg("100").spawn().unwrap();
+        peak.begin(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        peak.end();
+        assert_eq!(peak.mib(), Some(most));
+    }
+}

@@ -1,0 +1,275 @@
+//! [`Excuses`]: what nodes may hold against each other because of a fault, and for how long. Pure: the time comes from outside.
+//!
+//! ```text
+//!  fault ─▶ Cause ─▶ Window (node, from, until) ─┐
+//!  status ─▶ Charge (a pause's reason, a ban) ───┴─▶ excuses ─▶ blame, or none
+//! ```
+//!
+//! Invariants: a ban and a proof are excused for nobody but a validator that a fault made lie. A node that was killed, paused, slow or
+//! cut off may be called silent and behind, and nothing else.
+
+use std::collections::BTreeMap;
+
+use crate::scenario::plan::Harm;
+
+/// A request that left before a fault's end fails at most so much later: `sync.request_deadline_ms`, and `network.idle_timeout_ms`, after
+/// which a connection counts as lost, by their defaults.
+pub(super) const GRACE_MS: u64 = 10_000 + 5_000;
+/// A node that comes back is behind, and asks much at once. That is an excuse until it is at the head, and for no longer than this: nodes
+/// open their stores and catch up within seconds here.
+const CATCH_UP_MS_MAX: u64 = 60_000;
+/// A node is at the head when it is at most this far behind: statuses are not read at one moment.
+const AT_HEAD_BATCHES: u64 = 2;
+
+/// What is held against a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Charge {
+    /// It did not answer, or not in time.
+    Silent,
+    /// It has not, or not any more, what others have.
+    Behind,
+    /// It says itself that it could not answer.
+    Failed,
+    /// It said what is wrong: a ban, a proof, and every reason that is none of the above.
+    Wrong,
+}
+
+impl Charge {
+    /// The charge in a pause's reason, which `/v1/status` tells in the words of the network's errors.
+    pub(super) fn of_pause(reason: &str) -> Charge {
+        let says = |texts: &[&str]| texts.iter().any(|text| reason.contains(text));
+        if says(&[
+            "no connection to peer ",
+            " did not answer within ",
+            " ended before its answer was complete",
+        ]) {
+            Charge::Silent
+        } else if says(&[" refused: not kept", " is far behind the head "]) {
+            Charge::Behind
+        } else if says(&[" refused: failed"]) {
+            Charge::Failed
+        } else {
+            Charge::Wrong
+        }
+    }
+}
+
+/// What a fault makes of a node, as others see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    /// It is down, slow or cut off for a while, and behind afterwards; or it joins.
+    Away,
+    /// The same, and its disk fails it.
+    BadDisk,
+    /// It takes the time of the chain for wrong, and stays behind.
+    WrongClock,
+    /// It lies with its own key.
+    Lies,
+}
+
+impl Cause {
+    pub(super) fn of(harm: &Harm) -> Cause {
+        match harm {
+            Harm::Kill | Harm::Pause | Harm::Restart | Harm::Wipe | Harm::SlowDisk(_) | Harm::Upgrade(_) => {
+                Cause::Away
+            }
+            Harm::BitFlip(_) | Harm::FullDisk => Cause::BadDisk,
+            Harm::ClockJump(_) => Cause::WrongClock,
+            // It is honest until its data is put back.
+            Harm::OldState => Cause::Away,
+            Harm::Twin(_) | Harm::Liar(_) => Cause::Lies,
+        }
+    }
+
+    /// Whether a node that it meets may be charged so.
+    fn explains_charge(self, charge: Charge) -> bool {
+        match self {
+            Cause::Away => matches!(charge, Charge::Silent | Charge::Behind),
+            Cause::BadDisk => matches!(charge, Charge::Silent | Charge::Behind | Charge::Failed),
+            Cause::WrongClock => charge == Charge::Behind,
+            Cause::Lies => true,
+        }
+    }
+
+    /// Whether a node that it meets may charge others so: one that stood still finds all of its requests late, and one that is behind
+    /// asks for what others have pruned.
+    fn explains_accuser(self, charge: Charge) -> bool {
+        matches!(charge, Charge::Silent | Charge::Behind) && self.explains_charge(charge)
+    }
+}
+
+/// The time in which one fault meets one node.
+#[derive(Debug)]
+struct Window {
+    event: usize,
+    cause: Cause,
+    from_ms: u64,
+    /// The end of the fault; none while it lasts.
+    until_ms: Option<u64>,
+    /// When the node was at the head again.
+    back_ms: Option<u64>,
+}
+
+impl Window {
+    /// The last moment that it explains; none while it lasts.
+    fn last_ms(&self) -> Option<u64> {
+        let until = self.until_ms?;
+        Some(self.back_ms.unwrap_or(until + CATCH_UP_MS_MAX) + GRACE_MS)
+    }
+
+    fn meets(&self, since_ms: u64, now_ms: u64) -> bool {
+        self.from_ms <= now_ms && self.last_ms().is_none_or(|last| since_ms <= last)
+    }
+}
+
+/// All windows of a run, by the names of nodes. The plan bounds them: 500 events.
+#[derive(Debug, Default)]
+pub(super) struct Excuses {
+    windows: BTreeMap<String, Vec<Window>>,
+    /// The highest head that any node showed.
+    highest: u64,
+}
+
+impl Excuses {
+    /// An event begins to meet a node.
+    pub(super) fn begin(&mut self, event: usize, name: &str, cause: Cause, at_ms: u64) {
+        let window = Window { event, cause, from_ms: at_ms, until_ms: None, back_ms: None };
+        self.windows.entry(name.to_owned()).or_default().push(window);
+    }
+
+    /// An event is over.
+    pub(super) fn end(&mut self, event: usize, at_ms: u64) {
+        let windows = self.windows.values_mut().flatten();
+        for window in windows.filter(|window| window.event == event && window.until_ms.is_none()) {
+            window.until_ms = Some(at_ms);
+        }
+    }
+
+    /// A node shows its head.
+    pub(super) fn saw_head(&mut self, name: &str, head: u64, at_ms: u64) {
+        self.highest = self.highest.max(head);
+        if head.saturating_add(AT_HEAD_BATCHES) < self.highest {
+            return;
+        }
+        for window in self.windows.get_mut(name).into_iter().flatten() {
+            if let (Some(until), None) = (window.until_ms, window.back_ms) {
+                window.back_ms = Some(at_ms.clamp(until, until + CATCH_UP_MS_MAX));
+            }
+        }
+    }
+
+    /// Whether a fault explains what one node began to hold against another one at some moment of this time.
+    pub(super) fn excuses(
+        &self,
+        accuser: &str,
+        accused: &str,
+        charge: Charge,
+        since_ms: u64,
+        now_ms: u64,
+    ) -> bool {
+        let explains = |name: &str, rule: fn(Cause, Charge) -> bool| {
+            let mut windows = self.windows.get(name).into_iter().flatten();
+            windows.any(|window| rule(window.cause, charge) && window.meets(since_ms, now_ms))
+        };
+        explains(accused, Cause::explains_charge) || explains(accuser, Cause::explains_accuser)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use slipstream_network::{NetworkError, Refusal};
+    use slipstream_types::SecretKey;
+
+    use super::*;
+
+    /// Goal: the words that tell charges apart are those of the network's own errors.
+    #[test]
+    fn charges_are_told_by_the_networks_words() {
+        let peer = SecretKey::from_seed([7; 32]).public();
+        let refused = |refusal| NetworkError::Refused { peer, refusal };
+        for (error, charge) in [
+            (NetworkError::UnknownPeer { peer }, Charge::Silent),
+            (NetworkError::Deadline { peer, deadline: Duration::from_secs(10) }, Charge::Silent),
+            (NetworkError::Closed { peer }, Charge::Silent),
+            (refused(Refusal::not_kept("pruned")), Charge::Behind),
+            (refused(Refusal::failed("the store of this node failed")), Charge::Failed),
+            (refused(Refusal::malformed("too long")), Charge::Wrong),
+            (NetworkError::Malformed { peer, what: "no length" }, Charge::Wrong),
+        ] {
+            let reason = format!("batches 7 to 9: {error}");
+            assert_eq!(Charge::of_pause(&reason), charge, "{reason}");
+        }
+        assert_eq!(Charge::of_pause("announcement: batch 3 is far behind the head 900"), Charge::Behind);
+        assert_eq!(
+            Charge::of_pause("it served batches of epoch 9, to which nothing of it leads"),
+            Charge::Wrong
+        );
+    }
+
+    /// Goal: of each fault exactly that is an excuse which it can cause, and a lie is one for the liar alone.
+    #[test]
+    fn a_fault_excuses_what_it_can_cause() {
+        // Silent, behind, failed, wrong: what may be said of the node, and what it may say of others.
+        for (harm, of_it, of_others) in [
+            (Harm::Kill, [true, true, false, false], [true, true, false, false]),
+            (Harm::Pause, [true, true, false, false], [true, true, false, false]),
+            (Harm::SlowDisk(9), [true, true, false, false], [true, true, false, false]),
+            (Harm::BitFlip(9), [true, true, true, false], [true, true, false, false]),
+            (Harm::FullDisk, [true, true, true, false], [true, true, false, false]),
+            (Harm::ClockJump(9), [false, true, false, false], [false, true, false, false]),
+            (Harm::OldState, [true, true, false, false], [true, true, false, false]),
+            (Harm::Twin(Vec::new()), [true; 4], [true, true, false, false]),
+            (Harm::Liar("garbage"), [true; 4], [true, true, false, false]),
+        ] {
+            let mut excuses = Excuses::default();
+            excuses.begin(0, "met", Cause::of(&harm), 1_000);
+            let all = [Charge::Silent, Charge::Behind, Charge::Failed, Charge::Wrong];
+            let found = all.map(|charge| excuses.excuses("other", "met", charge, 2_000, 2_500));
+            assert_eq!(found, of_it, "of a node that met {harm:?}");
+            let found = all.map(|charge| excuses.excuses("met", "other", charge, 2_000, 2_500));
+            assert_eq!(found, of_others, "by a node that met {harm:?}");
+            assert!(!excuses.excuses("other", "third", Charge::Silent, 2_000, 2_500));
+        }
+    }
+
+    /// Goal: an excuse begins with its fault, and ends a grace after the node is at the head again, or could have been.
+    #[test]
+    fn an_excuse_has_a_beginning_and_an_end() {
+        let mut excuses = Excuses::default();
+        let is_excused = |excuses: &Excuses, since_ms: u64, now_ms: u64| {
+            excuses.excuses("other", "met", Charge::Silent, since_ms, now_ms)
+        };
+        excuses.saw_head("other", 100, 500);
+        excuses.begin(4, "met", Cause::Away, 1_000);
+        assert!(!is_excused(&excuses, 0, 999) && is_excused(&excuses, 0, 1_000));
+        assert!(is_excused(&excuses, 900_000, 900_001), "it lasts until something ends it");
+        excuses.end(3, 2_000);
+        assert!(is_excused(&excuses, 900_000, 900_001), "another event ended");
+        excuses.end(4, 10_000);
+        let last = 10_000 + CATCH_UP_MS_MAX + GRACE_MS;
+        assert!(is_excused(&excuses, last, last) && !is_excused(&excuses, last + 1, last + 2));
+        excuses.saw_head("met", 90, 11_000);
+        assert!(is_excused(&excuses, last, last), "it is still behind");
+        excuses.saw_head("met", 98, 12_000);
+        let last = 12_000 + GRACE_MS;
+        assert!(is_excused(&excuses, last, last) && !is_excused(&excuses, last + 1, last + 2));
+        excuses.saw_head("met", 400, 99_000);
+        assert!(!is_excused(&excuses, last + 1, last + 2), "it was back before");
+    }
+
+    /// Goal: a node that never comes to the head has no longer an excuse than one that does, and another fault is one of its own.
+    #[test]
+    fn each_fault_is_an_excuse_of_its_own() {
+        let mut excuses = Excuses::default();
+        excuses.saw_head("other", 1_000, 0);
+        excuses.begin(0, "met", Cause::Away, 1_000);
+        excuses.end(0, 2_000);
+        excuses.saw_head("met", 1_000, 900_000);
+        let late = 2_000 + CATCH_UP_MS_MAX + GRACE_MS + 1;
+        assert!(!excuses.excuses("other", "met", Charge::Silent, late, late));
+        excuses.begin(1, "met", Cause::Lies, late);
+        assert!(excuses.excuses("other", "met", Charge::Wrong, late, late));
+    }
+}
