@@ -15,6 +15,7 @@ pub(super) mod act;
 mod assault;
 mod audit;
 mod catch;
+mod curves;
 mod disk;
 mod flip;
 mod lies;
@@ -250,7 +251,8 @@ impl Stage<'_> {
         let relay_overhead_us = self.links.as_ref().map(|links| links.stats().overhead_us_p99 as f64);
         let figures = HarnessFigures { relay_overhead_us, ..phase::harness(&ends) };
         for end in ends {
-            report.load.push(end.series);
+            report.load.extend(end.curves);
+            report.searches.extend(end.search);
             report.phases.extend(end.figures);
             findings.phases.push(end.totals);
         }
