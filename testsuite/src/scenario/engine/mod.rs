@@ -19,6 +19,7 @@ mod curves;
 mod disk;
 mod flip;
 mod lies;
+mod lying_peers;
 mod nodes;
 mod over;
 pub(super) mod phase;
@@ -36,8 +37,8 @@ use anyhow::Result;
 use tokio::task::JoinHandle;
 
 use self::{
-    assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, over::Over, phase::PhaseEnd,
-    preload::Knobs, watch::Watch,
+    assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, lying_peers::LyingPeers, over::Over,
+    phase::PhaseEnd, preload::Knobs, watch::Watch,
 };
 use super::{
     criteria::{Findings, judge},
@@ -109,6 +110,7 @@ struct Stage<'a> {
     /// Of those whose clock may jump, or whose disk may get slow.
     knobs: BTreeMap<Place, Knobs>,
     lies: Lies,
+    lying_peers: LyingPeers,
     disks: Vec<SmallDisk>,
     /// Attackers by the place of their event, or of the group that they stand before.
     assaults: BTreeMap<String, Assault>,
@@ -156,6 +158,7 @@ impl Stage<'_> {
             over: Vec::new(),
             knobs,
             lies: Lies::default(),
+            lying_peers: LyingPeers::new(),
             disks,
             assaults: BTreeMap::new(),
             collector: None,
@@ -185,7 +188,7 @@ impl Stage<'_> {
         let started_ms = now_ms();
         let every = SAMPLE.max(self.scenario.duration.duration() / SAMPLES_MAX);
         let mut collector = Collector::new(self.begin, every);
-        let watch = Watch::start();
+        let watch = Watch::start(self.begin);
         for place in self.started() {
             let node = self.node(place)?;
             collector.add(node.name(), node.rpc());
@@ -205,6 +208,10 @@ impl Stage<'_> {
             ..RunReport::default()
         };
         report.harness = self.gather(phases, &mut report, &mut findings).await;
+        for event in self.lying_peers.keys().copied().collect::<Vec<_>>() {
+            let ended = self.end_lying_peers(event).await;
+            self.note_failure(ended);
+        }
         self.end_assaults();
         self.end_lies();
         report.seconds = self.begin.elapsed().as_secs_f64();
@@ -220,6 +227,7 @@ impl Stage<'_> {
             let seen = watch.end();
             (findings.blamed, findings.alarms) = (seen.blamed, seen.alarms);
             (findings.unseen, findings.convictions) = (seen.unseen, seen.convictions);
+            report.liars = seen.liars;
         }
         report.faults = std::mem::take(&mut self.marks);
         Ok((report, findings))
