@@ -8,11 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     percentiles::{Latencies, Percentiles},
     plan::Plan,
+    stretches,
     track::{Contents, Heads},
 };
-
-/// Points of the timeline: enough for a chart, few enough for a report.
-const POINTS_MAX: u64 = 600;
 
 /// A stretch of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -21,7 +19,7 @@ pub struct Point {
     pub at_ms: u64,
     /// Transactions per second that were due.
     pub due_per_second: f64,
-    /// Transactions per second that were committed.
+    /// Transactions per second that were committed; at a follower, that it showed.
     pub committed_per_second: f64,
     /// Commit latency of those that were due, in milliseconds; of those that did not come, how long they had waited when the run ended.
     pub commit_ms: Option<Percentiles>,
@@ -70,7 +68,7 @@ impl Commits {
 
     /// The run in stretches of equal length, of a second at least.
     pub(super) fn points(&self, plan: &Plan, heads: &Heads, end: Duration, watched: Duration) -> Vec<Point> {
-        let width_ms = (end.as_millis() as u64).div_ceil(POINTS_MAX).max(1_000);
+        let width_ms = stretches::width_ms(end);
         let count = (end.as_millis() as u64 / width_ms + 1) as usize;
         let place = |at: Duration| ((at.as_millis() as u64 / width_ms) as usize).min(count - 1);
         let (mut due, mut committed) = (vec![0u64; count], vec![0u64; count]);

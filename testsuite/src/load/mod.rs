@@ -41,6 +41,7 @@ mod schedule;
 mod setup;
 mod sink;
 mod stock;
+mod stretches;
 mod summary;
 mod track;
 mod traffic;
@@ -64,6 +65,7 @@ pub use protocol::ReadWay;
 pub use saturation::{Cause, Found, Rule, Search, Step};
 pub use schedule::{RATE_MAX, Rate, SECONDS_MAX, Schedule, ScheduleError};
 pub use setup::{Call, Chain};
+pub use stretches::ReadPoint;
 pub use summary::{Limit, LoadSummary, Reads};
 pub use worker::run as run_worker;
 pub use workload::{Mix, MixError, Workload};
@@ -258,6 +260,17 @@ pub async fn saturate(
     }
     let found = core.found().unwrap_or(Found::AtLeast { rate: 0 });
     Ok(Saturation { found, rule: search.rule, steps })
+}
+
+impl Saturation {
+    /// Each step, as the search saw it, and the first condition that it misses.
+    pub fn judged(&self) -> impl Iterator<Item = (&LoadSummary, Step, Option<Cause>)> {
+        self.steps.iter().map(|summary| {
+            // A step's rate is constant.
+            let step = summary.step(summary.offered_per_second.round() as u32);
+            (summary, step, self.rule.missed(&step))
+        })
+    }
 }
 
 impl fmt::Display for Saturation {

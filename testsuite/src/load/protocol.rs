@@ -24,7 +24,7 @@ use alloy_primitives::B256;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{percentiles::Latencies, plan::PlanOptions, setup::ChainFacts};
+use super::{percentiles::Latencies, plan::PlanOptions, setup::ChainFacts, stretches::Stretches};
 
 /// Bytes of one line. A job of 10,000 accounts has one megabyte; the end of a generator that had to sign all of two million transactions
 /// again names each with its new hash, in 80 bytes.
@@ -175,6 +175,8 @@ pub(super) struct ReadOutcome {
     pub(super) way: ReadWay,
     /// From the due time to the answer; ten seconds at least where none came.
     pub(super) latencies: Latencies,
+    /// The same by when each was due.
+    pub(super) stretches: Stretches,
     /// Reads that had no answer, or an error.
     pub(super) failed: u64,
     /// From when a read could have left, to when it did: the generator's own fault, as of transactions.
@@ -184,6 +186,7 @@ pub(super) struct ReadOutcome {
 impl ReadOutcome {
     fn add(&mut self, other: &ReadOutcome) {
         self.latencies.add(&other.latencies);
+        self.stretches.add(&other.stretches);
         self.failed += other.failed;
         self.own.add(&other.own);
     }
@@ -232,6 +235,7 @@ mod tests {
             node: node.to_owned(),
             way,
             latencies: Latencies::default(),
+            stretches: Stretches::of(Duration::from_secs(1)),
             failed,
             own: Latencies::default(),
         };

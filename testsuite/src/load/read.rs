@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     percentiles::Latencies,
     protocol::{ReadJob, ReadOutcome, ReadWay},
+    stretches::Stretches,
 };
 use crate::rpc::Rpc;
 
@@ -43,6 +44,7 @@ pub(super) async fn run(
                     node: name.clone(),
                     way,
                     latencies: Latencies::default(),
+                    stretches: Stretches::of(duration),
                     failed: 0,
                     own: Latencies::default(),
                 };
@@ -86,7 +88,7 @@ impl Reader {
                 // What was due and not asked yet was held up by answers that did not come.
                 match begin + due > Instant::now() {
                     true => break,
-                    false => self.miss(begin + due),
+                    false => self.miss(begin, due),
                 }
                 continue;
             }
@@ -100,14 +102,14 @@ impl Reader {
             let (method, params) = question(read, &self.addresses);
             let answer = tokio::time::timeout(DEADLINE, self.line.call(method, params)).await;
             match answer {
-                Ok(Ok(_)) => self.outcome.latencies.record((begin + due).elapsed()),
+                Ok(Ok(_)) => self.note(due, (begin + due).elapsed()),
                 Ok(Err(_)) => {
-                    self.miss(begin + due);
+                    self.miss(begin, due);
                     self.line.close();
                     tokio::time::sleep(RECONNECT).await;
                 }
                 Err(_) => {
-                    self.miss(begin + due);
+                    self.miss(begin, due);
                     self.line.close();
                 }
             }
@@ -116,10 +118,15 @@ impl Reader {
         self.outcome
     }
 
+    fn note(&mut self, due: Duration, latency: Duration) {
+        self.outcome.latencies.record(latency);
+        self.outcome.stretches.record(due, latency);
+    }
+
     /// A read that was due then has no answer.
-    fn miss(&mut self, due: Instant) {
+    fn miss(&mut self, begin: Instant, due: Duration) {
         self.outcome.failed += 1;
-        self.outcome.latencies.record(due.elapsed().max(DEADLINE));
+        self.note(due, (begin + due).elapsed().max(DEADLINE));
     }
 }
 
@@ -255,6 +262,10 @@ mod tests {
         assert_eq!(outcomes.len(), READERS);
         assert_eq!(outcomes.iter().map(|outcome| outcome.failed).sum::<u64>(), 8);
         assert_eq!(outcomes.iter().map(|outcome| outcome.own.len()).sum::<u64>(), 8);
+        // All were due in one second, and none of them was quick there either.
+        let of = |outcome: &ReadOutcome| outcome.stretches.points(Duration::from_millis(200))[0];
+        assert_eq!(outcomes.iter().map(|outcome| of(outcome).due_per_second).sum::<f64>(), 8.0);
+        assert!(outcomes.iter().all(|outcome| of(outcome).read_ms.unwrap().p50 > 9_900.0));
         // An error that comes at once is no quick answer.
         assert!(outcomes.iter().all(|outcome| outcome.latencies.percentiles().unwrap().p50 > 9_900.0));
         let none = run(&job, (1, 2), time, &[], &CancellationToken::new()).await.unwrap();

@@ -13,7 +13,7 @@
 //!                 │ a step that fails is tried once more: one pause of the machine is no limit of the chain
 //! ```
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::percentiles::Percentiles;
 
@@ -58,7 +58,7 @@ pub struct Step {
 }
 
 /// Why a step was not sustained.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Too few were committed.

@@ -16,6 +16,7 @@ use super::{
     plan::Plan,
     protocol::{Outcome, ReadWay},
     saturation::Step,
+    stretches::ReadPoint,
     track::{Contents, Heads},
 };
 
@@ -47,6 +48,9 @@ pub struct Reads {
     pub read_ms: Option<Percentiles>,
     /// Reads that had no answer, or an error.
     pub failed: u64,
+    /// The reads over time.
+    #[serde(default)]
+    pub points: Vec<ReadPoint>,
 }
 
 /// What a run did.
@@ -116,6 +120,9 @@ pub struct LoadSummary {
     pub generator_blocked_ms: Option<Percentiles>,
     /// The run over time.
     pub points: Vec<Point>,
+    /// The run over time at every other node, by name: what it showed.
+    #[serde(default)]
+    pub follow_points: BTreeMap<String, Vec<Point>>,
     /// Receipts and balances.
     pub audit: Audit,
     /// When the first transaction was due; of a run of this process alone.
@@ -168,8 +175,11 @@ impl LoadSummary {
         let none = Heads::default();
         let (first, others) = heads.split_first().unwrap_or((&none, &[]));
         let duration = plan.schedule().duration();
-        let last = commits.0.iter().filter_map(|(_, batch)| first.at(*batch)).max().unwrap_or_default();
-        let end = last.max(duration);
+        let end = |heads: &Heads| {
+            let shown = commits.0.iter().filter_map(|(_, batch)| heads.at(*batch));
+            shown.max().unwrap_or_default().max(duration)
+        };
+        let points = |heads: &Heads| commits.points(plan, heads, end(heads), watched);
         let committed = commits.0.len() as u64;
         let followed =
             |heads: &Heads| commits.0.iter().filter(|(_, batch)| heads.at(*batch).is_some()).count() as u64;
@@ -191,13 +201,14 @@ impl LoadSummary {
             way: read.way,
             read_ms: read.latencies.percentiles(),
             failed: read.failed,
+            points: read.stretches.points(duration),
         });
         LoadSummary {
             prepared_ms: facts.prepared.as_millis() as u64,
             duration_seconds: duration.as_secs_f64(),
             offered: plan.len() as u64,
             offered_per_second: plan.schedule().mean_per_second(),
-            achieved_per_second: committed as f64 / end.as_secs_f64(),
+            achieved_per_second: committed as f64 / end(first).as_secs_f64(),
             capacity_per_second: facts.capacity_per_second,
             generators: facts.generators,
             limited_by: limit(plan.schedule().peak_per_second(), facts.capacity_per_second, own, share),
@@ -224,7 +235,8 @@ impl LoadSummary {
             reads: reads.collect(),
             generator_late_ms: own,
             generator_blocked_ms: outcome.blocked.percentiles(),
-            points: commits.points(plan, first, end, watched),
+            points: points(first),
+            follow_points: others.iter().map(|heads| (heads.name.clone(), points(heads))).collect(),
             workload: facts.workload,
             rate: facts.rate,
             begin: Some(facts.begin),
@@ -283,7 +295,7 @@ impl fmt::Display for LoadSummary {
                 writeln!(f, "follow latency  {latency}  {node}")?;
             }
         }
-        for Reads { node, way, read_ms, failed } in &self.reads {
+        for Reads { node, way, read_ms, failed, .. } in &self.reads {
             let way = if *way == ReadWay::Http { "http" } else { "websocket" };
             let latency = read_ms.map_or_else(|| "no read was due".to_owned(), |latency| latency.to_string());
             writeln!(f, "read latency    {latency}  {node} by {way}, {failed} failed")?;
@@ -356,12 +368,21 @@ mod tests {
 
     #[test]
     fn the_timeline_adds_up() {
-        let points = summary().points;
+        let summary = summary();
+        let points = &summary.points;
         assert_eq!(points.len(), 6);
         assert_eq!(points.iter().map(|point| point.due_per_second).sum::<f64>(), 30.0);
         assert_eq!(points.iter().map(|point| point.committed_per_second).sum::<f64>(), 30.0);
         assert_eq!((points[1].committed_per_second, points[5].committed_per_second), (10.0, 20.0));
         assert_eq!(points[4].commit_ms, None);
+        // The other node showed ten of them, all in the second second; those that it did not show were late when they were due.
+        let points = &summary.follow_points["b"];
+        assert_eq!(
+            points.iter().map(|point| point.committed_per_second).collect::<Vec<_>>(),
+            [0.0, 10.0, 0.0, 0.0]
+        );
+        let late = [0, 1].map(|stretch| points[stretch].commit_ms.unwrap().max);
+        assert!((1_490.0..1_510.0).contains(&late[0]) && (4_990.0..5_010.0).contains(&late[1]), "{late:?}");
     }
 
     #[test]

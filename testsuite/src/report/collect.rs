@@ -27,7 +27,7 @@ const STAGE_WINDOW_MS: u64 = 1_000;
 /// A node looks at its process every second, and a sample sees that up to one interval later: over four seconds the error is small.
 const CPU_WINDOW_MS: u64 = 4_000;
 /// Digits of a key that name a peer.
-const PEER_DIGITS: usize = 10;
+pub(crate) const PEER_DIGITS: usize = 10;
 
 const MIB: f64 = (1 << 20) as f64;
 

@@ -36,9 +36,41 @@ impl RunReport {
             vec![it.what.clone(), node, seconds(it.at_ms), until]
         });
         table(&mut text, "Faults", &["what", "node", "from", "until"], faults);
+        self.write_liars(&mut text);
         self.write_phases(&mut text);
+        self.write_searches(&mut text);
         self.write_series(&mut text);
         text
+    }
+
+    fn write_liars(&self, text: &mut String) {
+        let liars = self.liars.iter().map(|it| {
+            let banned = it.banned_after_seconds.map_or_else(|| "no".to_owned(), |it| format!("{it:.1} s"));
+            vec![
+                it.node.clone(),
+                it.liar.clone(),
+                it.lie.clone(),
+                format!("{:.1} s", it.at_ms as f64 / 1_000.0),
+                banned,
+                it.reason.clone().unwrap_or_else(|| NONE.to_owned()),
+                number(it.score),
+                it.failures.to_string(),
+            ]
+        });
+        let heads = ["node", "liar", "lie", "given at", "banned after", "why", "last score", "failures"];
+        table(text, "Liars, and what nodes thought of them", &heads, liars);
+    }
+
+    fn write_searches(&self, text: &mut String) {
+        for search in &self.searches {
+            let steps = search.steps.iter().map(|it| {
+                let numbers = [Some(it.offered), Some(it.achieved), it.p50_ms, it.p99_ms].map(number);
+                [numbers.to_vec(), vec![it.verdict().to_owned()]].concat()
+            });
+            let title = format!("Search of {}: {}", cell(&search.name), search.found());
+            let heads = ["offered/s", "achieved/s", "p50 ms", "p99 ms", "verdict"];
+            table(text, &title, &heads, steps);
+        }
     }
 
     fn write_phases(&self, text: &mut String) {
@@ -194,8 +226,10 @@ mod tests {
             "## Harness",
             "## Criteria",
             "## Faults",
+            "## Liars",
             "## Phases",
             "## Latencies",
+            "## Search of main: 400/s sustained",
             "## Load",
             "## Catch-up",
             "## Nodes",
@@ -207,6 +241,19 @@ mod tests {
         assert!(places.is_sorted(), "{text}");
         assert!(text.contains("| head-age | **FAILED** | 3.1 s | at most 2 s |"), "{text}");
         assert!(text.contains("| kill | validator-0 | 0.5 s | 0.9 s |"), "{text}");
+        assert!(
+            text.contains(
+                "| late | 0a1b2c3d4e | forged_heads | 0.5 s | 1.5 s | no quorum | 0 | 2 |\n\
+                 | late | ffffffffff | snapshot_drip | 0.5 s | no | – | 200 | 0 |"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "| 400 | 398 | 90.00 | 700 | sustained |\n| 800 | 510 | – | – | too few were committed in time |"
+            ),
+            "{text}"
+        );
         assert!(text.contains("| relay overhead p99, us | – |"), "{text}");
         assert!(text.contains("| validator-0 | fetch 2.00 |"), "{text}");
         assert!(text.contains("| generators | **they were the limit, not the nodes** |"), "{text}");

@@ -15,19 +15,24 @@ mod collect;
 mod environment;
 mod figures;
 mod html;
+mod liar;
 mod markdown;
 mod phase;
 mod run;
+mod search;
 mod series;
 
 pub use bench::{BenchFigure, BenchReport};
 pub use collect::Collector;
+pub(crate) use collect::PEER_DIGITS;
 pub use environment::Environment;
 pub use figures::{Aim, Figure, Report, number};
 pub use html::escaped;
+pub use liar::LiarOpinion;
 pub use phase::{LatencyFigures, PhaseFigures};
 pub use run::{
     CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
     Total,
 };
+pub use search::{SearchFigures, SearchStep};
 pub use series::Series;

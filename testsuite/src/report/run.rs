@@ -1,19 +1,18 @@
 //! [`RunReport`]: everything that one run of a scenario measured.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Environment, PhaseFigures, Series, series::POINTS_MAX};
-use crate::load::{Latencies, Percentiles};
+use super::{Environment, LiarOpinion, PhaseFigures, SearchFigures, Series, series::POINTS_MAX};
+use crate::load::Percentiles;
 
 /// The longest report that is read. A hundred nodes of an hour take some 60 MB.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Most nodes, load series, faults, criteria and curves each: above it a page cannot be looked at.
-const LIST_MAX: usize = 1_024;
-/// Time over which throughput and percentiles are counted: short enough to show a fault of two seconds.
-const WINDOW_MS: u64 = 1_000;
+/// Most nodes, load series, faults, criteria and curves each: above it a page cannot be looked at. A scenario of 256 phases has six curves
+/// of each.
+const LIST_MAX: usize = 2_048;
 
 /// One run, as JSON: the one source of Markdown, HTML and comparisons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,8 +35,14 @@ pub struct RunReport {
     /// What each stretch of load came to; of a search each step.
     #[serde(default)]
     pub phases: Vec<PhaseFigures>,
+    /// The searches for the rate that the chain sustains.
+    #[serde(default)]
+    pub searches: Vec<SearchFigures>,
     /// What was done to the nodes.
     pub faults: Vec<FaultMark>,
+    /// What nodes thought of peers that lied to them.
+    #[serde(default)]
+    pub liars: Vec<LiarOpinion>,
     /// What the scenario asked for, and what came.
     pub criteria: Vec<CriterionResult>,
     /// How nodes that were behind caught up.
@@ -90,11 +95,11 @@ pub struct NodeSeries {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSeries {
-    /// What it is of, such as `commit` or `follow fullnode-0`.
+    /// What it is of, such as `commit main`, `follow main at fullnode-0` or `read main at fullnode-0 by HTTP`.
     pub name: String,
-    /// Transactions, or reads, that were done in each second.
+    /// Transactions, or reads, that were done in each second; in a long run in each stretch of some.
     pub per_second: Series,
-    /// Median latency of each second, in ms from when each was due.
+    /// Median latency of what was due in each second, in ms from then.
     pub p50: Series,
     /// 90 % quantile of the same.
     pub p90: Series,
@@ -189,37 +194,20 @@ impl LoadSeries {
         vec![&self.per_second, &self.p50, &self.p90, &self.p99]
     }
 
-    /// Counts what was done, second by second: pairs of when, in ms since the run began, and the latency in ms. Their order does not matter.
-    pub fn of(name: &str, done: impl IntoIterator<Item = (u64, f64)>) -> LoadSeries {
-        let mut windows: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        let mut whole = Latencies::default();
-        for (at_ms, latency_ms) in done {
-            whole.record(Duration::try_from_secs_f64(latency_ms / 1_000.0).unwrap_or_default());
-            windows.entry(at_ms / WINDOW_MS).or_default().push(latency_ms);
+    /// No value yet.
+    pub fn new(name: &str) -> LoadSeries {
+        let [p50, p90, p99] = ["ms"; 3].map(Series::new);
+        LoadSeries { name: name.to_owned(), per_second: Series::new("1/s"), p50, p90, p99, total: None }
+    }
+
+    /// Adds a stretch of the run, by its end: what was done per second, and how late it was; no latency if nothing was due.
+    pub fn push(&mut self, at_ms: u64, per_second: f64, latency_ms: Option<Percentiles>) {
+        self.per_second.push(at_ms, per_second);
+        if let Some(latency) = latency_ms {
+            self.p50.push(at_ms, latency.p50);
+            self.p90.push(at_ms, latency.p90);
+            self.p99.push(at_ms, latency.p99);
         }
-        let [mut p50, mut p90, mut p99] = ["ms"; 3].map(Series::new);
-        let mut per_second = Series::new("1/s");
-        let mut next = windows.first_key_value().map_or(0, |(window, _)| *window);
-        for (window, latencies) in &mut windows {
-            // A stall is a zero, not a gap: two points say where it begins and ends.
-            if *window > next {
-                per_second.push(next * WINDOW_MS, 0.0);
-                per_second.push((window - 1) * WINDOW_MS, 0.0);
-            }
-            next = window + 1;
-            let at_ms = window * WINDOW_MS;
-            latencies.sort_by(f64::total_cmp);
-            per_second.push(at_ms, latencies.len() as f64 * 1_000.0 / WINDOW_MS as f64);
-            for (series, share) in [(&mut p50, 0.5), (&mut p90, 0.9), (&mut p99, 0.99)] {
-                let rank = (latencies.len() as f64 * share).ceil() as usize;
-                series.push(at_ms, latencies[rank.clamp(1, latencies.len()) - 1]);
-            }
-        }
-        let first = windows.first_key_value().map_or(next, |(window, _)| *window);
-        let seconds = ((next - first) * WINDOW_MS) as f64 / 1_000.0;
-        let total = (seconds > 0.0)
-            .then(|| Total { per_second: whole.len() as f64 / seconds, latency_ms: whole.percentiles() });
-        LoadSeries { name: name.to_owned(), per_second, p50, p90, p99, total }
     }
 }
 
@@ -251,12 +239,18 @@ impl RunReport {
             ("nodes", report.nodes.len()),
             ("load", report.load.len()),
             ("phases", report.phases.len()),
+            ("searches", report.searches.len()),
             ("faults", report.faults.len()),
+            ("liars", report.liars.len()),
             ("criteria", report.criteria.len()),
             ("catch_up", report.catch_up.len()),
         ];
         for (name, length) in lists {
             ensure!(length <= LIST_MAX, "{name} has {length} entries, at most {LIST_MAX} are read");
+        }
+        for SearchFigures { name, steps, .. } in &report.searches {
+            let length = steps.len();
+            ensure!(length <= LIST_MAX, "the search {name} has {length} steps, at most {LIST_MAX} are read");
         }
         for node in &report.nodes {
             let inner = [("stages", node.stages.len()), ("peers", node.peers.len())];

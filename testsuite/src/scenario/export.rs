@@ -280,13 +280,8 @@ fn deed(scenario: &Scenario, names: &Names, event: &Event) -> Option<Deed> {
     let (who, act) = match &event.action {
         Action::Links { .. } => return None,
         Action::Join(place) => (Some(*place), Act::Start),
-        Action::Node { harm, who } => {
-            let place = match who {
-                Who::Node(place) => Some(*place),
-                Who::Primary => None,
-            };
-            (place, act(harm))
-        }
+        Action::Node { harm, who } => (met(*who), act(harm)),
+        Action::LyingPeers { who, .. } => (met(*who), Act::Nothing),
         Action::Attack { victim, .. } => (Some(*victim), Act::Nothing),
         Action::ExportSnapshot(place) => (Some(*place), Act::Export),
         Action::AddValidator(place) => {
@@ -306,6 +301,14 @@ fn deed(scenario: &Scenario, names: &Names, event: &Event) -> Option<Deed> {
         who: who.map(|place| names.name(place).to_owned()),
         act,
     })
+}
+
+/// Whom it happens to, if that is known beforehand.
+fn met(who: Who) -> Option<Place> {
+    match who {
+        Who::Node(place) => Some(place),
+        Who::Primary => None,
+    }
 }
 
 fn act(harm: &Harm) -> Act {

@@ -14,7 +14,7 @@
 //!
 //! Nodes have no code for it: everything that happens to one comes from outside. Its clock and its flushes go through a library
 //! that the loader puts before libc (`slipstream-preload`). A validator lies by running twice, by old data, or by a program that
-//! takes its place.
+//! takes its place. Peers that lie are servers of that program, which the operator's command gives to a node.
 //!
 //! ```
 //! use slipnet::scenario::Scenario;

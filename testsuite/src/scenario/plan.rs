@@ -4,7 +4,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_types::Digest;
 
 use super::{
-    fault::{Fault, Lie, Target, What},
+    fault::{Fault, Lie, PeerLie, Target, What},
     model::{LinkShape, Scenario},
     names::{Names, PRIMARY, Place},
     span::Span,
@@ -34,6 +34,12 @@ pub(super) enum Action {
     Links {
         pairs: Vec<(Place, Place)>,
         shape: Option<LinkShape>,
+    },
+    /// A node is given so many peers that lie.
+    LyingPeers {
+        lie: PeerLie,
+        count: u32,
+        who: Who,
     },
     /// Attackers of the siege.
     Attack {
@@ -125,8 +131,13 @@ fn events_of(fault: &Fault, at_ms: u64, names: &Names, random: &mut StdRng) -> V
             return hit(target, names, random)
                 .into_iter()
                 .filter_map(|(later_ms, who)| {
-                    let harm = harm(what, names, random)?;
-                    Some(event(at_ms + later_ms, Action::Node { harm, who }))
+                    let action = match what {
+                        What::LyingPeers { lie, count, .. } => {
+                            Action::LyingPeers { lie: *lie, count: *count, who }
+                        }
+                        what => Action::Node { harm: harm(what, names, random)?, who },
+                    };
+                    Some(event(at_ms + later_ms, action))
                 })
                 .collect();
         }
@@ -246,5 +257,29 @@ mod tests {
         ];
         assert_eq!(harms, wanted.iter().collect::<Vec<_>>());
         assert_eq!(events[4].until_ms, Some(16_000));
+    }
+    /// Goal: each node that a fault of lying peers hits has liars of its own, also one that the seed draws, at a time that it draws.
+    #[test]
+    fn lying_peers_are_planned_for_each_node() {
+        let faults = "\
+- { at: 10s, for: 5s, what: { lying_peers: { who: { nodes: [late, validator-0] }, lie: forged_heads, count: 3 } } }
+- { between: [20s, 40s], times: 2, for: 1s, what: { lying_peers: { who: { one_of: [validators] }, lie: snapshot_lure } } }
+- { at: 50s, what: { lying_peers: { who: { nodes: [primary] }, lie: unasked_hints } } }
+";
+        let events = plan(&scenario("x", faults));
+        let told = |event: &Event| match event.action {
+            Action::LyingPeers { lie, count, who } => Some((lie, count, who, event.until_ms)),
+            _ => None,
+        };
+        let told: Vec<_> = events.iter().filter_map(told).collect();
+        let whom = [0, 4, 5].map(|place| Who::Node(Place(place)));
+        for (told, who) in told.iter().zip(whom) {
+            assert_eq!(*told, (PeerLie::ForgedHeads, 3, who, Some(15_000)));
+        }
+        let drawn = &told[3..5];
+        assert!(drawn.iter().all(|(lie, count, ..)| (*lie, *count) == (PeerLie::SnapshotLure, 1)));
+        assert!(drawn.iter().all(|(.., who, _)| matches!(who, Who::Node(Place(place)) if *place < 4)));
+        assert_eq!(told[5], (PeerLie::UnaskedHints, 1, Who::Primary, None));
+        assert_eq!(plan(&scenario("x", faults)), events);
     }
 }

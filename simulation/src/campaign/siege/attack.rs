@@ -123,6 +123,17 @@ pub(super) struct Target {
     pub(super) heavy_batch: u64,
     /// The last batch when the attack began.
     pub(super) head: u64,
+    /// How many servers lie, and where; without it as many as the attack has.
+    #[serde(default)]
+    pub(super) liars: Option<Crowd>,
+}
+
+/// Liars of one process among those of several.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Crowd {
+    pub(super) count: usize,
+    /// The place of the first one among all: each has an address of its own.
+    pub(super) first: usize,
 }
 
 impl Target {

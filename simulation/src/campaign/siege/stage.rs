@@ -231,6 +231,7 @@ impl Stage {
             accounts: keys,
             heavy_batch: self.heavy_batch,
             head: self.head().await?,
+            liars: None,
         })
     }
 

@@ -1,5 +1,7 @@
 //! Attacks by peers that a joining node syncs from: they know the truth, and do with it what they like.
 
+mod changes;
+
 use std::{
     net::SocketAddr,
     sync::{Arc, OnceLock},
@@ -13,22 +15,19 @@ use slipstream_network::{
     Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
     Transport,
 };
-use slipstream_sync::protocol::{
-    ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Range, RangeBatch, Request, SNAPSHOTS_MAX, SnapshotOffer, Summary,
-};
-use slipstream_types::{
-    BatchNumber, Blob, BlobKind, Digest, PublicKey, SecretKey, bounded::BoundedVec, codec,
-};
+use slipstream_sync::protocol::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Request, SnapshotOffer, Summary};
+use slipstream_types::{Digest, PublicKey, SecretKey, bounded::BoundedVec, codec};
 use tokio::time::sleep;
 
+use self::changes::{bargains, changed, lures};
 use super::{
-    attack::{Attack, Face, Facts, Field, Tally},
+    attack::{Attack, Crowd, Face, Facts, Field, Tally},
     quic::keep,
     wire::fresh_key,
 };
 
 pub(super) const ALL: &[&dyn Attack] =
-    &[&LURE, &GROUND_KEY, &DRIP, &STALLERS, &HINTS, &OVERSIZED, &LITERAL, &CORRUPT];
+    &[&LURE, &GROUND_KEY, &DRIP, &STALLERS, &HINTS, &OVERSIZED, &LITERAL, &CORRUPT, &FORGED, &GARBAGE];
 
 /// The rest of an asker's deadline of 10 s.
 const LATE: Duration = Duration::from_millis(9_500);
@@ -37,9 +36,10 @@ const DRIP_INTERVAL: Duration = Duration::from_secs(4);
 const DRIP_BYTES: u32 = 1 << 10;
 /// Keys that are tried for one that ranks first.
 const KEYS_GROUND: usize = 4_096;
-const HINT_BYTES: usize = 4 << 20;
-const HINTED_BATCHES: usize = 8;
 const OVERSIZED_BYTES: usize = 40 << 20;
+/// How far a forged head is ahead of the true one.
+const FORGED_BATCHES: u64 = 1_000;
+const GARBAGE_BYTES: usize = 64;
 const UPSTREAM: RequestLimits =
     RequestLimits { deadline: Duration::from_secs(10), response_bytes_max: ANSWER_BYTES_MAX };
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -61,13 +61,17 @@ enum Lie {
     Literal,
     /// Changes a byte of every chunk and part.
     Corrupt,
+    /// Tells of a head far ahead, under the signatures of the true one.
+    Forged,
+    /// Answers random bytes to every request.
+    Garbage,
 }
 
 /// So many peers that lie alike.
 struct Liars {
     name: &'static str,
     about: &'static str,
-    item: u8,
+    item: Option<u8>,
     lie: Lie,
     count: usize,
     is_ground: bool,
@@ -76,7 +80,7 @@ struct Liars {
 static LURE: Liars = Liars {
     name: "snapshot-lure",
     about: "a server that offers a snapshot of 0 bytes and 2^64-1 rows, holds every request for 9.5 s and is busy then",
-    item: 2,
+    item: Some(2),
     lie: Lie::Lure,
     count: 1,
     is_ground: false,
@@ -85,7 +89,7 @@ static LURE: Liars = Liars {
 static GROUND_KEY: Liars = Liars {
     name: "snapshot-lure-ground",
     about: "three of them under keys that are ground to be asked first by nodes whose draws come from their public key",
-    item: 2,
+    item: Some(2),
     lie: Lie::Lure,
     count: 3,
     is_ground: true,
@@ -94,7 +98,7 @@ static GROUND_KEY: Liars = Liars {
 static DRIP: Liars = Liars {
     name: "snapshot-drip",
     about: "a server of a cheap snapshot that sends a kibibyte of it every 4 s",
-    item: 2,
+    item: Some(2),
     lie: Lie::Drip,
     count: 1,
     is_ground: false,
@@ -103,7 +107,7 @@ static DRIP: Liars = Liars {
 static STALLERS: Liars = Liars {
     name: "stalling-servers",
     about: "six fresh servers that promise everything and answer nothing",
-    item: 9,
+    item: Some(9),
     lie: Lie::Stall,
     count: 6,
     is_ground: false,
@@ -112,7 +116,7 @@ static STALLERS: Liars = Liars {
 static HINTS: Liars = Liars {
     name: "unasked-hints",
     about: "two servers that add 4 MiB of hints that nobody asked for to each of eight batches",
-    item: 7,
+    item: Some(7),
     lie: Lie::Hints,
     count: 2,
     is_ground: false,
@@ -121,7 +125,7 @@ static HINTS: Liars = Liars {
 static OVERSIZED: Liars = Liars {
     name: "oversized-answers",
     about: "four servers that answer 40 MiB, whatever was asked",
-    item: 7,
+    item: Some(7),
     lie: Lie::Oversized,
     count: 4,
     is_ground: false,
@@ -130,7 +134,7 @@ static OVERSIZED: Liars = Liars {
 static LITERAL: Liars = Liars {
     name: "literal-blobs",
     about: "a server of true batches whose compression it has undone",
-    item: 11,
+    item: Some(11),
     lie: Lie::Literal,
     count: 1,
     is_ground: false,
@@ -139,8 +143,26 @@ static LITERAL: Liars = Liars {
 static CORRUPT: Liars = Liars {
     name: "corrupt-answers",
     about: "three servers that change a byte of everything",
-    item: 9,
+    item: Some(9),
     lie: Lie::Corrupt,
+    count: 3,
+    is_ground: false,
+};
+
+static FORGED: Liars = Liars {
+    name: "forged-heads",
+    about: "three servers that tell of a head 1,000 batches ahead, under the signatures of the true one",
+    item: None,
+    lie: Lie::Forged,
+    count: 3,
+    is_ground: false,
+};
+
+static GARBAGE: Liars = Liars {
+    name: "garbage-answers",
+    about: "three servers that answer random bytes, whatever was asked",
+    item: None,
+    lie: Lie::Garbage,
     count: 3,
     is_ground: false,
 };
@@ -148,23 +170,26 @@ static CORRUPT: Liars = Liars {
 impl Attack for Liars {
     fn facts(&self) -> Facts {
         let mode = match self.lie {
-            Lie::Lure | Lie::Drip | Lie::Stall | Lie::Oversized => SyncMode::Auto,
+            Lie::Lure | Lie::Drip | Lie::Stall | Lie::Oversized | Lie::Forged | Lie::Garbage => {
+                SyncMode::Auto
+            }
             // These lie about ranges, which shows best where ranges are the only way.
             Lie::Hints | Lie::Literal | Lie::Corrupt => SyncMode::Replay,
         };
-        let facts = Facts::new(Face::Server, self.name, self.about).item(self.item).joined(mode);
+        let facts = Facts { item: self.item, ..Facts::new(Face::Server, self.name, self.about).joined(mode) };
         if self.lie == Lie::Stall { facts.quick() } else { facts }
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
-        let (lie, count, is_ground) = (self.lie, self.count, self.is_ground);
+        let (lie, is_ground) = (self.lie, self.is_ground);
+        let Crowd { count, first } = field.target.liars.unwrap_or(Crowd { count: self.count, first: 0 });
         Box::pin(async move {
             let victim: PublicKey = field.target.joiner.parse().context("the joining node's key")?;
             let mut networks = Vec::new();
             let mut entries = Vec::new();
             for index in 0..count {
                 let key = if is_ground { ground_key(&victim) } else { fresh_key() };
-                let (network, address) = listen(&field, lie, &key, index).await?;
+                let (network, address) = listen(&field, lie, &key, first + index).await?;
                 entries.push(PeerAddress { id: key.public(), address }.to_string());
                 networks.push(network);
             }
@@ -206,7 +231,11 @@ async fn listen(
     let liar =
         Arc::new(Liar { lie, upstream: upstream.id, network: OnceLock::new(), tally: field.tally.clone() });
     let listen = SocketAddr::from((Field::address(index), 0));
-    let config = NetworkConfig { listen, peers: vec![upstream.into()], ..NetworkConfig::default() };
+    let mut config = NetworkConfig { listen, peers: vec![upstream.into()], ..NetworkConfig::default() };
+    if field.target.liars.is_some() {
+        // A scenario gives them to a node: they look for no other.
+        config.outbound = 0;
+    }
     let network = Network::start(&config, key, liar.clone()).await?;
     let connected = async {
         while !network.peers().contains(&upstream.id) {
@@ -231,10 +260,14 @@ struct Liar {
 }
 
 impl Liar {
-    async fn respond(&self, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
-        self.tally.tried();
+    async fn respond(&self, peer: PeerId, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
         let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
             .map_err(|error| Refusal::malformed(error.to_string()))?;
+        // Whoever gives it the truth would ban it for a lie, and leave it without.
+        if peer == self.upstream {
+            return self.truth(&request).await.map_err(|error| Refusal::failed(error.to_string()));
+        }
+        self.tally.tried();
         if self.lie == Lie::Lure && request != Request::Summary {
             self.tally.done();
             sleep(LATE).await;
@@ -247,6 +280,8 @@ impl Liar {
         let answer = match (self.lie, &mut request) {
             (Lie::Lure, Request::Summary) => self.summary(lures).await?,
             (Lie::Drip, Request::Summary) => self.summary(bargains).await?,
+            (Lie::Forged, Request::Summary) => self.forged().await?,
+            (Lie::Garbage, _) => (0..GARBAGE_BYTES).map(|_| rand::random()).collect(),
             (Lie::Stall, Request::Summary | Request::Epochs { .. }) => self.truth(&request).await?,
             (Lie::Stall, _) => {
                 self.tally.done();
@@ -282,95 +317,35 @@ impl Liar {
         Ok(network.request(self.upstream, Protocol::SYNC, payload, UPSTREAM).await?)
     }
 
+    async fn true_summary(&self) -> Result<Summary> {
+        let truth = self.truth(&Request::Summary).await?;
+        Ok(codec::decode("summary", &truth, ANSWER_BYTES_MAX)?)
+    }
+
     /// A true summary but for its snapshots.
     async fn summary(&self, offers: fn(&Summary) -> Vec<SnapshotOffer>) -> Result<Vec<u8>> {
-        let truth = self.truth(&Request::Summary).await?;
-        let mut summary: Summary = codec::decode("summary", &truth, ANSWER_BYTES_MAX)?;
+        let mut summary = self.true_summary().await?;
         summary.snapshots = BoundedVec::new(offers(&summary))?;
         Ok(codec::encode("summary", &summary)?)
     }
-}
 
-/// Snapshots of the newest batches, which only the liar has: they are free to fetch and endless.
-fn lures(summary: &Summary) -> Vec<SnapshotOffer> {
-    let head = summary.head.as_ref().map_or(BatchNumber::GENESIS, |head| head.info.number);
-    let newest = (0..SNAPSHOTS_MAX as u64).map(|behind| head.before(behind));
-    newest.map(|number| SnapshotOffer { number, rows: u64::MAX, bytes: 0 }).collect()
-}
-
-/// The true ones, for nothing.
-fn bargains(summary: &Summary) -> Vec<SnapshotOffer> {
-    summary.snapshots.iter().map(|offer| SnapshotOffer { bytes: 1, ..*offer }).collect()
-}
-
-/// A range with its batches changed.
-fn changed(answer: &[u8], lie: Lie) -> Result<Vec<u8>> {
-    let mut range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
-    let mut batches = range.batches.to_vec();
-    for (index, batch) in batches.iter_mut().enumerate() {
-        match lie {
-            Lie::Hints if index < HINTED_BATCHES => batch.hints = Some(noise()?),
-            Lie::Literal => each_part(batch, |kind, blob| literal(kind, &blob.content(kind)?))?,
-            Lie::Corrupt => each_part(batch, |_, blob| {
-                let mut bytes = blob.as_bytes().to_vec();
-                if let Some(last) = bytes.last_mut() {
-                    *last ^= 1;
-                }
-                Ok(Blob::from_bytes(bytes)?)
-            })?,
-            _ => {}
-        }
+    /// A true summary but for its head.
+    async fn forged(&self) -> Result<Vec<u8>> {
+        let mut summary = self.true_summary().await?;
+        let head = summary.head.as_mut().context("no batch is certified yet")?;
+        head.info.number = head.info.number.after(FORGED_BATCHES);
+        Ok(codec::encode("summary", &summary)?)
     }
-    range.batches = BoundedVec::new(batches)?;
-    Ok(codec::encode("range", &range)?)
-}
-
-fn each_part(batch: &mut RangeBatch, change: impl Fn(BlobKind, &Blob) -> Result<Blob>) -> Result<()> {
-    let parts = [
-        (BlobKind::Body, &mut batch.body),
-        (BlobKind::Receipts, &mut batch.receipts),
-        (BlobKind::Delta, &mut batch.delta),
-    ];
-    for (kind, part) in parts {
-        if let Some(blob) = part {
-            *part = Some(change(kind, blob)?);
-        }
-    }
-    Ok(())
-}
-
-/// Hints of random bytes.
-fn noise() -> Result<Blob> {
-    let noise: Vec<u8> = (0..HINT_BYTES / 8).flat_map(|_| rand::random::<u64>().to_le_bytes()).collect();
-    Ok(Blob::compress(BlobKind::Hints, &noise)?)
-}
-
-/// A blob as long as its content: one LZ4 sequence of literals alone.
-fn literal(kind: BlobKind, content: &[u8]) -> Result<Blob> {
-    let mut bytes = vec![kind as u8];
-    bytes.extend(u32::try_from(content.len())?.to_le_bytes());
-    if let Some(mut more) = content.len().checked_sub(15) {
-        bytes.push(0xf0);
-        while more >= 255 {
-            bytes.push(255);
-            more -= 255;
-        }
-        bytes.push(more as u8);
-    } else {
-        bytes.push((content.len() as u8) << 4);
-    }
-    bytes.extend(content);
-    Ok(Blob::from_bytes(bytes)?)
 }
 
 impl Handler for Liar {
     fn request<'a>(
         &'a self,
-        _peer: PeerId,
+        peer: PeerId,
         _protocol: Protocol,
         payload: Vec<u8>,
     ) -> slipstream_network::BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async move { self.respond(&payload).await.map(Payload::from) })
+        Box::pin(async move { self.respond(peer, &payload).await.map(Payload::from) })
     }
 
     fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> slipstream_network::BoxFuture<'a, ()> {
@@ -380,17 +355,18 @@ impl Handler for Liar {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use slipnet::scenario::fault::PeerLie;
+
     use super::*;
 
-    /// Goal: an honest decoder takes the blobs, and they are longer than compressed ones.
+    /// Goal: a scenario can give its nodes every kind of liar that there is, and no other.
     #[test]
-    fn literal_blobs_hold_the_truth() {
-        for length in [0, 1, 14, 15, 16, 269, 270, 271, 100_000] {
-            let content = vec![7; length];
-            let blob = literal(BlobKind::Body, &content).unwrap();
-            assert_eq!(blob.content(BlobKind::Body).unwrap(), content, "{length}");
-            assert!(blob.len() >= length);
-        }
+    fn scenarios_know_all_liars() {
+        let known: BTreeSet<&str> = PeerLie::ALL.iter().map(|lie| lie.of_program()).collect();
+        let there: BTreeSet<&str> = ALL.iter().map(|attack| attack.facts().name).collect();
+        assert_eq!(known, there);
     }
 
     #[test]

@@ -1,5 +1,18 @@
+use std::time::Duration;
+
 use super::*;
-use crate::report::{CatchUp, CriterionResult, NamedSeries};
+use crate::{
+    load::Latencies,
+    report::{CatchUp, CriterionResult, NamedSeries},
+};
+
+/// Commits of so many seconds with these latencies in ms.
+fn commits(seconds: f64, latencies_ms: impl IntoIterator<Item = f64>) -> LoadSeries {
+    let mut all = Latencies::default();
+    latencies_ms.into_iter().for_each(|ms| all.record(Duration::from_secs_f64(ms / 1_000.0)));
+    let total = Total { per_second: all.len() as f64 / seconds, latency_ms: all.percentiles() };
+    LoadSeries { total: Some(total), ..LoadSeries::new("commit") }
+}
 
 fn series(unit: &str, value: f64) -> Series {
     Series { unit: unit.into(), points: vec![(0, value), (1_000, value)] }
@@ -27,7 +40,7 @@ fn run(memory: f64, latency_ms: f64) -> RunReport {
     RunReport {
         scenario: "steady".into(),
         nodes: vec![node("validator", 50.0), node("fullnode", memory), node("fullnode", 10.0)],
-        load: vec![LoadSeries::of("commit", (0..10).map(|at| (at * 100, latency_ms)))],
+        load: vec![commits(1.0, [latency_ms; 10])],
         catch_up: [Some(4.0), None]
             .map(|seconds| CatchUp {
                 node: "n".into(),
@@ -94,14 +107,11 @@ fn what_never_comes_is_worse_than_anything() {
 fn a_stall_is_seen() {
     let stalled = |latency: f64| {
         // Half a minute at ten a second; then nothing for ten seconds, and all of it at once.
-        let steady = (0..300).map(|step| (step * 100, latency));
-        let late = (0..100).map(|step| (40_000, 10_000.0 - f64::from(step) * 100.0));
-        RunReport { load: vec![LoadSeries::of("commit", steady.chain(late))], ..run(60.0, 5.0) }
+        let late = (0..100).map(|step| 10_000.0 - f64::from(step) * 100.0);
+        let load = commits(41.0, std::iter::repeat_n(latency, 300).chain(late));
+        RunReport { load: vec![load], ..run(60.0, 5.0) }
     };
-    let steady = |latency: f64| {
-        let all = (0..400).map(|step| (step * 100, latency));
-        RunReport { load: vec![LoadSeries::of("commit", all)], ..run(60.0, 5.0) }
-    };
+    let steady = |latency: f64| RunReport { load: vec![commits(40.0, [latency; 400])], ..run(60.0, 5.0) };
     let side =
         |make: &dyn Fn(f64) -> RunReport| (0..5).map(|it| make(5.0 + f64::from(it))).collect::<Vec<_>>();
     let found = compare(&side(&steady), &side(&stalled), &thresholds(&["commit.p99"])).unwrap();

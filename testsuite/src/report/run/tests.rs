@@ -1,5 +1,12 @@
 use super::*;
-use crate::{load::Percentiles, report::LatencyFigures};
+use crate::{
+    load::{Cause, Percentiles},
+    report::{LatencyFigures, SearchStep},
+};
+
+fn percentiles(p50: f64, p99: f64) -> Percentiles {
+    Percentiles { count: 3, p50, p90: p99, p95: p99, p99, max: p99 }
+}
 
 /// A short run with everything in it.
 pub(in crate::report) fn report() -> RunReport {
@@ -25,6 +32,28 @@ pub(in crate::report) fn report() -> RunReport {
         measured: "3.1 s".into(),
         wanted: "at most 2 s".into(),
     };
+    let mut load = LoadSeries::new("commit main");
+    load.push(1_000, 2.0, Some(percentiles(5.0, 7.0)));
+    load.push(2_000, 1.0, Some(percentiles(9.0, 9.0)));
+    load.total = Some(Total { per_second: 1.5, latency_ms: Some(percentiles(7.0, 9.0)) });
+    let liar = |liar: &str, lie: &str, banned_after_seconds, reason: Option<&str>| LiarOpinion {
+        node: "late".into(),
+        liar: liar.into(),
+        lie: lie.into(),
+        at_ms: 500,
+        banned_after_seconds,
+        reason: reason.map(str::to_owned),
+        score: Some(if reason.is_some() { 0.0 } else { 200.0 }),
+        failures: if reason.is_some() { 2 } else { 0 },
+    };
+    let step = |offered, achieved, latency: Option<(f64, f64)>, missed| SearchStep {
+        offered,
+        achieved,
+        p50_ms: latency.map(|(p50, _)| p50),
+        p99_ms: latency.map(|(_, p99)| p99),
+        missed,
+        generators_limit: false,
+    };
     RunReport {
         scenario: "primary-killed".into(),
         command: "slipnet run primary-killed.yaml --seed 7".into(),
@@ -32,7 +61,7 @@ pub(in crate::report) fn report() -> RunReport {
         started_ms: 1_795_000_000_000,
         seconds: 60.0,
         nodes: vec![node],
-        load: vec![LoadSeries::of("commit", [(100, 5.0), (200, 7.0), (1_100, 9.0)])],
+        load: vec![load],
         phases: vec![PhaseFigures {
             name: "main".into(),
             what: "transfers, 1000 tx/s".into(),
@@ -48,6 +77,19 @@ pub(in crate::report) fn report() -> RunReport {
                 failed: 1,
             }],
         }],
+        searches: vec![SearchFigures {
+            name: "main".into(),
+            sustained: 400,
+            has_limit: true,
+            steps: vec![
+                step(400.0, 398.0, Some((90.0, 700.0)), None),
+                step(800.0, 510.0, None, Some(Cause::Committed)),
+            ],
+        }],
+        liars: vec![
+            liar("0a1b2c3d4e", "forged_heads", Some(1.5), Some("no quorum")),
+            liar("ffffffffff", "snapshot_drip", None, None),
+        ],
         faults: vec![FaultMark {
             at_ms: 500,
             until_ms: Some(900),
@@ -88,7 +130,14 @@ fn what_is_no_report_is_refused() {
         RunReport::parse(&serde_json::to_vec(&report).unwrap()).unwrap_err().to_string()
     };
     let many = refused(&|report| report.faults = vec![report.faults[0].clone(); LIST_MAX + 1]);
-    assert!(many.contains("faults has 1025 entries"), "{many}");
+    assert!(many.contains("faults has 2049 entries"), "{many}");
+    let many = refused(&|report| report.liars = vec![report.liars[0].clone(); LIST_MAX + 1]);
+    assert!(many.contains("liars has 2049 entries"), "{many}");
+    let many = refused(&|report| {
+        let steps = &mut report.searches[0].steps;
+        *steps = vec![steps[0].clone(); LIST_MAX + 1];
+    });
+    assert!(many.contains("the search main has 2049 steps"), "{many}");
     let long = refused(&|report| report.nodes[0].head.points = vec![(0, 0.0); POINTS_MAX + 1]);
     assert!(long.contains("4097 points"), "{long}");
     let late = refused(&|report| report.catch_up[0].behind.points = vec![(2, 0.0), (1, 0.0)]);
@@ -96,19 +145,15 @@ fn what_is_no_report_is_refused() {
     assert!(RunReport::parse(b"{}").is_err());
 }
 
-/// Goal: a stall of the chain is seen as zero transactions, and latencies are those of each second alone.
+/// Goal: a stretch in which nothing was due has no latency, and its rate is a zero, not a gap.
 #[test]
-fn load_is_counted_second_by_second() {
-    let first = (0..100).map(|index| (index * 10, (index + 1) as f64));
-    let load = LoadSeries::of("commit", first.chain([(5_500, 700.0), (5_200, 900.0)]));
-    assert_eq!(load.per_second.points, [(0, 100.0), (1_000, 0.0), (4_000, 0.0), (5_000, 2.0)]);
-    assert_eq!(load.p50.points, [(0, 50.0), (5_000, 700.0)]);
-    assert_eq!(load.p90.points, [(0, 90.0), (5_000, 900.0)]);
-    assert_eq!(load.p99.points, [(0, 99.0), (5_000, 900.0)]);
-    // A fiftieth of all came with the stall: the whole shows it, and the median of the seconds does not.
-    let total = load.total.unwrap();
-    let latency = total.latency_ms.unwrap();
-    assert!(total.per_second == 17.0 && (699.0..710.0).contains(&latency.p99), "{total:?}");
-    let none = LoadSeries::of("none", []);
-    assert!(none.per_second.points.is_empty() && none.total.is_none());
+fn a_stall_is_a_zero_without_a_latency() {
+    let mut load = LoadSeries::new("read main at near by HTTP");
+    load.push(1_000, 100.0, Some(percentiles(50.0, 99.0)));
+    load.push(2_000, 0.0, None);
+    load.push(3_000, 2.0, Some(percentiles(700.0, 900.0)));
+    assert_eq!(load.per_second.points, [(1_000, 100.0), (2_000, 0.0), (3_000, 2.0)]);
+    assert_eq!(load.p50.points, [(1_000, 50.0), (3_000, 700.0)]);
+    assert_eq!(load.p99.points, [(1_000, 99.0), (3_000, 900.0)]);
+    assert_eq!(load.p90.unit, "ms");
 }

@@ -1,9 +1,12 @@
 //! [`judge`]: each criterion against what was measured.
 
-use super::{Criterion, Findings, Percentile, PhaseTotals, Quantiles, ReadTotals, Statement};
+use super::{
+    Criterion, Findings, Percentile, PhaseTotals, Quantiles, ReadTotals, Statement, liars::liars_banned,
+};
 use crate::{
     report::{CriterionResult, NodeSeries, RunReport},
     scenario::{
+        fault::What,
         model::Scenario,
         names::{Names, Place, VALIDATORS},
     },
@@ -13,7 +16,7 @@ use crate::{
 const TOLD_MAX: usize = 3;
 
 /// What one criterion comes to: whether it holds, what was measured, and what was wanted.
-type Verdict = (bool, String, String);
+pub(super) type Verdict = (bool, String, String);
 
 /// Judges all criteria of a scenario, in their order.
 pub fn judge(scenario: &Scenario, report: &RunReport, findings: &Findings) -> Vec<CriterionResult> {
@@ -86,6 +89,9 @@ fn one(
         }
         Criterion::NoAlarm => none_of(&findings.alarms, &findings.unseen, "no alarm"),
         Criterion::Convicted { nodes, of } => convicted(&members(nodes), names, findings, of),
+        Criterion::LiarsBanned { nodes, at_most, lie } => {
+            liars_banned(&members(nodes), *lie, at_most.seconds(), scenario, report)
+        }
     }
 }
 
@@ -135,10 +141,11 @@ fn load_complete(findings: &Findings) -> Verdict {
     (wrong.is_empty() && committed > 0, measured, "everything that was taken is committed".to_owned())
 }
 
-/// Nodes that the seed, or the chain, may have chosen for a fault.
+/// Nodes that the seed, or the chain, may have chosen for a fault. One that is lied to runs on.
 fn drawn(scenario: &Scenario, names: &Names) -> Vec<String> {
+    let leaves_out = |what: &What| what.draws() && !matches!(what, What::LyingPeers { .. });
     let may_be = |place: &Place| {
-        let mut faults = scenario.faults.iter().filter(|fault| fault.what.draws());
+        let mut faults = scenario.faults.iter().filter(|fault| leaves_out(&fault.what));
         faults.any(|fault| fault.what.may_meet(&scenario.topology, names, *place))
     };
     names.all().filter(may_be).map(|place| names.name(place).to_owned()).collect()
@@ -287,7 +294,8 @@ fn none_of(list: &[String], unseen: &[String], wanted: &str) -> Verdict {
     (list.is_empty() && unseen.is_empty(), measured, wanted.to_owned())
 }
 
-fn told(list: &[String]) -> String {
+/// The first items of a list, and how many more there are.
+pub(super) fn told(list: &[String]) -> String {
     let mut text = list.iter().take(TOLD_MAX).cloned().collect::<Vec<_>>().join("; ");
     if list.len() > TOLD_MAX {
         text += &format!("; and {} more", list.len() - TOLD_MAX);

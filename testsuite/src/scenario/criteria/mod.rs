@@ -9,6 +9,7 @@
 //! their criterion, and the result says so.
 
 mod judge;
+mod liars;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,8 +20,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use judge::judge;
+pub(super) use liars::counts_liars;
 
-use super::{names, span::Span};
+use super::{fault::PeerLie, names, span::Span};
 
 /// What must hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -126,6 +128,17 @@ pub enum Criterion {
         /// What each said twice, all of these; without it anything.
         #[serde(default)]
         of: Vec<Statement>,
+    },
+    /// Nodes banned each liar that a fault `lying_peers` gave them, in time.
+    LiarsBanned {
+        /// Names of nodes or groups that such a fault may meet; without it all that were lied to.
+        #[serde(default)]
+        nodes: Vec<String>,
+        /// The limit, from when the operator gave the liar to the node.
+        at_most: Span,
+        /// One that can be proven; without it those that every node hears, `forged_heads` and `garbage_answers`.
+        #[serde(default)]
+        lie: Option<PeerLie>,
     },
 }
 
@@ -340,6 +353,7 @@ impl Criterion {
             Criterion::NobodyHonestBlamed => "nobody_honest_blamed",
             Criterion::NoAlarm => "no_alarm",
             Criterion::Convicted { .. } => "convicted",
+            Criterion::LiarsBanned { .. } => "liars_banned",
         }
     }
 
@@ -361,6 +375,7 @@ impl Criterion {
             | Criterion::HeadAge { nodes, .. }
             | Criterion::Memory { nodes, .. }
             | Criterion::Convicted { nodes, .. }
+            | Criterion::LiarsBanned { nodes, .. }
             | Criterion::History { nodes, .. } => nodes,
             _ => &[],
         }

@@ -41,8 +41,11 @@ pub(super) struct Hit {
 impl Stage<'_> {
     pub(super) async fn begin_event(&mut self, event: &Event, index: usize) -> Result<Hit> {
         let place = match &event.action {
-            Action::Node { who: Who::Primary, .. } => Some(self.primary().await?),
+            Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. } => {
+                Some(self.primary().await?)
+            }
             Action::Node { who: Who::Node(place), .. }
+            | Action::LyingPeers { who: Who::Node(place), .. }
             | Action::Join(place)
             | Action::ExportSnapshot(place)
             | Action::AddValidator(place)
@@ -87,6 +90,10 @@ impl Stage<'_> {
                 self.excuse(index, &ends(pairs), Cause::Away);
                 self.lay_over(over)?;
             }
+            (Action::LyingPeers { lie, count, .. }, Some(place)) => {
+                let begun = self.begin_lying_peers(index, place, (*lie, *count)).await;
+                self.note_failure(begun);
+            }
             (Action::Attack { name, victim }, _) => {
                 let joiner = self.key(*victim)?;
                 let assault = self.assault(name, &index.to_string(), *victim, joiner).await?;
@@ -104,7 +111,7 @@ impl Stage<'_> {
                 let done = self.change_validators("remove", *place).await;
                 self.note_failure(done);
             }
-            (Action::Node { .. }, None) => {}
+            (Action::Node { .. } | Action::LyingPeers { .. }, None) => {}
         }
         Ok(hit)
     }
@@ -122,6 +129,10 @@ impl Stage<'_> {
             Action::Links { pairs, .. } => {
                 self.take_off(By::Event(index))?;
                 ends(pairs).into_iter().for_each(|place| self.was_behind(place));
+            }
+            Action::LyingPeers { .. } => {
+                let ended = self.end_lying_peers(index).await;
+                self.note_failure(ended);
             }
             Action::Attack { .. } => {
                 if let Some(assault) = self.assaults.remove(&index.to_string()) {
@@ -246,7 +257,7 @@ impl Stage<'_> {
     }
 
     /// The public key of a node.
-    fn key(&self, place: Place) -> Result<String> {
+    pub(super) fn key(&self, place: Place) -> Result<String> {
         Ok(self.node(place)?.peer_address().split('@').next().unwrap_or_default().to_owned())
     }
 
@@ -324,6 +335,7 @@ pub(in crate::scenario) fn described(action: &Action) -> String {
         Action::Node { harm: Harm::OldState, .. } => "old state".to_owned(),
         Action::Node { harm: Harm::Liar(lie), .. } => format!("lie {lie}"),
         Action::Node { harm: Harm::Upgrade(to), .. } => format!("upgrade to {to}"),
+        Action::LyingPeers { lie, count, .. } => format!("lying peers, {count} of {}", lie.name()),
         Action::Links { shape: Some(_), .. } => "slow links".to_owned(),
         Action::Links { shape: None, .. } => "partition".to_owned(),
         Action::Attack { name, .. } => format!("attack {name}"),

@@ -40,6 +40,9 @@ pub(super) async fn check(scenario: &Scenario) -> Result<()> {
             What::Attack { name, .. } => {
                 wanted.insert(name);
             }
+            What::LyingPeers { lie, .. } => {
+                wanted.insert(lie.of_program());
+            }
             What::LyingValidator { lie, .. } => lies |= lie.of_program().is_some(),
             _ => {}
         }
@@ -72,6 +75,8 @@ pub(super) struct Aim<'a> {
     /// The public key of the node that joins next.
     pub(super) joiner: String,
     pub(super) accounts: &'a [Account],
+    /// Liars, and the place of the first among those of the run; without it as many as the attack has.
+    pub(super) liars: Option<(u32, usize)>,
 }
 
 /// Running attackers; dropping them ends them.
@@ -148,6 +153,7 @@ async fn target(aim: &Aim<'_>) -> Result<Value> {
     let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
     let head = quantity(&block["number"])?;
     let keys: Vec<String> = aim.accounts.iter().map(Account::key_hex).collect();
+    let liars = aim.liars.map(|(count, first)| json!({ "count": count, "first": first }));
     Ok(json!({
         "api": rpc.url().trim_start_matches("http://"),
         "peer": aim.victim.peer_address(),
@@ -158,5 +164,6 @@ async fn target(aim: &Aim<'_>) -> Result<Value> {
         "accounts": keys,
         "heavy_batch": head,
         "head": head,
+        "liars": liars,
     }))
 }

@@ -17,9 +17,11 @@ mod assault;
 mod audit;
 mod blame;
 mod catch;
+mod curves;
 mod disk;
 mod flip;
 mod lies;
+mod lying_peers;
 mod nodes;
 mod over;
 pub(super) mod phase;
@@ -37,8 +39,8 @@ use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
 use self::{
-    assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, over::Over, phase::PhaseEnd,
-    preload::Knobs, watch::Watch,
+    assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, lying_peers::LyingPeers, over::Over,
+    phase::PhaseEnd, preload::Knobs, watch::Watch,
 };
 use super::{
     criteria::{Findings, judge},
@@ -110,6 +112,7 @@ struct Stage<'a> {
     /// Of those whose clock may jump, or whose disk may get slow.
     knobs: BTreeMap<Place, Knobs>,
     lies: Lies,
+    lying_peers: LyingPeers,
     disks: Vec<SmallDisk>,
     /// Attackers by the place of their event, or of the group that they stand before.
     assaults: BTreeMap<String, Assault>,
@@ -157,6 +160,7 @@ impl Stage<'_> {
             over: Vec::new(),
             knobs,
             lies: Lies::default(),
+            lying_peers: LyingPeers::new(),
             disks,
             assaults: BTreeMap::new(),
             collector: None,
@@ -208,6 +212,10 @@ impl Stage<'_> {
             ..RunReport::default()
         };
         report.harness = self.gather(phases, &mut report, &mut findings).await;
+        for event in self.lying_peers.keys().copied().collect::<Vec<_>>() {
+            let ended = self.end_lying_peers(event).await;
+            self.note_failure(ended);
+        }
         self.end_assaults();
         self.end_lies();
         report.seconds = self.begin.elapsed().as_secs_f64();
@@ -223,6 +231,7 @@ impl Stage<'_> {
             let seen = watch.end();
             (findings.blamed, findings.alarms) = (seen.blamed, seen.alarms);
             (findings.unseen, findings.convictions) = (seen.unseen, seen.convictions);
+            report.liars = seen.liars;
         }
         report.faults = std::mem::take(&mut self.marks);
         Ok((report, findings))
@@ -254,7 +263,8 @@ impl Stage<'_> {
         let relay_overhead_us = self.links.as_ref().map(|links| links.stats().overhead_us_p99 as f64);
         let figures = HarnessFigures { relay_overhead_us, ..phase::harness(&ends) };
         for end in ends {
-            report.load.push(end.series);
+            report.load.extend(end.curves);
+            report.searches.extend(end.search);
             report.phases.extend(end.figures);
             findings.phases.push(end.totals);
         }

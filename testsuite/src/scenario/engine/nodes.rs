@@ -133,14 +133,18 @@ impl Stage<'_> {
             .group(place)
             .with_context(|| format!("{name} is a validator, and started with the devnet"))?
             .clone();
+        let (peers, liars) = self.peers_of(place, &group).await?;
         let from_ms = self.elapsed_ms();
-        let added = self.add_node(place, &name, &group).await;
+        let added = self.add_node(&name, &group, &peers).await;
         if let Some(index) = self.devnet.find(&name) {
             self.indices[place.0] = Some(index);
             let node = &self.devnet.nodes()[index];
             if let (Some(collector), Some(watch)) = (&mut self.collector, &self.watch) {
                 collector.add(&name, node.rpc(), node.memory_peak());
                 watch.add(node);
+                if let Some(attack) = &group.among {
+                    watch.meet(&name, attack, (name.as_str(), liars.as_slice()));
+                }
             }
         }
         if group.joins.is_some() {
@@ -149,28 +153,28 @@ impl Stage<'_> {
         added
     }
 
-    async fn add_node(&mut self, place: Place, name: &str, group: &Group) -> Result<()> {
-        let peers = self.peers_of(place, group).await?;
+    async fn add_node(&mut self, name: &str, group: &Group, peers: &[String]) -> Result<()> {
         let added = match (group.part, group.waypoint) {
-            (Part::Candidate, _) => self.devnet.add_candidate_behind(name, &peers).await,
-            (Part::Fullnode, false) => self.devnet.add_fullnode_behind(name, group.mode, &peers).await,
+            (Part::Candidate, _) => self.devnet.add_candidate_behind(name, peers).await,
+            (Part::Fullnode, false) => self.devnet.add_fullnode_behind(name, group.mode, peers).await,
             (Part::Fullnode, true) => {
                 let status = self.node(Place(0))?.status().await?;
                 let waypoint = status.waypoint.context("no batch is certified yet: let it join later")?;
-                self.devnet.add_fullnode_by_waypoint_behind(name, group.mode, &waypoint, &peers).await
+                self.devnet.add_fullnode_by_waypoint_behind(name, group.mode, &waypoint, peers).await
             }
         };
         added.map(drop)
     }
 
-    /// The entries of `network.peers` of a node that starts: attackers first, then those that it is behind.
-    async fn peers_of(&mut self, place: Place, group: &Group) -> Result<Vec<String>> {
-        let mut peers = Vec::new();
+    /// The entries of `network.peers` of a node that starts: attackers first, then those that it is behind; and the attackers alone.
+    async fn peers_of(&mut self, place: Place, group: &Group) -> Result<(Vec<String>, Vec<String>)> {
+        let (mut peers, mut liars) = (Vec::new(), Vec::new());
         if let Some(attack) = &group.among {
             let joiner = node_key(&self.scenario.seed, u32::try_from(self.devnet.nodes().len())?);
             let tag = self.names.name(place).to_owned();
             let assault = self.assault(attack, &tag, Place(0), joiner.public().to_string()).await?;
-            peers.extend(assault.servers.iter().cloned());
+            liars = assault.servers.clone();
+            peers.extend(liars.iter().cloned());
             self.assaults.insert(tag, assault);
         }
         let behind = match group.behind.is_empty() {
@@ -186,7 +190,7 @@ impl Stage<'_> {
             // A partition holds for those that join while it lasts.
             self.settle(&[(place, other)])?;
         }
-        Ok(peers)
+        Ok((peers, liars))
     }
 
     /// Starts attackers; liars take the truth from the first validator.
@@ -200,12 +204,15 @@ impl Stage<'_> {
         let accounts = self.devnet.accounts();
         let own = accounts.len().saturating_sub(assault::ACCOUNTS as usize);
         let (victim, upstream) = (self.node(victim)?, self.node(Place(0))?);
-        let aim = Aim { victim, upstream, joiner, accounts: &accounts[own..] };
+        let aim = Aim { victim, upstream, joiner, accounts: &accounts[own..], liars: None };
         Assault::start(name, tag, aim, self.devnet.dir()).await
     }
 
-    /// Ends all attackers that still attack; those that had ended by themselves are a finding.
+    /// Ends all attackers that still attack; those that had ended by themselves are a finding. Thoughts of liars are from before.
     pub(super) fn end_assaults(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.part(None);
+        }
         for (tag, assault) in std::mem::take(&mut self.assaults) {
             if let Err(error) = assault.end() {
                 self.ended.push(format!("the attack of {tag}: {error:#}"));

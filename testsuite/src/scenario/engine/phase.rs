@@ -5,15 +5,15 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
-use super::Stage;
+use super::{Stage, curves::curves};
 use crate::{
     accounts,
     load::{
-        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Point, Rate, ReadWay, Rule,
-        SaturationOptions,
+        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Rate, ReadWay, Rule,
+        Saturation, SaturationOptions,
     },
     progress::Progress,
-    report::{HarnessFigures, LoadSeries, PhaseFigures, Series, Total},
+    report::{HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
     rpc::Rpc,
     scenario::{
         criteria::{PhaseTotals, Quantiles, ReadTotals, Way},
@@ -33,9 +33,10 @@ pub(super) struct PhaseEnd {
     pub(super) sent: f64,
     /// When transactions were due, from and until, in ms after the clock started.
     pub(super) spans: Vec<(u64, u64)>,
-    pub(super) series: LoadSeries,
+    pub(super) curves: Vec<LoadSeries>,
     /// Of a search each step's.
     pub(super) figures: Vec<PhaseFigures>,
+    pub(super) search: Option<SearchFigures>,
 }
 
 impl Stage<'_> {
@@ -76,7 +77,10 @@ impl Stage<'_> {
                 ..LoadOptions::default()
             };
             let begin = self.begin + phase.at.duration();
-            tasks.push((phase.name.clone(), tokio::spawn(perform(phase.clone(), options, begin.into()))));
+            let first = read_from.or_else(|| self.names.find_all(&phase.to).first().copied());
+            let first = first.map(|place| self.names.name(place).to_owned());
+            let performed = perform(phase.clone(), options, begin.into(), first.unwrap_or_default());
+            tasks.push((phase.name.clone(), tokio::spawn(performed)));
         }
         Ok(tasks)
     }
@@ -92,8 +96,19 @@ pub(in crate::scenario) fn audit_behind(topology: &Topology) -> u64 {
     }
 }
 
-async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant) -> Result<PhaseEnd> {
+/// Performs a phase, whose commits are read from the node of this name.
+async fn perform(
+    phase: Phase,
+    options: LoadOptions,
+    begin: tokio::time::Instant,
+    first: String,
+) -> Result<PhaseEnd> {
     tokio::time::sleep_until(begin).await;
+    let url = options.submit.first().map(|rpc| rpc.url().to_owned()).unwrap_or_default();
+    let named = |summary: &mut LoadSummary| {
+        let reads = summary.reads.iter_mut().filter(|reads| reads.node == url);
+        reads.for_each(|reads| reads.node.clone_from(&first));
+    };
     let rate = match phase.rate {
         PhaseRate::Constant(per_second) => Rate::Constant { per_second },
         PhaseRate::Ramp { from, to } => Rate::Ramp { from, to },
@@ -104,17 +119,20 @@ async fn perform(phase: Phase, options: LoadOptions, begin: tokio::time::Instant
             let step = Duration::from_secs(step_seconds);
             let until = Some((begin + phase.lasts.duration()).into_std());
             let search = SaturationOptions { rule: Rule::default(), start: from, step, until };
-            return self::search(&phase, &options, begin, search).await;
+            let mut saturation = load::saturate(&options, search, Progress::Quiet).await?;
+            saturation.steps.iter_mut().for_each(named);
+            return Ok(searched(&phase, begin, &saturation));
         }
     };
-    let summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
+    let mut summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
+    named(&mut summary);
     let runs = [(begin_ms(&phase, begin, &summary), &summary)];
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     add(&mut totals, &summary);
     totals.committed_per_second = summary.achieved_per_second;
     latencies(&mut totals, &phase, &summary);
     let total = Total { per_second: summary.achieved_per_second, latency_ms: summary.commit_ms };
-    Ok(end(totals, &runs, total))
+    Ok(end(totals, &phase, &runs, (total, Some(&summary))))
 }
 
 /// When the first transaction of a load was due, in ms after the scenario's clock started: its preparation takes time after `begin`, at
@@ -124,17 +142,22 @@ fn begin_ms(phase: &Phase, begin: tokio::time::Instant, summary: &LoadSummary) -
     phase.at.ms() + u64::try_from(prepared.as_millis()).unwrap_or_default()
 }
 
-/// Puts together the loads of a phase, each with when it began.
-fn end(totals: PhaseTotals, runs: &[(u64, &LoadSummary)], total: Total) -> PhaseEnd {
+/// Puts together the loads of a phase, each with when it began; and the whole of it, with the load that it is of.
+fn end(
+    totals: PhaseTotals,
+    phase: &Phase,
+    runs: &[(u64, &LoadSummary)],
+    whole: (Total, Option<&LoadSummary>),
+) -> PhaseEnd {
     let sent = |run: &LoadSummary| run.sent_per_second * run.duration_seconds;
     let until = |run: &LoadSummary| (run.duration_seconds * 1_000.0) as u64;
-    let points = runs.iter().map(|(begin_ms, run)| (*begin_ms, run.points.as_slice()));
     PhaseEnd {
         due: runs.iter().map(|(_, run)| run.offered as f64).sum(),
         sent: runs.iter().map(|(_, run)| sent(run)).sum(),
         spans: runs.iter().map(|(begin_ms, run)| (*begin_ms, begin_ms + until(run))).collect(),
-        series: series(&totals.name, points, total),
-        figures: runs.iter().map(|(_, run)| PhaseFigures::of(&totals.name, run)).collect(),
+        curves: curves(&phase.name, phase.follower.as_deref(), runs, whole),
+        figures: runs.iter().map(|(_, run)| PhaseFigures::of(&phase.name, run)).collect(),
+        search: None,
         totals,
     }
 }
@@ -162,13 +185,7 @@ pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
 }
 
 /// The rate that the chain sustains is the phase's throughput; its latencies are those of the step at that rate.
-async fn search(
-    phase: &Phase,
-    options: &LoadOptions,
-    begin: tokio::time::Instant,
-    search: SaturationOptions,
-) -> Result<PhaseEnd> {
-    let saturation = load::saturate(options, search, Progress::Quiet).await?;
+fn searched(phase: &Phase, begin: tokio::time::Instant, saturation: &Saturation) -> PhaseEnd {
     let rate = match saturation.found {
         Found::Sustained { rate, .. } | Found::AtLeast { rate } => rate,
         Found::Nothing { .. } => 0,
@@ -187,7 +204,9 @@ async fn search(
         latencies(&mut totals, phase, best);
     }
     let runs: Vec<_> = saturation.steps.iter().map(|step| (begin_ms(phase, begin, step), step)).collect();
-    Ok(end(totals, &runs, Total { per_second: f64::from(rate), latency_ms }))
+    let total = Total { per_second: f64::from(rate), latency_ms };
+    let end = end(totals, phase, &runs, (total, best));
+    PhaseEnd { search: Some(SearchFigures::of(&phase.name, saturation)), ..end }
 }
 
 fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
@@ -230,23 +249,6 @@ fn quantiles(percentiles: Percentiles) -> Quantiles {
     Quantiles { p50, p90, p95, p99, max }
 }
 
-/// The loads of a phase over the scenario's time, each from when its first transaction was due.
-fn series<'a>(name: &str, runs: impl Iterator<Item = (u64, &'a [Point])>, total: Total) -> LoadSeries {
-    let [mut p50, mut p90, mut p99] = ["ms"; 3].map(Series::new);
-    let mut per_second = Series::new("1/s");
-    let points = runs.flat_map(|(begin_ms, points)| points.iter().map(move |point| (begin_ms, point)));
-    for (begin_ms, point) in points {
-        let at_ms = begin_ms + point.at_ms;
-        per_second.push(at_ms, point.committed_per_second);
-        if let Some(latency) = point.commit_ms {
-            p50.push(at_ms, latency.p50);
-            p90.push(at_ms, latency.p90);
-            p99.push(at_ms, latency.p99);
-        }
-    }
-    LoadSeries { name: format!("commit {name}"), per_second, p50, p90, p99, total: Some(total) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,30 +261,17 @@ mod tests {
         assert_eq!(audit_behind(&topology), AUDIT_BEHIND_PRUNED);
     }
 
-    #[test]
-    fn a_series_has_gaps_where_nothing_was_committed() {
-        let latency = Percentiles { count: 1, p50: 1.0, p90: 2.0, p95: 3.0, p99: 4.0, max: 5.0 };
-        let point =
-            |at_ms, commit_ms| Point { at_ms, due_per_second: 1.0, committed_per_second: 2.0, commit_ms };
-        let points = [point(1_000, Some(latency)), point(2_000, None)];
-        let total = Total { per_second: 2.0, latency_ms: Some(latency) };
-        let series = series("main", [(10_000, points.as_slice())].into_iter(), total);
-        assert_eq!(series.per_second.points, [(11_000, 2.0), (12_000, 2.0)]);
-        assert_eq!(series.p99.points, [(11_000, 4.0)]);
-        assert_eq!((series.name.as_str(), series.total), ("commit main", Some(total)));
-    }
-
     /// Goal: phases one after the other are no faster together than each, two at once are, and a pause between them is no time of load.
     #[test]
     fn the_harness_is_measured_while_it_has_something_to_send() {
-        let total = Total { per_second: 0.0, latency_ms: None };
         let end = |due, sent, spans: &[(u64, u64)]| PhaseEnd {
             totals: PhaseTotals::default(),
             due,
             sent,
             spans: spans.to_vec(),
-            series: series("x", [].into_iter(), total),
+            curves: Vec::new(),
             figures: Vec::new(),
+            search: None,
         };
         let figures = |ends: &[PhaseEnd]| (harness(ends).offered, harness(ends).achieved);
         let (first, second) =

@@ -1,7 +1,10 @@
-//! [`Watch`]: what nodes hold against each other, and their alarms, seen all the time.
+//! [`Watch`]: what nodes hold against each other, and their alarms, seen all the time; and what they think of peers that lie to them.
 //!
 //! A ban and a proof are blame, unless a fault made their victim lie then. So is a pause, unless the other one said that it is busy, or a
 //! fault of that time explains the pause's reason: see [`Excuses`]. Each ban, proof and pause is judged once, by when it was first seen.
+//! Peers that lie are no nodes of the scenario: whatever is held against them blames nobody.
+
+mod thoughts;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +16,9 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
+use self::thoughts::Thoughts;
 use super::blame::{Cause, Charge, Excuses};
-use crate::{devnet::Node, rpc::Rpc, scenario::criteria::Convictions};
+use crate::{devnet::Node, report::LiarOpinion, rpc::Rpc, scenario::criteria::Convictions};
 
 const POLL: Duration = Duration::from_millis(500);
 /// What is blamed, in words; reasons have numbers in them, and one is enough to fail.
@@ -42,6 +46,8 @@ struct Known {
     blamed: BTreeSet<String>,
     alarms: BTreeSet<String>,
     convictions: Convictions,
+    /// Of peers that lie.
+    thoughts: Thoughts,
 }
 
 /// What was seen.
@@ -53,18 +59,20 @@ pub(super) struct Seen {
     /// Nodes that never answered.
     pub(super) unseen: Vec<String>,
     pub(super) convictions: Convictions,
+    /// What nodes thought of peers that lied to them.
+    pub(super) liars: Vec<LiarOpinion>,
 }
 
 /// Looks at honest nodes until it is ended or dropped.
 pub(super) struct Watch {
-    known: Arc<Mutex<Known>>,
-    /// Times count from here.
+    /// When the clock started.
     begin: Instant,
+    known: Arc<Mutex<Known>>,
     task: JoinHandle<()>,
 }
 
 impl Watch {
-    /// Begins to look, at nobody yet.
+    /// Begins to look, at nobody yet. Times count from `begin`.
     pub(super) fn start(begin: Instant) -> Watch {
         let known = Arc::<Mutex<Known>>::default();
         let shared = known.clone();
@@ -77,12 +85,14 @@ impl Watch {
                     // A node that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
                     let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
                     if let Ok(Ok(status)) = page {
-                        shared.lock().look(&name, &status, passed_ms(begin));
+                        let mut known = shared.lock();
+                        known.look(&name, &status, passed_ms(begin));
+                        known.thoughts.look(&name, &status, begin.elapsed());
                     }
                 }
             }
         });
-        Watch { known, begin, task }
+        Watch { begin, known, task }
     }
 
     /// Looks at one more node from now on.
@@ -104,13 +114,27 @@ impl Watch {
         self.known.lock().excuses.end(event, passed_ms(self.begin));
     }
 
+    /// A node is given peers that lie so; the tag is that of whatever gives them.
+    pub(super) fn meet(&self, node: &str, lie: &str, (tag, servers): (&str, &[String])) {
+        let now = self.begin.elapsed();
+        let mut known = self.known.lock();
+        servers.iter().for_each(|server| known.thoughts.meet(node, lie, (tag, server.as_str()), now));
+    }
+
+    /// The peers of this tag leave, or all: what nodes think of them from now on comes from their leaving.
+    pub(super) fn part(&self, tag: Option<&str>) {
+        self.known.lock().thoughts.part(tag);
+    }
+
     /// What was seen.
     pub(super) fn end(self) -> Seen {
         self.task.abort();
         let mut known = self.known.lock();
         let [blamed, alarms, unseen] =
             [&known.blamed, &known.alarms, &known.unseen].map(|seen| seen.iter().cloned().collect());
-        Seen { blamed, alarms, unseen, convictions: std::mem::take(&mut known.convictions) }
+        let convictions = std::mem::take(&mut known.convictions);
+        let liars = std::mem::take(&mut known.thoughts).opinions();
+        Seen { blamed, alarms, unseen, convictions, liars }
     }
 }
 

@@ -32,6 +32,9 @@ fn mistakes_are_told_with_their_line_and_a_caret() {
     assert!(text.starts_with("a.yaml:5:3: ") && text.contains("equal_rots"), "{text}");
     let text = error(&format!("{GOOD}faults:\n- at: 3s\n  what: {{ quake: {{ nodes: [all] }} }}\n"));
     assert!(text.starts_with("a.yaml:8:") && text.contains("kill"), "names what there is: {text}");
+    let lie = "faults:\n- at: 3s\n  what: { lying_peers: { who: { nodes: [all] }, lie: fibs } }\n";
+    let text = error(&format!("{GOOD}{lie}"));
+    assert!(text.starts_with("a.yaml:8:") && text.contains("forged_heads"), "names what there is: {text}");
 }
 
 /// Goal: a value that can be decoded and not be run is told at its own place, also deep in a list.
@@ -44,6 +47,11 @@ fn values_that_cannot_be_run_are_told_at_their_place() {
     assert!(text.starts_with("a.yaml:9:8: faults.1.for: "), "{text}");
     let text = error(&GOOD.replace("equal_roots", "memory: { nodes: [all, nobody], mib_max: 1 }"));
     assert!(text.starts_with("a.yaml:5:26: criteria.0.memory.nodes.1: no node is called `nobody`"), "{text}");
+    let liars = "faults:\n- at: 2s\n  what:\n    lying_peers: { who: { nodes: [all] }, lie: literal_blobs, count: 99 }\n";
+    let text = error(&format!("{GOOD}{liars}"));
+    assert!(text.starts_with("a.yaml:9:70: faults.0.what.lying_peers.count: must be from 1 to 16"), "{text}");
+    let text = error(&format!("{GOOD}- liars_banned: {{ at_most: 5s, lie: literal_blobs }}\n"));
+    assert!(text.starts_with("a.yaml:6:37: criteria.1.liars_banned.lie: no node has proof"), "{text}");
     // A key that is not there has the place of the section that lacks it.
     let text = error(&format!("{GOOD}faults:\n- what: {{ kill: {{ nodes: [all] }} }}\n"));
     assert!(text.starts_with("a.yaml:7:3: faults.0: write either `at: 20s`"), "{text}");

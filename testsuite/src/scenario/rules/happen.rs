@@ -6,8 +6,8 @@ use super::{
     shape,
 };
 use crate::scenario::{
-    criteria::Criterion,
-    fault::{Lie, Target, What},
+    criteria::{Criterion, counts_liars},
+    fault::{Lie, PeerLie, Target, What},
     names::{PRIMARY, Place, is_candidate},
     span::Span,
 };
@@ -18,12 +18,16 @@ const EVENTS_MAX: usize = 500;
 const LASTS_MS_MIN: u64 = 100;
 /// The most that a flush takes longer.
 const DELAY_SECONDS_MAX: u64 = 10;
+/// Liars of one node: each takes a place among its peers.
+const LIARS_MAX: u64 = 16;
+/// Liars of one scenario: a report tells what nodes thought of each.
+const LIARS_ALL_MAX: usize = 256;
 /// The farthest jump of a clock.
 const JUMP_HOURS_MAX: u64 = 24;
 
 impl Rules<'_> {
     pub(super) fn faults(&self) -> Checked {
-        let mut events = 0;
+        let (mut events, mut liars) = (0, 0);
         for (index, fault) in self.scenario.faults.iter().enumerate() {
             let at = At::key("faults").item(index);
             let duration = self.scenario.duration;
@@ -56,6 +60,14 @@ impl Rules<'_> {
                 return Err(at.wrong(format!(
                     "with it more than {EVENTS_MAX} things happen to nodes: a report cannot show them; take fewer nodes or `times`"
                 )));
+            }
+            if let What::LyingPeers { count, .. } = fault.what {
+                liars += fault.times as usize * self.met(&fault.what) * count as usize;
+                if liars > LIARS_ALL_MAX {
+                    return Err(at.wrong(format!(
+                        "with it more than {LIARS_ALL_MAX} peers lie: take fewer nodes, `times` or `count`"
+                    )));
+                }
             }
             if let Some(Target::Rolling { nodes, every }) = fault.what.target() {
                 let begins = fault.between.map(|[_, to]| to).or(fault.at).unwrap_or_default();
@@ -136,7 +148,10 @@ impl Rules<'_> {
                 at.then("to").name(to)?;
                 at.then("who")
             }
-            What::SlowDisk { .. } | What::ClockJump { .. } | What::LyingValidator { .. } => at.then("who"),
+            What::SlowDisk { .. }
+            | What::ClockJump { .. }
+            | What::LyingValidator { .. }
+            | What::LyingPeers { .. } => at.then("who"),
             _ => at.clone(),
         };
         if let Target::Rolling { every, .. } = target {
@@ -157,6 +172,14 @@ impl Rules<'_> {
                 at.then("delay").span(*delay, 1, Span::from_secs(DELAY_SECONDS_MAX))?
             }
             What::ClockJump { ahead, back, .. } => clock_jump(at, *ahead, *back)?,
+            What::LyingPeers { count, .. } => {
+                at.then("count").within((*count).into(), 1..=LIARS_MAX)?;
+                if self.names.len() < 2 {
+                    return Err(
+                        at.wrong("there is one node: write a group, of which the liars take the truth")
+                    );
+                }
+            }
             What::LyingValidator { lie, .. } => {
                 self.lie(at, &listed, target, lie)?;
                 if let Lie::Twin { heard_by } = lie {
@@ -252,6 +275,7 @@ impl Rules<'_> {
             }
             Criterion::CatchUp { nodes, .. } => self.left_behind(&at_nodes, nodes),
             Criterion::Convicted { nodes, .. } => self.lied(&at_nodes, nodes),
+            Criterion::LiarsBanned { nodes, lie, .. } => self.lied_to(&at.then(criterion.key()), nodes, *lie),
             Criterion::EqualRoots if self.names.len() < 2 => {
                 Err(at.wrong("there is one node, whose state equals itself: write a group"))
             }
@@ -294,6 +318,37 @@ impl Rules<'_> {
             Some(honest) => Err(at.wrong(format!(
                 "no fault makes `{}` lie: write `lying_validator` into `faults`",
                 self.names.name(*honest)
+            ))),
+        }
+    }
+}
+
+impl Rules<'_> {
+    /// Who is to ban liars must be given some whose lie can be proven.
+    fn lied_to(&self, at: &At, nodes: &[String], lie: Option<PeerLie>) -> Checked {
+        if let Some(lie) = lie.filter(|lie| !lie.can_be_proven()) {
+            let provable = PeerLie::ALL.into_iter().filter(|lie| lie.can_be_proven()).map(PeerLie::name);
+            return Err(at.then("lie").wrong(format!(
+                "no node has proof of `{}`: name one of {}",
+                lie.name(),
+                provable.collect::<Vec<_>>().join(", ")
+            )));
+        }
+        let whats = self.scenario.faults.iter().map(|fault| &fault.what);
+        let given: Vec<&What> = whats.filter(|what| counts_liars(lie, what)).collect();
+        if given.is_empty() {
+            let lie = lie.unwrap_or(PeerLie::ForgedHeads).name();
+            return Err(at.wrong(format!(
+                "no fault gives a node such liars: write `lying_peers` with `lie: {lie}` into `faults`"
+            )));
+        }
+        let may_be =
+            |place: Place| given.iter().any(|what| what.may_meet(self.topology(), &self.names, place));
+        match self.names.find_all(nodes).into_iter().find(|place| !may_be(*place)) {
+            None => Ok(()),
+            Some(never) => Err(at.then("nodes").wrong(format!(
+                "no fault gives `{}` such liars: leave it out, or name it in a `lying_peers`",
+                self.names.name(never)
             ))),
         }
     }

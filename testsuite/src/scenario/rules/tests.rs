@@ -58,6 +58,14 @@ fn numbers_out_of_bounds_are_refused() {
             "after the scenario",
         ),
         ("criteria: []\n", "equal_roots"),
+        (
+            "faults: [{ at: 1s, what: { lying_peers: { who: { nodes: [all] }, lie: forged_heads, count: 17 } } }]\n",
+            "from 1 to 16",
+        ),
+        (
+            "faults: [{ between: [1s, 9s], times: 100, what: { lying_peers: { who: { nodes: [all] }, lie: forged_heads } } }]\n",
+            "more than 256 peers lie",
+        ),
     ] {
         let error = refused(lines);
         assert!(error.contains(said), "{lines}{error}");
@@ -105,6 +113,20 @@ fn names_are_checked() {
         ),
         ("criteria: [{ convicted: { nodes: [nobody] } }]\n", "`nobody`"),
         ("criteria: [{ convicted: { nodes: [validator-1] } }]\n", "`lying_validator`"),
+        (
+            "topology: { validators: 1 }\nfaults: [{ at: 1s, what: { lying_peers: { who: { nodes: [all] }, lie: snapshot_drip } } }]\ncriteria: [no_alarm]\n",
+            "one node",
+        ),
+        ("criteria: [{ liars_banned: { at_most: 9s } }]\n", "`lie: forged_heads`"),
+        ("criteria: [{ liars_banned: { at_most: 9s, lie: snapshot_drip } }]\n", "name one of forged_heads"),
+        (
+            "faults: [{ at: 1s, what: { lying_peers: { who: { nodes: [validator-1] }, lie: corrupt_answers } } }]\ncriteria: [{ liars_banned: { at_most: 9s } }]\n",
+            "no fault gives a node such liars",
+        ),
+        (
+            "faults: [{ at: 1s, what: { lying_peers: { who: { nodes: [validator-1] }, lie: forged_heads } } }]\ncriteria: [{ liars_banned: { nodes: [validators], at_most: 9s } }]\n",
+            "no fault gives `validator-0` such liars",
+        ),
         ("topology: { groups: [{ name: validator-0 }] }\n", "is taken"),
         ("topology: { groups: [{ name: all }] }\n", "is taken"),
         ("topology: { groups: [{ name: Upper }] }\n", "lower-case"),
@@ -147,6 +169,7 @@ fn nobody_is_met_before_it_joins() {
         "faults: [{ at: 19s, what: { kill: { nodes: [late] } } }]\n",
         "faults: [{ between: [1s, 25s], what: { kill: { one_of: [late] } } }]\n",
         "faults: [{ at: 1s, what: { attack: { name: junk-transactions, victim: late } } }]\n",
+        "faults: [{ at: 1s, what: { lying_peers: { who: { nodes: [late] }, lie: forged_heads } } }]\n",
         "faults: [{ at: 1s, what: { export_snapshot: late } }]\n",
         "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [late] } } } } }]\n",
         "workload: [{ name: x, for: 9s, rate: { constant: 1 }, to: [late] }]\n",

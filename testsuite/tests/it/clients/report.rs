@@ -1,12 +1,47 @@
 //! The page of a run's report, in Debian's Chromium.
 
 use serde_json::{Value, json};
-use slipnet::report::{
-    CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LatencyFigures, LoadSeries,
-    NamedSeries, NodeSeries, PhaseFigures, RunReport, Series,
+use slipnet::{
+    load::{Cause, Percentiles},
+    report::{
+        CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LatencyFigures, LiarOpinion,
+        LoadSeries, NamedSeries, NodeSeries, PhaseFigures, RunReport, SearchFigures, SearchStep, Series,
+        Total,
+    },
 };
 
 use super::page::installed;
+
+/// Ten a second for a minute, from 90 to 100 ms.
+fn load(name: &str) -> LoadSeries {
+    let latency = Percentiles { count: 10, p50: 95.0, p90: 99.0, p95: 99.0, p99: 100.0, max: 100.0 };
+    let mut load = LoadSeries::new(name);
+    (1..=60).for_each(|second| load.push(second * 1_000, 10.0, Some(latency)));
+    load.total = Some(Total { per_second: 10.0, latency_ms: Some(latency) });
+    load
+}
+
+/// A search that doubled once, and failed twice at the double.
+fn search() -> SearchFigures {
+    let step = |offered, achieved, p99_ms, missed| SearchStep {
+        offered,
+        achieved,
+        p50_ms: Some(80.0),
+        p99_ms,
+        missed,
+        generators_limit: false,
+    };
+    SearchFigures {
+        name: "search".into(),
+        sustained: 200,
+        has_limit: true,
+        steps: vec![
+            step(200.0, 199.0, Some(300.0), None),
+            step(400.0, 260.0, Some(4_000.0), Some(Cause::Latency)),
+            step(400.0, 250.0, None, Some(Cause::Committed)),
+        ],
+    }
+}
 
 /// A run of a minute, with a fault in it and names that look like markup.
 fn report() -> RunReport {
@@ -47,7 +82,21 @@ fn report() -> RunReport {
         started_ms: 1_795_000_000_000,
         seconds: 60.0,
         nodes: vec![node("fullnode-0"), down],
-        load: vec![LoadSeries::of("commit", (0..600).map(|step| (step * 100, 90.0 + (step % 11) as f64)))],
+        load: vec![
+            load("commit main"),
+            load("read main at a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px by WebSocket"),
+        ],
+        searches: vec![search()],
+        liars: vec![LiarOpinion {
+            node: "a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px".into(),
+            liar: "0a1b2c3d4e".into(),
+            lie: "forged_heads".into(),
+            at_ms: 30_000,
+            banned_after_seconds: Some(1.5),
+            reason: Some("summary: the certificate of batch 1200 has <no> quorum".into()),
+            score: Some(0.0),
+            failures: 0,
+        }],
         phases: vec![PhaseFigures {
             name: "main".into(),
             what: "transfers=2,erc20=1, 1000 tx/s".into(),
@@ -105,9 +154,11 @@ async fn a_report_is_drawn() {
         "Phases",
         "Criteria",
         "Faults",
+        "Liars",
         "Load",
         "Throughput",
         "Latency",
+        "Searches",
         "Head",
         "Catch-up",
         "Machine",
@@ -119,14 +170,28 @@ async fn a_report_is_drawn() {
     assert!(seen["harness"].to_string().contains("900 (the harness fell short)"), "{seen}");
     assert!(seen["harness"].to_string().contains("they were the limit"), "{seen}");
     assert!(seen["faults"].to_string().contains("clock jump"), "{seen}");
-    // Ten a second, from 90 to 100 ms.
     let load = seen["load"].as_array().unwrap();
-    assert!(load[0] == "commit" && load[1] == "10" && load[5] == "100", "{seen}");
+    assert!(load[0] == "commit main" && load[1] == "10" && load[5] == "100", "{seen}");
+    let liars = &seen["liars"];
+    assert!(
+        liars[1] == "30 s" && liars[2] == "1.5 s" && liars[3].as_str().unwrap().contains("<no>"),
+        "{seen}"
+    );
+    let searches = seen["searches"].to_string();
+    for said in ["200", "199", "sustained", "260", "4000", "too late", "too few were committed in time"] {
+        assert!(searches.contains(said), "{said}: {searches}");
+    }
 
-    // Throughput, a latency, two of the head, a curve, three of the machine, and stages and scores of both nodes.
+    // Throughput, two latencies, two of the head, a curve, three of the machine, and stages and scores of both nodes.
     let charts = seen["charts"].as_array().unwrap();
-    assert_eq!(charts.len(), 12, "{seen}");
-    for chart in charts {
+    let (of_time, of_rates): (Vec<_>, Vec<_>) = charts
+        .iter()
+        .partition(|chart| chart["name"].as_str().unwrap().ends_with("over the time of the run"));
+    assert_eq!((of_time.len(), of_rates.len()), (13, 2), "{seen}");
+    for chart in of_rates {
+        assert_eq!([&chart["curves"], &chart["marks"], &chart["bands"]], [&json!(2), &json!(0), &json!(0)]);
+    }
+    for chart in of_time {
         assert!(chart["curves"].as_u64().unwrap() >= 1, "{chart}");
         assert_eq!((&chart["marks"], &chart["bands"]), (&json!(2), &json!(1)), "{chart}");
     }

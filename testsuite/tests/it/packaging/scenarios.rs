@@ -175,6 +175,7 @@ fn the_files_say_what_is_done_by_hand() {
         "at 100s: pause light: docker compose pause light; at 110s: docker compose unpause light",
         "at 165s: bit flip steady-1: docker compose stop steady-1",
         "at 140s: attack junk-transactions steady-0 until 155s: no command of this target does it",
+        "at 30s: lying peers, 2 of corrupt_answers light until 45s: no command of this target does it",
         "at 200s: wipe light: docker compose kill light && rm -r light/data",
     ] {
         assert!(text.contains(&format!("# {part}")), "{part} is not in\n{text}");

@@ -5,7 +5,7 @@ use std::{
 
 use super::*;
 use crate::{
-    report::{CatchUp, Series},
+    report::{CatchUp, LiarOpinion, Series},
     scenario::criteria::{Convictions, Way},
 };
 
@@ -16,7 +16,10 @@ fn scenario(criterion: &str) -> Scenario {
          workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, follower: validator-1 }}]\n\
          faults:\n- {{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}\n\
          - {{ at: 2s, for: 1s, what: {{ kill: {{ nodes: [validator-0] }} }} }}\n\
-         - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\ncriteria:\n- {criterion}\n"
+         - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\n\
+         - {{ at: 6s, what: {{ lying_peers: {{ who: {{ nodes: [late] }}, lie: forged_heads }} }} }}\n\
+         - {{ at: 7s, what: {{ lying_peers: {{ who: {{ one_of: [validators] }}, lie: garbage_answers, count: 2 }} }} }}\n\
+         - {{ at: 8s, what: {{ lying_peers: {{ who: {{ nodes: [late] }}, lie: corrupt_answers }} }} }}\ncriteria:\n- {criterion}\n"
     );
     Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -41,6 +44,19 @@ fn node(name: &str, head: &[(u64, f64)], age: &[(u64, f64)], memory: &[(u64, f64
     }
 }
 
+fn liar(node: &str, lie: &str, banned_after_seconds: Option<f64>) -> LiarOpinion {
+    LiarOpinion {
+        node: node.to_owned(),
+        liar: "0a1b2c3d4e".to_owned(),
+        lie: lie.to_owned(),
+        at_ms: 6_000,
+        banned_after_seconds,
+        reason: None,
+        score: None,
+        failures: 0,
+    }
+}
+
 /// Heads stand from 2 s to 7 s; one validator is slow and large.
 fn report() -> RunReport {
     let curve =
@@ -52,6 +68,12 @@ fn report() -> RunReport {
             node("validator-1", &[(1_000, 4.0), (9_000, 8.0)], &[(0, 0.1)], &[(0, 300.0), (1, 100.0)]),
         ],
         catch_up: vec![curve(Some(2.0)), curve(Some(4.0))],
+        liars: vec![
+            liar("late", "forged_heads", Some(1.5)),
+            liar("validator-1", "garbage_answers", Some(2.5)),
+            liar("late", "corrupt_answers", None),
+            liar("late", "forged-heads", None),
+        ],
         ..RunReport::default()
     }
 }
@@ -139,6 +161,14 @@ fn each_criterion_has_its_limit() {
         ("{ convicted: { nodes: [validator-1] } }", true),
         ("{ convicted: { nodes: [validator-1], of: [orders] } }", true),
         ("{ convicted: { nodes: [validator-1], of: [orders, prepares] } }", false),
+        ("{ liars_banned: { at_most: 2500ms } }", true),
+        ("{ liars_banned: { at_most: 2400ms } }", false),
+        ("{ liars_banned: { nodes: [late], at_most: 1500ms } }", true),
+        ("{ liars_banned: { at_most: 1500ms, lie: forged_heads } }", true),
+        ("{ liars_banned: { at_most: 1h, lie: corrupt_answers } }", false),
+        // The seed drew the other one.
+        ("{ liars_banned: { nodes: [validator-0], at_most: 1h } }", false),
+        ("{ liars_banned: { nodes: [validators], at_most: 2500ms } }", true),
     ] {
         assert_eq!(passes(criterion, &report, &findings), passed, "{criterion}");
     }
@@ -160,6 +190,8 @@ fn what_was_not_measured_fails() {
         "{ epoch: { at_least: 0 } }",
         "equal_roots",
         "{ convicted: { nodes: [validator-1] } }",
+        "{ liars_banned: { at_most: 1h } }",
+        "{ liars_banned: { nodes: [validators], at_most: 1h } }",
     ] {
         assert!(!passes(criterion, &report, &findings), "{criterion}");
     }
@@ -210,6 +242,7 @@ fn what_was_found_is_told() {
     findings.epochs.insert("late".to_owned(), 3);
     let mut report = report();
     report.catch_up[1].seconds = None;
+    report.liars.retain(|it| it.lie != "forged_heads");
     for (criterion, said) in [
         ("equal_roots", "a; b; c; and 1 more"),
         ("nobody_honest_blamed", "one banned two: lied"),
@@ -222,6 +255,11 @@ fn what_was_found_is_told() {
             "validator-0 has no proof that validator-1 said commits twice",
         ),
         ("{ catch_up: { nodes: [late], at_most: 1h } }", "late did not reach the head"),
+        (
+            "{ liars_banned: { at_most: 1h, lie: corrupt_answers } }",
+            "late did not ban 0a1b2c3d4e (corrupt_answers)",
+        ),
+        ("{ liars_banned: { at_most: 1h } }", "no liar came to late"),
     ] {
         let result = &judge(&scenario(criterion), &report, &findings)[0];
         assert!(!result.passed && result.measured.contains(said), "{result:?}");

@@ -1,0 +1,115 @@
+//! [`Stretches`]: latencies by when each was due, which processes can add to each other's. Sans-I/O.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::percentiles::{Latencies, Percentiles};
+
+/// Stretches of one run: enough for a chart, few enough for a report.
+const STRETCHES_MAX: u64 = 600;
+
+/// Milliseconds of each stretch of a run, a second at least.
+pub(super) fn width_ms(end: Duration) -> u64 {
+    (end.as_millis() as u64).div_ceil(STRETCHES_MAX).max(1_000)
+}
+
+/// A stretch of the reads at a node.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ReadPoint {
+    /// Milliseconds from the start of the run to the end of the stretch.
+    pub at_ms: u64,
+    /// Reads per second that were due.
+    pub due_per_second: f64,
+    /// Their latency in milliseconds, to two digits; ten seconds at least of those without an answer.
+    pub read_ms: Option<Percentiles>,
+}
+
+/// Latencies of each stretch: values in microseconds to two digits, and how often each was seen. At the highest rate a second has
+/// 20,000 reads and some hundred such values.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Stretches {
+    width_ms: u64,
+    seen: BTreeMap<u64, BTreeMap<u64, u64>>,
+}
+
+impl Stretches {
+    /// Of a run that takes so long.
+    pub(super) fn of(duration: Duration) -> Stretches {
+        Stretches { width_ms: width_ms(duration), seen: BTreeMap::new() }
+    }
+
+    /// Adds one that was due then, after the start.
+    pub(super) fn record(&mut self, due: Duration, latency: Duration) {
+        let stretch = self.seen.entry(due.as_millis() as u64 / self.width_ms).or_default();
+        *stretch.entry(two_digits(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX))).or_default() += 1;
+    }
+
+    /// Adds those of another part of the same run.
+    pub(super) fn add(&mut self, other: &Stretches) {
+        for (place, values) in &other.seen {
+            let stretch = self.seen.entry(*place).or_default();
+            values.iter().for_each(|(value, count)| *stretch.entry(*value).or_default() += count);
+        }
+    }
+
+    /// The figures of each stretch, also of those in which nothing was due.
+    pub(super) fn points(&self, duration: Duration) -> Vec<ReadPoint> {
+        let count = (duration.as_millis() as u64).div_ceil(self.width_ms);
+        let point = |place: u64| {
+            let values = self.seen.get(&place).into_iter().flatten().map(|(value, count)| (*value, *count));
+            let latencies = Latencies::from(values.collect::<Vec<_>>());
+            ReadPoint {
+                at_ms: (place + 1) * self.width_ms,
+                due_per_second: latencies.len() as f64 * 1_000.0 / self.width_ms as f64,
+                read_ms: latencies.percentiles(),
+            }
+        };
+        (0..count).map(point).collect()
+    }
+}
+
+/// The middle of all values that begin with the same two digits and are as long.
+fn two_digits(value: u64) -> u64 {
+    let mut unit = 1;
+    while value / unit >= 100 {
+        unit *= 10;
+    }
+    (value / unit * unit).saturating_add(unit / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_digits_are_near() {
+        assert_eq!([0, 7, 99, 100, 109, 12_345].map(two_digits), [0, 7, 99, 105, 105, 12_500]);
+        assert!(two_digits(u64::MAX) > u64::MAX / 2);
+    }
+
+    /// Goal: a latency belongs to the second in which it was due, whichever process saw it; a second without reads is there.
+    #[test]
+    fn parts_add_up_to_stretches() {
+        let (ms, duration) = (Duration::from_millis, Duration::from_secs(4));
+        let (mut first, mut second) = (Stretches::of(duration), Stretches::of(duration));
+        (0..50).for_each(|read| first.record(ms(read * 20), ms(2)));
+        second.record(ms(990), ms(10_000));
+        second.record(ms(3_999), ms(5));
+        first.add(&serde_json::from_str(&serde_json::to_string(&second).unwrap()).unwrap());
+        let points = first.points(duration);
+        let rates: Vec<(u64, f64)> = points.iter().map(|point| (point.at_ms, point.due_per_second)).collect();
+        assert_eq!(rates, [(1_000, 51.0), (2_000, 0.0), (3_000, 0.0), (4_000, 1.0)]);
+        let late = points[0].read_ms.unwrap();
+        assert!((2.0..2.2).contains(&late.p50) && (10_000.0..11_000.0).contains(&late.max), "{late}");
+        assert_eq!(points[1].read_ms, None);
+    }
+
+    /// Goal: a long run has as many stretches as a chart can show.
+    #[test]
+    fn an_hour_has_six_hundred_stretches() {
+        let hour = Duration::from_secs(3_600);
+        assert_eq!((width_ms(hour), width_ms(Duration::from_secs(9))), (6_000, 1_000));
+        assert_eq!(Stretches::of(hour).points(hour).len(), 600);
+    }
+}

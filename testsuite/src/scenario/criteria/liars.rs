@@ -1,0 +1,68 @@
+//! Whether nodes found out the peers that lied to them.
+
+use super::judge::{Verdict, told};
+use crate::{
+    report::{LiarOpinion, RunReport},
+    scenario::{
+        fault::{PeerLie, Target, What},
+        model::Scenario,
+        names::Names,
+    },
+};
+
+/// Whether a criterion about this lie, or about those that every node hears, is about the liars of a fault.
+pub(in crate::scenario) fn counts_liars(lie: Option<PeerLie>, what: &What) -> bool {
+    matches!(what, What::LyingPeers { lie: told, .. } if is_about(lie, *told))
+}
+
+fn is_about(lie: Option<PeerLie>, told: PeerLie) -> bool {
+    lie.map_or_else(|| told.is_told_to_all(), |lie| lie == told)
+}
+
+/// Each liar must be banned, and each node that a fault names must have had one. Without `nodes` the liars of all nodes count.
+pub(super) fn liars_banned(
+    nodes: &[String],
+    lie: Option<PeerLie>,
+    seconds_max: f64,
+    scenario: &Scenario,
+    report: &RunReport,
+) -> Verdict {
+    let wanted = format!("each within {seconds_max} s");
+    let is_asked = |node: &String| nodes.is_empty() || nodes.contains(node);
+    let is_counted = |it: &&LiarOpinion| {
+        is_asked(&it.node) && PeerLie::named(&it.lie).is_some_and(|told| is_about(lie, told))
+    };
+    let liars: Vec<&LiarOpinion> = report.liars.iter().filter(is_counted).collect();
+    let mut missing: Vec<String> = named_by_faults(lie, scenario)
+        .into_iter()
+        .filter(|node| is_asked(node) && liars.iter().all(|it| it.node != *node))
+        .map(|node| format!("no liar came to {node}"))
+        .collect();
+    let mut slowest: f64 = 0.0;
+    for LiarOpinion { node, liar, lie, banned_after_seconds, .. } in &liars {
+        match banned_after_seconds {
+            Some(seconds) => slowest = slowest.max(*seconds),
+            None => missing.push(format!("{node} did not ban {liar} ({lie})")),
+        }
+    }
+    if !missing.is_empty() {
+        return (false, told(&missing), wanted);
+    }
+    if liars.is_empty() {
+        return (false, "no liar came to any of them".to_owned(), wanted);
+    }
+    (slowest <= seconds_max, format!("{slowest:.1} s, the slowest of {}", liars.len()), wanted)
+}
+
+/// Nodes that faults name, and that neither the seed nor the chain chose.
+fn named_by_faults(lie: Option<PeerLie>, scenario: &Scenario) -> Vec<String> {
+    let names = Names::of(scenario);
+    let faults = scenario.faults.iter().filter(|fault| counts_liars(lie, &fault.what));
+    let named = faults.filter_map(|fault| match fault.what.target()? {
+        Target::Nodes(list) | Target::Rolling { nodes: list, .. } => Some(list.as_slice()),
+        Target::OneOf(_) => None,
+    });
+    // `primary` is nobody's name.
+    let list: Vec<String> = named.flatten().cloned().collect();
+    names.find_all(&list).into_iter().map(|place| names.name(place).to_owned()).collect()
+}

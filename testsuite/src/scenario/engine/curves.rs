@@ -1,0 +1,201 @@
+//! The curves of a phase over the scenario's time: of its commits, of what its followers show, and of its reads.
+
+use crate::{
+    load::{LoadSummary, Point, ReadWay},
+    report::{LoadSeries, Total},
+};
+
+/// Series by their names, in the order in which they came.
+struct Curves(Vec<LoadSeries>);
+
+impl Curves {
+    fn of(&mut self, name: &str) -> &mut LoadSeries {
+        let place = self.0.iter().position(|series| series.name == name).unwrap_or_else(|| {
+            self.0.push(LoadSeries::new(name));
+            self.0.len() - 1
+        });
+        &mut self.0[place]
+    }
+
+    fn push(&mut self, name: &str, begin_ms: u64, points: &[Point]) {
+        let series = self.of(name);
+        for point in points {
+            series.push(begin_ms + point.at_ms, point.committed_per_second, point.commit_ms);
+        }
+    }
+}
+
+/// Of the loads of a phase, each with when its first transaction was due, in ms since the clock started. The whole of the commits is given;
+/// that of followers and reads is of `whole`, the load, or of a search the step at the rate that it found.
+///
+/// Where the phase's follower is the node that commits are read from, both curves are the same.
+pub(super) fn curves(
+    phase: &str,
+    follower: Option<&str>,
+    runs: &[(u64, &LoadSummary)],
+    (total, whole): (Total, Option<&LoadSummary>),
+) -> Vec<LoadSeries> {
+    let mut curves = Curves(Vec::new());
+    let (commit, follow) = (format!("commit {phase}"), |node: &str| format!("follow {phase} at {node}"));
+    curves.of(&commit).total = Some(total);
+    for (begin_ms, run) in runs {
+        curves.push(&commit, *begin_ms, &run.points);
+        for (node, points) in &run.follow_points {
+            curves.push(&follow(node), *begin_ms, points);
+        }
+        if let Some(node) = follower.filter(|node| !run.follow_points.contains_key(*node)) {
+            curves.push(&follow(node), *begin_ms, &run.points);
+        }
+        for reads in &run.reads {
+            let series = curves.of(&read(phase, &reads.node, reads.way));
+            for point in &reads.points {
+                series.push(begin_ms + point.at_ms, point.due_per_second, point.read_ms);
+            }
+        }
+    }
+    let Some(whole) = whole else { return curves.0 };
+    for (node, points) in &whole.follow_points {
+        let per_second = mean(points.iter().map(|point| point.committed_per_second));
+        let latency_ms = whole.follow_ms.get(node).copied().flatten();
+        curves.of(&follow(node)).total = Some(Total { per_second, latency_ms });
+    }
+    if let Some(node) = follower.filter(|node| !whole.follow_points.contains_key(*node)) {
+        curves.of(&follow(node)).total = Some(total);
+    }
+    for reads in &whole.reads {
+        let per_second = mean(reads.points.iter().map(|point| point.due_per_second));
+        curves.of(&read(phase, &reads.node, reads.way)).total =
+            Some(Total { per_second, latency_ms: reads.read_ms });
+    }
+    curves.0
+}
+
+fn read(phase: &str, node: &str, way: ReadWay) -> String {
+    let way = match way {
+        ReadWay::Http => "HTTP",
+        ReadWay::WebSocket => "WebSocket",
+    };
+    format!("read {phase} at {node} by {way}")
+}
+
+/// The mean of all values; 0 of none.
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len().max(1) as f64;
+    values.sum::<f64>() / count
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::load::{Audit, Percentiles, ReadPoint, Reads};
+
+    fn latency(p50: f64) -> Percentiles {
+        Percentiles { count: 1, p50, p90: p50 + 1.0, p95: p50 + 2.0, p99: p50 + 3.0, max: p50 + 4.0 }
+    }
+
+    fn point(at_ms: u64, per_second: f64, p50: Option<f64>) -> Point {
+        Point { at_ms, due_per_second: 1.0, committed_per_second: per_second, commit_ms: p50.map(latency) }
+    }
+
+    /// A load of two seconds at one node, which another one follows.
+    fn summary(follower: &str) -> LoadSummary {
+        let reads = Reads {
+            node: "near".to_owned(),
+            way: ReadWay::WebSocket,
+            read_ms: Some(latency(3.0)),
+            failed: 0,
+            points: vec![
+                ReadPoint { at_ms: 1_000, due_per_second: 8.0, read_ms: Some(latency(4.0)) },
+                ReadPoint { at_ms: 2_000, due_per_second: 0.0, read_ms: None },
+            ],
+        };
+        let follow = vec![point(1_000, 0.0, Some(60.0)), point(2_000, 5.0, None)];
+        LoadSummary {
+            workload: "transfers".to_owned(),
+            rate: "2 tx/s".to_owned(),
+            prepared_ms: 0,
+            duration_seconds: 2.0,
+            offered: 4,
+            offered_per_second: 2.0,
+            achieved_per_second: 2.0,
+            capacity_per_second: 100.0,
+            generators: 1,
+            limited_by: None,
+            sent: 4,
+            sent_per_second: 2.0,
+            accepted: 4,
+            given_up: 0,
+            refused: BTreeMap::new(),
+            plugged: 0,
+            resent: 0,
+            displaced: 0,
+            committed: 4,
+            committed_in_time: 4,
+            followed: Some(4),
+            backlog: 0,
+            batches: 2,
+            head: 9,
+            commit_ms: Some(latency(30.0)),
+            follow_ms: BTreeMap::from([(follower.to_owned(), Some(latency(50.0)))]),
+            resolution_ms: 5.0,
+            reads: vec![reads],
+            generator_late_ms: None,
+            generator_blocked_ms: None,
+            points: vec![point(1_000, 2.0, Some(20.0)), point(2_000, 3.0, None)],
+            follow_points: BTreeMap::from([(follower.to_owned(), follow)]),
+            audit: Audit::default(),
+            begin: None,
+        }
+    }
+
+    /// Goal: commits, what followers show and reads are curves over the scenario's time, with gaps in the latency where nothing was due.
+    #[test]
+    fn a_phase_has_curves_of_all_that_it_measures() {
+        let run = summary("near");
+        let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
+        let found = curves("main", Some("near"), &[(10_000, &run)], (total, Some(&run)));
+        let [commit, follow, read] = &found[..] else { panic!("{found:?}") };
+        let names = [commit, follow, read].map(|series| series.name.as_str());
+        assert_eq!(names, ["commit main", "follow main at near", "read main at near by WebSocket"]);
+        assert_eq!(commit.per_second.points, [(11_000, 2.0), (12_000, 3.0)]);
+        assert_eq!(
+            (&commit.p50.points[..], &commit.p99.points[..]),
+            (&[(11_000, 20.0)][..], &[(11_000, 23.0)][..])
+        );
+        assert_eq!(follow.per_second.points, [(11_000, 0.0), (12_000, 5.0)]);
+        assert_eq!(follow.p90.points, [(11_000, 61.0)]);
+        assert_eq!(
+            (&read.per_second.points[..], &read.p50.points[..]),
+            (&[(11_000, 8.0), (12_000, 0.0)][..], &[(11_000, 4.0)][..])
+        );
+        assert_eq!(commit.total, Some(total));
+        assert_eq!(follow.total, Some(Total { per_second: 2.5, latency_ms: Some(latency(50.0)) }));
+        assert_eq!(read.total, Some(Total { per_second: 4.0, latency_ms: Some(latency(3.0)) }));
+    }
+
+    /// Goal: the steps of a search follow each other in one curve, and its whole is that of the step at the rate that was found.
+    #[test]
+    fn a_search_has_one_curve_of_all_steps() {
+        let (first, second) = (summary("near"), summary("near"));
+        let total = Total { per_second: 0.0, latency_ms: None };
+        let runs = [(0, &first), (5_000, &second)];
+        let found = curves("search", None, &runs, (total, None));
+        assert_eq!(found.len(), 3);
+        let times =
+            |series: &LoadSeries| series.per_second.points.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        assert!(found.iter().all(|series| times(series) == [1_000, 2_000, 6_000, 7_000]));
+        assert_eq!(found.iter().map(|series| series.total).collect::<Vec<_>>(), [Some(total), None, None]);
+    }
+
+    #[test]
+    fn who_commits_are_read_from_follows_itself() {
+        let run = LoadSummary { follow_points: BTreeMap::new(), reads: Vec::new(), ..summary("near") };
+        let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
+        let found = curves("main", Some("first"), &[(0, &run)], (total, Some(&run)));
+        let [commit, follow] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&follow.p50, follow.total), (&commit.p50, Some(total)));
+        assert_eq!(follow.name, "follow main at first");
+    }
+}

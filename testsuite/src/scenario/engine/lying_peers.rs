@@ -1,0 +1,96 @@
+//! Peers that lie, as an operator gives them to a node: a process of liars for each fault and node.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+
+use super::{
+    Stage,
+    act::{command, text},
+    assault::{Aim, Assault},
+};
+use crate::scenario::{fault::PeerLie, names::Place};
+
+/// Addresses that the liars of one event have for themselves: more than it has liars.
+const ADDRESSES: usize = 16;
+
+/// The liars that nodes have for now, by the places of their events.
+pub(super) type LyingPeers = BTreeMap<usize, Given>;
+
+/// Liars that a node was given.
+pub(super) struct Given {
+    assault: Assault,
+    to: Place,
+    /// The node's process: another one has forgotten them.
+    pid: Option<u32>,
+}
+
+impl Stage<'_> {
+    /// Starts liars that take the truth from another node, and gives them to this one by its operator's command. A node that is down
+    /// is given none.
+    ///
+    /// # Errors
+    /// If the liars do not start, or the node refuses one.
+    pub(super) async fn begin_lying_peers(
+        &mut self,
+        event: usize,
+        place: Place,
+        (lie, count): (PeerLie, u32),
+    ) -> Result<()> {
+        if self.held.contains_key(&place) {
+            return Ok(());
+        }
+        let upstream = self.running().into_iter().find(|other| *other != place);
+        let upstream = self.node(upstream.context("no other node runs, of which liars take the truth")?)?;
+        let tag = tag(event);
+        let node = self.node(place)?;
+        let aim = Aim {
+            victim: node,
+            upstream,
+            joiner: self.key(place)?,
+            accounts: &[],
+            liars: Some((count, event * ADDRESSES)),
+        };
+        let assault = Assault::start(lie.of_program(), &tag, aim, self.devnet.dir()).await?;
+        let config = node.config();
+        let (pid, mut refused) = (node.pid(), Ok(()));
+        for server in &assault.servers {
+            if let Some(watch) = &self.watch {
+                watch.meet(node.name(), &lie.name(), (tag.as_str(), std::slice::from_ref(server)));
+            }
+            let given = command(&["peers", "add", server, "--config", text(&config)?]).await;
+            refused = refused.and(given.with_context(|| format!("giving liars to {}", node.name())));
+        }
+        self.lying_peers.insert(event, Given { assault, to: place, pid });
+        refused
+    }
+
+    /// Takes the liars from the node again, and ends them. Dropped, they end too.
+    ///
+    /// # Errors
+    /// If they had ended by themselves, or the node refuses.
+    pub(super) async fn end_lying_peers(&mut self, event: usize) -> Result<()> {
+        let Some(Given { assault, to, pid }) = self.lying_peers.remove(&event) else { return Ok(()) };
+        if let Some(watch) = &self.watch {
+            watch.part(Some(&tag(event)));
+        }
+        let node = self.node(to)?;
+        let config = node.config();
+        let mut refused = Ok(());
+        // One that a fault holds down does not answer: it goes on dialling them until it is started again.
+        if node.pid() == pid && !self.held.contains_key(&to) {
+            for server in &assault.servers {
+                let key = server.split('@').next().unwrap_or_default();
+                let taken = command(&["peers", "remove", key, "--config", text(&config)?]).await;
+                refused = refused.and(taken.with_context(|| format!("taking liars from {}", node.name())));
+            }
+        }
+        assault.end().with_context(|| format!("the lying peers of {}", node.name()))?;
+        refused
+    }
+}
+
+/// What the liars of an event are called, in files and for the watch.
+fn tag(event: usize) -> String {
+    format!("event-{event}")
+}
