@@ -40,6 +40,7 @@ pub mod devnet;
 pub mod lab;
 pub mod load;
 pub mod manifest;
+pub mod memory;
 pub mod output;
 pub mod progress;
 pub mod relay;

@@ -8,7 +8,6 @@ pub(super) mod chain;
 pub(super) mod child;
 pub(super) mod follower;
 pub(super) mod kept;
-pub(super) mod memory;
 pub(super) mod node;
 pub(super) mod relay;
 pub(super) mod workload;

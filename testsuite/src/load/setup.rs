@@ -78,7 +78,7 @@ impl Chain {
 
     /// The last batch.
     pub async fn head(&self) -> Result<u64> {
-        quantity(&self.rpc.call("eth_blockNumber", json!([])).await?)
+        self.rpc.head().await
     }
 
     /// The next nonce of each account.
