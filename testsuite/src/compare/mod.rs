@@ -14,7 +14,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 pub use runs::{RunsOptions, compare_runs, report_files};
-pub use statistics::{SAMPLES_MAX, median};
+pub use statistics::{SAMPLES_MAX, median, quantile};
 
 /// Which way is good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
