@@ -7,8 +7,7 @@ use slipstream_storage::StateHistory;
 use super::copies::{self, Copies, Kept, seconds};
 use crate::{
     Figure,
-    harness::{kept::Place, ratios},
-    ledger::files::wait_until_quiet,
+    harness::{files::wait_until_quiet, kept::Place, ratios},
     size::short,
     state::{Choice, Cost, Meter, Ours, Way, measure as commit},
 };
