@@ -112,7 +112,7 @@ impl Node {
         &self.name
     }
 
-    /// Its part.
+    /// Whether it certifies or follows.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -122,7 +122,7 @@ impl Node {
         &self.dir
     }
 
-    /// Its API.
+    /// A client of its API, on loopback.
     pub fn rpc(&self) -> &Rpc {
         &self.rpc
     }
@@ -191,7 +191,7 @@ impl Node {
         self.dir.join(files::DATA)
     }
 
-    /// Its configuration.
+    /// The file of its configuration, node.yaml.
     pub fn config(&self) -> PathBuf {
         self.dir.join(files::CONFIG)
     }
