@@ -1,12 +1,24 @@
 //! Benchmarks that print each figure beside its floor or its peer: `slipnet bench NAME [--quick] [--json FILE]`.
 //!
-//! A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples. Absolute
-//! figures depend on the machine, so ratios of one run are quoted.
+//! The program `slipnet-bench` is a thin command line over this library, and `slipnet` becomes it for `bench`. Simulations stand
+//! below it: the bench of broadcast measures what theirs assume, and runs the fabric that they run.
+//!
+//! ```text
+//!  NAME ─▶ the module of that name ─▶ Report of Figures ─▶ table, JSON ─▶ runs (all, compare, document) ─▶ docs/benchmarks.md
+//!            │
+//!            ├─ harness: chains, nodes, relay, kept directories, plain files, child processes
+//!            └─ state (SizeDir, Ours), ledger (chain), mainnet (blocks): what other benches measure on, too
+//! ```
+//!
+//! Invariants:
+//! * A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples.
+//! * Absolute figures depend on the machine, so ratios of one run are quoted.
+//! * No later run repeats the keys of an earlier one on a directory that is kept.
 
-pub(crate) mod broadcast;
+mod broadcast;
 mod consensus;
 mod growth;
-pub(crate) mod harness;
+mod harness;
 mod head;
 mod hints;
 mod history;

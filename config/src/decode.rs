@@ -6,16 +6,10 @@ use serde::{
     de::{DeserializeSeed, Deserializer, MapAccess, Visitor, value::StrDeserializer},
     forward_to_deserialize_any,
 };
-use serde_saphyr::{Error, Options, SnippetMode};
+use serde_saphyr::Error;
+use slipstream_yaml::{Mistake, Place, mask::mask_text};
 
-use crate::{
-    ConfigError, NodeConfig,
-    error::Place,
-    mask::{MASK, mask_text},
-};
-
-/// The longest line of the file that an error quotes.
-const SNIPPET_CHARS_MAX: usize = 160;
+use crate::{ConfigError, NodeConfig};
 
 /// Decodes a whole file.
 pub(crate) fn file(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
@@ -25,9 +19,9 @@ pub(crate) fn file(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
 /// Decodes the value of one key or section, as if nothing else were set; else says what is wrong.
 pub(crate) fn value(text: &str, path: &[&str]) -> Result<NodeConfig, String> {
     decode(text, path).map_err(|Refused { key, error }| {
-        let (line, column) = place_of(&error);
-        let (_, token) = quote(text, line, column);
-        let message = complete(message(&error, line, column), &token);
+        let mistake = Mistake::of(&error);
+        let (_, word) = Place::quote(text, mistake.line, mistake.column);
+        let message = mistake.found(&word);
         mask_text(&if key == path.join(".") { message } else { format!("{key}: {message}") }).into_owned()
     })
 }
@@ -39,10 +33,8 @@ struct Refused {
 }
 
 fn decode(text: &str, path: &[&str]) -> Result<NodeConfig, Refused> {
-    // The snippet is ours: one line and a caret, the same for every kind of error.
-    let options: Options = serde_saphyr::options! { with_snippet: false };
     let mut key = String::new();
-    serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+    serde_saphyr::with_deserializer_from_str_with_options(text, slipstream_yaml::options(), |deserializer| {
         let decoded = match path {
             [] => serde_path_to_error::deserialize(deserializer),
             path => serde_path_to_error::deserialize(Nested { path, inner: deserializer }),
@@ -105,45 +97,13 @@ impl<'de, D: Deserializer<'de>> MapAccess<'de> for Entry<'_, D> {
 
 /// Puts the parser's message, the key's full name and the line together.
 fn describe(text: &str, path: &Path, key: &str, error: &Error) -> ConfigError {
-    let (line, column) = place_of(error);
-    let (place, token) = quote(text, line, column);
-    let mut message = complete(message(error, line, column), &token);
+    let mistake = Mistake::of(error);
+    let (place, word) = Place::quote(text, mistake.line, mistake.column);
+    let mut message = mistake.found(&word);
     if !is_root(key) {
         message = format!("{key}: {message}");
     }
     ConfigError::Yaml { path: path.to_owned(), place, message: mask_text(&message).into_owned() }
-}
-
-fn place_of(error: &Error) -> (u64, u64) {
-    error.location().map_or((1, 1), |location| (location.line(), location.column()))
-}
-
-fn message(error: &Error, line: u64, column: u64) -> String {
-    let rendered = error.render_with_options(serde_saphyr::render_options! { snippets: SnippetMode::Off });
-    let suffix = format!(" at line {line}, column {column}");
-    let mut message = rendered.strip_suffix(&suffix).unwrap_or(&rendered).to_owned();
-    // Advice to programmers who call the parser is of no use to an operator.
-    for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
-        message.truncate(message.find(advice).unwrap_or(message.len()));
-    }
-    message
-}
-
-/// Adds the value to the message: the parser only names the types of numbers.
-fn complete(message: String, token: &str) -> String {
-    if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
-        return format!("{message}, found `{token}`");
-    }
-    message
-}
-
-/// A place in the file with its line, and the word that stands there.
-pub(crate) fn quote(text: &str, line: u64, column: u64) -> (Place, String) {
-    let quoted = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
-    let rest: String = quoted.chars().skip(column.saturating_sub(1) as usize).collect();
-    let token = rest.split([' ', '#', ',', ']', '}']).next().unwrap_or_default();
-    let width = token.trim_end_matches(':').chars().count().max(1);
-    (Place { line, column, snippet: snippet(quoted, line, column, width) }, token.to_owned())
 }
 
 /// Whether the name of a key is that of the whole file.
@@ -151,31 +111,13 @@ fn is_root(key: &str) -> bool {
     matches!(key, "" | "." | "?")
 }
 
-fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
-    let number = line.to_string();
-    let indent = " ".repeat(number.len());
-    let masked = mask_text(quoted);
-    let shown: String = masked.chars().take(SNIPPET_CHARS_MAX).collect();
-    let before = (column.saturating_sub(1) as usize).min(SNIPPET_CHARS_MAX);
-    // A caret behind a masked part would point at something else.
-    let (before, width) = match masked.find(MASK) {
-        Some(at) if masked != quoted && before > at => (masked[..at].chars().count(), MASK.len()),
-        _ => (before, width.min(SNIPPET_CHARS_MAX - before).max(1)),
-    };
-    format!("{indent} |\n{number} | {shown}\n{indent} | {}{}", " ".repeat(before), "^".repeat(width))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Goal: a line that is quoted beside an error shows no password.
+    /// Goal: an error shows no password.
     #[test]
-    fn snippets_are_masked() {
-        let line = "a: https://user:canary@host, b: 1";
-        let (place, _) = quote(line, 1, 33);
-        assert!(!place.snippet.contains("canary"), "{}", place.snippet);
-        assert_eq!(place.snippet, "  |\n1 | a: https://***@host, b: 1\n  |            ^^^");
+    fn errors_are_masked() {
         let error = value("https://user:canary@host", &["sync", "mode"]).unwrap_err();
         assert!(error.contains("***") && !error.contains("canary"), "{error}");
     }

@@ -1,6 +1,8 @@
 //! [`ConfigError`].
 
-use std::{fmt, io, path::PathBuf};
+use std::{io, path::PathBuf};
+
+use slipstream_yaml::Place;
 
 use crate::Origin;
 
@@ -71,23 +73,6 @@ pub enum ConfigError {
         /// The fault, and what to write instead.
         problem: String,
     },
-}
-
-/// A place in the configuration file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The line, counted from 1.
-    pub line: u64,
-    /// The column, counted from 1.
-    pub column: u64,
-    /// The line with a caret under the place.
-    pub snippet: String,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.line, self.column)
-    }
 }
 
 fn in_words(origin: &Origin) -> String {

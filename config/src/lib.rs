@@ -29,7 +29,6 @@ mod error;
 mod instance;
 mod keys;
 mod load;
-pub mod mask;
 mod model;
 mod origin;
 mod overrides;
@@ -43,7 +42,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use error::{ConfigError, Place};
+pub use error::ConfigError;
 pub use instance::INSTANCE_MAX;
 pub use load::{CONFIG_BYTES_MAX, Loaded, load, parse};
 pub use model::{ApiConfig, LogConfig, LogFileConfig, LogFormat, NodeConfig, Role};
@@ -51,3 +50,4 @@ pub use origin::{Origin, Origins};
 pub use overrides::{OVERRIDE_BYTES_MAX, OVERRIDES_MAX, Overrides, VARIABLE_PREFIX};
 pub use preset::Preset;
 pub use schema::schema;
+pub use slipstream_yaml::{Place, mask};

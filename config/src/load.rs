@@ -3,9 +3,7 @@
 use std::{fs::File, io::Read, path::Path};
 
 use crate::{
-    ConfigError, NodeConfig, Origin, Overrides, Preset,
-    decode::{self, quote},
-    instance,
+    ConfigError, NodeConfig, Origin, Overrides, Place, Preset, decode, instance,
     keys::{self, Key},
     origin::Origins,
     overrides::{Assignment, refused},
@@ -63,7 +61,7 @@ fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, Config
     }
     let wrong = |key: &str, problem: String| {
         let place = file.keys.iter().find(|(found, _)| found.name == key);
-        let place = place.map(|(found, _)| quote(text, found.line, found.column).0);
+        let place = place.map(|(found, _)| Place::quote(text, found.line, found.column).0);
         match origins.of(key) {
             Origin::Default => {
                 ConfigError::Rule { path: path.to_owned(), place: None, key: key.to_owned(), problem }
@@ -108,7 +106,7 @@ impl Layer {
         let keys = keys::find(text, &[]);
         rules::check_layer(&config).map_err(|Problem { key, text: problem }| {
             let place = keys.iter().find(|found| found.name == key);
-            let place = place.map(|found| quote(text, found.line, found.column).0);
+            let place = place.map(|found| Place::quote(text, found.line, found.column).0);
             ConfigError::Rule { path: path.to_owned(), place, key: key.to_owned(), problem }
         })?;
         let origin = |key: &Key| Origin::File { path: path.to_owned(), line: key.line };

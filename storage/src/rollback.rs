@@ -7,6 +7,8 @@
 //! at any moment leaves the old head or the new one, and a second call finishes. Snapshots go first, and for good: one that stayed would
 //! be served once another ledger has come as far.
 
+mod ledger;
+
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fs::{self, File},
@@ -15,27 +17,22 @@ use std::{
     path::Path as FilePath,
 };
 
-use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Path, accumulator::NodePosition,
-    keccak256,
-};
+use slipstream_types::{BatchHeader, BatchNumber, Digest, Path};
 
+use self::ledger::{drop_epoch_ends, drop_history, drop_ledger};
 use crate::{
     backend::{Backend, Column, Direction, Reader, WriteBatch},
     error::{RollbackError, StorageError},
     floors::{read_headers_floor, read_record},
     history::{
         facts::{recorded_from, recorded_sealed},
-        log::{self, LogRows, LogValue},
+        log::LogValue,
     },
     maintenance::Maintenance,
     nodes::load_accumulator,
     restore::RESTORE_HEADERS_MAX,
-    schema::{
-        self, HEAD_KEY, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord, RESTORE_KEY, RestoreRecord, SEALED_KEY,
-    },
+    schema::{self, HEAD_KEY, HeadRecord, KINDS, PRUNED_KEY, PrunedRecord, RESTORE_KEY, RestoreRecord},
     state::{Update, load::load_tree},
-    transactions::place_key,
     waypoint::passage_before,
 };
 
@@ -279,150 +276,6 @@ fn put_rows(
         }
     }
     Ok(updates)
-}
-
-/// Looks at the key and the value of a row.
-type EachRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), StorageError> + 'a;
-
-/// Drops headers, their indexes and certificates, accumulator nodes and blobs above a batch.
-fn drop_ledger(
-    reader: &dyn Reader,
-    head: &HeadRecord,
-    to: BatchNumber,
-    writes: &mut WriteBatch,
-    told: &mut RolledBack,
-) -> Result<(), StorageError> {
-    let (first, last) = (schema::number_key(to.next()), schema::number_key(head.number));
-    let above = |column, visit: &mut EachRow<'_>| {
-        reader.scan(column, &first, Direction::Up, &mut |key, value| {
-            visit(key, value)?;
-            Ok(ControlFlow::Continue(()))
-        })
-    };
-    above(Column::Headers, &mut |_, header| {
-        let header: BatchHeader = schema::decode("header", header)?;
-        writes.delete(Column::HeaderIndex, header.digest().0);
-        Ok(())
-    })?;
-    above(Column::Certificates, &mut |_, _| {
-        told.certificates += 1;
-        Ok(())
-    })?;
-    let mut transactions = 0;
-    above(Column::Bodies, &mut |key, body| {
-        told.blob_bytes += body.len() as u64;
-        transactions += drop_transactions(schema::decode_number(key)?, body, writes);
-        if transactions > ENTRIES_MAX { Err(too_much(to)) } else { Ok(()) }
-    })?;
-    for column in [Column::Receipts, Column::Deltas, Column::Hints] {
-        above(column, &mut |_, blob| {
-            told.blob_bytes += blob.len() as u64;
-            Ok(())
-        })?;
-    }
-    let by_number = [
-        Column::Headers,
-        Column::Certificates,
-        Column::Bodies,
-        Column::Receipts,
-        Column::Deltas,
-        Column::Hints,
-    ];
-    for column in by_number {
-        writes.clear_range(column, first, last);
-    }
-    // A node is stored once it is full. So the nodes with a leaf above the batch follow from the first one that was not full
-    // then.
-    let (leaves, all) = (to.leaves(), head.number.leaves());
-    for level in 0..64u8 {
-        let node = |index| schema::node_key(NodePosition { level, index });
-        let (first, end) = (leaves >> level, all >> level);
-        if first < end {
-            writes.clear_range(Column::Nodes, node(first), node(end - 1));
-        }
-    }
-    Ok(())
-}
-
-/// Drops the entries of a body's transactions from their index, and tells how many. An unreadable body leaves them; lookups compare
-/// hashes anyway.
-fn drop_transactions(number: BatchNumber, body: &[u8], writes: &mut WriteBatch) -> usize {
-    let body = Blob::from_bytes(body.to_vec()).and_then(|blob| blob.open::<Body>(BlobKind::Body));
-    let transactions = body.iter().flat_map(|body| body.transactions.iter());
-    let mut dropped = 0;
-    for (index, raw) in (0..).zip(transactions) {
-        if let Some(key) = place_key(&keccak256(&raw[..]), number, index) {
-            writes.delete(Column::Transactions, key);
-            dropped += 1;
-        }
-    }
-    dropped
-}
-
-/// Drops the ends of epochs whose last batch is above the batch.
-fn drop_epoch_ends(
-    reader: &dyn Reader,
-    to: BatchNumber,
-    writes: &mut WriteBatch,
-    told: &mut RolledBack,
-) -> Result<(), StorageError> {
-    reader.scan(Column::EpochEnds, &[], Direction::Up, &mut |key, value| {
-        let end: Certificate = schema::decode("epoch end", value)?;
-        if end.info.number > to {
-            writes.delete(Column::EpochEnds, key);
-            told.certificates += 1;
-        }
-        Ok(ControlFlow::Continue(()))
-    })
-}
-
-/// Drops what the history has of batches above the batch. A value of the log that reaches over it is cut.
-fn drop_history(
-    reader: &dyn Reader,
-    head: &HeadRecord,
-    to: BatchNumber,
-    before: &Before,
-    writes: &mut WriteBatch,
-) -> Result<(), StorageError> {
-    for key in &before.keys {
-        writes.delete(Column::History, key.clone());
-    }
-    let mut cut = None;
-    if before.sealed < to {
-        reader.scan(
-            Column::HistoryLog,
-            &schema::number_key(to.next()),
-            Direction::Up,
-            &mut |key, value| {
-                cut = cut_value(LogValue::parse(key, value)?, to)?;
-                // Each of the others begins behind this one.
-                Ok(ControlFlow::Break(()))
-            },
-        )?;
-    }
-    writes.clear_range(Column::HistoryLog, schema::number_key(to.next()), schema::number_key(head.number));
-    if let Some(cut) = cut {
-        writes.put(Column::HistoryLog, schema::number_key(to), cut);
-    }
-    if recorded_sealed(reader)?.is_some_and(|sealed| sealed > to) {
-        writes.put(Column::Meta, SEALED_KEY, schema::encode(&to));
-    }
-    Ok(())
-}
-
-/// The part of a log value with batches up to one; `None` if the value begins behind it.
-fn cut_value(value: LogValue<'_>, to: BatchNumber) -> Result<Option<Vec<u8>>, StorageError> {
-    if value.first > to {
-        return Ok(None);
-    }
-    let mut kept = LogRows::with_capacity(0, 0);
-    for entry in value.iter() {
-        let entry = entry?;
-        if entry.batch <= to {
-            kept.push(Path(*entry.path), entry.batch.since(value.first) as u32, entry.row);
-        }
-    }
-    log::encode(value.first, &[kept]).map(Some)
 }
 
 /// Moves the head, and what is said of batches that are not there any more.

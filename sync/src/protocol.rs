@@ -2,12 +2,17 @@
 //!
 //! A request is one BCS [`Request`]; the answer is the BCS of the type that its doc names. See docs/formats.md.
 
+mod request;
+
 use serde::{Deserialize, Serialize};
-use slipstream_storage::{LEVELS_MAX, Opened, Place};
+use slipstream_storage::Opened;
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, Certificate, CodecError, Digest, Epoch, LedgerInfo, Path,
+    BatchHeader, BatchNumber, Blob, Certificate, CodecError, Digest, LedgerInfo,
     accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::Code, limits, schedule::Forks,
-    state::ROW_BYTES_MAX,
+};
+
+pub use self::request::{
+    Parts, RangeDeltaRequest, RangeRequest, Request, SubtreesRequest, answer_bytes_expected,
 };
 
 /// Bytes of a request; the longest asks for [`CODES_MAX`] codes.
@@ -34,239 +39,11 @@ pub const SNAPSHOTS_MAX: usize = 8;
 /// Bytes of a row on average, about: a slot has 86, an account 63, with code 95.
 pub(crate) const ROW_BYTES: u64 = 80;
 
-/// One request to a peer.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Request {
-    /// Answered by [`Summary`].
-    Summary,
-    /// Answered by [`Range`].
-    Range(RangeRequest),
-    /// Headers up to a batch with their proof; answered by [`Headers`].
-    Headers {
-        /// Number of the first header.
-        first: BatchNumber,
-        /// The last header; the proof is against the ledger that ends with it.
-        last: BatchNumber,
-    },
-    /// Answered by [`Offer`], the first part of a snapshot.
-    Offer {
-        /// Number of the snapshot's batch.
-        number: BatchNumber,
-        /// A batch before it whose place in its ledger the answer proves: the waypoint of who asks.
-        passing: Option<BatchNumber>,
-    },
-    /// Answered by a blob of kind `StateChunk` that holds a [`slipstream_storage::StateChunk`].
-    Chunk {
-        /// Number of the snapshot's batch.
-        number: BatchNumber,
-        /// Where the chunk begins.
-        first: Path,
-        /// Where it ends at the latest, so that ranges are fetched side by side.
-        last: Path,
-        /// Uncompressed bytes after which it ends.
-        bytes_max: u32,
-    },
-    /// Contract code by hash; answered by [`Codes`].
-    Codes {
-        /// The snapshot that has it; or, for who compares subtrees, the batch whose state that is.
-        number: BatchNumber,
-        /// Keccak-256 of each code.
-        hashes: BoundedVec<Digest, CODES_MAX>,
-    },
-    /// The genesis with its proof; answered by [`Origin`].
-    Origin {
-        /// Number of the waypoint's batch.
-        number: BatchNumber,
-    },
-    /// The siblings beside a range of a snapshot, for who has rows that may be the same; answered by a
-    /// [`slipstream_types::tree::StateRangeProof`].
-    RangeProof {
-        /// Number of the snapshot's batch.
-        number: BatchNumber,
-        /// Where the range begins.
-        first: Path,
-        /// Where it ends, included.
-        last: Path,
-    },
-    /// The certificates that end epochs, for who knows the validators of the first; answered by [`EpochEnds`].
-    Epochs {
-        /// The first epoch whose end is wanted.
-        first: Epoch,
-    },
-    /// The changes in a path range from one batch to a snapshot; answered by a blob of kind `RangeDelta` that holds a
-    /// [`slipstream_storage::RangeDeltaChunk`].
-    RangeDelta(RangeDeltaRequest),
-    /// Subtrees of the state after a batch, for who compares its own with them; answered by [`Subtrees`].
-    Subtrees(SubtreesRequest),
-}
-
-/// Bytes that are added to what a request asks for: proofs, signatures, and some of the batch that passes its limit.
-const ANSWER_SLACK_BYTES: usize = 256 << 10;
-/// Bytes of a long contract's code.
-const CODE_BYTES: usize = 24_576;
-
-/// Bytes of what goes with a chunk, a range of headers or a certificate: ends, counts, and proofs of the greatest depth on both sides.
-const PROOF_BYTES_MAX: usize = 128 << 10;
-/// Bytes of a header, at most.
-const HEADER_BYTES_MAX: usize = 512;
-/// Bytes of the end of an epoch, at most: signatures of as many validators as there may be, and the validators of the next epoch.
-const EPOCH_END_BYTES_MAX: usize = limits::VALIDATORS_MAX * 256;
-
-impl Request {
-    /// Bytes that an answer may have. The asker takes no more, so its request bounds the answer.
-    pub fn answer_bytes_max(&self) -> usize {
-        let content = match self {
-            Request::Summary | Request::Offer { .. } | Request::RangeProof { .. } => EPOCH_END_BYTES_MAX,
-            Request::Range(range) => range.answer_bytes_max(),
-            Request::Headers { first, last } => {
-                let count = last.since(*first).saturating_add(1).min(limits::HEADERS_MAX as u64);
-                count as usize * HEADER_BYTES_MAX
-            }
-            Request::Chunk { bytes_max, .. } => chunk_bytes_max(*bytes_max),
-            Request::RangeDelta(delta) => chunk_bytes_max(delta.bytes_max),
-            Request::Codes { hashes, .. } => hashes.len() * (limits::CODE_BYTES_MAX + 8),
-            Request::Epochs { .. } => EPOCH_ENDS_MAX * EPOCH_END_BYTES_MAX,
-            Request::Origin { .. } => ANSWER_BYTES_MAX,
-            Request::Subtrees(request) => request.answer_bytes(),
-        };
-        content.saturating_add(PROOF_BYTES_MAX).min(ANSWER_BYTES_MAX)
-    }
-
-    /// About how many bytes the answer will have: a server keeps room for them before it makes it. Few answers are longer, none
-    /// by the asker's choice.
-    pub fn answer_bytes_expected(&self) -> usize {
-        let content = match self {
-            Request::Summary => return ANSWER_SLACK_BYTES / 4,
-            Request::Range(range) => range.bytes_max.min(RANGE_BYTES_MAX) as usize,
-            Request::Chunk { bytes_max, .. } => (*bytes_max).min(CHUNK_BYTES_MAX) as usize,
-            Request::RangeDelta(delta) => delta.bytes_max.min(CHUNK_BYTES_MAX) as usize,
-            Request::Codes { hashes, .. } => hashes.len() * CODE_BYTES,
-            Request::Headers { .. } | Request::RangeProof { .. } | Request::Epochs { .. } => 1 << 20,
-            Request::Offer { .. } => 0,
-            Request::Origin { .. } => return ANSWER_BYTES_MAX,
-            Request::Subtrees(request) => return request.answer_bytes(),
-        };
-        content + ANSWER_SLACK_BYTES
-    }
-}
-
-/// As [`Request::answer_bytes_expected`], of an encoded request; an unreadable one gets a refusal, which is short.
-pub fn answer_bytes_expected(request: &[u8]) -> usize {
-    let request = codec::decode::<Request>("sync request", request, REQUEST_BYTES_MAX);
-    request.map_or(0, |request| request.answer_bytes_expected())
-}
-
-/// Asks for a chunk of a range delta. It ends at `last`, or where one change more would pass `bytes_max`; an answer that ends
-/// earlier breaks the protocol. See [`crate::range_delta`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct RangeDeltaRequest {
-    /// The batch after which changes count; at or below the asker's head.
-    pub from: BatchNumber,
-    /// The snapshot whose values they have.
-    pub to: BatchNumber,
-    /// Where the chunk begins.
-    pub first: Path,
-    /// Where it ends at the latest, so that ranges are fetched side by side.
-    pub last: Path,
-    /// Uncompressed bytes of changes; the server's own limit is [`CHUNK_BYTES_MAX`].
-    pub bytes_max: u32,
-}
-
-/// Asks what some places of the state after a batch hold. The answer opens each so many levels down.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SubtreesRequest {
-    /// The batch, up to the server's head.
-    pub number: BatchNumber,
-    /// Its state root as the asker has it: of another ledger's state nothing is told.
-    pub root: Digest,
-    /// Levels that each place is opened, 1 to [`slipstream_storage::LEVELS_MAX`]; all places together have up to
-    /// [`SUBTREE_HASHES_MAX`] hashes then.
-    pub levels: u8,
-    /// The places whose subtrees are wanted.
-    pub places: BoundedVec<Place, PLACES_MAX>,
-}
-
-impl SubtreesRequest {
-    /// Hashes in its answer, at most.
-    pub fn hashes(&self) -> usize {
-        self.places.len() << self.levels.min(LEVELS_MAX)
-    }
-
-    /// Bytes of its answer, at most: a hash with what leads to it for every side, and a row for every place.
-    fn answer_bytes(&self) -> usize {
-        const HASH_BYTES: usize = 2 * (1 + 32) + 1;
-        self.hashes().min(SUBTREE_HASHES_MAX) * HASH_BYTES + self.places.len() * (ROW_BYTES_MAX + 8) + 8
-    }
-}
-
 /// Subtrees in the order in which their places were asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Subtrees {
     /// One opened subtree per place.
     pub opened: BoundedVec<Opened, PLACES_MAX>,
-}
-
-/// The parts of a batch, as bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Parts(pub u8);
-
-impl Parts {
-    /// The batch's transactions.
-    pub const BODY: Parts = Parts(1);
-    /// The receipts of its transactions.
-    pub const RECEIPTS: Parts = Parts(2);
-    /// Its state changes.
-    pub const DELTA: Parts = Parts(4);
-    /// The hints. A batch may lack them.
-    pub const HINTS: Parts = Parts(8);
-
-    /// The parts of both.
-    pub const fn with(self, other: Parts) -> Parts {
-        Parts(self.0 | other.0)
-    }
-
-    /// Whether all of `other` is in it.
-    pub const fn has(self, other: Parts) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-/// Asks for consecutive batches. The answer ends at `batches_max` batches, at the server's last certified batch, or once its
-/// certified parts reach `bytes_max`. An answer that ends earlier breaks the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct RangeRequest {
-    /// Number of the first batch.
-    pub first: BatchNumber,
-    /// At most this many; the server's own limit is [`RANGE_BATCHES_MAX`].
-    pub batches_max: u32,
-    /// Compressed bytes of certified parts; the server's own limit is [`RANGE_BYTES_MAX`].
-    pub bytes_max: u32,
-    /// The parts to send of each batch.
-    pub parts: Parts,
-}
-
-impl RangeRequest {
-    /// Bytes of the longest answer: parts up to the limit, the batch that passes it, and hints, which a server may send beyond it.
-    fn answer_bytes_max(&self) -> usize {
-        let parts = [
-            (Parts::BODY, limits::BODY_BYTES_MAX),
-            (Parts::RECEIPTS, limits::RECEIPTS_BYTES_MAX),
-            (Parts::DELTA, limits::DELTA_BYTES_MAX),
-            (Parts::HINTS, limits::HINTS_BYTES_MAX * self.batches_max.min(RANGE_BATCHES_MAX) as usize),
-        ];
-        let batch: usize =
-            parts.iter().filter(|(part, _)| self.parts.has(*part)).map(|(_, bytes)| bytes).sum();
-        let headers = self.batches_max.min(RANGE_BATCHES_MAX) as usize * HEADER_BYTES_MAX;
-        let parts = self.bytes_max.min(RANGE_BYTES_MAX) as usize;
-        (parts + batch).saturating_add(headers + EPOCH_END_BYTES_MAX)
-    }
-}
-
-/// Compressed bytes of a chunk of so many uncompressed ones: incompressible content grows a little, and its last row may pass the limit.
-fn chunk_bytes_max(bytes_max: u32) -> usize {
-    let bytes = bytes_max.min(CHUNK_BYTES_MAX) as usize;
-    bytes + bytes / 16
 }
 
 /// Consecutive batches under one certificate.

@@ -42,6 +42,7 @@ pub mod lab;
 pub mod leftovers;
 pub mod load;
 pub mod manifest;
+pub mod memory;
 pub mod output;
 pub mod progress;
 pub mod relay;

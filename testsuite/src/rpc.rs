@@ -95,6 +95,11 @@ impl Rpc {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
+    /// The number of the node's last batch: the cheapest question that there is.
+    pub async fn head(&self) -> Result<u64> {
+        quantity(&self.call("eth_blockNumber", json!([])).await?)
+    }
+
     /// One JSON-RPC call. An [`RpcError`] can be found in the error by `downcast_ref`.
     pub async fn call<T: DeserializeOwned>(&self, method: &str, params: Value) -> Result<T> {
         let request = json!({ "jsonrpc": "2.0", "id": 0, "method": method, "params": params });

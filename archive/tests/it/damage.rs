@@ -5,8 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 use slipstream_archive::{Archive, ArchiveError};
 use slipstream_types::BatchNumber;
 
-use super::{STAMP, archive, by_genesis, empty, imported, verified};
-use crate::{ledger::Ledger, server::Server};
+use super::{by_genesis, empty, export, imported, stage, verified};
 
 /// Both commands refuse, and the head does not move.
 async fn refused(archive: &Archive, object: &Path, how: &str) {
@@ -25,9 +24,8 @@ async fn refused(archive: &Archive, object: &Path, how: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_changed_object_is_refused_by_name() {
-    let server = Server::start().await;
-    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, ledger) = stage().await;
+    export(&archive, &ledger).await;
     let pieces = server.objects("/pieces/");
     let objects = [
         pieces[pieces.len() / 2].clone(),
@@ -75,9 +73,8 @@ async fn every_changed_object_is_refused_by_name() {
 /// Goal: an object that is longer than its kind can be is not read at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_long_is_not_read() {
-    let server = Server::start().await;
-    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, ledger) = stage().await;
+    export(&archive, &ledger).await;
     let piece = server.objects("/pieces/")[7].clone();
     fs::File::create(&piece).unwrap().set_len(8 << 20).unwrap();
     let error = verified(&archive, None).await.unwrap_err();
@@ -91,11 +88,10 @@ async fn what_is_too_long_is_not_read() {
 /// Goal: a manifest of a later format is told by its version, and one under another's name is not taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn manifests_are_what_their_names_say() {
-    let server = Server::start().await;
-    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, mut ledger) = stage().await;
+    export(&archive, &ledger).await;
     ledger.touch([1]);
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    export(&archive, &ledger).await;
     let [first, second] = &server.objects("/snapshots/")[..] else { panic!("two snapshots") };
     let good = fs::read(second).unwrap();
     fs::copy(first, second).unwrap();
@@ -109,6 +105,6 @@ async fn manifests_are_what_their_names_say() {
     // The older one is as good as ever, and an export is not kept from its work by the other.
     verified(&archive, Some(BatchNumber::new(1))).await.unwrap();
     ledger.touch([2]);
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    export(&archive, &ledger).await;
     verified(&archive, None).await.unwrap();
 }

@@ -9,7 +9,9 @@ mod server;
 
 use std::{num::NonZeroUsize, sync::atomic::Ordering, time::Duration};
 
-use slipstream_archive::{Archive, ArchiveError, ArchiveSummary, Location, OnDamage, Patience, Settings};
+use slipstream_archive::{
+    Archive, ArchiveError, ArchiveSummary, Exported, Location, OnDamage, Patience, Settings,
+};
 use slipstream_storage::{StorageConfig, Store, Trust};
 use slipstream_types::{BatchNumber, Digest, Waypoint, keccak256};
 
@@ -30,9 +32,17 @@ fn settings(variables: Vec<(String, String)>) -> Settings {
     Settings { patience, variables }
 }
 
-fn archive(server: &Server) -> Archive {
+/// A server, its empty archive, and a ledger to export.
+async fn stage() -> (Server, Archive, Ledger) {
+    let server = Server::start().await;
     let location: Location = "s3://bucket/net/main".parse().unwrap();
-    Archive::open(&location, &settings(server.variables())).unwrap()
+    let archive = Archive::open(&location, &settings(server.variables())).unwrap();
+    (server, archive, Ledger::new(STAMP))
+}
+
+/// Exports the ledger's newest snapshot.
+async fn export(archive: &Archive, ledger: &Ledger) -> Exported {
+    archive.export(&ledger.store, ledger.number()).await.unwrap()
 }
 
 fn by_genesis() -> Trust {
@@ -72,19 +82,18 @@ fn check_store(store: &Store, ledger: &Ledger, number: BatchNumber) {
 /// same state sends only the difference.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_export_sends_what_changed() {
-    let server = Server::start().await;
-    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
-    let first = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, mut ledger) = stage().await;
+    let first = export(&archive, &ledger).await;
     assert_eq!(first.uploaded, first.summary.pieces + 1, "one pack of codes");
     assert!(first.summary.pieces >= 64 && first.summary.codes == 5, "{first:?}");
     assert_eq!(verified(&archive, None).await.unwrap(), first.summary);
 
-    let again = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let again = export(&archive, &ledger).await;
     assert_eq!((again.uploaded, again.summary), (0, first.summary));
 
     ledger.touch([5, 6, 7]);
     let before = server.faults.written.load(Ordering::SeqCst);
-    let second = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let second = export(&archive, &ledger).await;
     assert!((1..=3).contains(&second.uploaded), "{second:?}");
     assert_eq!(server.faults.written.load(Ordering::SeqCst) - before, second.uploaded);
     assert!(second.uploaded_bytes < first.uploaded_bytes / 8, "{second:?} after {first:?}");
@@ -108,8 +117,7 @@ async fn a_second_export_sends_what_changed() {
 /// Goal: an export that its server's death ended leaves no snapshot, and the next one goes on with what was sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_export_goes_on() {
-    let server = Server::start().await;
-    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
+    let (server, archive, ledger) = stage().await;
     server.faults.pieces_left.store(20, Ordering::SeqCst);
     let failed = archive.export(&ledger.store, ledger.number()).await.unwrap_err();
     assert!(matches!(failed, ArchiveError::Store { .. }), "{failed}");
@@ -121,7 +129,7 @@ async fn an_interrupted_export_goes_on() {
 
     let sent = server.faults.written.load(Ordering::SeqCst);
     assert!((1..=20).contains(&sent), "{sent}");
-    let second = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let second = export(&archive, &ledger).await;
     assert_eq!(second.uploaded + sent, second.summary.pieces + 1);
     assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
 }
@@ -129,9 +137,8 @@ async fn an_interrupted_export_goes_on() {
 /// Goal: an import that its server's death ended goes on where it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_import_goes_on() {
-    let server = Server::start().await;
-    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, ledger) = stage().await;
+    export(&archive, &ledger).await;
     let (store, _dir) = empty();
     let snapshot = std::sync::Arc::new(archive.snapshot(None, &by_genesis()).await.unwrap());
     server.faults.objects_left.store(24, Ordering::SeqCst);
@@ -150,10 +157,9 @@ async fn an_interrupted_import_goes_on() {
 /// Goal: a slow server costs time alone, and one that is silent is given up, by name and without its secrets.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_servers_are_waited_for_and_silent_ones_are_not() {
-    let server = Server::start().await;
-    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
+    let (server, archive, ledger) = stage().await;
     server.faults.delay_ms.store(100, Ordering::SeqCst);
-    let exported = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let exported = export(&archive, &ledger).await;
     assert_eq!(verified(&archive, None).await.unwrap(), exported.summary);
     server.faults.is_silent.store(true, Ordering::SeqCst);
     let began = tokio::time::Instant::now();
@@ -184,9 +190,8 @@ async fn wrong_credentials_are_refused() {
 /// Goal: two ledgers cannot share a prefix, so readers cannot confuse them.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledgers_are_kept_apart() {
-    let server = Server::start().await;
-    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (_server, archive, mut ledger) = stage().await;
+    export(&archive, &ledger).await;
     let other = Ledger::new(STAMP + 1);
     let refused = archive.export(&other.store, other.number()).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::OtherLedger { .. }), "{refused}");
@@ -198,7 +203,7 @@ async fn ledgers_are_kept_apart() {
     assert!(matches!(nobody, ArchiveError::Untrusted { .. }), "{nobody}");
     // The waypoint of a batch says nothing of a later one.
     ledger.touch([1]);
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    export(&archive, &ledger).await;
     let earlier = by_waypoint(ledger.waypoint(BatchNumber::new(1)));
     let refused = archive.snapshot(None, &earlier).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::Untrusted { .. }), "{refused}");
@@ -221,7 +226,7 @@ async fn directories_are_archives_and_http_reads_them() {
     let location: Location = format!("file://{}/new", dir.path().display()).parse().unwrap();
     assert!(matches!(Archive::open(&location, &none), Err(ArchiveError::Open { .. })));
     let archive = Archive::create(&location, &none).unwrap();
-    let exported = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let exported = export(&archive, &ledger).await;
     assert_eq!(verified(&archive, None).await.unwrap(), exported.summary);
 
     let root = dir.path().join("new");

@@ -3,28 +3,31 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use slipstream_archive::{ArchiveError, GRACE, OnDamage, PrunedArchive};
+use slipstream_archive::{Archive, ArchiveError, GRACE, OnDamage, PrunedArchive};
 use slipstream_types::BatchNumber;
 
-use super::{STAMP, archive, by_genesis, empty, verified};
-use crate::{ledger::Ledger, server::Server};
+use super::{by_genesis, empty, export, stage, verified};
 
 const KEEP_ONE: NonZeroUsize = NonZeroUsize::MIN;
 const HOUR: Duration = Duration::from_secs(3_600);
 
+/// Keeps the newest snapshot, and what a damaged one may name.
+async fn prune(archive: &Archive) -> PrunedArchive {
+    archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_needs_goes_after_the_grace_time() {
-    let server = Server::start().await;
-    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
-    let first = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, mut ledger) = stage().await;
+    let first = export(&archive, &ledger).await;
     ledger.touch([5, 6, 7]);
-    let second = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let second = export(&archive, &ledger).await;
     let reading = Arc::new(archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap());
 
     // All of it is old, but the first snapshot is only now taken out.
     server.age(GRACE + HOUR);
     let all = server.objects("/pieces/").len();
-    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let pruned = prune(&archive).await;
     assert_eq!(pruned, PrunedArchive { kept: 1, retired: 1, ..PrunedArchive::default() });
     let gone = archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap_err();
     assert!(matches!(gone, ArchiveError::NoSnapshot { .. }), "{gone}");
@@ -33,24 +36,23 @@ async fn what_nobody_needs_goes_after_the_grace_time() {
     assert_eq!(reading.import(&store).await.unwrap(), first.summary);
 
     server.age(GRACE + HOUR);
-    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let pruned = prune(&archive).await;
     assert_eq!((pruned.kept, pruned.retired, pruned.deleted), (1, 0, second.uploaded));
     assert_eq!(server.objects("/pieces/").len(), all - second.uploaded);
     assert!(server.objects("/retired/").is_empty());
     assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
-    let again = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let again = prune(&archive).await;
     assert_eq!(again, PrunedArchive { kept: 1, ..PrunedArchive::default() });
 }
 
 /// Goal: an export that begins before a prune and ends behind it finds all that it named.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_beside_prunes_loses_nothing() {
-    let server = Server::start().await;
-    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, mut ledger) = stage().await;
+    export(&archive, &ledger).await;
     server.age(GRACE + HOUR);
     ledger.touch([5]);
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    export(&archive, &ledger).await;
     // A third, slow export of the first state plus a little goes by the first snapshot, which prunes take out meanwhile.
     ledger.touch(0..40);
     server.faults.delay_ms.store(100, std::sync::atomic::Ordering::SeqCst);
@@ -60,7 +62,7 @@ async fn an_export_beside_prunes_loses_nothing() {
     });
     let mut prunes = 0;
     while !exporting.is_finished() {
-        archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+        prune(&archive).await;
         prunes += 1;
     }
     let third = exporting.await.unwrap().unwrap();
@@ -74,8 +76,7 @@ async fn an_export_beside_prunes_loses_nothing() {
 /// the new object.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_object_that_may_be_deleted_is_named() {
-    let server = Server::start().await;
-    let (archive, ledger) = (archive(&server), Ledger::new(STAMP));
+    let (server, archive, ledger) = stage().await;
     server.faults.pieces_left.store(20, std::sync::atomic::Ordering::SeqCst);
     archive.export(&ledger.store, ledger.number()).await.unwrap_err();
     server.faults.revive();
@@ -83,13 +84,13 @@ async fn no_object_that_may_be_deleted_is_named() {
     assert!(!orphans.is_empty());
 
     // Young: no prune takes them.
-    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let pruned = prune(&archive).await;
     assert_eq!(pruned, PrunedArchive::default());
     server.age(GRACE / 2 + HOUR);
-    assert_eq!(archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap(), PrunedArchive::default());
+    assert_eq!(prune(&archive).await, PrunedArchive::default());
 
     // Older than what an export may rely on: written again, under names of their own.
-    let exported = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let exported = export(&archive, &ledger).await;
     assert_eq!(exported.uploaded, exported.summary.pieces + 1);
     for orphan in &orphans {
         let hash = orphan.file_name().unwrap().to_str().unwrap().split('-').next().unwrap();
@@ -97,7 +98,7 @@ async fn no_object_that_may_be_deleted_is_named() {
     }
     // They alone are deleted when their time has come.
     server.age(GRACE / 2);
-    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let pruned = prune(&archive).await;
     assert_eq!(pruned.deleted, orphans.len());
     assert!(orphans.iter().all(|orphan| !orphan.exists()));
     assert_eq!(verified(&archive, None).await.unwrap(), exported.summary);
@@ -107,11 +108,10 @@ async fn no_object_that_may_be_deleted_is_named() {
 /// named, when somebody says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_damaged_manifest_may_name_stays() {
-    let server = Server::start().await;
-    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
-    let first = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, mut ledger) = stage().await;
+    let first = export(&archive, &ledger).await;
     ledger.touch([5]);
-    let second = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let second = export(&archive, &ledger).await;
     let newest = server.objects("/snapshots/")[1].clone();
     std::fs::write(&newest, b"nonsense").unwrap();
     // What is written later cannot be in it.
@@ -125,14 +125,14 @@ async fn what_a_damaged_manifest_may_name_stays() {
     assert!(orphans > 0);
     server.age(GRACE + HOUR);
 
-    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let pruned = prune(&archive).await;
     assert_eq!((pruned.kept, pruned.retired), (1, 0), "the older one is the newest that can be read");
     assert_eq!((pruned.deleted, pruned.held), (orphans, second.uploaded));
     let [damaged] = &pruned.damaged[..] else { panic!("{pruned:?}") };
     assert!(newest.ends_with(&damaged.name) && damaged.reason.contains("format"), "{damaged:?}");
     assert_eq!(server.objects("/pieces/").len(), before);
     assert_eq!(verified(&archive, Some(BatchNumber::new(1))).await.unwrap(), first.summary);
-    let again = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let again = prune(&archive).await;
     assert_eq!((again.deleted, again.held, again.damaged.len()), (0, second.uploaded, 1));
 
     let dropped = archive.prune(KEEP_ONE, OnDamage::Drop).await.unwrap();
@@ -140,25 +140,24 @@ async fn what_a_damaged_manifest_may_name_stays() {
     assert_eq!(dropped.damaged, pruned.damaged);
     assert!(!newest.exists());
     assert_eq!(verified(&archive, None).await.unwrap(), first.summary);
-    let clean = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let clean = prune(&archive).await;
     assert_eq!(clean, PrunedArchive { kept: 1, ..PrunedArchive::default() });
 }
 
 /// Goal: a damaged manifest that is older than those to keep is taken out like any other, and protects for as long.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_damaged_manifest_is_taken_out() {
-    let server = Server::start().await;
-    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let (server, archive, mut ledger) = stage().await;
+    export(&archive, &ledger).await;
     ledger.touch([5]);
-    let second = archive.export(&ledger.store, ledger.number()).await.unwrap();
+    let second = export(&archive, &ledger).await;
     std::fs::write(&server.objects("/snapshots/")[0], b"nonsense").unwrap();
     server.age(GRACE + HOUR);
-    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let pruned = prune(&archive).await;
     assert_eq!((pruned.kept, pruned.retired, pruned.deleted, pruned.damaged.len()), (1, 1, 0, 1));
     assert_eq!(pruned.held, second.uploaded, "what only the first one named");
     server.age(GRACE + HOUR);
-    let pruned = archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap();
+    let pruned = prune(&archive).await;
     assert_eq!((pruned.deleted, pruned.damaged.len()), (second.uploaded, 0));
     assert!(server.objects("/retired/").is_empty());
     assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
@@ -168,16 +167,15 @@ async fn an_old_damaged_manifest_is_taken_out() {
 /// time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_can_be_taken_out_twice() {
-    let server = Server::start().await;
-    let (archive, mut ledger) = (archive(&server), Ledger::new(STAMP));
+    let (server, archive, mut ledger) = stage().await;
     let first = ledger.number();
     archive.export(&ledger.store, first).await.unwrap();
     let reading = Arc::new(archive.snapshot(Some(first), &by_genesis()).await.unwrap());
     ledger.touch([5]);
-    archive.export(&ledger.store, ledger.number()).await.unwrap();
+    export(&archive, &ledger).await;
     server.age(GRACE + HOUR);
     for retired in 1..=2 {
-        assert_eq!(archive.prune(KEEP_ONE, OnDamage::Hold).await.unwrap().retired, 1);
+        assert_eq!(prune(&archive).await.retired, 1);
         assert_eq!(server.objects("/retired/").len(), retired);
         archive.export(&ledger.store, first).await.unwrap();
     }

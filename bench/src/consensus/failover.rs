@@ -51,22 +51,18 @@ pub(super) async fn seconds(cluster: &mut Cluster) -> Result<f64> {
     ensure!(report.committed > 0, "the load committed nothing");
     let node = cluster.devnet.node_mut(primary);
     node.start()?;
-    let head = slipnet::rpc::quantity(&watched.call("eth_blockNumber", serde_json::json!([])).await?)?;
+    let head = watched.head().await?;
     node.wait_head(head, Instant::now() + Duration::from_secs(60)).await?;
     took
-}
-
-async fn head(rpc: &Rpc) -> Result<u64> {
-    slipnet::rpc::quantity(&rpc.call("eth_blockNumber", serde_json::json!([])).await?)
 }
 
 /// Batches come faster under load than the empty ones before it.
 async fn wait_for_load(rpc: &Rpc) -> Result<()> {
     let begin = Instant::now();
     loop {
-        let before = head(rpc).await?;
+        let before = rpc.head().await?;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        if head(rpc).await? >= before + 3 {
+        if rpc.head().await? >= before + 3 {
             return Ok(());
         }
         ensure!(begin.elapsed() < PATIENCE, "the load does not begin");
@@ -75,9 +71,9 @@ async fn wait_for_load(rpc: &Rpc) -> Result<()> {
 
 /// Seconds from the kill to the end of the first pause: a batch that was decided before may still be committed after the kill.
 async fn first_commit(rpc: &Rpc, killed: Instant) -> Result<f64> {
-    let (mut last, mut moved) = (head(rpc).await?, killed);
+    let (mut last, mut moved) = (rpc.head().await?, killed);
     while killed.elapsed() < PATIENCE {
-        let (now, at) = (head(rpc).await?, Instant::now());
+        let (now, at) = (rpc.head().await?, Instant::now());
         if now > last {
             if at.duration_since(moved) > PAUSE {
                 return Ok(at.duration_since(killed).as_secs_f64());

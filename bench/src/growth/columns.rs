@@ -8,7 +8,7 @@ use super::{
     Figure, KINDS,
     chains::{Chain, Traffic},
 };
-use crate::ledger::files::wait_until_quiet;
+use crate::harness::files::wait_until_quiet;
 
 /// The columns whose size is the same for every batch.
 const FIXED: [&str; 4] = ["headers", "header_index", "nodes", "certificates"];

@@ -1,4 +1,5 @@
-//! The common part of the benches of sync: a chain made without consensus, a relay that adds latency, and node processes.
+//! The common part of the benches: for those of sync a chain made without consensus, a relay that adds latency, and node
+//! processes; for those of stores directories that are kept, plain files, and child processes.
 //!
 //! ```text
 //!  chain (signed, executed, certified in process) ─▶ data directory ─▶ slipstream (serves) ◀─ relay ─▶ slipstream (follows)
@@ -6,9 +7,9 @@
 
 pub(super) mod chain;
 pub(super) mod child;
+pub(super) mod files;
 pub(super) mod follower;
 pub(super) mod kept;
-pub(super) mod memory;
 pub(super) mod node;
 pub(super) mod relay;
 pub(super) mod workload;

@@ -10,15 +10,16 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 use slipstream_network::PeerAddress;
 use slipstream_types::SecretKey;
 
-use slipnet::cpu;
 use slipnet::{
     accounts::node_key,
+    cpu,
     devnet::{Process, binary, write_key},
-    rpc::{Rpc, quantity},
+    memory,
+    rpc::Rpc,
 };
 
 /// Opening a chain's store reads its whole state; far above what that takes.
@@ -115,9 +116,9 @@ impl NodeProcess {
         self.rpc.page("/v1/status").await
     }
 
-    /// The number of its last batch: the cheapest question that there is.
+    /// The number of its last batch.
     pub(crate) async fn head(&self) -> Result<u64> {
-        quantity(&self.call("eth_blockNumber", json!([])).await?)
+        self.rpc.head().await
     }
 
     /// Asks it a question of JSON-RPC.
@@ -145,12 +146,7 @@ impl NodeProcess {
 
     /// The most memory that it had so far, in MiB.
     pub(crate) fn peak_mib(&self) -> Result<f64> {
-        let path = format!("/proc/{}/status", self.process.pid());
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let line =
-            text.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM in its status")?;
-        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
-        Ok(kib / 1024.0)
+        memory::peak_mib(self.process.pid())
     }
 
     /// Asks it to stop, and waits.

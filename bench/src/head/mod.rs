@@ -21,6 +21,7 @@ use super::{
 };
 use slipnet::{
     accounts::node_key,
+    compare::quantile,
     devnet::{Devnet, DevnetOptions},
     load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
@@ -58,9 +59,8 @@ struct Run {
 }
 
 impl Run {
-    fn quantile(&self, quantile: f64) -> f64 {
-        let place = (self.lags.len() - 1) as f64 * quantile;
-        self.lags[place.round() as usize]
+    fn quantile(&self, share: f64) -> f64 {
+        quantile(&self.lags, share).expect("a run without a batch is an error")
     }
 }
 
@@ -194,8 +194,8 @@ fn figures(full: u32, at_half: &[Run], at_full: &[Run]) -> Vec<Figure> {
         Figure::new("full_load_tps", "1/s", vec![f64::from(full)]),
     ];
     for (label, runs) in [("half", at_half), ("full", at_full)] {
-        for (name, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
-            let lags = of(runs, &|run| run.quantile(quantile));
+        for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
+            let lags = of(runs, &|run| run.quantile(share));
             figures.push(Figure::new(format!("lag_{name}_ms.{label}"), "ms", lags));
         }
         let mut add = |name: &str, unit, value: &dyn Fn(&Run) -> f64| {

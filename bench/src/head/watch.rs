@@ -7,11 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use serde_json::json;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use slipnet::rpc::{Rpc, quantity};
+use slipnet::rpc::Rpc;
 
 /// How often both are asked: the error of a lag. The errors of both sides cancel on average.
 const POLL: Duration = Duration::from_millis(2);
@@ -104,7 +103,7 @@ async fn watch(
             () = stop.cancelled() => return Ok(seen),
         }
         let head = async |node: &Rpc| -> Result<(u64, Instant)> {
-            let head = quantity(&node.call("eth_blockNumber", json!([])).await?)?;
+            let head = node.head().await?;
             Ok((head, Instant::now()))
         };
         let (leader, follower) = tokio::try_join!(head(&nodes[0]), head(&nodes[1]))?;

@@ -14,7 +14,7 @@ use slipstream_types::{
 };
 
 use super::filler::Rows;
-use crate::ledger::{chain, files};
+use crate::{harness::files, ledger::chain};
 use slipnet::progress::Progress;
 
 /// Rows of one commit.

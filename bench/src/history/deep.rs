@@ -11,10 +11,10 @@ use super::read::{Read, check, time, version};
 use crate::{
     Figure,
     harness::{
+        files::wait_until_quiet,
         kept::{Place, once},
         ratios,
     },
-    ledger::files::wait_until_quiet,
     size::short,
     state::{Choice, Initial, Ours, Workload, config, next_header},
 };

@@ -1,6 +1,7 @@
 //! The cost of states of the past: point reads of them beside point reads of the head, a few batches back and very far back. It
 //! also measures their cost to commits.
 
+mod copies;
 mod cost;
 mod deep;
 mod read;

@@ -2,17 +2,14 @@
 //! sorted, beside the commits. It lies on the disk until the window is over.
 
 use anyhow::Result;
-use slipstream_storage::{StateHistory, StorageConfig};
+use slipstream_storage::StateHistory;
 
+use super::copies::{self, Copies, Kept, seconds};
 use crate::{
     Figure,
-    harness::{
-        kept::{Place, clone_store},
-        ratios,
-    },
-    ledger::files::wait_until_quiet,
+    harness::{files::wait_until_quiet, kept::Place, ratios},
     size::short,
-    state::{Choice, Cost, Meter, Ours, SizeDir, Way, config, measure as commit, tree_memory_mib},
+    state::{Choice, Cost, Meter, Ours, Way, measure as commit},
 };
 use slipnet::progress::Progress;
 
@@ -22,9 +19,9 @@ pub(super) const UPDATES: usize = 1_000;
 pub(super) const BATCHES: usize = 64;
 /// Rounds before those that count: the batches that are held, and two seals behind them.
 const FILL_ROUNDS: usize = 6;
-/// The states to keep, and their name in figures: the held ones, and five minutes of batches of 100 ms.
-const WINDOWS: [(&str, StateHistory); 2] =
-    [("256", StateHistory::Batches(256)), ("3000", StateHistory::Batches(3_000))];
+/// The held states, and five minutes of batches of 100 ms.
+const WINDOWS: [Kept; 2] =
+    [("window_256", StateHistory::Batches(256)), ("window_3000", StateHistory::Batches(3_000))];
 
 /// The costs of one window, round by round.
 #[derive(Default)]
@@ -39,37 +36,27 @@ struct Costs {
 
 /// Commits to copies of one store in turn.
 pub(super) fn measure(keys: u64, rounds: usize, place: &Place, progress: Progress) -> Result<Vec<Figure>> {
-    let size_dir = SizeDir::open(place.dir(), keys)?;
-    let store = size_dir.filled_store(progress)?;
-    let copies = tempfile::tempdir_in(place.dir())?;
-    let mut stores = Vec::new();
-    for (name, state_history) in WINDOWS {
-        let dir = copies.path().join(name);
-        clone_store(&store, &dir)?;
-        let tree_memory_mib = tree_memory_mib(keys);
-        stores.push(Ours::open(&StorageConfig { state_history, tree_memory_mib, ..config(true) }, &dir)?);
-    }
-    let mut workload = size_dir.take(((FILL_ROUNDS + rounds) * BATCHES) as u64)?;
+    let mut copies = Copies::of(keys, &WINDOWS, (FILL_ROUNDS + rounds) * BATCHES, place, progress)?;
     let mut costs = <[Costs; WINDOWS.len()]>::default();
     for round in 0..FILL_ROUNDS + rounds {
         progress.step(&format!("committing behind a window, round {round} of {}", FILL_ROUNDS + rounds));
-        let batches = workload.round(BATCHES, UPDATES, Choice::Uniform)?;
-        for turn in 0..stores.len() {
-            let place = (turn + round) % stores.len();
+        let batches = copies.workload.round(BATCHES, UPDATES, Choice::Uniform)?;
+        for turn in 0..WINDOWS.len() {
+            let place = (turn + round) % WINDOWS.len();
             wait_until_quiet()?;
             let meter = Meter::start()?;
-            let commits = commit(&mut stores[place].by(Way::Given), &batches)?;
+            let commits = commit(&mut copies.stores[place].by(Way::Given), &batches)?;
             wait_until_quiet()?;
             let all = meter.stop(BATCHES * UPDATES)?;
             if round >= FILL_ROUNDS {
-                let kept = history_bytes(&stores[place])? / ((round + 1) * BATCHES * UPDATES) as f64;
+                let kept = history_bytes(&copies.stores[place])? / ((round + 1) * BATCHES * UPDATES) as f64;
                 costs[place].commits.push(commits);
                 costs[place].all.push(all);
                 costs[place].kept_bytes.push(kept);
             }
         }
     }
-    stores.iter().for_each(|ours| ours.store().close());
+    copies.close();
     Ok(figures(keys, &costs))
 }
 
@@ -77,16 +64,11 @@ fn figures(keys: u64, costs: &[Costs; WINDOWS.len()]) -> Vec<Figure> {
     let size = short(keys);
     let mut figures = Vec::new();
     for ((name, _), costs) in WINDOWS.iter().zip(costs) {
-        let name = |figure: &str| format!("{figure}.window_{name}.{size}");
-        let of = |costs: &[Cost], figure: fn(&Cost) -> f64| costs.iter().map(figure).collect();
-        figures.push(Figure::new(name("updates_per_s"), "1/s", of(&costs.commits, Cost::updates_per_s)));
-        figures.push(Figure::new(name("cpu_per_update"), "us", of(&costs.all, Cost::cpu_us_per_update)));
-        figures.push(Figure::new(name("bytes_per_update"), "bytes", of(&costs.all, Cost::bytes_per_update)));
-        figures.push(Figure::new(name("kept_per_update"), "bytes", costs.kept_bytes.clone()));
+        figures.extend(copies::figures(name, &size, &costs.commits, &costs.all));
+        let kept = format!("kept_per_update.{name}.{size}");
+        figures.push(Figure::new(kept, "bytes", costs.kept_bytes.clone()));
     }
-    let [held, wide] = [0, 1].map(|window: usize| {
-        costs[window].commits.iter().map(|cost| 1.0 / cost.updates_per_s()).collect::<Vec<_>>()
-    });
+    let [held, wide] = [0, 1].map(|window: usize| seconds(&costs[window].commits));
     figures.push(Figure::new(format!("commit_cost_wide.{size}"), "ratio", ratios(&wide, &held)));
     figures
 }

@@ -13,9 +13,11 @@ use slipstream_types::{BatchNumber, Delta};
 use super::{
     Aim, Figure, Progress, Report, Size,
     chain::{self, PARTS, Parts},
+    raw::{Beneath, Layout, Raw},
+};
+use crate::harness::{
     files::{self, Log},
     ratios,
-    raw::{Beneath, Layout, Raw},
 };
 
 /// Batches of one served range, as a syncing peer asks for: about 4 MiB.

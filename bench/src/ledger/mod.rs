@@ -3,7 +3,6 @@
 
 mod blobs;
 pub(super) mod chain;
-pub(super) mod files;
 mod points;
 mod raw;
 
@@ -36,9 +35,4 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     blobs::measure(&size, &dir.path().join("blobs"), progress, &mut report)?;
     points::measure(&size, &dir.path().join("points"), progress, &mut report)?;
     Ok(report)
-}
-
-/// The ratios of two measurements that were made alternately, run by run.
-fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
-    of.iter().zip(to).map(|(of, to)| of / to).collect()
 }

@@ -11,7 +11,8 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use slipstream_storage::{StorageConfig, Store, View};
 use slipstream_types::{Address, B256, Delta, StateKey, StateValue, U256, delta::DeltaEntry};
 
-use super::{Aim, Figure, Progress, Report, Size, chain, files, ratios};
+use super::{Aim, Figure, Progress, Report, Size, chain};
+use crate::harness::{files, ratios};
 
 const THREADS: [usize; 3] = [1, 4, 16];
 /// Slots of one account, which are neighbours on disk.

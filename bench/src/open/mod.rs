@@ -18,8 +18,7 @@ pub(super) use self::scrub::ScrubOptions;
 use self::scrub::{Rounds, ScrubReport};
 use super::{
     Aim, BenchOptions, Figure, Report,
-    harness::kept::Place,
-    ledger::files::drop_cached,
+    harness::{files::drop_cached, kept::Place},
     size::short,
     state::{CommitOptions, OpenOptions, OpenReport, SizeDir, open_aim, sizes, tree_memory_mib},
 };

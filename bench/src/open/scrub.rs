@@ -16,8 +16,7 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::Path as StatePath;
 
 use crate::{
-    harness::child,
-    ledger::files::wait_until_quiet,
+    harness::{child, files::wait_until_quiet},
     print_json,
     state::{Choice, Cost, Ours, Way, Workload, config, measure},
 };

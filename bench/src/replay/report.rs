@@ -1,4 +1,4 @@
-//! The figures.
+//! The figures of `slipnet bench replay`: what was measured, beside its floor, and the aims.
 
 use super::{
     Plan, Samples,

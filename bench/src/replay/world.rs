@@ -15,13 +15,11 @@ use slipstream_executor::HintsMode;
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_types::{AccountValue, Delta, Digest, Genesis, StateKey, StateValue, delta::DeltaEntry};
 
-use crate::{
-    harness::{
-        chain::{Maker, one_validator},
-        kept::once,
-        workload::sign,
-    },
-    ledger::files,
+use crate::harness::{
+    chain::{Maker, one_validator},
+    files,
+    kept::once,
+    workload::sign,
 };
 use slipnet::{accounts::Account, contracts, progress::Progress};
 

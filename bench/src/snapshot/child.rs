@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufReader, Read},
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
     time::Instant,
 };
 
@@ -17,7 +17,7 @@ use slipstream_storage::{
 };
 
 use super::{PARTS, source};
-use crate::harness::memory::peak_mib;
+use slipnet::memory::peak_mib;
 
 /// The block cache of the restoring store.
 pub(super) const CACHE_MIB: u64 = 32;
@@ -116,11 +116,11 @@ fn restore(work: &Path, files: &Path) -> Result<Measured> {
     let start = Instant::now();
     let restore = store.restore(&target.restore_target())?;
     (0..PARTS).into_par_iter().try_for_each(|part| restore_part(&restore, files, part))?;
-    let (rows_seconds, rows_peak_mib) = (start.elapsed().as_secs_f64(), peak_mib()?);
+    let (rows_seconds, rows_peak_mib) = (start.elapsed().as_secs_f64(), peak_mib(process::id())?);
     let (headers, proof, genesis_proof) = target.headers();
     restore.finish(&Ancestry { headers, proof, genesis_proof })?;
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Measured { seconds, rows_seconds, peak_mib: peak_mib()?, rows_peak_mib })
+    Ok(Measured { seconds, rows_seconds, peak_mib: peak_mib(process::id())?, rows_peak_mib })
 }
 
 fn restore_part(restore: &Restore, files: &Path, part: u8) -> Result<()> {
@@ -154,7 +154,7 @@ fn floor(work: &Path, files: &Path) -> Result<Measured> {
     let start = Instant::now();
     (0..PARTS).into_par_iter().try_for_each(|part| floor_part(&db, work, files, part))?;
     db.flush_wal(true)?;
-    let (seconds, peak_mib) = (start.elapsed().as_secs_f64(), peak_mib()?);
+    let (seconds, peak_mib) = (start.elapsed().as_secs_f64(), peak_mib(process::id())?);
     Ok(Measured { seconds, rows_seconds: seconds, peak_mib, rows_peak_mib: peak_mib })
 }
 

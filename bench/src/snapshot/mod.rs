@@ -29,8 +29,10 @@ use slipstream_types::Path as StatePath;
 use self::child::{Measured, Task};
 use super::{
     Aim, BenchOptions, Figure, Report,
-    harness::kept::{Place, once},
-    ledger::files::wait_until_quiet,
+    harness::{
+        files::wait_until_quiet,
+        kept::{Place, once},
+    },
     size::short,
 };
 use slipnet::progress::Progress;

@@ -12,11 +12,8 @@ use super::{
     meter::Cost,
     workload::{Choice, Workload},
 };
-use crate::{
-    harness::{child, memory},
-    print_json,
-};
-use slipnet::output::print_line;
+use crate::{harness::child, print_json};
+use slipnet::{memory, output::print_line};
 
 const COMMIT: &str = "commit";
 const OPEN: &str = "open";
@@ -118,7 +115,7 @@ impl CommitOptions {
         let costs = (0..self.rounds).map(|_| round()).collect::<Result<Vec<_>>>()?;
         let updates = (self.rounds * self.batches * self.updates) as f64;
         let block_reads_per_update = (ours.store().read_counts().blocks - before) as f64 / updates;
-        let peak_mib = memory::peak_mib()?;
+        let peak_mib = memory::peak_mib(std::process::id())?;
         ours.store().close();
         print_json(&CommitReport { costs, block_reads_per_update, peak_mib })
     }
@@ -161,7 +158,8 @@ impl OpenOptions {
         let start = Instant::now();
         let store = Store::open(&config, &self.dir)?;
         let seconds = start.elapsed().as_secs_f64();
-        let (resident_mib, peak_mib) = (memory::resident_mib()?, memory::peak_mib()?);
+        let me = std::process::id();
+        let (resident_mib, peak_mib) = (memory::resident_mib(me)?, memory::peak_mib(me)?);
         let head = store.head()?.header.number.get();
         store.close();
         print_json(&OpenReport { seconds, resident_mib, peak_mib, head })

@@ -11,7 +11,7 @@ use super::{
     meter::{Cost, Meter},
     workload::{Initial, Round, rows},
 };
-use crate::ledger::files::wait_until_quiet;
+use crate::harness::files::wait_until_quiet;
 use slipnet::progress::Progress;
 
 /// Rows of one batch while a store is filled.

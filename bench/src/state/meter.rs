@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use slipnet::cpu;
 
-use crate::ledger::files::io_counter;
+use crate::harness::files::io_counter;
 
 /// Cost of some updates.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -21,6 +21,7 @@ mod effect;
 mod hear;
 mod payload;
 mod peers;
+mod plans;
 mod repair;
 mod spread;
 mod status;

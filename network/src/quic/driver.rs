@@ -16,8 +16,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, error, info, warn};
 
 use super::{
-    CONNECTION_WINDOW_BYTES,
     door::{Door, Place, Welcome},
+    endpoint::CONNECTION_WINDOW_BYTES,
     exchange::Exchange,
     link::{End, Goodbye, Link, close, describe},
     resources::Resources,

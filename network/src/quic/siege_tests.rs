@@ -363,7 +363,7 @@ async fn streams_that_stand_still_are_cut() {
     let (a, probe) = start(1, &config).await;
     let raw = Raw::connect(2, address_of(&a)).await;
     let mut open = Vec::new();
-    for _ in 0..super::BROADCAST_STREAMS_MAX {
+    for _ in 0..super::endpoint::BROADCAST_STREAMS_MAX {
         let mut stream = raw.connection.open_uni().await.unwrap();
         stream.write_all(&[100, 0, 0, 0, 7]).await.unwrap();
         open.push(stream);

@@ -1,18 +1,19 @@
 //! Decides the next step, as a pure function of the local head, the policy, the peers' offers and the costs here.
 
+mod leap;
 pub mod part;
 pub mod price;
 
-use std::{collections::BTreeSet, fmt};
+use std::fmt;
 
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-use self::price::{Bound, Costs, Machine, Price, Sizes, Supply, touched_rows};
+pub(crate) use self::leap::{retain_vouched, told_rows};
+use self::price::{Bound, Costs, Machine, Price, Sizes, Supply};
 use crate::{
     config::{Mode, SyncConfig},
     protocol::SnapshotOffer,
-    range_delta,
 };
 
 /// A peer that may be asked, as far as planning goes.
@@ -145,17 +146,8 @@ const SWITCH: f64 = 0.8;
 /// Both modes at once must be so much cheaper than the cheaper one of them; and so much to go on with that.
 const MIX: f64 = 0.8;
 const STAY_MIXED: f64 = 0.9;
-/// A snapshot, or a range delta, must be so much cheaper than the batches one by one: it leaves their history out.
-const LEAP: f64 = 0.6;
 /// Most batches that a range delta spans: its headers come in one answer.
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
-/// A batch behind a snapshot, while nobody serves it.
-const TAIL_BATCH_SECONDS: f64 = 0.02;
-/// Presumed bytes of a snapshot whose size is unknown or implausible, so that promising a short one earns nothing.
-const SNAPSHOT_BYTES_UNKNOWN: f64 = 1e9;
-/// Bytes of one row and what goes with it in a delta.
-const ROW_BYTES: f64 = 80.0;
-
 /// Decides the next step.
 ///
 /// In the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or range delta is taken if one is ahead,
@@ -163,31 +155,6 @@ const ROW_BYTES: f64 = 80.0;
 /// next batch, a snapshot is the only way on. It is then taken whatever it costs, except under a pinned mode that excludes snapshots.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
     Planner { policy, inputs }.decide()
-}
-
-/// The median of peers' plausible words about the rows of a snapshot, or of any that they offer. Each peer has one vote, however much it
-/// offers.
-pub(crate) fn told_rows(peers: &[Candidate], number: Option<BatchNumber>) -> Option<f64> {
-    let is_it = |offered: &&SnapshotOffer| number.is_none_or(|number| offered.number == number);
-    let vote = |peer: &Candidate| peer.snapshots.iter().filter(is_it).find_map(price::plausible_rows);
-    let mut votes: Vec<f64> = peers.iter().filter_map(vote).collect();
-    votes.sort_unstable_by(f64::total_cmp);
-    votes.get(votes.len() / 2).copied()
-}
-
-/// Whether one peer that has delivered offers a snapshot, or two do.
-fn is_vouched<'p>(peers: impl Iterator<Item = &'p Candidate> + Clone, number: BatchNumber) -> bool {
-    let mut offering = peers.filter(|peer| peer.offers(number));
-    offering.clone().any(|peer| peer.is_proven) || offering.nth(1).is_some()
-}
-
-/// Leaves out the snapshots that only a lone stranger offers.
-pub(crate) fn retain_vouched(peers: &mut [Candidate]) {
-    let offered = peers.iter().flat_map(|peer| &peer.snapshots).map(|offered| offered.number);
-    let vouched: BTreeSet<BatchNumber> = offered.filter(|number| is_vouched(peers.iter(), *number)).collect();
-    for peer in peers {
-        peer.snapshots.retain(|offered| vouched.contains(&offered.number));
-    }
 }
 
 struct Planner<'a> {
@@ -240,29 +207,6 @@ impl Planner<'_> {
         }
     }
 
-    /// Why the leap that the policy asks for cannot be made. Near the head none is due.
-    fn unusable(&self, target: BatchNumber) -> Option<String> {
-        let Inputs { head, peers, given_up, range_delta_max, .. } = *self.inputs;
-        let is_far = target.since(head) >= WIDE_GAP;
-        let (mode, is_due) = match self.policy.mode {
-            Mode::Snapshot => {
-                ("snapshot", (is_far || head == BatchNumber::GENESIS) && self.snapshot_at(target).is_none())
-            }
-            Mode::RangeDelta => ("range_delta", is_far && self.range_delta_at(target).is_none()),
-            _ => return None,
-        };
-        let mut ahead = peers.iter().flat_map(|peer| &peer.snapshots).filter(|offered| offered.number > head);
-        let why = match ahead.next() {
-            None if given_up > 0 => "nobody sends the snapshots that peers offer".into(),
-            None => "no peer offers a snapshot ahead of this node".into(),
-            Some(_) => format!(
-                "no peer that offers a snapshot at most {range_delta_max} batches ahead keeps the deltas from batch {} on",
-                head.before(head.get() % range_delta::BASE_STEP).next()
-            ),
-        };
-        is_due.then(|| format!("{mode} asked for, but {why}"))
-    }
-
     fn plan(
         &self,
         step: Step,
@@ -282,13 +226,6 @@ impl Planner<'_> {
             }
             pinned => pinned == mode,
         }
-    }
-
-    /// Whether to begin anew from a snapshot. A node with a ledger does so only beside a peer that keeps batches. An archive keeps none.
-    /// It cannot tell whether others have the next batches, and behind its snapshot the node would lack a peer to follow.
-    fn may_restore(&self) -> bool {
-        let is_empty = self.inputs.head == BatchNumber::GENESIS;
-        self.allows(Mode::Snapshot) && (is_empty || self.inputs.peers.iter().any(Candidate::keeps_batches))
     }
 
     /// The cheapest mode in which somebody serves the next batch; the one in use if another is not much cheaper.
@@ -374,120 +311,6 @@ impl Planner<'_> {
         };
         let plan = self.plan(Step::Range(way.mode), target, way.seconds, Some(way.price.bound), reason);
         Plan { replayed: way.replayed, ..plan }
-    }
-
-    /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one.
-    fn leap(&self, target: BatchNumber, way: Option<Way>) -> Option<Plan> {
-        let head = self.inputs.head;
-        let gap = target.since(head);
-        let pinned = self.policy.mode;
-        let by_batches = way.map_or(f64::INFINITY, |way| way.seconds);
-        if pinned == Mode::Snapshot && head == BatchNumber::GENESIS {
-            let (number, seconds) = self.snapshot_at(target)?;
-            return Some(self.plan(
-                Step::Snapshot(number),
-                target,
-                seconds,
-                None,
-                "the policy asks for it".into(),
-            ));
-        }
-        let worth = |seconds: f64, mode| pinned == mode || (gap >= WIDE_GAP && seconds < by_batches * LEAP);
-        // A range delta keeps the history before it and leaves out that of the gap, as a snapshot leaves out all.
-        let changes = self.range_delta_at(target).filter(|_| {
-            self.allows(Mode::RangeDelta) && (!self.policy.history || pinned == Mode::RangeDelta)
-        });
-        let snapshot = self.snapshot_at(target).filter(|_| self.may_restore() && pinned != Mode::RangeDelta);
-        let changes = changes.filter(|(_, seconds)| worth(*seconds, Mode::RangeDelta));
-        let snapshot = snapshot.filter(|(_, seconds)| gap >= WIDE_GAP && *seconds < by_batches * LEAP);
-        let (step, seconds, what) = match (changes, snapshot) {
-            (Some((number, changes)), snapshot) if snapshot.is_none_or(|(_, seconds)| changes <= seconds) => {
-                (Step::RangeDelta(number), changes, "the range delta")
-            }
-            (_, Some((number, seconds))) => (Step::Snapshot(number), seconds, "the snapshot"),
-            _ => return None,
-        };
-        let reason = match by_batches.is_finite() {
-            true => format!("{what} takes {seconds:.1} s, {gap} batches one by one {by_batches:.1} s"),
-            false => format!("{what} takes {seconds:.1} s, and nobody keeps the next batch"),
-        };
-        Some(self.plan(step, target, seconds, None, reason))
-    }
-
-    /// Seconds for the batches behind a snapshot; a guess where nobody shows yet that he serves them.
-    fn tail(&self, number: BatchNumber, target: BatchNumber) -> f64 {
-        let left = target.since(number);
-        let modes = [RangeMode::Replay, RangeMode::Delta].into_iter();
-        let ways = modes.filter_map(|mode| self.way(mode, number, left)).map(|way| way.seconds);
-        ways.min_by(f64::total_cmp).unwrap_or(left as f64 * TAIL_BATCH_SECONDS)
-    }
-
-    /// The snapshot to restore, and its cost. A begun restore is finished while a peer serves it. Otherwise it is the best
-    /// peer's newest: with the highest, the boldest claim would decide.
-    fn snapshot_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
-        let Inputs { head, peers, begun, .. } = *self.inputs;
-        let fits = |number: BatchNumber| number > head;
-        let begun = begun.filter(|number| fits(*number) && peers.iter().any(|peer| peer.offers(*number)));
-        let number = begun.or_else(|| self.newest(peers.iter(), fits))?;
-        let offering = peers.iter().filter(|peer| peer.offers(number));
-        let rate = offering.map(|peer| peer.bytes_per_second).sum();
-        let (_, bytes) = self.offered_size(number);
-        let seconds = price::snapshot(bytes, self.inputs.costs, &self.inputs.machine, rate);
-        Some((number, seconds + self.tail(number, target)))
-    }
-
-    /// The best peer's newest snapshot that fits. A snapshot from the waypoint on shows the waypoint before anything is stored, so it goes
-    /// first. Nobody vouches for one below it until the batches behind it have passed the waypoint. One that two peers offer, or one that
-    /// has delivered, goes before a lone stranger's.
-    fn newest<'p>(
-        &self,
-        peers: impl Iterator<Item = &'p Candidate> + Clone,
-        fits: impl Fn(BatchNumber) -> bool,
-    ) -> Option<BatchNumber> {
-        let is_vouched = |number: BatchNumber| is_vouched(peers.clone(), number);
-        let from = |least: BatchNumber, vouched: bool| {
-            peers.clone().find_map(|peer| {
-                let mut numbers = peer.snapshots.iter().map(|offered| offered.number);
-                numbers.find(|number| *number >= least && fits(*number) && (!vouched || is_vouched(*number)))
-            })
-        };
-        let ways =
-            [(self.inputs.waypoint, true), (self.inputs.waypoint, false), (BatchNumber::GENESIS, true)];
-        ways.into_iter()
-            .find_map(|(least, vouched)| from(least, vouched))
-            .or_else(|| from(BatchNumber::GENESIS, false))
-    }
-
-    /// Rows and bytes of a snapshot: the median of its peers' plausible words, so that one liar decides nothing. If a lone peer offers one,
-    /// it counts at least as the median of all offers, because states do not shrink.
-    fn offered_size(&self, number: BatchNumber) -> (f64, f64) {
-        let peers = self.inputs.peers;
-        let told = told_rows(peers, Some(number));
-        let rows = match peers.iter().filter(|peer| peer.offers(number)).count() {
-            0 | 1 => told.into_iter().chain(told_rows(peers, None)).max_by(f64::total_cmp),
-            _ => told,
-        };
-        let known = Some(self.inputs.rows_known).filter(|known| *known > 0.0);
-        let rows = rows.into_iter().chain(known).max_by(f64::total_cmp);
-        rows.map_or((0.0, SNAPSHOT_BYTES_UNKNOWN), |rows| (rows, rows * ROW_BYTES))
-    }
-
-    /// The snapshot up to which the range delta is applied, and what that takes at most.
-    fn range_delta_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
-        let Inputs { head, peers, machine, costs, .. } = *self.inputs;
-        let serves = |peer: &&Candidate| {
-            peer.range_delta_from.is_some_and(|from| range_delta::base(head, from).is_some())
-        };
-        let fits = |number: BatchNumber| number > head && number.since(head) <= self.inputs.range_delta_max;
-        let number = self.newest(peers.iter().filter(serves), fits)?;
-        let offering = peers.iter().filter(serves).filter(|peer| peer.offers(number));
-        let rate: f64 = offering.map(|peer| peer.bytes_per_second).sum();
-        let sizes = self.sizes();
-        let (rows, _) = self.offered_size(number);
-        let updates = number.since(head) as f64 * sizes.changes / ROW_BYTES;
-        let bytes = touched_rows(updates, rows) * ROW_BYTES;
-        let work = bytes * (costs.open + costs.commit) / machine.cores.max(1.0);
-        Some((number, (bytes / rate.max(1.0)).max(work) + self.tail(number, target)))
     }
 }
 

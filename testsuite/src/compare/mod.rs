@@ -14,7 +14,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 pub use runs::{RunsOptions, compare_runs, report_files};
-pub use statistics::{SAMPLES_MAX, median};
+pub use statistics::{SAMPLES_MAX, median, quantile};
 
 /// Which way is good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -29,9 +29,9 @@ pub enum Better {
 /// One quantity of both sides, with a sample of each run.
 #[derive(Clone, Debug)]
 pub struct Measure {
-    /// Its name.
+    /// As both sides call it; `--only` finds it by that.
     pub name: String,
-    /// Its unit.
+    /// Of its samples, such as `ms`.
     pub unit: String,
     /// Which way is good.
     pub better: Better,
@@ -87,9 +87,9 @@ pub enum Verdict {
 /// One measure, judged.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
-    /// Its name.
+    /// As in [`Measure`].
     pub name: String,
-    /// Its unit.
+    /// As in [`Measure`].
     pub unit: String,
     /// Which way is good.
     pub better: Better,

@@ -26,6 +26,12 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The value below which this share of sorted values lies; none of no value.
+pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let place = (sorted.len().checked_sub(1)? as f64 * share).round() as usize;
+    sorted.get(place).copied()
+}
+
 /// The probability, if both sides are the same, that the ranks of `large` are at least as high as they are.
 ///
 /// Each side has 1 to [`SAMPLES_MAX`] samples.
@@ -91,6 +97,13 @@ mod tests {
 
     fn close(found: f64, wanted: f64) {
         assert!((found - wanted).abs() < 1e-12, "{found} is not {wanted}");
+    }
+
+    #[test]
+    fn quantiles_are_of_what_was_seen() {
+        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.5), Some(2.0));
+        assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.99), Some(9.0));
     }
 
     /// Goal: the counts are those that Mann and Whitney print in their table I for n = 3, m = 3: U = 0 is 0.05, U = 1 is 0.1, U = 2 is 0.2.

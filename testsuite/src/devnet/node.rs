@@ -2,12 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     fs::File,
     net::{Ipv4Addr, SocketAddr},
-    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::ExitStatus,
     time::{Duration, Instant},
 };
 
@@ -18,15 +15,17 @@ use rustix::{
     io::Errno,
     process::Signal,
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use slipstream_types::SecretKey;
 
 use super::{
+    end::NodeEnd,
     files::{self, Settings},
+    options::NodeOptions,
     peak::MemoryPeak,
     ports::Ports,
-    process::{Process, describe},
+    process::Process,
+    status::Status,
 };
 use crate::{
     accounts,
@@ -35,118 +34,6 @@ use crate::{
 };
 
 const POLL: Duration = Duration::from_millis(25);
-
-/// The part of `/v1/status` that the testsuite reads.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Status {
-    /// The last batch that the node has committed.
-    pub head: HeadStatus,
-    /// The newest certificate as a waypoint.
-    #[serde(default)]
-    pub waypoint: Option<String>,
-    /// Who certifies the batch after the head.
-    #[serde(default)]
-    pub epoch: EpochStatus,
-    /// What it does as a validator; none while it only follows.
-    #[serde(default)]
-    pub consensus: Option<Value>,
-    /// What the follower did.
-    #[serde(default)]
-    pub sync: SyncStatus,
-    /// How new batches came to it.
-    #[serde(default)]
-    pub mesh: Value,
-    /// Connected peers.
-    #[serde(default)]
-    pub peers: Vec<Value>,
-}
-
-/// The head in [`Status`].
-#[derive(Clone, Debug, Deserialize)]
-pub struct HeadStatus {
-    /// Its number.
-    pub number: u64,
-    /// The state's root after it.
-    pub state_root: B256,
-}
-
-/// The epoch in [`Status`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct EpochStatus {
-    /// Its number.
-    pub number: u64,
-    /// The public keys of its validators, in the order in which they are primary.
-    pub validators: Vec<String>,
-}
-
-/// The follower in [`Status`]. Counters start with the process.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct SyncStatus {
-    /// replay, delta or snapshot.
-    pub mode: String,
-    /// Batches that it stored.
-    pub batches: u64,
-    /// Transactions in them.
-    pub transactions: u64,
-    /// Bytes that it took from peers for them.
-    pub bytes_received: u64,
-    /// Of the batches, those that it executed itself.
-    pub batches_replayed: u64,
-    /// Those that came whole by the mesh.
-    #[serde(default)]
-    pub batches_announced: u64,
-    /// The snapshot that it began with.
-    pub snapshot: Option<SnapshotStatus>,
-    /// What the last repair of its state did.
-    pub repair: Option<Value>,
-    /// Seconds in which it was catching up.
-    pub active_seconds: f64,
-}
-
-/// The snapshot in [`SyncStatus`].
-#[derive(Clone, Debug, Deserialize)]
-pub struct SnapshotStatus {
-    /// Its batch.
-    pub number: u64,
-    /// State rows that came with it.
-    pub rows: u64,
-}
-
-/// How a node's process ended.
-#[derive(Clone, Debug)]
-pub struct NodeEnd {
-    name: String,
-    status: ExitStatus,
-    last_words: String,
-    command: String,
-}
-
-impl NodeEnd {
-    /// The node's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The node and how it ended, if that was not what somebody wanted: an exit code that is not 0, or a crash.
-    pub(super) fn failure(&self) -> Option<String> {
-        let asked = [Signal::TERM, Signal::INT, Signal::KILL].map(|signal| Some(signal.as_raw()));
-        let wanted = self.status.success() || asked.contains(&self.status.signal());
-        (!wanted).then(|| format!("{} ended with {}", self.name, describe(self.status)))
-    }
-}
-
-impl fmt::Display for NodeEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodeEnd { name, status, last_words, command } = self;
-        write!(f, "{name} ended: {}. The other nodes go on", describe(*status))?;
-        if self.failure().is_some() {
-            write!(f, ". The end of its log:\n{last_words}\n{name} starts again with: {command}")
-        } else {
-            write!(f, "; it starts again with: {command}")
-        }
-    }
-}
 
 /// A node and, while it runs, its process.
 pub struct Node {
@@ -208,6 +95,17 @@ impl Node {
         })
     }
 
+    /// The node with what is said of it alone.
+    pub(super) fn with(self, own: Option<NodeOptions>) -> Node {
+        match own {
+            None => self,
+            Some(NodeOptions { program, overrides, environment }) => {
+                let binary = program.unwrap_or(self.binary);
+                Node { binary, overrides, environment, ..self }
+            }
+        }
+    }
+
     /// The node at another address of this machine's: its peers take it for a stranger from elsewhere.
     pub(super) fn at(self, network_host: Ipv4Addr) -> Node {
         Node { network_host, ..self }
@@ -218,7 +116,7 @@ impl Node {
         &self.name
     }
 
-    /// Its part.
+    /// Whether it certifies or follows.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -228,7 +126,7 @@ impl Node {
         &self.dir
     }
 
-    /// Its API.
+    /// A client of its API, on loopback.
     pub fn rpc(&self) -> &Rpc {
         &self.rpc
     }
@@ -269,28 +167,17 @@ impl Node {
 
     /// Starts the process.
     pub fn start(&mut self) -> Result<()> {
-        let config = self.dir.join(files::CONFIG);
+        let config = self.config();
         let config = config.to_str().context("the directory's name is not valid UTF-8")?;
         let mut arguments = vec!["run", "--config", config];
         for set in &self.overrides {
             arguments.extend(["--set", set]);
         }
-        let log = self.dir.join(files::LOG);
-        let process = Process::spawn_in(&self.binary, &arguments, &self.environment, log);
+        let process = Process::spawn_in(&self.binary, &arguments, &self.environment, self.log());
         let process = process.with_context(|| self.name.clone())?;
         self.peak.begin(process.pid());
         self.process = Some(process);
         Ok(())
-    }
-
-    /// Sets what `slipstream run --set` is given, from the next start on.
-    pub fn set_overrides(&mut self, overrides: Vec<String>) {
-        self.overrides = overrides;
-    }
-
-    /// Sets variables of its environment, from the next start on.
-    pub fn set_environment(&mut self, environment: BTreeMap<String, String>) {
-        self.environment = environment;
     }
 
     /// Sets the program, from the next start on.
@@ -310,7 +197,7 @@ impl Node {
         self.dir.join(files::DATA)
     }
 
-    /// Its configuration.
+    /// The file of its configuration, node.yaml.
     pub fn config(&self) -> PathBuf {
         self.dir.join(files::CONFIG)
     }
@@ -364,11 +251,7 @@ impl Node {
             name: self.name.clone(),
             status,
             last_words: process.log_end(),
-            command: format!(
-                "{} run --config {}",
-                self.binary.display(),
-                self.dir.join(files::CONFIG).display()
-            ),
+            command: format!("{} run --config {}", self.binary.display(), self.config().display()),
         };
         self.peak.end();
         self.process = None;
@@ -377,7 +260,7 @@ impl Node {
 
     /// Whether it runs, but not as a child of this devnet.
     pub(super) fn runs_by_hand(&self) -> bool {
-        let lock = File::open(self.dir.join(files::DATA).join(files::LOCK));
+        let lock = File::open(self.data().join(files::LOCK));
         self.process.is_none()
             && lock.is_ok_and(|lock| {
                 matches!(flock(&lock, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK))

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Devnet, Node, binary, files, with_options};
+use super::{Devnet, Node, binary, files};
 
 impl Devnet {
     /// Makes a node with the key and a copy of the data of a stopped one, in a directory and at ports of its own, with these
@@ -20,11 +20,10 @@ impl Devnet {
         let seat = u32::try_from(index).context("too many nodes")?;
         let (seed, dir) = (&self.options.seed, &self.directory.path);
         // The key of a node follows from the seed and its place.
-        let twin = Node::new(seed, seat, name.to_owned(), role, dir, &mut self.ports, &binary()?)?;
-        let twin = with_options(twin, own);
+        let twin = Node::new(seed, seat, name.to_owned(), role, dir, &mut self.ports, &binary()?)?.with(own);
         ensure!(!twin.has_data(), "{} already has data: choose another name", twin.dir().display());
         copy_data(&data, &twin.data())?;
-        twin.configure(&self.settings(self.options.sync_mode, peers, None))?;
+        twin.configure(&self.options.settings(self.options.sync_mode, peers, None))?;
         Ok(twin)
     }
 }

@@ -225,7 +225,7 @@ pub struct SaturationOptions {
 /// What a search for a chain's limit found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Saturation {
-    /// The limit.
+    /// The highest rate that held, or that none did.
     pub found: Found,
     /// When a step counted as sustained.
     pub rule: Rule,

@@ -15,7 +15,7 @@ const DIGITS: u8 = 3;
 pub struct Percentiles {
     /// Samples.
     pub count: u64,
-    /// Half of all are faster.
+    /// In milliseconds; half of all are faster.
     pub p50: f64,
     /// 90 %.
     pub p90: f64,

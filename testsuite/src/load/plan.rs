@@ -120,7 +120,7 @@ impl Plan {
         StdRng::seed_from_u64(self.options.seed.wrapping_mul(1 << 32) ^ index as u64)
     }
 
-    /// Its kind.
+    /// What the transaction at a place is, drawn from the mix by the place alone.
     pub(super) fn kind(&self, index: usize) -> Workload {
         self.options.mix.choose(&mut self.random(index))
     }

@@ -85,7 +85,7 @@ pub(super) enum Said {
     Proved { per_second: f64 },
     /// So far.
     Progress(Tally),
-    /// The result.
+    /// Everything is sent or given up.
     Done(Box<Outcome>),
     /// It cannot go on.
     Failed { reason: String },

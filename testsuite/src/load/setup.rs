@@ -66,7 +66,7 @@ impl Chain {
         Ok(Chain { rpc, facts: ChainFacts { chain_id, max_fee_wei, tip_wei } })
     }
 
-    /// The node.
+    /// The API of the node that the accounts were prepared at, and whose commits count.
     pub fn rpc(&self) -> &Rpc {
         &self.rpc
     }
@@ -78,7 +78,7 @@ impl Chain {
 
     /// The last batch.
     pub async fn head(&self) -> Result<u64> {
-        quantity(&self.rpc.call("eth_blockNumber", json!([])).await?)
+        self.rpc.head().await
     }
 
     /// The next nonce of each account.
@@ -214,7 +214,7 @@ pub struct Call {
     pub gas_limit: u64,
     /// Call data or init code.
     pub input: Bytes,
-    /// Its envelope.
+    /// The type of the transaction.
     pub envelope: Envelope,
 }
 

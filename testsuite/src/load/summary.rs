@@ -33,14 +33,14 @@ const ACHIEVED_SHARE_MIN: f64 = 0.98;
 pub enum Limit {
     /// The generators: the figures say nothing about the chain.
     Generators,
-    /// The nodes.
+    /// The nodes: they committed less than was due.
     Node,
 }
 
 /// The reads at one node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reads {
-    /// The node.
+    /// Its name, or the address of its API.
     pub node: String,
     /// How they travelled.
     pub way: ReadWay,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::rpc::{Rpc, quantity};
+use crate::rpc::Rpc;
 
 /// Time between two looks at one of few nodes, besides what its answer takes: a batch is seen so late, which is the error of every latency.
 const POLL: Duration = Duration::from_millis(5);
@@ -219,8 +219,7 @@ async fn watch(
 ) -> Heads {
     let mut last_answer = Instant::now();
     loop {
-        let answer = rpc.call::<Value>("eth_blockNumber", json!([])).await;
-        if let Some(number) = answer.ok().and_then(|number| quantity(&number).ok()) {
+        if let Ok(number) = rpc.head().await {
             heads.note(number, Instant::now().saturating_duration_since(begin));
             head.store(number, Ordering::Relaxed);
             last_answer = Instant::now();

@@ -19,7 +19,7 @@ use super::{
     schedule::Rate,
     setup::{self, Chain},
     summary::{Facts, LoadSummary},
-    track::{self, ContentsReader, HeadWatch, Heads},
+    track::{self, Contents, ContentsReader, HeadWatch, Heads},
 };
 use crate::{accounts::Account, progress::Progress, rpc::Rpc};
 
@@ -68,34 +68,12 @@ impl<'a> Ready<'a> {
         let options = self.options;
         let prepares = Instant::now();
         let nonces = self.chain.nonces(&options.accounts).await?;
-        // A second run on the same chain has other nonces, and so other transactions and other new addresses.
-        let used = nonces.iter().fold(0u64, |sum, nonce| sum.wrapping_add(*nonce));
-        let plan_options = PlanOptions {
-            mix: options.workload.clone(),
-            rate,
-            duration_ms: duration.as_millis() as u64,
-            seed: options.seed.wrapping_add(used.wrapping_mul(SPREAD)),
-            targets: self.targets.clone(),
-        };
+        let plan_options = self.plan_options(rate, duration, &nonces);
         let senders = options.accounts.iter().map(|account| account.address).collect();
         let plan = Arc::new(Plan::new(plan_options.clone(), senders)?);
         let (workers, connections) = options.lanes();
         progress.step(&format!("{workers} generators sign {} transactions", plan.len()));
-        let keys: Vec<String> = options.accounts.iter().map(Account::key_hex).collect();
-        let mut fleet = Fleet::start(&fleet::program()?, workers, |worker| Job {
-            worker,
-            workers,
-            connections,
-            chain: self.chain.facts(),
-            accounts: keys.clone(),
-            nonces: nonces.clone(),
-            plan: plan_options.clone(),
-            submit: options.submit.iter().map(|rpc| rpc.url().to_owned()).collect(),
-            sink: String::new(),
-            reads: self.reads(),
-            hashes_file: Default::default(),
-        })
-        .await?;
+        let mut fleet = self.start_fleet(&plan_options, &nonces).await?;
         let hashes = Arc::new(fleet.hashes(&plan, connections)?);
         progress.step("proving what the generators can send");
         let capacity_per_second = fleet.prove().await?;
@@ -135,11 +113,7 @@ impl<'a> Ready<'a> {
         stop.cancel();
         let backlog = sending.backlog.unwrap_or(0);
         let sent_in_time = sending.sent_in_time.unwrap_or(tally.sent);
-        let contents = sending.contents.result().await?;
-        let mut heads: Vec<Heads> = Vec::new();
-        for watch in sending.heads {
-            heads.push(watch.result().await?);
-        }
+        let (contents, heads) = sending.results().await?;
         let watched = Instant::now().saturating_duration_since(begin);
 
         progress.step("auditing receipts and balances");
@@ -168,6 +142,39 @@ impl<'a> Ready<'a> {
             watched,
             audit,
         }))
+    }
+
+    /// A second run on the same chain has other nonces, and so other transactions and other new addresses.
+    fn plan_options(&self, rate: Rate, duration: Duration, nonces: &[u64]) -> PlanOptions {
+        let used = nonces.iter().fold(0u64, |sum, nonce| sum.wrapping_add(*nonce));
+        PlanOptions {
+            mix: self.options.workload.clone(),
+            rate,
+            duration_ms: duration.as_millis() as u64,
+            seed: self.options.seed.wrapping_add(used.wrapping_mul(SPREAD)),
+            targets: self.targets.clone(),
+        }
+    }
+
+    /// Starts the generators, each of which signs its part of the plan.
+    async fn start_fleet(&self, plan: &PlanOptions, nonces: &[u64]) -> Result<Fleet> {
+        let options = self.options;
+        let (workers, connections) = options.lanes();
+        let keys: Vec<String> = options.accounts.iter().map(Account::key_hex).collect();
+        Fleet::start(&fleet::program()?, workers, |worker| Job {
+            worker,
+            workers,
+            connections,
+            chain: self.chain.facts(),
+            accounts: keys.clone(),
+            nonces: nonces.to_vec(),
+            plan: plan.clone(),
+            submit: options.submit.iter().map(|rpc| rpc.url().to_owned()).collect(),
+            sink: String::new(),
+            reads: self.reads(),
+            hashes_file: Default::default(),
+        })
+        .await
     }
 
     fn reads(&self) -> Option<ReadJob> {
@@ -236,5 +243,15 @@ impl Sending {
                 return Ok(tally);
             }
         }
+    }
+
+    /// What the nodes showed until their watch was stopped: the contents of batches, and when each node had which.
+    async fn results(self) -> Result<(Contents, Vec<Heads>)> {
+        let contents = self.contents.result().await?;
+        let mut heads = Vec::new();
+        for watch in self.heads {
+            heads.push(watch.result().await?);
+        }
+        Ok((contents, heads))
     }
 }

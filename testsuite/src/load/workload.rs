@@ -59,9 +59,9 @@ pub enum MixError {
     /// A weight that is no number within the bounds.
     #[error("{kind}={weight}: a weight is a whole number from 1 to {WEIGHT_MAX}")]
     Weight {
-        /// The kind.
+        /// The part of the mix that it is given to.
         kind: String,
-        /// What stands there.
+        /// What stands behind the `=`.
         weight: String,
     },
     /// A kind that is named twice.

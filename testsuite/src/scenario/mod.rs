@@ -43,7 +43,7 @@ mod twin;
 pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
 pub use engine::{RunOptions, run};
-pub use error::{Place, ScenarioError};
+pub use error::ScenarioError;
 pub use export::write_files;
 pub use model::Scenario;
 pub use parse::SCENARIO_BYTES_MAX;

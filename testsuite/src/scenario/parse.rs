@@ -7,13 +7,10 @@ use serde::{
     de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_path_to_error::Segment;
-use serde_saphyr::{Error, Options, SnippetMode, Spanned};
+use serde_saphyr::{Error, Spanned};
+use slipstream_yaml::{Mistake, Place, mask::mask_text, options};
 
-use super::{
-    error::{Place, ScenarioError},
-    model::Scenario,
-    rules,
-};
+use super::{error::ScenarioError, model::Scenario, rules};
 
 /// Longest scenario file: keeps a wrong path (a log, a report) from being read into memory, and bounds every list in it.
 pub const SCENARIO_BYTES_MAX: u64 = 256 << 10;
@@ -64,29 +61,24 @@ impl Scenario {
 
 /// Decodes a whole file, strictly.
 pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ScenarioError> {
-    // The snippet is ours: one line and a caret, the same for every kind of error.
-    let options: Options = serde_saphyr::options! { with_snippet: false };
     let mut segments = Vec::new();
-    serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+    serde_saphyr::with_deserializer_from_str_with_options(text, options(), |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
             segments = error.path().iter().map(name).collect();
             error.into_inner()
         })
     })
     .map_err(|error: Error| {
-        let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
-        let mut message = message(&error, line, column);
+        let mistake = Mistake::of(&error);
         // The parser gives the place of the key.
-        let value = message.starts_with("invalid ").then(|| place_of(text, &segments));
-        let (line, column) = value.flatten().unwrap_or((line, column));
-        let (place, token) = Place::quote(text, line, column);
-        // The parser names the types of numbers, not the value that did not fit.
-        if message.starts_with("invalid ") && !message.contains('`') && !token.is_empty() {
-            message = format!("{message}, found `{token}`");
-        }
+        let value = mistake.is_of_a_value().then(|| place_of(text, &segments));
+        let (line, column) = value.flatten().unwrap_or((mistake.line, mistake.column));
+        let (place, word) = Place::quote(text, line, column);
+        let mut message = mistake.found(&word);
         if !segments.is_empty() && !segments.iter().any(|name| name == UNKNOWN) {
             message = format!("{}: {message}", segments.join("."));
         }
+        let message = mask_text(&message).into_owned();
         ScenarioError::Wrong { path: path.to_owned(), place, message }
     })
 }
@@ -101,22 +93,11 @@ fn name(segment: &Segment) -> String {
     }
 }
 
-fn message(error: &Error, line: u64, column: u64) -> String {
-    let rendered = error.render_with_options(serde_saphyr::render_options! { snippets: SnippetMode::Off });
-    let suffix = format!(" at line {line}, column {column}");
-    let mut message = rendered.strip_suffix(&suffix).unwrap_or(&rendered).to_owned();
-    // Advice to programmers who call the parser is of no use to whoever writes a scenario.
-    for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
-        message.truncate(message.find(advice).unwrap_or(message.len()));
-    }
-    message
-}
-
 /// The error of a value that was decoded, at its place, or at the place of the section that lacks it.
 pub(super) fn refused(text: &str, path: &Path, problem: Problem) -> ScenarioError {
     let (line, column) = place(text, &problem.key);
     let (place, _) = Place::quote(text, line, column);
-    let message = format!("{}: {}", problem.key.join("."), problem.text);
+    let message = mask_text(&format!("{}: {}", problem.key.join("."), problem.text)).into_owned();
     ScenarioError::Wrong { path: path.to_owned(), place, message }
 }
 
@@ -128,10 +109,9 @@ fn place(text: &str, key: &[String]) -> (u64, u64) {
 /// Where a value begins, if it is there. The text itself has no place of its own.
 fn place_of(text: &str, key: &[String]) -> Option<(u64, u64)> {
     let found = Cell::new((1, 1));
-    let options: Options = serde_saphyr::options! { with_snippet: false };
     let search = Search { path: key, found: &found };
     // A key that is not there leaves the place unset.
-    let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+    let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |deserializer| {
         search.deserialize(deserializer)
     });
     Some(found.get()).filter(|place| *place != (1, 1))

@@ -25,7 +25,7 @@ const NICENESS: i32 = 10;
 /// Attacks until it is killed.
 #[derive(Clone, Debug, Args)]
 pub struct AttackerOptions {
-    /// The attack.
+    /// The attack, by its name in `slipnet campaign siege --list`.
     #[arg(long)]
     name: String,
     /// What is known of the victim, a file of JSON.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use slipnet::cpu;
+use slipnet::{cpu, memory};
 
 /// A process that is watched from a moment on. Linux keeps the peak of its memory, so that none is missed between two looks.
 pub(super) struct Meter {
@@ -26,7 +26,7 @@ impl Meter {
 
     /// The most memory since the start, in MiB. Of a process that has ended: up to the last look.
     pub(super) fn peak_mib(&mut self) -> f64 {
-        self.mib = self.mib.max(peak_mib(self.pid).unwrap_or_default());
+        self.mib = self.mib.max(memory::peak_mib(self.pid).unwrap_or_default());
         self.mib
     }
 
@@ -34,15 +34,6 @@ impl Meter {
     pub(super) fn cpu_s(&self) -> f64 {
         cpu::of_process(self.pid).map_or(0.0, |now| (now - self.cpu_s).max(0.0))
     }
-}
-
-fn peak_mib(pid: u32) -> Result<f64> {
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib: f64 =
-        line.context("there is no VmHWM in its status")?.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib / 1024.0)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use slipnet::{leftovers::RunDir, progress::Progress};
+use slipnet::{compare::quantile, leftovers::RunDir, progress::Progress};
 
 pub use attacker::AttackerOptions;
 pub use outcome::Summary;
@@ -247,7 +247,7 @@ async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progres
 /// A line for somebody who watches.
 fn told(outcome: &Outcome) -> String {
     let verdict = if outcome.survived() { "survived".to_owned() } else { outcome.failures().join("; ") };
-    let p99 = |user: User| honest::quantile(&outcome.waits[user as usize], 0.99).unwrap_or_default();
+    let p99 = |user: User| quantile(&outcome.waits[user as usize], 0.99).unwrap_or_default();
     let [wallet, reader, follower] = User::ALL.map(p99);
     format!(
         "{}: {verdict}; p99 wallet {wallet:.0} ms, reader {reader:.0} ms, follower {follower:.0} ms; {:.0} MiB; {} tries",

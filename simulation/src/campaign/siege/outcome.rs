@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use slipnet::report::{Aim, Figure, Report};
-
-use super::{
-    attack::Facts,
-    honest::{User, quantile},
+use slipnet::{
+    compare::quantile,
+    report::{Aim, Figure, Report},
 };
+
+use super::{attack::Facts, honest::User};
 
 /// The aims, as shared with the other benches: p99 of the honest over theirs without, memory of the node, attacks survived.
 const RATIO_MAX: f64 = 3.0;

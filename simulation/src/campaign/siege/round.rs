@@ -22,7 +22,7 @@ use super::{
     honest::{Honest, User},
     meter::Meter,
     outcome::{Outcome, Waits},
-    stage::{Stage, head},
+    stage::Stage,
 };
 
 const POLL: Duration = Duration::from_millis(50);
@@ -60,7 +60,7 @@ impl Joiner {
     async fn is_joining(&mut self, stage: &Stage, patience: Duration) -> bool {
         if self.took.is_none() {
             self.meter.peak_mib();
-            let has = head(stage.node(self.index).rpc()).await.unwrap_or_default();
+            let has = stage.node(self.index).rpc().head().await.unwrap_or_default();
             let took = self.began.elapsed();
             self.took = (has >= self.target).then_some(took.as_secs_f64());
             return self.took.is_none() && took < patience;
@@ -160,7 +160,7 @@ impl Round<'_> {
             if stage.victim_ended().is_some() {
                 return None;
             }
-            let (victim, follower) = tokio::join!(head(stage.victim().rpc()), head(stage.follower().rpc()));
+            let (victim, follower) = tokio::join!(stage.victim().rpc().head(), stage.follower().rpc().head());
             if victim.is_ok_and(|head| head >= target) && follower.is_ok_and(|head| head >= target) {
                 return Some(since.elapsed().as_secs_f64());
             }

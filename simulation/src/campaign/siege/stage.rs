@@ -214,7 +214,7 @@ impl Stage {
 
     /// The validator's last batch.
     pub(super) async fn head(&self) -> Result<u64> {
-        head(self.validator().rpc()).await
+        self.validator().rpc().head().await
     }
 
     /// The facts that the attackers are told.
@@ -282,7 +282,7 @@ impl Stage {
         // Empty batches come once a second: transfers bring the head up sooner.
         let deadline = Instant::now() + HEAD_DEADLINE;
         for index in 0.. {
-            if head(&rpc).await? >= ballast.batches {
+            if rpc.head().await? >= ballast.batches {
                 break;
             }
             let signed = make(index, Call::transfer(Address::repeat_byte(0xee)));
@@ -293,11 +293,6 @@ impl Stage {
         }
         Ok(heavy)
     }
-}
-
-/// The last batch of a node.
-pub(super) async fn head(rpc: &Rpc) -> Result<u64> {
-    quantity(&rpc.call("eth_blockNumber", json!([])).await?)
 }
 
 async fn money(rpc: &Rpc) -> Result<Money> {

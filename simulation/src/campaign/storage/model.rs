@@ -2,6 +2,8 @@
 //! are read, pruned and restored from. Roots are compared with [`naive`]'s. The tree has less memory than it would take, so that
 //! parts of it are dropped and come back from their rows all the time.
 
+mod snapshots;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     path::{Path, PathBuf},
@@ -18,8 +20,7 @@ use slipstream_types::{
 
 use super::{
     chain::{Chain, Made, State, apply},
-    life::{self, SNAPSHOT_INTERVAL, add_chunks, finish, snapshot_rows, target},
-    naive,
+    life, naive,
 };
 
 /// Two thirds of these keys have rows after a while: more than [`TREE_MEMORY_MIB`] is enough for.
@@ -35,8 +36,6 @@ const RECENT_MAX: usize = 10;
 const KEYS_MAX: usize = 600;
 /// Every so many commits the root is computed naively; between, it is the speculation's.
 const CHECKPOINT_INTERVAL: u64 = 4;
-/// Views and snapshots that are kept while the head moves on.
-const HELD_MAX: usize = 3;
 
 /// The store to try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,21 +243,6 @@ impl Model {
         self.check_head()
     }
 
-    /// Snapshots appear on time, and the old ones are pruned.
-    fn check_snapshots(&mut self) -> Result<()> {
-        let number = self.head.number;
-        if number.get().is_multiple_of(SNAPSHOT_INTERVAL) {
-            self.frozen.insert(number, self.state.clone());
-            if self.frozen.len() > config().snapshots_kept {
-                self.frozen.pop_first();
-            }
-        }
-        let listed: Vec<_> = self.store.snapshots().iter().map(|info| info.number).collect();
-        let expected: Vec<_> = self.frozen.keys().rev().copied().collect();
-        ensure!(listed == expected, "the snapshots are {listed:?}, they should be {expected:?}");
-        Ok(())
-    }
-
     fn check_head(&self) -> Result<()> {
         let head = self.store.head()?;
         ensure!(head.header == self.head, "the head is not the last commit");
@@ -361,32 +345,6 @@ impl Model {
         Ok(())
     }
 
-    fn hold(&mut self) -> Result<()> {
-        self.views.push((self.store.view()?, self.state.clone()));
-        if let Some((number, state)) = self.frozen.last_key_value() {
-            let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is there")?;
-            self.snapshots.push((snapshot, state.clone()));
-        }
-        let (views, snapshots) = (self.views.len(), self.snapshots.len());
-        self.views.drain(..views.saturating_sub(HELD_MAX));
-        self.snapshots.drain(..snapshots.saturating_sub(HELD_MAX));
-        Ok(())
-    }
-
-    /// A held state shows its own moment, even if it was pruned since.
-    fn check_held(&mut self) -> Result<()> {
-        let keys = self.keys();
-        for (view, state) in &self.views {
-            let expected: Vec<_> = keys.iter().map(|key| state.get(key).copied()).collect();
-            ensure!(view.rows(&keys)? == expected, "a view of batch {} has moved", view.head().number);
-        }
-        for (snapshot, state) in &self.snapshots {
-            ensure!(snapshot_rows(snapshot)? == *state, "a snapshot that is held has moved");
-            self.done.operations += state.len() as u64;
-        }
-        Ok(())
-    }
-
     fn reopen(&mut self) -> Result<()> {
         if self.backend == Backend::Memory {
             return Ok(());
@@ -399,43 +357,5 @@ impl Model {
         self.check_snapshots()?;
         self.check_head()?;
         self.compare_root()
-    }
-
-    fn read_snapshots(&mut self) -> Result<()> {
-        for (number, state) in &self.frozen {
-            let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is there")?;
-            ensure!(snapshot.info().state_root == naive::root(state), "a snapshot has another root");
-            ensure!(snapshot_rows(&snapshot)? == *state, "the snapshot of batch {number} serves other rows");
-            self.done.operations += state.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Restores the newest snapshot into a fresh store of either kind, in two goes.
-    fn restore(&mut self) -> Result<()> {
-        let Some((number, state)) = self.frozen.last_key_value() else { return Ok(()) };
-        let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is there")?;
-        let dir = self.dir.with_file_name("restored");
-        let second = match self.rng.random::<bool>() {
-            true => Store::memory(&config()),
-            false => Store::open(&config(), &dir)?,
-        };
-        second.initialize(&self.chain.genesis())?;
-        let target = target(&self.store, *number)?;
-        add_chunks(&second.restore(&target)?, &snapshot, self.rng.random_range(0..20))?;
-        let restore = second.restore(&target)?;
-        add_chunks(&restore, &snapshot, usize::MAX)?;
-        finish(restore, &self.store, *number)?;
-        let keys: Vec<_> = state.keys().copied().collect();
-        let expected: Vec<_> = state.values().copied().map(Some).collect();
-        ensure!(second.view()?.rows(&keys)? == expected, "a restored state differs from its snapshot");
-        ensure!(second.head()?.header.state_root == naive::root(state), "a restored state has another root");
-        self.done.operations += keys.len() as u64;
-        self.done.restores += 1;
-        drop(second);
-        if dir.exists() {
-            std::fs::remove_dir_all(&dir)?;
-        }
-        Ok(())
     }
 }

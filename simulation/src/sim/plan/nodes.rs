@@ -39,26 +39,7 @@ pub(super) fn node(
     quiet_at: Moment,
     rng: &mut StdRng,
 ) -> NodePlan {
-    let modes: &[Mode] = match (troubles.pruning, troubles.snapshots) {
-        // Only a node that leaps meets the half of a siege that is about leaps.
-        _ if troubles.siege && rng.random() => &[Mode::Snapshot, Mode::RangeDelta],
-        // A gap that all servers have pruned can only be passed by a snapshot.
-        (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta],
-        (_, true) => &[Mode::Snapshot, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta, Mode::Auto],
-        _ if troubles.liars => &[Mode::Auto, Mode::Replay, Mode::Delta, Mode::Delta, Mode::Delta],
-        _ => &[Mode::Auto, Mode::Auto, Mode::Replay, Mode::Delta, Mode::Snapshot, Mode::RangeDelta],
-    };
-    let mode = modes[rng.random_range(0..modes.len())];
-    // Where peers are silent, a deadline is so late that it shows which node waits for it.
-    let deadlines = if troubles.stallers { [1_000, 10_000, 10_000] } else { [1_000, 2_500, 5_000] };
-    let sync = SyncConfig {
-        mode,
-        history: rng.random_bool(0.6),
-        range_batches_max: NonZeroU32::new([2, 8, 32, 256][rng.random_range(0..4)]).expect("not zero"),
-        request_deadline_ms: NonZeroU64::new(deadlines[rng.random_range(0..3)]).expect("not zero"),
-        audit: if rng.random_bool(0.3) { 0.3 } else { 0.0 },
-        ..SyncConfig::default()
-    };
+    let sync = sync(troubles, rng);
     let keeps_all = !troubles.pruning || rng.random();
     let window = if keeps_all { 0 } else { rng.random_range(5..40) };
     let storage = StorageConfig {
@@ -69,29 +50,15 @@ pub(super) fn node(
         disk_free_min_mib: 0,
         ..StorageConfig::default()
     };
-    let hints = match rng.random::<f64>() {
-        ..0.2 => HintsMode::Conflicts,
-        ..0.5 => HintsMode::Values,
-        ..0.8 => HintsMode::Keys,
-        _ => HintsMode::Off,
-    };
-    let is_pinned = !troubles.pruning && matches!(mode, Mode::Replay | Mode::Delta);
+    let hints = hints(rng);
+    let is_pinned = !troubles.pruning && matches!(sync.mode, Mode::Replay | Mode::Delta);
     let head = if rng.random_bool(0.3) && !troubles.snapshots { rng.random_range(1..=certified) } else { 0 };
     let named = rng.random_range(head..=certified).max(1);
     // Every mode of a node has to pass the waypoint.
     let is_misled = named > head && rng.random_bool(if is_pinned { 0.4 } else { 0.1 });
     let is_told = is_misled || rng.random_bool(0.2);
     let waypoint = is_told.then(|| waypoint(BatchNumber::new(named), is_misled));
-    let (mut crashes, mut points) = (Vec::new(), Vec::new());
-    if troubles.crashes {
-        // The first seconds are those of restores and of the most commits.
-        let end = |rng: &mut StdRng| if rng.random() { 2 * SECOND } else { quiet_at };
-        crashes.extend((0..rng.random_range(1..4)).map(|_| {
-            let end = end(rng);
-            rng.random_range(SECOND / 20..end)
-        }));
-        points.extend((0..rng.random_range(1..4)).map(|_| point(rng)));
-    }
+    let (crashes, points) = if troubles.crashes { deaths(quiet_at, rng) } else { Default::default() };
     NodePlan {
         id: PublicKey([200 + index; 32]),
         sync,
@@ -115,6 +82,52 @@ pub(super) fn node(
         points,
         prune_interval: (!keeps_all).then(|| rng.random_range(SECOND / 5..2 * SECOND)),
     }
+}
+
+/// How it follows.
+fn sync(troubles: &Troubles, rng: &mut StdRng) -> SyncConfig {
+    let modes: &[Mode] = match (troubles.pruning, troubles.snapshots) {
+        // Only a node that leaps meets the half of a siege that is about leaps.
+        _ if troubles.siege && rng.random() => &[Mode::Snapshot, Mode::RangeDelta],
+        // A gap that all servers have pruned can only be passed by a snapshot.
+        (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta],
+        (_, true) => &[Mode::Snapshot, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta, Mode::Auto],
+        _ if troubles.liars => &[Mode::Auto, Mode::Replay, Mode::Delta, Mode::Delta, Mode::Delta],
+        _ => &[Mode::Auto, Mode::Auto, Mode::Replay, Mode::Delta, Mode::Snapshot, Mode::RangeDelta],
+    };
+    let mode = modes[rng.random_range(0..modes.len())];
+    // Where peers are silent, a deadline is so late that it shows which node waits for it.
+    let deadlines = if troubles.stallers { [1_000, 10_000, 10_000] } else { [1_000, 2_500, 5_000] };
+    SyncConfig {
+        mode,
+        history: rng.random_bool(0.6),
+        range_batches_max: NonZeroU32::new([2, 8, 32, 256][rng.random_range(0..4)]).expect("not zero"),
+        request_deadline_ms: NonZeroU64::new(deadlines[rng.random_range(0..3)]).expect("not zero"),
+        audit: if rng.random_bool(0.3) { 0.3 } else { 0.0 },
+        ..SyncConfig::default()
+    }
+}
+
+fn hints(rng: &mut StdRng) -> HintsMode {
+    match rng.random::<f64>() {
+        ..0.2 => HintsMode::Conflicts,
+        ..0.5 => HintsMode::Values,
+        ..0.8 => HintsMode::Keys,
+        _ => HintsMode::Off,
+    }
+}
+
+/// The moments at which it dies, and the steps of its store at which it does.
+fn deaths(quiet_at: Moment, rng: &mut StdRng) -> (Vec<Moment>, Vec<(CrashPoint, u64)>) {
+    // The first seconds are those of restores and of the most commits.
+    let end = |rng: &mut StdRng| if rng.random() { 2 * SECOND } else { quiet_at };
+    let moment = |rng: &mut StdRng| {
+        let end = end(rng);
+        rng.random_range(SECOND / 20..end)
+    };
+    let crashes = (0..rng.random_range(1..4)).map(|_| moment(rng)).collect();
+    let points = (0..rng.random_range(1..4)).map(|_| point(rng)).collect();
+    (crashes, points)
 }
 
 fn waypoint(number: BatchNumber, is_wrong: bool) -> Waypoint {

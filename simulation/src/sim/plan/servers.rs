@@ -77,21 +77,22 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
             habits.push((Habit::Colluding { summaries }, Keeps::ALL));
         }
     }
-    let lag = |habit: &Habit, rng: &mut StdRng| match habit {
-        Habit::Honest if rng.random_ratio(1, 5) => rng.random_range(1..8),
+    let habits = habits.into_iter().enumerate();
+    habits.map(|(index, (habit, keeps))| server(index, habit, keeps, rng)).collect()
+}
+
+fn server(index: usize, habit: Habit, keeps: Keeps, rng: &mut StdRng) -> Server {
+    let lag = match habit {
+        Habit::Honest if index > 0 && rng.random_ratio(1, 5) => rng.random_range(1..8),
         _ => 0,
     };
-    let server = |(index, (habit, keeps)): (usize, (Habit, Keeps))| {
-        let lag = if index == 0 { 0 } else { lag(&habit, rng) };
-        let renames = match habit {
-            Habit::Stalling => rng.random_ratio(1, 3),
-            Habit::Lying(_) => rng.random_ratio(1, 4),
-            _ => false,
-        };
-        let (former, chunk_at) = (Vec::new(), 0);
-        Server { id: PublicKey([index as u8 + 1; 32]), habit, keeps, lag, renames, former, chunk_at }
+    let renames = match habit {
+        Habit::Stalling => rng.random_ratio(1, 3),
+        Habit::Lying(_) => rng.random_ratio(1, 4),
+        _ => false,
     };
-    habits.into_iter().enumerate().map(server).collect()
+    let (former, chunk_at) = (Vec::new(), 0);
+    Server { id: PublicKey([index as u8 + 1; 32]), habit, keeps, lag, renames, former, chunk_at }
 }
 
 fn keeps(troubles: &Troubles, rng: &mut StdRng) -> Keeps {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::{
@@ -17,7 +16,6 @@ use crate::{
     accounts::node_key,
     devnet::{Node, NodeEnd, files},
     relay::{Links, Shape},
-    rpc::quantity,
     scenario::{
         model::{Group, Part, Scenario},
         names::{Names, Place, may_validate},
@@ -100,7 +98,7 @@ impl Stage<'_> {
         let mut asked = JoinSet::new();
         for node in self.running().into_iter().filter_map(|place| self.node(place).ok()) {
             let rpc = node.rpc().clone();
-            asked.spawn(async move { quantity(&rpc.call::<Value>("eth_blockNumber", json!([])).await?) });
+            asked.spawn(async move { rpc.head().await });
         }
         let heads = asked.join_all().await;
         heads.into_iter().flatten().max().unwrap_or_default()

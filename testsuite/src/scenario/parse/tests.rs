@@ -57,6 +57,16 @@ fn values_that_cannot_be_run_are_told_at_their_place() {
     assert!(text.starts_with("a.yaml:7:3: faults.0: write either `at: 20s`"), "{text}");
 }
 
+/// Goal: an error can be shown to others, also if it stands beside an address with a password.
+#[test]
+fn errors_show_no_password() {
+    let topology = "{ config: { sync.archives: [https://user:canary@host] }, validators: many }";
+    let text = error(&format!("{GOOD}topology: {topology}\n"));
+    assert!(text.contains("many") && text.contains("***@host") && !text.contains("canary"), "{text}");
+    let text = error(&GOOD.replace("30s", "https://user:canary@host"));
+    assert!(text.contains("***@host") && !text.contains("canary"), "{text}");
+}
+
 #[test]
 fn files_that_cannot_be_scenarios_are_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -9,7 +9,6 @@ use slipnet::rpc::Rpc;
 use tokio::time::MissedTickBehavior;
 
 use super::Waits;
-use crate::campaign::siege::stage::head;
 
 /// How often both are asked: the error of a lag.
 const POLL: Duration = Duration::from_millis(15);
@@ -42,7 +41,7 @@ pub(super) async fn run(nodes: [Rpc; 2], waits: Waits) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let seen = async |node: &Rpc| (head(node).await, Instant::now());
+        let seen = async |node: &Rpc| (node.head().await, Instant::now());
         let (leader, follower) = tokio::join!(seen(&nodes[0]), seen(&nodes[1]));
         if let (Ok(head), at) = leader {
             ahead.leader(head, at, &waits);

@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::Result;
 use parking_lot::Mutex;
+use slipnet::compare::quantile;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(super) use wallet::Wallet;
@@ -142,12 +143,6 @@ async fn watch_lateness(lateness: Waits) {
     }
 }
 
-/// The value below which this share of sorted values lies; `None` for an empty list.
-pub(super) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let place = (sorted.len().checked_sub(1)? as f64 * share).round() as usize;
-    sorted.get(place).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,12 +158,5 @@ mod tests {
         waits.end(first, at(30));
         assert_eq!(waits.between((at(0), at(100)), at(1_010)), [30.0, 1_000.0]);
         assert_eq!(waits.between((at(0), at(101)), at(1_010)).len(), 3);
-    }
-
-    #[test]
-    fn quantiles_are_of_what_was_seen() {
-        assert_eq!(quantile(&[], 0.5), None);
-        assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.5), Some(2.0));
-        assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.99), Some(9.0));
     }
 }

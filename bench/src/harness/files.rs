@@ -18,14 +18,14 @@ const BLOCK_BYTES: usize = 4 << 10;
 const SEQUENTIAL_BYTES: usize = 1 << 20;
 
 /// Appends records to a file and syncs after each, as a commit does.
-pub(super) struct Log(File);
+pub(crate) struct Log(File);
 
 impl Log {
-    pub(super) fn create(path: &Path) -> Result<Log> {
+    pub(crate) fn create(path: &Path) -> Result<Log> {
         Ok(Log(File::create(path).with_context(|| format!("cannot create {}", path.display()))?))
     }
 
-    pub(super) fn append(&mut self, parts: &[&[u8]]) -> Result<()> {
+    pub(crate) fn append(&mut self, parts: &[&[u8]]) -> Result<()> {
         for part in parts {
             self.0.write_all(part)?;
         }
@@ -34,7 +34,7 @@ impl Log {
 }
 
 /// Reads a file from end to end; returns its bytes.
-pub(super) fn read_sequentially(path: &Path) -> Result<u64> {
+pub(crate) fn read_sequentially(path: &Path) -> Result<u64> {
     let mut file = File::open(path)?;
     let mut buffer = vec![0; SEQUENTIAL_BYTES];
     let mut bytes = 0;
@@ -62,7 +62,7 @@ pub(crate) fn drop_cached(dir: &Path) -> Result<()> {
 }
 
 /// Bytes of all files below a directory.
-pub(super) fn disk_bytes(dir: &Path) -> u64 {
+pub(crate) fn disk_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let bytes = entries.flatten().map(|entry| match entry.metadata() {
         Ok(found) if found.is_dir() => disk_bytes(&entry.path()),
@@ -73,7 +73,7 @@ pub(super) fn disk_bytes(dir: &Path) -> u64 {
 }
 
 /// A file of noise for [`direct_reads_per_s`].
-pub(super) fn fill(path: &Path, bytes: u64) -> Result<()> {
+pub(crate) fn fill(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create(path)?;
     let mut random = SmallRng::seed_from_u64(1);
     let mut buffer = vec![0; SEQUENTIAL_BYTES];
@@ -85,7 +85,7 @@ pub(super) fn fill(path: &Path, bytes: u64) -> Result<()> {
 }
 
 /// Random blocks of a file per second, read past the cache by so many threads.
-pub(super) fn direct_reads_per_s(path: &Path, threads: usize, reads: usize) -> Result<f64> {
+pub(crate) fn direct_reads_per_s(path: &Path, threads: usize, reads: usize) -> Result<f64> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
     let blocks = file.metadata()?.len() / BLOCK_BYTES as u64;
     let start = Instant::now();

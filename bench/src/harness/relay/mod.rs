@@ -4,10 +4,11 @@
 //! It has a thread of its own, so that a busy harness does not add to the delay. It moves trains of datagrams as the kernel hands
 //! them over (GRO in, GSO out). So it takes little of the CPU that is being measured; it tells how much.
 
+mod socket;
+
 use std::{
     collections::HashMap,
-    io::{self, IoSliceMut},
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,16 +19,12 @@ use std::{
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
-use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
-use tokio::{io::Interest, net::UdpSocket, sync::mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use self::socket::{Buffers, Received, Socket, Train};
 use slipnet::cpu;
 
-/// The size of each socket's buffers: a burst of a whole receive window.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// The longest train of datagrams that the kernel hands over at once.
-const TRAIN_BYTES_MAX: usize = 64 << 10;
 /// Trains on their way. Above it they are dropped, as a link's queue drops them: 512 MiB at most.
 const TRAINS_MAX: usize = 8_192;
 /// The longest queue of a link of limited bandwidth. Later datagrams are dropped, as by a router whose buffer is full.
@@ -36,16 +33,6 @@ const QUEUE_MAX: Duration = Duration::from_millis(100);
 const DIALLERS_MAX: usize = 256;
 /// How often the thread notes the CPU that it took.
 const CPU_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Datagrams of one size, the last of which may be shorter.
-struct Train {
-    bytes: Vec<u8>,
-    stride: usize,
-    ecn: Option<EcnCodepoint>,
-    due: Instant,
-    from: Arc<Socket>,
-    to: SocketAddr,
-}
 
 /// A running relay; it ends when it is dropped.
 pub(crate) struct Relay {
@@ -76,7 +63,7 @@ impl Relay {
             let _inside = runtime.enter();
             Arc::new(Socket::open().context("cannot open the relay's socket")?)
         };
-        let address = front.io.local_addr()?;
+        let address = front.local_address()?;
         let (counters, stop) = (Arc::new(Counters::default()), CancellationToken::new());
         counters.one_way_ns.store(one_way.as_nanos() as u64, Relaxed);
         let (counted, stopped) = (counters.clone(), stop.clone());
@@ -182,9 +169,7 @@ impl Line {
             self.counters.dropped.fetch_add(1, Relaxed);
         }
     }
-}
 
-impl Line {
     /// The time at which these bytes are through; `None` if the queue is too full for them.
     fn through(&self, bytes: usize) -> Option<Instant> {
         let (now, rate) = (Instant::now(), self.counters.bytes_per_s.load(Relaxed));
@@ -242,74 +227,12 @@ async fn answer(socket: Arc<Socket>, front: Arc<Socket>, dialler: SocketAddr, li
     while socket.receive(&mut buffers, |received| line.enter(received, &front, dialler)).await.is_ok() {}
 }
 
-/// A UDP socket that receives and sends trains.
-struct Socket {
-    io: UdpSocket,
-    state: UdpSocketState,
-}
-
-struct Received<'a> {
-    bytes: &'a [u8],
-    meta: RecvMeta,
-}
-
-struct Buffers {
-    trains: Vec<Vec<u8>>,
-}
-
-impl Buffers {
-    fn new() -> Buffers {
-        Buffers { trains: vec![vec![0; TRAIN_BYTES_MAX]; BATCH_SIZE] }
-    }
-}
-
-impl Socket {
-    fn open() -> io::Result<Socket> {
-        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket.set_nonblocking(true)?;
-        let state = UdpSocketState::new((&socket).into())?;
-        state.set_recv_buffer_size((&socket).into(), SOCKET_BUFFER_BYTES)?;
-        state.set_send_buffer_size((&socket).into(), SOCKET_BUFFER_BYTES)?;
-        Ok(Socket { io: UdpSocket::from_std(socket)?, state })
-    }
-
-    async fn receive(&self, buffers: &mut Buffers, mut each: impl FnMut(Received<'_>)) -> io::Result<()> {
-        let mut metas = [RecvMeta::default(); BATCH_SIZE];
-        let receive = || {
-            let mut slices: Vec<_> = buffers.trains.iter_mut().map(|train| IoSliceMut::new(train)).collect();
-            self.state.recv((&self.io).into(), &mut slices, &mut metas)
-        };
-        let count = match self.io.async_io(Interest::READABLE, receive).await {
-            Ok(count) => count,
-            // The other side is gone for a while, as a datagram before this one found.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => 0,
-            Err(error) => return Err(error),
-        };
-        for (bytes, meta) in buffers.trains.iter().zip(metas).take(count) {
-            each(Received { bytes: &bytes[..meta.len], meta });
-        }
-        Ok(())
-    }
-
-    async fn send(&self, train: &Train) -> io::Result<()> {
-        let per_call = self.state.max_gso_segments().max(1) * train.stride.max(1);
-        for contents in train.bytes.chunks(per_call) {
-            let transmit = Transmit {
-                destination: train.to,
-                ecn: train.ecn,
-                contents,
-                segment_size: (contents.len() > train.stride).then_some(train.stride),
-                src_ip: None,
-            };
-            let send = || self.state.try_send((&self.io).into(), &transmit);
-            self.io.async_io(Interest::WRITABLE, send).await?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::UdpSocket;
+
     use super::*;
 
     /// Few enough for the buffer of a socket that asked for no larger one.

@@ -1,0 +1,72 @@
+//! [`Copies`]: copies of one store that keep different states of the past, and their figures.
+
+use anyhow::Result;
+use slipstream_storage::{StateHistory, StorageConfig};
+use tempfile::TempDir;
+
+use crate::{
+    Figure,
+    harness::kept::{Place, clone_store},
+    size::short,
+    state::{Cost, Ours, SizeDir, Workload, config, tree_memory_mib},
+};
+use slipnet::progress::Progress;
+
+/// The states that a copy keeps, and their name in figures.
+pub(super) type Kept = (&'static str, StateHistory);
+
+pub(super) struct Copies {
+    /// In the order in which they were asked for.
+    pub(super) stores: Vec<Ours>,
+    pub(super) workload: Workload,
+    // After the stores: fields drop in order, and a store must be gone before its files are.
+    _dir: TempDir,
+}
+
+impl Copies {
+    /// Copies a filled store of so many keys, once for each; with a workload of so many batches.
+    pub(super) fn of(
+        keys: u64,
+        kept: &[Kept],
+        batches: usize,
+        place: &Place,
+        progress: Progress,
+    ) -> Result<Copies> {
+        let size_dir = SizeDir::open(place.dir(), keys)?;
+        let store = size_dir.filled_store(progress)?;
+        let copies = tempfile::tempdir_in(place.dir())?;
+        let mut stores = Vec::new();
+        for (name, state_history) in kept {
+            let dir = copies.path().join(name);
+            progress.step(&format!("opening a copy of {} keys that keeps {name}", short(keys)));
+            clone_store(&store, &dir)?;
+            let config = StorageConfig {
+                state_history: *state_history,
+                tree_memory_mib: tree_memory_mib(keys),
+                ..config(true)
+            };
+            stores.push(Ours::open(&config, &dir)?);
+        }
+        Ok(Copies { stores, workload: size_dir.take(batches as u64)?, _dir: copies })
+    }
+
+    pub(super) fn close(self) {
+        self.stores.iter().for_each(|ours| ours.store().close());
+    }
+}
+
+/// The figures of one copy: how fast it committed, and what that cost, which may count work behind the commits too.
+pub(super) fn figures(name: &str, size: &str, commits: &[Cost], costs: &[Cost]) -> [Figure; 3] {
+    let name = |figure: &str| format!("{figure}.{name}.{size}");
+    let of = |costs: &[Cost], figure: fn(&Cost) -> f64| costs.iter().map(figure).collect();
+    [
+        Figure::new(name("updates_per_s"), "1/s", of(commits, Cost::updates_per_s)),
+        Figure::new(name("cpu_per_update"), "us", of(costs, Cost::cpu_us_per_update)),
+        Figure::new(name("bytes_per_update"), "bytes", of(costs, Cost::bytes_per_update)),
+    ]
+}
+
+/// Seconds of an update, round by round.
+pub(super) fn seconds(commits: &[Cost]) -> Vec<f64> {
+    commits.iter().map(|cost| 1.0 / cost.updates_per_s()).collect()
+}

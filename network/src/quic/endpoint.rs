@@ -1,0 +1,117 @@
+//! The socket under the network, and quinn's settings on it: windows, streams, and what waits before a handshake.
+
+use std::{
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
+
+use quinn::{
+    AsyncUdpSocket, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt,
+    congestion::CubicConfig,
+};
+use tokio_util::task::TaskTracker;
+use tracing::debug;
+
+use super::{door::HANDSHAKES_MAX, runtime::TrackedRuntime, tls};
+use crate::{NetworkConfig, NetworkError};
+
+/// Receive windows for bulk transfer over 150 ms: 16 MiB a round trip is about 850 Mbit/s on one stream.
+const STREAM_WINDOW_BYTES: u32 = 16 << 20;
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+/// The same for connections that strangers opened: their unread bytes are held, and strangers are many. Dialled and known peers
+/// have the larger window.
+const STRANGER_WINDOW_BYTES: u32 = 8 << 20;
+/// Bytes sent before the first acknowledgement, paced. From the usual 14 KB a link of 150 ms takes a second to get to speed.
+/// In the first round trip of 150 ms this is 56 Mbit/s; a slower link loses some of it once and goes on as usual.
+const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
+/// Broadcasts that may be under way at once, each on a stream of its own: a peer can send so many a round trip. A batch in coded form takes
+/// some twenty; at ten batches a second and 300 ms that is 60. The windows bound their bytes.
+pub(super) const BROADCAST_STREAMS_MAX: u32 = 256;
+/// First guess of the round-trip time; a lost first packet is sent again after three times this.
+const RTT_GUESS: Duration = Duration::from_millis(100);
+/// First packets that wait to be looked at, and what may be sent behind each of them.
+const INCOMING_MAX: usize = 1_024;
+const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
+/// Size asked of the system for the socket's buffers; it may give less.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+
+/// Opens the socket; a busy port is told apart because it is what operators meet.
+pub(super) fn open(
+    address: SocketAddr,
+    server: ServerConfig,
+    tasks: TaskTracker,
+) -> Result<Endpoint, NetworkError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => NetworkError::AddressInUse { address },
+        _ => NetworkError::Bind { address, source },
+    };
+    let socket = UdpSocket::bind(address).map_err(failed)?;
+    enlarge_buffers(&socket);
+    let runtime = Arc::new(TrackedRuntime { tasks });
+    Endpoint::new(EndpointConfig::default(), Some(server), socket, runtime).map_err(failed)
+}
+
+/// Opens an endpoint on a socket that is not the system's, with randomness from a seed.
+pub(super) fn open_on(
+    socket: Arc<dyn AsyncUdpSocket>,
+    seed: [u8; 32],
+    server: ServerConfig,
+    tasks: TaskTracker,
+) -> io::Result<Endpoint> {
+    let mut endpoint = EndpointConfig::default();
+    endpoint.rng_seed(Some(seed));
+    let runtime = Arc::new(TrackedRuntime { tasks });
+    Endpoint::new_with_abstract_socket(endpoint, Some(server), socket, runtime)
+}
+
+/// For connections that others open, who are strangers until they prove a key.
+pub(super) fn server_config(
+    config: &NetworkConfig,
+    identity: &tls::Identity,
+) -> Result<ServerConfig, rustls::Error> {
+    let mut server = ServerConfig::with_crypto(identity.server()?);
+    let mut strangers = transport_config(config);
+    strangers.receive_window(VarInt::from_u32(STRANGER_WINDOW_BYTES));
+    server
+        .transport_config(Arc::new(strangers))
+        .max_incoming(INCOMING_MAX)
+        .incoming_buffer_size(INCOMING_BUFFER_BYTES)
+        .incoming_buffer_size_total(INCOMING_BUFFER_BYTES * HANDSHAKES_MAX as u64);
+    Ok(server)
+}
+
+/// For all connections, but for the window of strangers.
+pub(super) fn transport_config(config: &NetworkConfig) -> TransportConfig {
+    let bounded = |n: usize| VarInt::from_u32(u32::try_from(n).expect("NetworkConfig::check bounds it"));
+    let idle = Duration::from_millis(config.idle_timeout_ms);
+    let idle = IdleTimeout::try_from(idle).expect("NetworkConfig::check bounds it");
+    let mut congestion = CubicConfig::default();
+    congestion.initial_window(INITIAL_WINDOW_BYTES);
+    let mut quic = TransportConfig::default();
+    quic.congestion_controller_factory(Arc::new(congestion));
+    quic.max_concurrent_bidi_streams(bounded(config.request_concurrency_max))
+        .max_concurrent_uni_streams(VarInt::from_u32(BROADCAST_STREAMS_MAX))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
+        .send_window(u64::from(CONNECTION_WINDOW_BYTES))
+        .datagram_receive_buffer_size(None)
+        .max_idle_timeout(Some(idle))
+        .send_fairness(false)
+        .keep_alive_interval(Some(Duration::from_millis(config.keep_alive_interval_ms)))
+        .initial_rtt(RTT_GUESS);
+    quic
+}
+
+/// Bursts that the process is too busy to read wait in the socket's buffer. Best effort: a smaller buffer costs
+/// retransmissions only.
+fn enlarge_buffers(socket: &UdpSocket) {
+    let enlarged = quinn::udp::UdpSocketState::new(socket.into()).and_then(|state| {
+        state.set_recv_buffer_size(socket.into(), SOCKET_BUFFER_BYTES)?;
+        state.set_send_buffer_size(socket.into(), SOCKET_BUFFER_BYTES)
+    });
+    if let Err(error) = enlarged {
+        debug!(%error, "the socket keeps the system's buffer sizes");
+    }
+}

@@ -1,0 +1,26 @@
+//! What people are told of a YAML file that cannot be read: the line with a caret, the value, and no secret.
+//!
+//! Two crates read YAML that people write: `config` that of a node, `testsuite` scenarios. Each decodes its own types with
+//! serde-saphyr, and knows its keys and rules. How an error looks is the same in both, and stands here.
+//!
+//! ```text
+//!  text ─▶ serde-saphyr ([`options`]) ─▶ Error ─▶ Mistake: where, and in which words
+//!    └─────────────────────────────────────────▶ Place: the line with a caret ([`mask`] hides what is secret)
+//! ```
+//!
+//! Invariants: a line that is quoted shows no password of a URL, and is cut to 160 characters.
+//!
+//! ```
+//! use slipstream_yaml::Place;
+//!
+//! let (place, word) = Place::quote("a: 1\nb: many", 2, 4);
+//! assert_eq!((place.to_string().as_str(), word.as_str()), ("2:4", "many"));
+//! assert_eq!(place.snippet, "  |\n2 | b: many\n  |    ^^^^");
+//! ```
+
+pub mod mask;
+mod mistake;
+mod place;
+
+pub use mistake::{Mistake, options};
+pub use place::Place;
