@@ -1,128 +1,25 @@
 //! Pure checks of peers' answers. A quorum's signatures cover all that passes here.
 
+mod violation;
+
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use slipstream_storage::{ChunkError, Head};
+use slipstream_storage::Head;
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, Epoch, LedgerInfo, PublicKey,
+    BatchHeader, BatchNumber, Blob, BlobKind, Certificate, CodecError, Digest, LedgerInfo, PublicKey,
     ValidatorSet, Waypoint,
     accumulator::{Accumulator, AccumulatorError},
     batch::content_digest,
-    certificate::CertificateError,
     hints,
-    tree::StateRangeError,
 };
 
+pub use self::violation::Violation;
 use crate::{
     planted::{Defences, Planted},
     protocol::{Announcement, Headers, Offer, Parts, PassedBatch, Range, RangeBatch, RangeRequest},
     trust::{Trust, TrustError},
 };
-
-/// A rule that an answer broke.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    /// The certificate is not a quorum's.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    /// The headers are not in the certified ledger.
-    #[error(transparent)]
-    Accumulator(#[from] AccumulatorError),
-    /// The rows are not in the certified state.
-    #[error(transparent)]
-    Chunk(#[from] ChunkError),
-    /// Siblings stand where a range has none.
-    #[error(transparent)]
-    Range(#[from] StateRangeError),
-    /// Siblings that the certified state does not have: a chunk of the same range shows it.
-    #[error("the siblings of a range are not those of the certified state")]
-    WrongSiblings,
-    /// A blob does not open.
-    #[error(transparent)]
-    Codec(#[from] CodecError),
-    /// A blob is not what its header commits to.
-    #[error("the {part} of batch {number} has digest {found}, its header says {expected}")]
-    WrongDigest {
-        /// The kind of blob.
-        part: &'static str,
-        /// Number of the batch.
-        number: BatchNumber,
-        /// The digest of the blob.
-        found: Digest,
-        /// The digest in the header.
-        expected: Digest,
-    },
-    /// A part that was asked for and promised is not there.
-    #[error("the {part} of batch {number} is missing")]
-    MissingPart {
-        /// The kind of blob.
-        part: &'static str,
-        /// Number of the batch.
-        number: BatchNumber,
-    },
-    /// The answer ends before its limits and before the peer's head.
-    #[error("short range: {found} batches from {first} on, {wanted} were due")]
-    ShortRange {
-        /// Number of the range's first batch.
-        first: BatchNumber,
-        /// How many batches were sent.
-        found: usize,
-        /// How many batches were due.
-        wanted: usize,
-    },
-    /// The batches are not those that were asked for, or out of order.
-    #[error("batch {found} stands where batch {expected} was due")]
-    WrongNumber {
-        /// The number that was due.
-        expected: BatchNumber,
-        /// The number that came.
-        found: BatchNumber,
-    },
-    /// A header does not continue the one before it.
-    #[error("batch {number} does not continue batch {} of this ledger", number.before(1))]
-    WrongParent {
-        /// Number of the batch.
-        number: BatchNumber,
-    },
-    /// A header and its certificate disagree.
-    #[error("the certificate of batch {number} and its header disagree on the {field}")]
-    Disagreement {
-        /// Number of the batch.
-        number: BatchNumber,
-        /// The field in which header and content differ.
-        field: &'static str,
-    },
-    /// The peer is of another chain.
-    #[error("the peer's chain is {found}, this node's is {expected}")]
-    WrongChain {
-        /// Digest of the peer's genesis.
-        found: Digest,
-        /// Digest of this node's genesis.
-        expected: Digest,
-    },
-    /// Signed by the validators of an epoch to which the batch does not belong.
-    #[error("batch {number} is not in epoch {epoch}, whose validators signed its certificate")]
-    OutsideEpoch {
-        /// Number of the batch.
-        number: BatchNumber,
-        /// The epoch that the certificate names.
-        epoch: Epoch,
-    },
-    /// The certificate ends no epoch, or another one than is due.
-    #[error("the certificate of batch {number} is refused as the end of epoch {epoch}: {reason}")]
-    WrongEpochEnd {
-        /// Number of the certified batch.
-        number: BatchNumber,
-        /// The epoch that the certificate names.
-        epoch: Epoch,
-        /// The rule that it breaks.
-        reason: &'static str,
-    },
-    /// An answer of the right form that does not answer the question.
-    #[error("the answer does not fit the request: {0}")]
-    Unrelated(&'static str),
-}
 
 /// Batches whose headers, bodies, receipts and deltas are certified. Only [`range`] and [`announced`] make it.
 #[derive(Debug)]
