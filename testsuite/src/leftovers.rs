@@ -4,11 +4,12 @@
 //! processes (`devnet::die_with_parent`), and nobody its files. So each directory and each disk says whose it is:
 //!
 //! ```text
-//!  RunDir     $TMPDIR/slipnet-…/.owner  locked while its process lives; "PID:START" in it
-//!  SmallDisk  a tmpfs                   its source is "slipnet:PID:START"
+//!  RunDir     $TMPDIR/slipnet-…/.owner  locked while its process lives; "PID:START:REALM" in it, and the directory's name
+//!  SmallDisk  a tmpfs                   its source is "slipnet:PID:START:REALM"
 //! ```
 //!
-//! Invariant: what a living process owns stays, and so does whatever has no owner: a directory that was kept, or somebody else's.
+//! Invariant: what a living process owns stays, and so does whatever has no owner: a directory that was kept, a copy, or somebody else's.
+//! Only an owner whose death is certain is dead. Of one in another container, on another machine, or from before a restart it is not.
 
 use std::{
     fmt,
@@ -19,46 +20,56 @@ use std::{
     str::FromStr,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, Mode, OFlags, flock, major, minor},
+    io::Errno,
     mount::{UnmountFlags, unmount},
     process::geteuid,
 };
 use tempfile::TempDir;
+
+use crate::devnet::files;
 
 /// The beginning of the names of all temporary directories.
 const PREFIX: &str = "slipnet-";
 /// The file in them that says whose they are.
 const OWNER: &str = ".owner";
 /// The longest such file that is read.
-const OWNER_BYTES_MAX: u64 = 64;
+const OWNER_BYTES_MAX: u64 = 512;
 /// The beginning of the sources of all small disks.
 const DISK: &str = "slipnet:";
 
 /// A process, told from a later one of the same number by when it started.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Owner {
     pid: u32,
     /// Ticks after the machine started.
     started: u64,
+    /// Where and since when these numbers mean this process.
+    realm: String,
 }
 
 impl Owner {
     fn this() -> Result<Owner> {
-        let pid = std::process::id();
-        let started = started(pid).context("cannot read in /proc when this process started")?;
-        Ok(Owner { pid, started })
+        // Not `std::process::id`: `/proc` may be that of another namespace, and then has another number for this process.
+        let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
+        let pid = stat.split(' ').next().unwrap_or_default();
+        let pid = pid.parse().context("/proc/self/stat does not begin with a number")?;
+        let started = started(pid)?.context("/proc does not tell when this process started")?;
+        Ok(Owner { pid, started, realm: realm()? })
     }
 
-    fn lives(self) -> bool {
-        started(self.pid) == Some(self.started)
+    /// Whether it is certain that it has ended.
+    fn is_dead(&self) -> bool {
+        let is_here = realm().is_ok_and(|here| here == self.realm);
+        is_here && started(self.pid).is_ok_and(|started| started != Some(self.started))
     }
 }
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.pid, self.started)
+        write!(f, "{}:{}:{}", self.pid, self.started, self.realm)
     }
 }
 
@@ -66,19 +77,39 @@ impl FromStr for Owner {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Owner> {
-        let (pid, started) = text.trim_end().split_once(':').context("no PID:START")?;
-        Ok(Owner { pid: pid.parse()?, started: started.parse()? })
+        let (pid, rest) = text.split_once(':').context("no PID:START:REALM")?;
+        let (started, realm) = rest.split_once(':').context("no PID:START:REALM")?;
+        ensure!(!realm.is_empty(), "no PID:START:REALM");
+        Ok(Owner { pid: pid.parse()?, started: started.parse()?, realm: realm.to_owned() })
     }
 }
 
+/// The machine's start, and the namespace of process numbers.
+fn realm() -> Result<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("cannot read the boot's id")?;
+    let namespace = fs::read_link("/proc/self/ns/pid").context("cannot read /proc/self/ns/pid")?;
+    let namespace: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    Ok(format!("{}-{namespace}", boot.trim()))
+}
+
 /// When a process started; none if there is none, or it only waits to be waited for.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+///
+/// # Errors
+/// If `/proc` does not tell, which says nothing of the process.
+pub(crate) fn started(pid: u32) -> io::Result<Option<u64>> {
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // It ended between opening and reading.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => return Ok(None),
+        stat => stat?,
+    };
     // The program's name may have blanks and parentheses. The state is behind it, and the start 19 fields behind the state.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    fields.next().filter(|state| *state != "Z")?;
-    fields.nth(18)?.parse().ok()
+    let mut fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace()).into_iter().flatten();
+    if matches!(fields.next(), Some("Z" | "X")) {
+        return Ok(None);
+    }
+    let started = fields.nth(18).and_then(|field| field.parse().ok());
+    started.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no start in /proc"))
 }
 
 /// A run's temporary directory. Removed when it is dropped, or by the next [`sweep`] once this process is dead.
@@ -95,17 +126,18 @@ impl RunDir {
     /// # Errors
     /// If that cannot be done.
     pub fn new(what: &str) -> Result<RunDir> {
-        RunDir::new_in(&std::env::temp_dir(), what, Owner::this()?)
+        RunDir::new_in(&std::env::temp_dir(), what, &Owner::this()?)
     }
 
-    fn new_in(base: &Path, what: &str, owner: Owner) -> Result<RunDir> {
+    fn new_in(base: &Path, what: &str, owner: &Owner) -> Result<RunDir> {
         let made = tempfile::Builder::new().prefix(&format!("{PREFIX}{what}")).tempdir_in(base);
         let dir = made.with_context(|| format!("cannot make a temporary directory in {}", base.display()))?;
         let (file, path) = (dir.path().join(".owner.new"), dir.path().join(OWNER));
         // Nobody sees an owner that is not locked yet.
         let locked = File::create(&file).and_then(|mut file| {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            writeln!(file, "{owner}")?;
+            let name = dir.path().file_name().unwrap_or_default();
+            writeln!(file, "{owner}\n{}", name.to_string_lossy())?;
             Ok(file)
         });
         let locked = locked.and_then(|locked| fs::rename(&file, &path).map(|()| locked));
@@ -137,27 +169,58 @@ pub(crate) fn disk_source() -> Result<String> {
 /// not do.
 pub fn sweep() -> Vec<String> {
     // Disks first: they may be mounted in the directories.
-    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let dead = disks(&String::from_utf8_lossy(&mounts)).into_iter().filter(|(_, owner)| !owner.lives());
-    let mut told: Vec<String> = dead
-        .map(|(at, _)| match unmount(at.as_path(), UnmountFlags::DETACH) {
-            Ok(()) => format!("unmounted the disk of a killed run at {}", at.display()),
-            Err(error) => format!("cannot unmount the disk of a killed run at {}: {error}", at.display()),
-        })
-        .collect();
-    told.extend(sweep_dirs(&std::env::temp_dir()));
+    let dead = disks(&mounts()).into_iter().filter(|disk| disk.owner.is_dead() && disk.is_on_top());
+    let mut told: Vec<String> = dead.map(|disk| disk.remove()).collect();
+    told.extend(sweep_dirs(&std::env::temp_dir(), &mount_points(&mounts())));
     told
 }
 
+/// All mounts that this process sees.
+fn mounts() -> String {
+    String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap_or_default()).into_owned()
+}
+
+/// A small disk in the list of mounts.
+#[derive(PartialEq, Eq, Debug)]
+struct Disk {
+    at: PathBuf,
+    /// `MAJOR:MINOR`.
+    device: String,
+    owner: Owner,
+}
+
+impl Disk {
+    /// Whether it is what one finds at its place. Another disk may have been mounted over it, and would be unmounted instead.
+    fn is_on_top(&self) -> bool {
+        let device = |found: fs::Metadata| format!("{}:{}", major(found.dev()), minor(found.dev()));
+        fs::symlink_metadata(&self.at).is_ok_and(|found| device(found) == self.device)
+    }
+
+    fn remove(&self) -> String {
+        let at = self.at.display();
+        match unmount(self.at.as_path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) => format!("unmounted the disk of a killed run at {at}"),
+            Err(error) => format!("cannot unmount the disk of a killed run at {at}: {error}"),
+        }
+    }
+}
+
 /// The small disks in a list of mounts, as `/proc/self/mountinfo` writes it, with their owners.
-fn disks(mountinfo: &str) -> Vec<(PathBuf, Owner)> {
+fn disks(mountinfo: &str) -> Vec<Disk> {
     let disk = |line: &str| {
-        let (place, device) = line.split_once(" - ")?;
-        let at = place.split(' ').nth(4)?;
-        let owner = device.split(' ').nth(1)?.strip_prefix(DISK)?;
-        Some((PathBuf::from(unescaped(at)), owner.parse().ok()?))
+        let (place, source) = line.split_once(" - ")?;
+        let mut place = place.split(' ');
+        let (device, at) = (place.nth(2)?.to_owned(), place.nth(1)?);
+        let owner = source.split(' ').nth(1)?.strip_prefix(DISK)?.parse().ok()?;
+        Some(Disk { at: PathBuf::from(unescaped(at)), device, owner })
     };
     mountinfo.lines().filter_map(disk).collect()
+}
+
+/// Where something is mounted.
+fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
+    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    points.map(|at| PathBuf::from(unescaped(at))).collect()
 }
 
 /// A path of mountinfo, where a blank is written `\040`.
@@ -167,28 +230,58 @@ fn unescaped(path: &str) -> String {
         .fold(path.to_owned(), |path, (code, letter)| path.replace(code, letter))
 }
 
-fn sweep_dirs(base: &Path) -> Vec<String> {
+fn sweep_dirs(base: &Path, mounted: &[PathBuf]) -> Vec<String> {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
-    named.filter_map(|entry| sweep_dir(&entry.path())).collect()
+    named.filter_map(|entry| sweep_dir(&entry.path(), mounted)).collect()
 }
 
 /// Removes one directory if its owner is dead. None if nothing was done.
-fn sweep_dir(dir: &Path) -> Option<String> {
-    // No link is followed, and no directory of another user's believed.
+fn sweep_dir(dir: &Path, mounted: &[PathBuf]) -> Option<String> {
+    let is_ours = |found: &fs::Metadata| found.uid() == geteuid().as_raw();
+    // No link is followed, and nothing of another user's believed.
     let found = fs::symlink_metadata(dir).ok()?;
-    if !found.is_dir() || found.uid() != geteuid().as_raw() {
+    if !found.is_dir() || !is_ours(&found) {
         return None;
     }
-    let file = File::open(dir.join(OWNER)).ok()?;
+    let path = dir.join(OWNER);
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(&path, flags, Mode::empty()).ok()?);
+    let opened = file.metadata().ok().filter(|opened| opened.is_file() && is_ours(opened))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    let owner: Owner = read_short(&file).ok()?.parse().ok()?;
-    if owner.lives() {
+    // Whoever held the lock before may have kept the directory, or swept it.
+    let still = fs::symlink_metadata(&path).ok()?;
+    let text = read_short(&file).ok()?;
+    let (owner, name) = text.trim_end().split_once('\n')?;
+    // A copy, or a directory that somebody gave a name, is not the run's any more.
+    let is_original = dir.file_name().is_some_and(|found| found.to_string_lossy() == name);
+    let is_same = (still.dev(), still.ino()) == (opened.dev(), opened.ino());
+    if !is_same || !is_original || !owner.parse::<Owner>().ok()?.is_dead() {
         return None;
     }
-    Some(match fs::remove_dir_all(dir) {
-        Ok(()) => format!("removed the files of a killed run in {}", dir.display()),
-        Err(error) => format!("cannot remove the files of a killed run in {}: {error}", dir.display()),
+    let shown = dir.display();
+    let real = dir.canonicalize().ok()?;
+    if let Some(at) = mounted.iter().find(|at| at.starts_with(&real)) {
+        return Some(format!("the files of a killed run in {shown} stay: {} is mounted there", at.display()));
+    }
+    if let Some(node) = node_that_runs(dir) {
+        return Some(format!("the files of a killed run in {shown} stay: {} runs, by hand", node.display()));
+    }
+    match fs::remove_dir_all(dir) {
+        Ok(()) => Some(format!("removed the files of a killed run in {shown}")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(format!("cannot remove the files of a killed run in {shown}: {error}")),
+    }
+}
+
+/// The directory of a node that somebody started by hand: such a one does not end with the run.
+fn node_that_runs(dir: &Path) -> Option<PathBuf> {
+    let nodes = [dir.to_owned(), dir.join("nodes")];
+    let places = nodes.iter().filter_map(|nodes| fs::read_dir(nodes).ok()).flatten().flatten();
+    places.map(|place| place.path()).find(|node| {
+        let lock = File::open(node.join(files::DATA).join(files::LOCK));
+        let locked = lock.map(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive));
+        matches!(locked, Ok(Err(Errno::WOULDBLOCK)))
     })
 }
 
@@ -199,92 +292,4 @@ fn read_short(file: &File) -> io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{ffi::CString, process::Command};
-
-    use rustix::mount::{MountFlags, mount};
-
-    use super::*;
-
-    /// A process that is dead.
-    fn dead() -> Owner {
-        let mut child = Command::new("/bin/sleep").arg("100").spawn().unwrap();
-        let owner = Owner { pid: child.id(), started: started(child.id()).unwrap() };
-        assert!(owner.lives());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        owner
-    }
-
-    #[test]
-    fn a_process_is_told_from_another_one_of_its_number() {
-        let this = Owner::this().unwrap();
-        assert!(this.lives() && !Owner { started: this.started + 1, ..this }.lives() && !dead().lives());
-        assert_eq!(format!("{this}\n").parse::<Owner>().unwrap(), this);
-        assert!("7".parse::<Owner>().is_err() && "7:x".parse::<Owner>().is_err());
-    }
-
-    /// Goal: what dead runs left is removed, and nothing else: no directory in use, none that was kept, none without an owner, no link.
-    #[test]
-    fn only_what_dead_runs_left_is_removed() {
-        let base = tempfile::tempdir().unwrap();
-        let in_use = RunDir::new_in(base.path(), "run-", Owner::this().unwrap()).unwrap();
-        // Locked: it lives, whatever the number says. Another namespace has other numbers.
-        let elsewhere = RunDir::new_in(base.path(), "run-", dead()).unwrap();
-        let kept = RunDir::new_in(base.path(), "run-", dead()).unwrap().keep();
-        let strange = base.path().join("slipnet-strange");
-        fs::create_dir(&strange).unwrap();
-        let other = base.path().join("other");
-        fs::create_dir(&other).unwrap();
-        let left = |name: &str, owner: Owner| {
-            let dir = base.path().join(name);
-            fs::create_dir_all(dir.join("nodes")).unwrap();
-            fs::write(dir.join(OWNER), format!("{owner}\n")).unwrap();
-            dir
-        };
-        let unlocked = left("slipnet-unlocked", Owner::this().unwrap());
-        fs::write(other.join(OWNER), format!("{}\n", dead())).unwrap();
-        std::os::unix::fs::symlink(&other, base.path().join("slipnet-link")).unwrap();
-        assert!(sweep_dirs(base.path()).is_empty());
-
-        let gone = left("slipnet-gone", dead());
-        let told = sweep_dirs(base.path());
-        assert!(told.len() == 1 && told[0].ends_with(&gone.display().to_string()), "{told:?}");
-        assert!(!gone.exists());
-        for stays in [in_use.path(), elsewhere.path(), &kept, &strange, &other, &unlocked] {
-            assert!(stays.exists(), "{}", stays.display());
-        }
-        let path = in_use.path().to_owned();
-        drop(in_use);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn disks_are_found_by_their_source() {
-        let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
-                      90 22 0:50 / /tmp/a\\040b/data rw,relatime shared:1 - tmpfs slipnet:7:900 rw,size=1024k\n\
-                      91 22 0:51 / /mnt rw - tmpfs slipnet rw\n92 22 0:52 / /other rw - tmpfs slipnet:x rw\n";
-        assert_eq!(disks(mounts), [(PathBuf::from("/tmp/a b/data"), Owner { pid: 7, started: 900 })]);
-    }
-
-    /// Goal: a dead run's disk is unmounted, and a living one's stays.
-    #[test]
-    fn disks_of_dead_runs_are_unmounted() {
-        let dir = tempfile::tempdir().unwrap();
-        let mounted = |name: &str, source: &str| {
-            let at = dir.path().join(name);
-            fs::create_dir(&at).unwrap();
-            let size = CString::new("size=1m").unwrap();
-            mount(source, at.as_path(), "tmpfs", MountFlags::empty(), Some(size.as_c_str())).ok()?;
-            fs::write(at.join("file"), "x").unwrap();
-            Some(at)
-        };
-        // Not everybody may mount.
-        let Some(left) = mounted("left", &format!("{DISK}{}", dead())) else { return };
-        let used = mounted("used", &disk_source().unwrap()).unwrap();
-        let told = sweep();
-        assert!(told.iter().any(|line| line.contains("left") && line.starts_with("unmounted")), "{told:?}");
-        assert!(!left.join("file").exists() && used.join("file").exists());
-        unmount(used.as_path(), UnmountFlags::DETACH).unwrap();
-    }
-}
+mod tests;

@@ -31,7 +31,7 @@ pub(crate) const CONFIG: &str = "node.yaml";
 pub(crate) const KEY: &str = "node.key";
 pub(crate) const DATA: &str = "data";
 /// Held by whoever runs on the data directory.
-pub(super) const LOCK: &str = "LOCK";
+pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const LOG: &str = "log";
 
 /// 1 January 2025. Fixed, so that a seed alone decides the chain's identity.

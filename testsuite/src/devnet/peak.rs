@@ -4,6 +4,8 @@ use std::{fs, sync::Arc};
 
 use parking_lot::Mutex;
 
+use crate::leftovers::started;
+
 /// A handle to a node's peak, over all of its processes from their beginning. Whoever has one may look, as often as it likes: a peak
 /// between two looks is seen by the second one. What a process took between its last look and its death is missed.
 #[derive(Clone, Debug, Default)]
@@ -11,28 +13,32 @@ pub struct MemoryPeak(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The process that runs.
-    pid: Option<u32>,
+    /// The process that runs, and when it started: a later one of its number is another one.
+    process: Option<(u32, u64)>,
     kib: u64,
 }
 
 impl MemoryPeak {
     /// A process of the node begins.
     pub(super) fn begin(&self, pid: u32) {
-        self.0.lock().pid = Some(pid);
+        self.0.lock().process = started(pid).ok().flatten().map(|started| (pid, started));
         self.look();
     }
 
     /// Its process is about to end, or has ended.
     pub(super) fn end(&self) {
         self.look();
-        self.0.lock().pid = None;
+        self.0.lock().process = None;
     }
 
     /// Looks at what the process took so far. A process that has ended shows nothing.
     pub fn look(&self) {
         let mut seen = self.0.lock();
-        let kib = seen.pid.and_then(|pid| peak_kib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?));
+        let kib = seen.process.and_then(|(pid, began)| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            // Asked afterwards: while it still runs, what was read is its own.
+            (started(pid).ok()? == Some(began)).then(|| peak_kib(&status))?
+        });
         seen.kib = seen.kib.max(kib.unwrap_or_default());
     }
 
@@ -82,5 +88,10 @@ mod tests {
         child.wait().unwrap();
         peak.end();
         assert_eq!(peak.mib(), Some(most));
+        // The number of one that ended, with another process behind it.
+        let taken = MemoryPeak::default();
+        taken.0.lock().process = Some((std::process::id(), 1));
+        taken.look();
+        assert_eq!(taken.mib(), None);
     }
 }

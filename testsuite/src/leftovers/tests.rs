@@ -1,0 +1,134 @@
+use std::{ffi::CString, process::Command};
+
+use rustix::mount::{MountFlags, mount};
+
+use super::*;
+
+/// A process that is dead.
+fn dead() -> Owner {
+    let mut child = Command::new("/bin/sleep").arg("100").spawn().unwrap();
+    let started = started(child.id()).unwrap().unwrap();
+    let owner = Owner { pid: child.id(), started, realm: realm().unwrap() };
+    assert!(!owner.is_dead());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    owner
+}
+
+/// What a killed run of this owner leaves.
+fn left(base: &Path, name: &str, owner: &Owner) -> PathBuf {
+    let dir = base.join(name);
+    fs::create_dir_all(dir.join("nodes")).unwrap();
+    fs::write(dir.join(OWNER), format!("{owner}\n{name}\n")).unwrap();
+    dir
+}
+
+#[test]
+fn a_process_is_told_from_another_one_of_its_number() {
+    let this = Owner::this().unwrap();
+    assert!(!this.is_dead() && dead().is_dead());
+    let later = Owner { started: this.started + 1, ..this.clone() };
+    assert!(later.is_dead());
+    assert!(!Owner { realm: "elsewhere".to_owned(), ..later }.is_dead(), "its numbers mean nothing here");
+    assert_eq!(this.to_string().parse::<Owner>().unwrap(), this);
+    for text in ["7", "7:x:realm", "7:900", "7:900:"] {
+        assert!(text.parse::<Owner>().is_err(), "{text}");
+    }
+}
+
+/// Goal: what dead runs left is removed, and nothing else: no directory in use, none that was kept, none without an owner, no link, no
+/// copy, and nothing of another container's.
+#[test]
+fn only_what_dead_runs_left_is_removed() {
+    let base = tempfile::tempdir().unwrap();
+    let in_use = RunDir::new_in(base.path(), "run-", &Owner::this().unwrap()).unwrap();
+    // Locked: it lives, whatever the number says.
+    let locked = RunDir::new_in(base.path(), "run-", &dead()).unwrap();
+    let kept = RunDir::new_in(base.path(), "run-", &dead()).unwrap().keep();
+    let strange = base.path().join("slipnet-strange");
+    fs::create_dir(&strange).unwrap();
+    let unlocked = left(base.path(), "slipnet-unlocked", &Owner::this().unwrap());
+    let elsewhere = Owner { realm: "elsewhere".to_owned(), ..dead() };
+    let elsewhere = left(base.path(), "slipnet-elsewhere", &elsewhere);
+    let copy = left(base.path(), "slipnet-copy", &dead());
+    fs::write(copy.join(OWNER), format!("{}\nslipnet-original\n", dead())).unwrap();
+    let other = left(base.path(), "other", &dead());
+    std::os::unix::fs::symlink(&other, base.path().join("slipnet-link")).unwrap();
+    let linked = base.path().join("slipnet-linked");
+    fs::create_dir(&linked).unwrap();
+    fs::write(base.path().join("owner"), format!("{}\nslipnet-linked\n", dead())).unwrap();
+    std::os::unix::fs::symlink(base.path().join("owner"), linked.join(OWNER)).unwrap();
+    assert_eq!(sweep_dirs(base.path(), &[]), Vec::<String>::new());
+
+    let gone = left(base.path(), "slipnet-gone", &dead());
+    let told = sweep_dirs(base.path(), &[]);
+    assert!(told.len() == 1 && told[0].ends_with(&gone.display().to_string()), "{told:?}");
+    assert!(!gone.exists());
+    for stays in
+        [in_use.path(), locked.path(), &kept, &strange, &unlocked, &elsewhere, &copy, &other, &linked]
+    {
+        assert!(stays.exists(), "{}", stays.display());
+    }
+    let path = in_use.path().to_owned();
+    drop(in_use);
+    assert!(!path.exists());
+}
+
+/// Goal: neither a node that was started by hand nor a disk loses its files, whatever became of the run; once they are gone, all goes.
+#[test]
+fn what_is_still_used_stays() {
+    let base = tempfile::tempdir().unwrap();
+    let dir = left(base.path(), "slipnet-used", &dead());
+    let data = dir.join("nodes/validator-0").join(files::DATA);
+    fs::create_dir_all(&data).unwrap();
+    let lock = File::create(data.join(files::LOCK)).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let told = sweep_dirs(base.path(), &[]);
+    assert!(matches!(&told[..], [line] if line.contains("validator-0 runs")), "{told:?}");
+    drop(lock);
+    let disk = [data.canonicalize().unwrap()];
+    let told = sweep_dirs(base.path(), &disk);
+    assert!(matches!(&told[..], [line] if line.contains("is mounted there")), "{told:?}");
+    assert!(data.exists());
+    assert_eq!(sweep_dirs(base.path(), &[]).len(), 1);
+    assert!(!dir.exists());
+}
+
+#[test]
+fn disks_are_found_by_their_source() {
+    let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                  90 22 0:50 / /tmp/a\\040b/data rw,relatime shared:1 - tmpfs slipnet:7:900:here rw,size=1024k\n\
+                  91 22 0:51 / /mnt rw - tmpfs slipnet rw\n92 22 0:52 / /other rw - tmpfs slipnet:x rw\n";
+    let owner = Owner { pid: 7, started: 900, realm: "here".to_owned() };
+    let (at, device) = (PathBuf::from("/tmp/a b/data"), "0:50".to_owned());
+    assert_eq!(disks(mounts), [Disk { at: at.clone(), device, owner }]);
+    assert_eq!(mount_points(mounts), ["/".into(), at, PathBuf::from("/mnt"), "/other".into()]);
+}
+
+/// Goal: a dead run's disk is unmounted; a living one's stays, also where it lies over a dead one's.
+#[test]
+fn disks_of_dead_runs_are_unmounted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = |name: &str, source: &str| {
+        let at = dir.path().join(name);
+        fs::create_dir_all(&at).unwrap();
+        let size = CString::new("size=1m").unwrap();
+        mount(source, at.as_path(), "tmpfs", MountFlags::empty(), Some(size.as_c_str())).ok()?;
+        fs::write(at.join("file"), "x").unwrap();
+        Some(at)
+    };
+    // Not everybody may mount.
+    let Some(left) = mounted("left", &format!("{DISK}{}", dead())) else { return };
+    let used = mounted("used", &disk_source().unwrap()).unwrap();
+    mounted("over", &format!("{DISK}{}", dead())).unwrap();
+    let over = mounted("over", &disk_source().unwrap()).unwrap();
+    let told = sweep();
+    let is_of = |line: &&String, at: &Path| line.ends_with(&format!("run at {}", at.display()));
+    let real = |at: &Path| at.canonicalize().unwrap();
+    assert!(told.iter().any(|line| is_of(&line, &real(&left))), "{told:?}");
+    assert!(!told.iter().any(|line| is_of(&line, &real(&used)) || is_of(&line, &real(&over))), "{told:?}");
+    assert!(!left.join("file").exists() && used.join("file").exists() && over.join("file").exists());
+    for at in [&used, &over, &over] {
+        unmount(at.as_path(), UnmountFlags::DETACH).unwrap();
+    }
+}
