@@ -221,14 +221,16 @@ impl RunScenarios {
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let result = run(scenario, &RunOptions { dir: nodes, programs, command }, Progress::detect()).await;
         let passed = result.as_ref().is_ok_and(RunReport::passed);
-        if let Ok(report) = &result {
-            print(&table(report))?;
-            report.write(&dir)?;
-        }
+        // Whoever closes the output early has the report and the files all the same.
+        let shown = match &result {
+            Ok(report) => report.write(&dir).and_then(|()| print(&table(report))),
+            Err(_) => Ok(()),
+        };
         if self.dir.is_none() && !passed {
             let kept = temporary.keep();
             Progress::detect().step(&format!("report, files and logs are in {}", kept.display()));
         }
+        shown?;
         result
     }
 }

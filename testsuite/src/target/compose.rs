@@ -66,7 +66,10 @@ fn usage(blueprint: &Blueprint, file: &Path) -> String {
     let wait = match loads.is_empty() {
         true => String::new(),
         false => {
-            format!("loads: {compose} --profile load wait {}   # tells their exit codes\n", loads.join(" "))
+            format!(
+                "loads: {compose} --profile load wait {}   # tells their exit codes; once they have ended, ps -a in place of wait does\n",
+                loads.join(" ")
+            )
         }
     };
     format!(

@@ -15,6 +15,8 @@ use crate::devnet::files;
 
 /// The Secret of all nodes' keys.
 const SECRET: &str = "devnet-keys";
+/// When a node of the cluster fetches an image: a registry's image of that name is somebody else's, and would be given the keys.
+const PULL: &str = "Never";
 /// The ConfigMap with the start, which is not known when the files are written, and its key.
 const START_MAP: &str = "devnet-start";
 const START_KEY: &str = "start";
@@ -48,7 +50,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     let genesis = dir.join(files::GENESIS);
     check_genesis(&genesis)?;
     // As packaging/container builds it; the chart's own version is that of a release.
-    let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": "IfNotPresent" });
+    let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": PULL });
     let loads: Vec<String> = jobs.keys().map(|job| format!("job/{NAME}-{job}")).collect();
     write_yaml(
         &values,
@@ -73,7 +75,7 @@ fn loads_usage(loads: &[String]) -> String {
     match loads.is_empty() {
         true => String::new(),
         false => format!(
-            "loads: kubectl wait --for condition=complete --timeout 30m {loads}   # one that failed never completes: kubectl get jobs\n",
+            "loads: kubectl wait --for condition=complete --timeout 90m {loads}   # one that failed never completes: kubectl get jobs\n",
             loads = loads.join(" ")
         ),
     }
@@ -156,7 +158,7 @@ fn relay(arguments: &[String], is_timed: bool) -> Value {
     let mut container = json!({
         "name": "relay",
         "image": TOOLS_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
+        "imagePullPolicy": PULL,
         "args": arguments,
         "securityContext": {
             "allowPrivilegeEscalation": false,

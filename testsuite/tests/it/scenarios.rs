@@ -172,6 +172,41 @@ async fn a_primary_that_runs_twice_is_convicted() {
     assert!(report.passed(), "{:#?}", report.criteria);
 }
 
+const NO_START: &str = "\
+name: no-start
+description: The program of a node that is there from the start ends at once.
+duration: 6s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  groups:
+  - { name: broken }
+  - { name: sound }
+  settings: [{ nodes: [broken], program: broken }]
+workload:
+- { name: main, at: 1s, for: 3s, rate: { constant: 10 } }
+- { name: nowhere, at: 1s, for: 1s, rate: { constant: 10 }, to: [broken] }
+criteria:
+- no_progress: { at_most: 10s }
+- throughput: { phase: main, at_least: 1 }
+- equal_roots
+";
+
+/// Goal: a node that never becomes ready before the clock starts is a finding as one that joins is. The clock runs, and there is a report.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_fails_is_reported() {
+    let scenario =
+        Scenario::parse(NO_START, Path::new("no-start.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let programs = BTreeMap::from([("broken".to_owned(), PathBuf::from("/bin/false"))]);
+    let report = run_with(&scenario, programs).await;
+    assert_eq!(failed(&report), ["equal_roots", "nothing_ended"], "{:#?}", report.criteria);
+    let ended = &report.criteria.last().unwrap().measured;
+    assert!(ended.contains("broken did not start") && ended.contains("the load nowhere"), "{ended}");
+    let names: Vec<&str> = report.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["validator-0", "broken", "sound"]);
+}
+
 const NO_JOIN: &str = "\
 name: no-join
 description: The program of the node that joins ends at once.

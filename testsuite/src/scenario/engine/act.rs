@@ -65,7 +65,13 @@ impl Stage<'_> {
         let node = place.map(|place| self.names.name(place).to_owned());
         self.progress.step(&format!("{what} {}", node.as_deref().unwrap_or("links")));
         let hit = Hit { place, mark: self.marks.len() };
-        self.marks.push(FaultMark { at_ms: self.elapsed_ms(), until_ms: None, what, node });
+        self.marks.push(FaultMark { at_ms: self.elapsed_ms(), until_ms: None, what: what.clone(), node });
+        let is_join = matches!(event.action, Action::Join(_));
+        if let Some(Err(error)) = place.filter(|_| !is_join).map(|place| self.index(place)) {
+            // Its start failed before it was there at all. The run goes on without it, and nothing of this event has to end.
+            self.note_failure(Err(error.context(what)));
+            return Ok(Hit { place: None, ..hit });
+        }
         match (&event.action, place) {
             (Action::Join(place), _) => {
                 self.excuse(index, &[*place], Cause::Away);

@@ -15,8 +15,8 @@ use crate::scenario::plan::Harm;
 /// A request that left before a fault's end fails at most so much later: `sync.request_deadline_ms`, and `network.idle_timeout_ms`, after
 /// which a connection counts as lost, by their defaults.
 pub(super) const GRACE_MS: u64 = 10_000 + 5_000;
-/// A node that comes back is behind, and asks much at once. That is an excuse until it is at the head, and for no longer than this: nodes
-/// open their stores and catch up within seconds here.
+/// A node that comes back is behind, and asks much at once. That is an excuse until it is at the head, and for no longer than this, or than
+/// the scenario gives nodes for it: they open their stores and catch up within seconds here.
 const CATCH_UP_MS_MAX: u64 = 60_000;
 /// A node is at the head when it is at most this far behind: statuses are not read at one moment.
 const AT_HEAD_BATCHES: u64 = 2;
@@ -112,13 +112,13 @@ struct Window {
 
 impl Window {
     /// The last moment that it explains; none while it lasts.
-    fn last_ms(&self) -> Option<u64> {
+    fn last_ms(&self, catch_up_ms: u64) -> Option<u64> {
         let until = self.until_ms?;
-        Some(self.back_ms.unwrap_or(until + CATCH_UP_MS_MAX) + GRACE_MS)
+        Some(self.back_ms.unwrap_or_else(|| until.saturating_add(catch_up_ms)).saturating_add(GRACE_MS))
     }
 
-    fn meets(&self, since_ms: u64, now_ms: u64) -> bool {
-        self.from_ms <= now_ms && self.last_ms().is_none_or(|last| since_ms <= last)
+    fn meets(&self, since_ms: u64, now_ms: u64, catch_up_ms: u64) -> bool {
+        self.from_ms <= now_ms && self.last_ms(catch_up_ms).is_none_or(|last| since_ms <= last)
     }
 }
 
@@ -128,9 +128,20 @@ pub(super) struct Excuses {
     windows: BTreeMap<String, Vec<Window>>,
     /// The highest head that any node showed.
     highest: u64,
+    /// The longest time that the scenario gives nodes to reach the head.
+    given_ms: u64,
 }
 
 impl Excuses {
+    /// The scenario gives nodes so long to reach the head: what a slow one asks meanwhile is no blame.
+    pub(super) fn give(&mut self, catch_up_ms: u64) {
+        self.given_ms = catch_up_ms;
+    }
+
+    fn catch_up_ms(&self) -> u64 {
+        self.given_ms.max(CATCH_UP_MS_MAX)
+    }
+
     /// An event begins to meet a node.
     pub(super) fn begin(&mut self, event: usize, name: &str, cause: Cause, at_ms: u64) {
         let window = Window { event, cause, from_ms: at_ms, until_ms: None, back_ms: None };
@@ -151,9 +162,10 @@ impl Excuses {
         if head.saturating_add(AT_HEAD_BATCHES) < self.highest {
             return;
         }
+        let catch_up_ms = self.catch_up_ms();
         for window in self.windows.get_mut(name).into_iter().flatten() {
             if let (Some(until), None) = (window.until_ms, window.back_ms) {
-                window.back_ms = Some(at_ms.clamp(until, until + CATCH_UP_MS_MAX));
+                window.back_ms = Some(at_ms.clamp(until, until.saturating_add(catch_up_ms)));
             }
         }
     }
@@ -169,7 +181,9 @@ impl Excuses {
     ) -> bool {
         let explains = |name: &str, rule: fn(Cause, Charge) -> bool| {
             let mut windows = self.windows.get(name).into_iter().flatten();
-            windows.any(|window| rule(window.cause, charge) && window.meets(since_ms, now_ms))
+            windows.any(|window| {
+                rule(window.cause, charge) && window.meets(since_ms, now_ms, self.catch_up_ms())
+            })
         };
         explains(accused, Cause::explains_charge) || explains(accuser, Cause::explains_accuser)
     }
@@ -271,5 +285,20 @@ mod tests {
         assert!(!excuses.excuses("other", "met", Charge::Silent, late, late));
         excuses.begin(1, "met", Cause::Lies, late);
         assert!(excuses.excuses("other", "met", Charge::Wrong, late, late));
+    }
+
+    /// Goal: where the scenario gives nodes minutes to reach the head, what they ask meanwhile is no blame; a shorter time shortens nothing.
+    #[test]
+    fn an_excuse_lasts_as_long_as_nodes_may_catch_up() {
+        for (given_ms, catch_up_ms) in [(300_000, 300_000), (1_000, CATCH_UP_MS_MAX)] {
+            let mut excuses = Excuses::default();
+            excuses.give(given_ms);
+            excuses.saw_head("other", 1_000, 0);
+            excuses.begin(0, "met", Cause::Away, 1_000);
+            excuses.end(0, 2_000);
+            let last = 2_000 + catch_up_ms + GRACE_MS;
+            let is_excused = |at: u64| excuses.excuses("met", "other", Charge::Silent, at, at);
+            assert!(is_excused(last) && !is_excused(last + 1), "{given_ms} ms");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! How nodes that joined or came back caught up.
 
-use crate::report::{CatchUp, NodeSeries};
+use crate::report::{CatchUp, NodeSeries, Series};
 
 /// A node that is behind from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,11 +15,15 @@ pub(super) struct Behind {
 /// The curve of each node beside the highest head that any node showed by then, in the order in which they were behind.
 pub(super) fn curves(behind: &[Behind], nodes: &[NodeSeries]) -> Vec<CatchUp> {
     let Some(leader) = leader(nodes) else { return Vec::new() };
-    let curve = |Behind { name, mode, from_ms }: &Behind| {
-        let node = nodes.iter().find(|node| node.name == *name)?;
-        Some(CatchUp::of(node, mode, &leader, *from_ms))
+    let curve = |Behind { name, mode, from_ms }: &Behind| match nodes.iter().find(|node| node.name == *name) {
+        Some(node) => CatchUp::of(node, mode, &leader, *from_ms),
+        // It could not even be started.
+        None => {
+            let behind = Series::new("batches");
+            CatchUp { node: name.clone(), mode: (*mode).to_owned(), seconds: None, behind }
+        }
     };
-    behind.iter().filter_map(curve).collect()
+    behind.iter().map(curve).collect()
 }
 
 /// A node that always has the highest head of all: each single one may be down.
@@ -39,7 +43,6 @@ fn leader(nodes: &[NodeSeries]) -> Option<NodeSeries> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Series;
 
     fn node(name: &str, points: &[(u64, f64)]) -> NodeSeries {
         NodeSeries {
@@ -72,6 +75,8 @@ mod tests {
         assert_eq!(seconds(&[late(1_500), late(5_500)]), [Some(2.5), Some(1.5)]);
         let stuck = Behind { name: "killed".to_owned(), mode: "auto", from_ms: 8_000 };
         assert_eq!(seconds(&[stuck]), [None]);
+        let never_started = Behind { name: "never-started".to_owned(), mode: "auto", from_ms: 0 };
+        assert_eq!(seconds(&[never_started]), [None], "it did not catch up, and must not be left out");
         assert!(curves(&[late(0)], &[]).is_empty());
     }
 }

@@ -8,8 +8,8 @@
 //!                    └─ Collector and Watch look on ─ ─────┘
 //! ```
 //!
-//! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do once the clock
-//! runs, a join for example: the report is written all the same. Everything that the engine started ends with it.
+//! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do once the
+//! validators run, a join for example: the report is written all the same. Everything that the engine started ends with it.
 //! Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
@@ -43,7 +43,7 @@ use self::{
     phase::PhaseEnd, preload::Knobs, watch::Watch,
 };
 use super::{
-    criteria::{Findings, judge},
+    criteria::{Criterion, Findings, judge},
     model::Scenario,
     names::{Names, Place},
     plan::{Event, plan},
@@ -179,7 +179,10 @@ impl Stage<'_> {
             .filter(|place| stage.group(*place).is_some_and(|it| it.joins.is_none()))
             .collect();
         for place in from_start {
-            stage.start_node(place).await?;
+            // The clock runs without it, and the report says so, as it does of one that joins.
+            let started = stage.start_node(place).await;
+            let name = stage.names.name(place).to_owned();
+            stage.note_failure(started.with_context(|| format!("{name} did not start")));
         }
         Ok(stage)
     }
@@ -190,7 +193,7 @@ impl Stage<'_> {
         let started_ms = now_ms();
         let every = SAMPLE.max(self.scenario.duration.duration() / SAMPLES_MAX);
         let mut collector = Collector::new(self.begin, every);
-        let watch = Watch::start(self.begin);
+        let watch = Watch::start(self.begin, catch_up_ms(self.scenario));
         for place in self.started() {
             let node = self.node(place)?;
             collector.add(node.name(), node.rpc(), node.memory_peak());
@@ -198,7 +201,7 @@ impl Stage<'_> {
         }
         (self.collector, self.watch) = (Some(collector), Some(watch));
         self.behind.clear();
-        let phases = self.start_phases()?;
+        let phases = self.start_phases();
         self.progress.step(&format!("the clock runs for {}", self.scenario.duration));
         let passed = self.pass(&plan(self.scenario)).await;
         // What was seen until then is worth a report, which says what went wrong.
@@ -222,9 +225,11 @@ impl Stage<'_> {
         self.progress.step("comparing states");
         self.audit(&mut findings).await;
         // Also what ended since the clock did.
-        self.note_ended()?;
+        let noted = self.note_ended();
+        self.note_failure(noted);
         if let Some(collector) = self.collector.take() {
-            report.nodes = collector.finish().await?;
+            let read = collector.finish().await.map(|nodes| report.nodes = nodes);
+            self.note_failure(read);
             report.catch_up = catch::curves(&self.behind, &report.nodes);
         }
         if let Some(watch) = self.watch.take() {
@@ -279,7 +284,9 @@ impl Stage<'_> {
         }
         // What a fault holds down, without room on its disk or paused, is not asked to stop well.
         for place in self.held.keys().copied().collect::<Vec<_>>() {
-            self.node_mut(place)?.kill();
+            if let Ok(node) = self.node_mut(place) {
+                node.kill();
+            }
         }
         let mut ended = std::mem::take(&mut self.ended);
         if let Err(error) = self.devnet.stop().await {
@@ -341,6 +348,15 @@ impl Stage<'_> {
             tokio::time::sleep(left.min(LOOK)).await;
         }
     }
+}
+
+/// The longest time that a criterion gives nodes to reach the head; 0 without one.
+fn catch_up_ms(scenario: &Scenario) -> u64 {
+    let at_most = scenario.criteria.iter().filter_map(|criterion| match criterion {
+        Criterion::CatchUp { at_most, .. } => Some(at_most.ms()),
+        _ => None,
+    });
+    at_most.max().unwrap_or_default()
 }
 
 /// Milliseconds since 1970: for people, no time is measured with it.

@@ -124,15 +124,20 @@ impl Stage<'_> {
     /// Starts a node for the first time, with an empty disk, and waits until it answers.
     ///
     /// # Errors
-    /// If it cannot be started, or does not answer in time. One that was started is looked at from now on all the same.
+    /// If it cannot be started, or does not answer in time. One that was started is looked at from now on all the same, and one that joins is
+    /// behind, whatever comes of it.
     pub(super) async fn start_node(&mut self, place: Place) -> Result<()> {
         let name = self.names.name(place).to_owned();
         let group = self
             .group(place)
             .with_context(|| format!("{name} is a validator, and started with the devnet"))?
             .clone();
-        let (peers, liars) = self.peers_of(place, &group).await?;
-        let from_ms = self.elapsed_ms();
+        let peers = self.peers_of(place, &group).await;
+        if group.joins.is_some() {
+            let (name, from_ms) = (name.clone(), self.elapsed_ms());
+            self.behind.push(Behind { name, mode: group.mode.name(), from_ms });
+        }
+        let (peers, liars) = peers?;
         let added = self.add_node(&name, &group, &peers).await;
         if let Some(index) = self.devnet.find(&name) {
             self.indices[place.0] = Some(index);
@@ -144,9 +149,6 @@ impl Stage<'_> {
                     watch.meet(&name, attack, (name.as_str(), liars.as_slice()));
                 }
             }
-        }
-        if group.joins.is_some() {
-            self.behind.push(Behind { name, mode: group.mode.name(), from_ms });
         }
         added
     }

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::{Stage, curves::curves};
 use crate::{
-    accounts,
+    accounts::{self, Account},
     load::{
         self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Rate, ReadWay, Rule,
         Saturation, SaturationOptions,
@@ -40,49 +40,52 @@ pub(super) struct PhaseEnd {
 }
 
 impl Stage<'_> {
-    /// Starts a task for each phase; it waits until the phase begins.
-    pub(super) fn start_phases(&self) -> Result<Vec<(String, JoinHandle<Result<PhaseEnd>>)>> {
+    /// Starts a task for each phase; it waits until the phase begins. One whose nodes are not there fails alone.
+    pub(super) fn start_phases(&self) -> Vec<(String, JoinHandle<Result<PhaseEnd>>)> {
         let phases = &self.scenario.workload;
         // Each phase has accounts of its own: phases may overlap, and two loads would take each other's nonces.
         let share = self.scenario.topology.accounts as usize / phases.len().max(1);
         let accounts = self.devnet.accounts().chunks(share.max(1));
-        let mut tasks = Vec::with_capacity(phases.len());
-        for (phase, accounts) in phases.iter().zip(accounts) {
-            let at =
-                |name: &String| -> Result<Rpc> { Ok(self.node(self.names.find(name)[0])?.rpc().clone()) };
-            // Commits are read from the first.
-            let mut submit: Vec<Rpc> = phase.read_from.iter().map(at).collect::<Result<_>>()?;
-            let read_from = phase.read_from.as_ref().map(|name| self.names.find(name)[0]);
-            for place in self.names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from)
-            {
-                submit.push(
-                    self.node(place)
-                        .context("a load goes to nodes that are there from the start")?
-                        .rpc()
-                        .clone(),
-                );
-            }
-            let followers = phase.follower.iter().map(|name| Ok((name.clone(), at(name)?)));
-            let mix = phase.mix.iter().map(|(kind, weight)| format!("{kind}={weight}"));
-            let options = LoadOptions {
-                workload: mix.collect::<Vec<_>>().join(",").parse::<Mix>()?,
-                duration: phase.lasts.duration(),
-                accounts: accounts.to_vec(),
-                submit,
-                followers: followers.collect::<Result<_>>()?,
-                reads_per_second: phase.reads_per_second,
-                audit_behind: audit_behind(&self.scenario.topology),
-                access_lists: phase.access_lists.as_ref().map(PathBuf::from),
-                seed: accounts::number(&self.scenario.seed, &format!("load {}", phase.name)),
-                ..LoadOptions::default()
+        let task = |(phase, accounts): (&Phase, &[Account])| {
+            let task = match self.load_of(phase, accounts) {
+                Ok((options, first)) => {
+                    let begin = self.begin + phase.at.duration();
+                    tokio::spawn(perform(phase.clone(), options, begin.into(), first))
+                }
+                Err(error) => tokio::spawn(async move { Err(error) }),
             };
-            let begin = self.begin + phase.at.duration();
-            let first = read_from.or_else(|| self.names.find_all(&phase.to).first().copied());
-            let first = first.map(|place| self.names.name(place).to_owned());
-            let performed = perform(phase.clone(), options, begin.into(), first.unwrap_or_default());
-            tasks.push((phase.name.clone(), tokio::spawn(performed)));
+            (phase.name.clone(), task)
+        };
+        phases.iter().zip(accounts).map(task).collect()
+    }
+
+    /// The load of a phase, and the name of the node whose commits are read.
+    fn load_of(&self, phase: &Phase, accounts: &[Account]) -> Result<(LoadOptions, String)> {
+        let at = |name: &String| -> Result<Rpc> { Ok(self.node(self.names.find(name)[0])?.rpc().clone()) };
+        // Commits are read from the first.
+        let mut submit: Vec<Rpc> = phase.read_from.iter().map(at).collect::<Result<_>>()?;
+        let read_from = phase.read_from.as_ref().map(|name| self.names.find(name)[0]);
+        for place in self.names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from) {
+            let node = self.node(place).context("a load goes to nodes that are there from the start")?;
+            submit.push(node.rpc().clone());
         }
-        Ok(tasks)
+        let followers = phase.follower.iter().map(|name| Ok((name.clone(), at(name)?)));
+        let mix = phase.mix.iter().map(|(kind, weight)| format!("{kind}={weight}"));
+        let options = LoadOptions {
+            workload: mix.collect::<Vec<_>>().join(",").parse::<Mix>()?,
+            duration: phase.lasts.duration(),
+            accounts: accounts.to_vec(),
+            submit,
+            followers: followers.collect::<Result<_>>()?,
+            reads_per_second: phase.reads_per_second,
+            audit_behind: audit_behind(&self.scenario.topology),
+            access_lists: phase.access_lists.as_ref().map(PathBuf::from),
+            seed: accounts::number(&self.scenario.seed, &format!("load {}", phase.name)),
+            ..LoadOptions::default()
+        };
+        let first = read_from.or_else(|| self.names.find_all(&phase.to).first().copied());
+        let first = first.map(|place| self.names.name(place).to_owned());
+        Ok((options, first.unwrap_or_default()))
     }
 }
 

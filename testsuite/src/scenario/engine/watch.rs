@@ -1,7 +1,8 @@
 //! [`Watch`]: what nodes hold against each other, and their alarms, seen all the time; and what they think of peers that lie to them.
 //!
 //! A ban and a proof are blame, unless a fault made their victim lie then. So is a pause, unless the other one said that it is busy, or a
-//! fault of that time explains the pause's reason: see [`Excuses`]. Each ban, proof and pause is judged once, by when it was first seen.
+//! fault of that time explains the pause's reason: see [`Excuses`]. Each ban, proof and pause is judged once, by when it was first seen; a
+//! ban that ended and comes again is another one.
 //! Peers that lie are no nodes of the scenario: whatever is held against them blames nobody.
 
 mod thoughts;
@@ -23,8 +24,10 @@ use crate::{devnet::Node, report::LiarOpinion, rpc::Rpc, scenario::criteria::Con
 const POLL: Duration = Duration::from_millis(500);
 /// What is blamed, in words; reasons have numbers in them, and one is enough to fail.
 const BLAMED_MAX: usize = 1_000;
-/// Proofs and bans that are remembered as judged: the validators' own lists are far shorter.
+/// Proofs that are remembered as judged: the validators' own lists are far shorter.
 const JUDGED_MAX: usize = 10_000;
+/// The reason of a ban of which the node tells no reason.
+const KEPT_OUT: &str = "it keeps it out";
 /// A node that is paused or stuck does not keep the others from being looked at for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -41,8 +44,10 @@ struct Known {
     seen_ms: BTreeMap<String, u64>,
     /// The counts of failures of the last look, by who counts and whom.
     failures: BTreeMap<(String, String), u64>,
-    /// Bans and proofs that were judged, whatever came of it: they stand for as long as the run.
+    /// Proofs that were judged, whatever came of it: they stand for as long as the run.
     judged: BTreeSet<String>,
+    /// The bans that stood at the last look, by who banned: whom, and why. They were judged.
+    bans: BTreeMap<String, BTreeSet<(String, String)>>,
     blamed: BTreeSet<String>,
     alarms: BTreeSet<String>,
     convictions: Convictions,
@@ -72,9 +77,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins to look, at nobody yet. Times count from `begin`.
-    pub(super) fn start(begin: Instant) -> Watch {
+    /// Begins to look, at nobody yet. Times count from `begin`; the scenario gives nodes so long to reach the head.
+    pub(super) fn start(begin: Instant, catch_up_ms: u64) -> Watch {
         let known = Arc::<Mutex<Known>>::default();
+        known.lock().excuses.give(catch_up_ms);
         let shared = known.clone();
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(POLL);
@@ -194,7 +200,8 @@ impl Known {
         }
     }
 
-    /// The bans that a node tells, in whatever part of its status. One stands for longer than what it is for, so it is judged once.
+    /// The bans that a node tells, in whatever part of its status. One stands for longer than what it is for, so it is judged once while it
+    /// does.
     fn look_at_bans(&mut self, look: Look<'_>, status: &Value) {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let mut found: Vec<(String, String)> = Vec::new();
@@ -207,14 +214,18 @@ impl Known {
         for peer in list(&status["configured_peers"]).iter().filter(|peer| peer["state"] == "banned") {
             let id = text(&peer["peer"]).split('@').next().unwrap_or_default().to_owned();
             if found.iter().all(|(banned, _)| *banned != id) {
-                found.push((id, "it keeps it out".to_owned()));
+                found.push((id, KEPT_OUT.to_owned()));
             }
         }
-        for (id, reason) in found {
-            let Some(other) = self.names.get(&id).cloned() else { continue };
-            let words = format!("{} banned {other}: {reason}", look.name);
-            if self.is_new(&words) && !self.is_excused(look, &other, Charge::Wrong) {
-                self.blame(words);
+        let named = found.into_iter().filter_map(|(id, reason)| Some((self.names.get(&id)?.clone(), reason)));
+        let stand: BTreeSet<(String, String)> = named.collect();
+        let before = self.bans.insert(look.name.to_owned(), stand.clone()).unwrap_or_default();
+        for (other, reason) in &stand {
+            // Another part of the status may have told of it before, with a reason.
+            let stood =
+                before.iter().any(|(banned, why)| banned == other && (why == reason || reason == KEPT_OUT));
+            if !stood && !self.is_excused(look, other, Charge::Wrong) {
+                self.blame(format!("{} banned {other}: {reason}", look.name));
             }
         }
     }
@@ -332,10 +343,25 @@ mod tests {
         assert_eq!(two.look(900_500, "aa", true, 0, "lied again"), ["two banned one: lied again"]);
         let kept_out = json!({ "configured_peers": [{ "peer": "aa@127.0.0.1:1", "state": "banned" }] });
         two.0.look("two", &kept_out, 901_000);
+        assert!(two.0.blamed.is_empty(), "the same ban, of which another part tells");
+        two.0.look("two", &json!({}), 901_200);
+        two.0.look("two", &kept_out, 901_400);
         let bans = json!({ "bans": [{ "id": "aa", "by": "node", "reason": "a flood" }, { "id": "aa", "by": "operator", "reason": "x" }] });
         two.0.look("two", &bans, 901_500);
         let blamed: Vec<&str> = two.0.blamed.iter().map(String::as_str).collect();
         assert_eq!(blamed, ["two banned one: a flood", "two banned one: it keeps it out"]);
+    }
+
+    /// Goal: a ban that was excused is no excuse for the next one of the same words.
+    #[test]
+    fn a_ban_that_comes_again_is_judged_again() {
+        let mut two = Two::new();
+        two.0.excuses.begin(0, "one", Cause::Lies, 1_000);
+        assert!(two.look(2_000, "aa", true, 0, "lied").is_empty());
+        two.0.excuses.end(0, 3_000);
+        assert!(two.look(900_000, "aa", false, 0, "").is_empty(), "the ban has ended");
+        assert_eq!(two.look(900_500, "aa", true, 0, "lied"), ["two banned one: lied"]);
+        assert!(two.look(901_000, "aa", true, 0, "lied").is_empty(), "it was told");
     }
 
     /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie, whenever others learn

@@ -321,6 +321,7 @@ fn the_chart_takes_what_slipnet_writes() {
             assert_eq!(containers.len(), if regions.is_empty() { 1 } else { 2 });
             // As `docker build -t slipstream` tags it, and not as the chart's release.
             assert_eq!(containers[0]["image"], "slipstream:latest");
+            assert!(containers.iter().all(|it| it["imagePullPolicy"] == "Never"), "an image is fetched");
             if let Some(sidecar) = containers.get(1) {
                 check_links(&sidecar["args"], &services);
             }
