@@ -116,8 +116,8 @@ pub(crate) fn started(pid: u32) -> io::Result<Option<u64>> {
 #[derive(Debug)]
 pub struct RunDir {
     dir: TempDir,
-    /// Its lock ends with it, in whatever way the process does.
-    _owner: File,
+    /// Its lock ends with it, in whatever way the process does. None where `/proc` does not tell who this process is: no sweep removes it.
+    _owner: Option<File>,
 }
 
 impl RunDir {
@@ -126,12 +126,13 @@ impl RunDir {
     /// # Errors
     /// If that cannot be done.
     pub fn new(what: &str) -> Result<RunDir> {
-        RunDir::new_in(&std::env::temp_dir(), what, &Owner::this()?)
+        RunDir::new_in(&std::env::temp_dir(), what, Owner::this().ok().as_ref())
     }
 
-    fn new_in(base: &Path, what: &str, owner: &Owner) -> Result<RunDir> {
+    fn new_in(base: &Path, what: &str, owner: Option<&Owner>) -> Result<RunDir> {
         let made = tempfile::Builder::new().prefix(&format!("{PREFIX}{what}")).tempdir_in(base);
         let dir = made.with_context(|| format!("cannot make a temporary directory in {}", base.display()))?;
+        let Some(owner) = owner else { return Ok(RunDir { dir, _owner: None }) };
         let (file, path) = (dir.path().join(".owner.new"), dir.path().join(OWNER));
         // Nobody sees an owner that is not locked yet.
         let locked = File::create(&file).and_then(|mut file| {
@@ -142,7 +143,7 @@ impl RunDir {
         });
         let locked = locked.and_then(|locked| fs::rename(&file, &path).map(|()| locked));
         let locked = locked.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(RunDir { dir, _owner: locked })
+        Ok(RunDir { dir, _owner: Some(locked) })
     }
 
     /// Where it is.
@@ -157,12 +158,9 @@ impl RunDir {
     }
 }
 
-/// What a small disk of this process is mounted from.
-///
-/// # Errors
-/// If `/proc` does not tell when this process started.
-pub(crate) fn disk_source() -> Result<String> {
-    Ok(format!("{DISK}{}", Owner::this()?))
+/// What a small disk of this process is mounted from. No sweep unmounts it where `/proc` does not tell who this process is.
+pub(crate) fn disk_source() -> String {
+    Owner::this().map_or_else(|_| format!("{DISK}unknown"), |owner| format!("{DISK}{owner}"))
 }
 
 /// Removes the temporary directories and unmounts the small disks that killed runs of this user left. Says what it did, and what it could

@@ -41,10 +41,11 @@ fn a_process_is_told_from_another_one_of_its_number() {
 #[test]
 fn only_what_dead_runs_left_is_removed() {
     let base = tempfile::tempdir().unwrap();
-    let in_use = RunDir::new_in(base.path(), "run-", &Owner::this().unwrap()).unwrap();
+    let in_use = RunDir::new_in(base.path(), "run-", Some(&Owner::this().unwrap())).unwrap();
     // Locked: it lives, whatever the number says.
-    let locked = RunDir::new_in(base.path(), "run-", &dead()).unwrap();
-    let kept = RunDir::new_in(base.path(), "run-", &dead()).unwrap().keep();
+    let locked = RunDir::new_in(base.path(), "run-", Some(&dead())).unwrap();
+    let kept = RunDir::new_in(base.path(), "run-", Some(&dead())).unwrap().keep();
+    let unknown = RunDir::new_in(base.path(), "run-", None).unwrap();
     let strange = base.path().join("slipnet-strange");
     fs::create_dir(&strange).unwrap();
     let unlocked = left(base.path(), "slipnet-unlocked", &Owner::this().unwrap());
@@ -64,9 +65,18 @@ fn only_what_dead_runs_left_is_removed() {
     let told = sweep_dirs(base.path(), &[]);
     assert!(told.len() == 1 && told[0].ends_with(&gone.display().to_string()), "{told:?}");
     assert!(!gone.exists());
-    for stays in
-        [in_use.path(), locked.path(), &kept, &strange, &unlocked, &elsewhere, &copy, &other, &linked]
-    {
+    for stays in [
+        in_use.path(),
+        locked.path(),
+        unknown.path(),
+        &kept,
+        &strange,
+        &unlocked,
+        &elsewhere,
+        &copy,
+        &other,
+        &linked,
+    ] {
         assert!(stays.exists(), "{}", stays.display());
     }
     let path = in_use.path().to_owned();
@@ -119,9 +129,9 @@ fn disks_of_dead_runs_are_unmounted() {
     };
     // Not everybody may mount.
     let Some(left) = mounted("left", &format!("{DISK}{}", dead())) else { return };
-    let used = mounted("used", &disk_source().unwrap()).unwrap();
+    let used = mounted("used", &disk_source()).unwrap();
     mounted("over", &format!("{DISK}{}", dead())).unwrap();
-    let over = mounted("over", &disk_source().unwrap()).unwrap();
+    let over = mounted("over", &disk_source()).unwrap();
     let told = sweep();
     let is_of = |line: &&String, at: &Path| line.ends_with(&format!("run at {}", at.display()));
     let real = |at: &Path| at.canonicalize().unwrap();

@@ -61,6 +61,8 @@ pub(super) enum Cause {
     Away,
     /// The same, and its disk fails it.
     BadDisk,
+    /// The same, and what is damaged shows whenever somebody asks for it.
+    Damaged,
     /// It takes the time of the chain for wrong, and stays behind.
     WrongClock,
     /// It lies with its own key.
@@ -73,7 +75,8 @@ impl Cause {
             Harm::Kill | Harm::Pause | Harm::Restart | Harm::Wipe | Harm::SlowDisk(_) | Harm::Upgrade(_) => {
                 Cause::Away
             }
-            Harm::BitFlip(_) | Harm::FullDisk => Cause::BadDisk,
+            Harm::FullDisk => Cause::BadDisk,
+            Harm::BitFlip(_) => Cause::Damaged,
             Harm::ClockJump(_) => Cause::WrongClock,
             // It is honest until its data is put back.
             Harm::OldState => Cause::Away,
@@ -85,10 +88,17 @@ impl Cause {
     fn explains_charge(self, charge: Charge) -> bool {
         match self {
             Cause::Away => matches!(charge, Charge::Silent | Charge::Behind),
-            Cause::BadDisk => matches!(charge, Charge::Silent | Charge::Behind | Charge::Failed),
+            Cause::BadDisk | Cause::Damaged => {
+                matches!(charge, Charge::Silent | Charge::Behind | Charge::Failed)
+            }
             Cause::WrongClock => charge == Charge::Behind,
             Cause::Lies => true,
         }
+    }
+
+    /// Whether this explains the charge for the rest of the run.
+    fn lasts(self, charge: Charge) -> bool {
+        self == Cause::Damaged && charge == Charge::Failed
     }
 
     /// Whether a node that it meets may charge others so: one that stood still finds all of its requests late, and one that is behind
@@ -117,8 +127,9 @@ impl Window {
         Some(self.back_ms.unwrap_or_else(|| until.saturating_add(catch_up_ms)).saturating_add(GRACE_MS))
     }
 
-    fn meets(&self, since_ms: u64, now_ms: u64, catch_up_ms: u64) -> bool {
-        self.from_ms <= now_ms && self.last_ms(catch_up_ms).is_none_or(|last| since_ms <= last)
+    fn meets(&self, charge: Charge, (since_ms, now_ms): (u64, u64), catch_up_ms: u64) -> bool {
+        let is_over = self.last_ms(catch_up_ms).is_some_and(|last| last < since_ms);
+        self.from_ms <= now_ms && (!is_over || self.cause.lasts(charge))
     }
 }
 
@@ -156,16 +167,18 @@ impl Excuses {
         }
     }
 
-    /// A node shows its head.
-    pub(super) fn saw_head(&mut self, name: &str, head: u64, at_ms: u64) {
+    /// A node shows its head, asked at this time. What it was asked before a fault's end may be from before the fault.
+    pub(super) fn saw_head(&mut self, name: &str, head: u64, asked_ms: u64) {
         self.highest = self.highest.max(head);
         if head.saturating_add(AT_HEAD_BATCHES) < self.highest {
             return;
         }
         let catch_up_ms = self.catch_up_ms();
         for window in self.windows.get_mut(name).into_iter().flatten() {
-            if let (Some(until), None) = (window.until_ms, window.back_ms) {
-                window.back_ms = Some(at_ms.clamp(until, until.saturating_add(catch_up_ms)));
+            if let (Some(until), None) = (window.until_ms, window.back_ms)
+                && until <= asked_ms
+            {
+                window.back_ms = Some(asked_ms.min(until.saturating_add(catch_up_ms)));
             }
         }
     }
@@ -182,7 +195,7 @@ impl Excuses {
         let explains = |name: &str, rule: fn(Cause, Charge) -> bool| {
             let mut windows = self.windows.get(name).into_iter().flatten();
             windows.any(|window| {
-                rule(window.cause, charge) && window.meets(since_ms, now_ms, self.catch_up_ms())
+                rule(window.cause, charge) && window.meets(charge, (since_ms, now_ms), self.catch_up_ms())
             })
         };
         explains(accused, Cause::explains_charge) || explains(accuser, Cause::explains_accuser)
@@ -269,8 +282,13 @@ mod tests {
         excuses.saw_head("met", 98, 12_000);
         let last = 12_000 + GRACE_MS;
         assert!(is_excused(&excuses, last, last) && !is_excused(&excuses, last + 1, last + 2));
+        excuses.begin(5, "met", Cause::Away, 20_000);
+        excuses.end(5, 30_000);
+        excuses.saw_head("met", 100, 29_000);
+        assert!(is_excused(&excuses, 89_000, 89_000), "its answer is from before the end");
         excuses.saw_head("met", 400, 99_000);
-        assert!(!is_excused(&excuses, last + 1, last + 2), "it was back before");
+        let last = 30_000 + CATCH_UP_MS_MAX + GRACE_MS;
+        assert!(!is_excused(&excuses, last + 1, last + 2), "it was back too late, and before");
     }
 
     /// Goal: a node that never comes to the head has no longer an excuse than one that does, and another fault is one of its own.
@@ -285,6 +303,17 @@ mod tests {
         assert!(!excuses.excuses("other", "met", Charge::Silent, late, late));
         excuses.begin(1, "met", Cause::Lies, late);
         assert!(excuses.excuses("other", "met", Charge::Wrong, late, late));
+    }
+
+    /// Goal: a damaged row fails the node whenever somebody asks for it, and is no other excuse for longer.
+    #[test]
+    fn damage_is_found_late() {
+        let mut excuses = Excuses::default();
+        excuses.begin(0, "met", Cause::of(&Harm::BitFlip(9)), 1_000);
+        excuses.end(0, 2_000);
+        let is_excused = |charge, at| excuses.excuses("other", "met", charge, at, at);
+        assert!(is_excused(Charge::Failed, 900_000) && !is_excused(Charge::Failed, 999));
+        assert!(!is_excused(Charge::Silent, 900_000) && !is_excused(Charge::Wrong, 900_000));
     }
 
     /// Goal: where the scenario gives nodes minutes to reach the head, what they ask meanwhile is no blame; a shorter time shortens nothing.

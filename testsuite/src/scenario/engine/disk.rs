@@ -27,7 +27,7 @@ impl SmallDisk {
     pub(super) fn mount(at: &Path, mib: u64) -> Result<SmallDisk> {
         fs::create_dir_all(at).with_context(|| format!("cannot make the directory {}", at.display()))?;
         let size = CString::new(format!("size={mib}m"))?;
-        let source = leftovers::disk_source()?;
+        let source = leftovers::disk_source();
         mount(source.as_str(), at, "tmpfs", MountFlags::empty(), Some(size.as_c_str())).with_context(|| {
             format!(
                 "cannot mount a disk at {}: `disk_mib` takes the right to mount (run as root, or leave it out)",

@@ -89,10 +89,11 @@ impl Watch {
                 let nodes = shared.lock().nodes.clone();
                 for (name, rpc) in nodes {
                     // A node that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
+                    let asked_ms = passed_ms(begin);
                     let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
                     if let Ok(Ok(status)) = page {
                         let mut known = shared.lock();
-                        known.look(&name, &status, passed_ms(begin));
+                        known.look(&name, &status, asked_ms, passed_ms(begin));
                         known.thoughts.look(&name, &status, begin.elapsed());
                     }
                 }
@@ -164,7 +165,8 @@ struct Look<'a> {
 }
 
 impl Known {
-    fn look(&mut self, name: &str, status: &Value, now_ms: u64) {
+    /// Takes in what a node answered now, having been asked then.
+    fn look(&mut self, name: &str, status: &Value, asked_ms: u64, now_ms: u64) {
         self.unseen.remove(name);
         let since_ms = self.seen_ms.insert(name.to_owned(), now_ms).unwrap_or(now_ms);
         let look = Look { name, since_ms, now_ms };
@@ -172,7 +174,7 @@ impl Known {
             self.alarms.insert(format!("{name}: {alarm}"));
         }
         if let Some(head) = status["head"]["number"].as_u64() {
-            self.excuses.saw_head(name, head, now_ms);
+            self.excuses.saw_head(name, head, asked_ms);
         }
         self.look_at_evidence(look, &status["consensus"]);
         self.look_at_bans(look, status);
@@ -294,7 +296,7 @@ mod tests {
         /// What is blamed after `two` tells this of a peer.
         fn look(&mut self, at_ms: u64, id: &str, banned: bool, failures: u64, reason: &str) -> Vec<String> {
             let peer = json!({ "id": id, "banned": banned, "failures": failures, "pause_ms": 9, "last_reason": reason });
-            self.0.look("two", &json!({ "sync": { "peers": [peer] } }), at_ms);
+            self.0.look("two", &json!({ "sync": { "peers": [peer] } }), at_ms, at_ms);
             std::mem::take(&mut self.0.blamed).into_iter().collect()
         }
     }
@@ -310,7 +312,7 @@ mod tests {
         assert_eq!(two.look(4, "aa", true, 5, "lied"), ["two banned one: lied"]);
         assert!(two.look(5, "aa", true, 5, "lied").is_empty(), "it was told");
         assert_eq!(two.look(6, "aa", false, 1, LATE).len(), 1, "a new process counts from nothing");
-        two.0.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }), 7);
+        two.0.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }), 7, 7);
         assert_eq!(two.0.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
     }
 
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(two.look(2_000, "aa", false, 2, "it served batches of epoch 9").len(), 1);
         assert_eq!(two.look(2_500, "aa", true, 2, "a wrong proof"), ["two banned one: a wrong proof"]);
         two.0.excuses.end(7, 3_000);
-        two.0.look("one", &json!({ "head": { "number": 5 } }), 4_000);
+        two.0.look("one", &json!({ "head": { "number": 5 } }), 4_000, 4_000);
         let later = 4_000 + super::super::blame::GRACE_MS;
         assert!(two.look(later, "aa", false, 3, LATE).is_empty());
         assert_eq!(two.look(later + 1, "aa", false, 3, LATE), Vec::<String>::new(), "nothing is new");
@@ -342,12 +344,12 @@ mod tests {
         assert!(two.look(900_000, "aa", true, 0, "lied").is_empty(), "the same ban still stands");
         assert_eq!(two.look(900_500, "aa", true, 0, "lied again"), ["two banned one: lied again"]);
         let kept_out = json!({ "configured_peers": [{ "peer": "aa@127.0.0.1:1", "state": "banned" }] });
-        two.0.look("two", &kept_out, 901_000);
+        two.0.look("two", &kept_out, 901_000, 901_000);
         assert!(two.0.blamed.is_empty(), "the same ban, of which another part tells");
-        two.0.look("two", &json!({}), 901_200);
-        two.0.look("two", &kept_out, 901_400);
+        two.0.look("two", &json!({}), 901_200, 901_200);
+        two.0.look("two", &kept_out, 901_400, 901_400);
         let bans = json!({ "bans": [{ "id": "aa", "by": "node", "reason": "a flood" }, { "id": "aa", "by": "operator", "reason": "x" }] });
-        two.0.look("two", &bans, 901_500);
+        two.0.look("two", &bans, 901_500, 901_500);
         let blamed: Vec<&str> = two.0.blamed.iter().map(String::as_str).collect();
         assert_eq!(blamed, ["two banned one: a flood", "two banned one: it keeps it out"]);
     }
@@ -376,7 +378,7 @@ mod tests {
         let peers = json!([{ "index": 0, "key": "aa" }, { "index": 1, "key": "bb" }]);
         let look = |known: &mut Known, name: &str, proofs: Value, at_ms: u64| {
             let page = json!({ "consensus": { "index": 2, "evidence": proofs, "peers": peers } });
-            known.look(name, &page, at_ms);
+            known.look(name, &page, at_ms, at_ms);
         };
         look(
             &mut known,
