@@ -258,6 +258,10 @@ fn burst(text: &str) -> Result<Burst, String> {
 #[cfg(test)]
 mod tests {
     use clap::{Command, FromArgMatches};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
 
     use super::*;
 
@@ -302,6 +306,30 @@ mod tests {
         let error = wait_for_nodes(&options, command.wait.unwrap()).await.unwrap_err().to_string();
         assert!(error.contains(&closed.to_string()) && error.contains("within 1 s (--wait)"), "{error}");
         assert!(begin.elapsed() >= Duration::from_secs(1));
+    }
+
+    /// Goal: a node that answers and has no batch yet is asked again, until it has one.
+    #[tokio::test]
+    async fn a_load_begins_once_its_nodes_have_a_batch() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let api = listener.local_addr().unwrap().to_string();
+        let server = tokio::spawn(async move {
+            for head in ["0x0"].into_iter().chain(std::iter::repeat("0x1")) {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 4_096];
+                let _ = stream.read(&mut request).await;
+                let body = json!({ "jsonrpc": "2.0", "id": 0, "result": head }).to_string();
+                let length = body.len();
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        let options = parse(&["--api", &api, "--accounts", "2"]).unwrap().options().unwrap();
+        let begin = Instant::now();
+        wait_for_nodes(&options, Duration::from_secs(60)).await.unwrap();
+        assert!(begin.elapsed() >= WAIT_POLL, "it did not wait for a batch");
+        server.abort();
     }
 
     #[test]
