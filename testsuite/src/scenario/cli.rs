@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 
-use super::{RunOptions, Scenario, Twin, run, schema, shipped};
+use super::{RunOptions, Scenario, Twin, names::Names, run, schema, shipped};
 use crate::{
     leftovers::RunDir,
     output::{is_closed, print, print_line},
@@ -164,6 +164,8 @@ impl RunScenarios {
             match self.one(defective).await {
                 Ok(report) => {
                     let found = names_failed(&report);
+                    let absent = never_there(defective, &report).into_iter();
+                    failed.extend(absent.map(|node| format!("{}: {node} never answered", defective.name)));
                     let missed = must_fail.iter().filter(|name| !found.contains(name));
                     failed
                         .extend(missed.map(|name| format!("{}: {name} passed and must not", defective.name)));
@@ -250,6 +252,16 @@ fn names_failed(report: &RunReport) -> Vec<String> {
     failed.map(|criterion| criterion.name.clone()).collect()
 }
 
+/// Nodes that are there from the start and never showed a head. A twin must fail by its defect, and not for want of them.
+fn never_there(scenario: &Scenario, report: &RunReport) -> Vec<String> {
+    let names = Names::of(scenario);
+    let joins = |group: usize| scenario.topology.groups[group].joins.is_some();
+    let from_start = names.all().filter(|place| !names.group(*place).is_some_and(joins));
+    let showed =
+        |name: &str| report.nodes.iter().any(|node| node.name == name && !node.head.points.is_empty());
+    from_start.map(|place| names.name(place)).filter(|name| !showed(name)).map(str::to_owned).collect()
+}
+
 /// The criteria, for people.
 fn table(report: &RunReport) -> String {
     let mut text = format!("{}, {:.0} s\n", report.scenario, report.seconds);
@@ -263,6 +275,34 @@ fn table(report: &RunReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{NodeSeries, Series};
+
+    /// Goal: a twin whose nodes did not start proves nothing; those that join late may stay away by its defect.
+    #[test]
+    fn nodes_that_never_came_are_told() {
+        let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+                    topology:\n  validators: 1\n  groups:\n  - { name: early }\n  - { name: late, joins: 5s }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let mut report = RunReport::default();
+        for (name, points) in [("validator-0", vec![(0, 1.0)]), ("early", Vec::new())] {
+            report.nodes.push(NodeSeries {
+                name: name.to_owned(),
+                role: String::new(),
+                head: Series { unit: String::new(), points },
+                head_age: Series::default(),
+                cpu: Series::default(),
+                memory: Series::default(),
+                memory_peak_mib: None,
+                disk: Series::default(),
+                stages: Vec::new(),
+                peers: Vec::new(),
+                unanswered: 0,
+            });
+        }
+        assert_eq!(never_there(&scenario, &report), ["early"]);
+        report.nodes[1].head.points.push((0, 1.0));
+        assert_eq!(never_there(&scenario, &report), Vec::<String>::new());
+    }
 
     #[test]
     fn programs_are_named_and_unknown_scenarios_are_refused_with_the_known_ones() {
