@@ -110,9 +110,9 @@ fn quoted_length(before: &str, behind: &str) -> Option<usize> {
     let quote = quote.filter(|c| matches!(c, '"' | '`'))?;
     let mut is_escaped = false;
     let closes = |(_, c): &(usize, char)| {
-        let closes = *c == quote && !is_escaped;
+        let is_end = *c == quote && !is_escaped;
         is_escaped = *c == '\\' && !is_escaped;
-        closes
+        is_end
     };
     let line = behind.split(['\n', '\r']).next().unwrap_or_default();
     line.char_indices().find(closes).map(|(at, _)| at)
@@ -258,6 +258,15 @@ mod tests {
             // Masking once is enough.
             let once = mask_text(&text).into_owned();
             prop_assert_eq!(mask_text(&once), once.as_str());
+        }
+
+        /// Goal: a line shows neither a password nor its length, whatever YAML's quotes keep in it.
+        #[test]
+        fn lines_show_no_password(password in "[a-z0-9:@/?#%&=.,;!$'\" \\\\-]{0,12}", after in "[a-z:, #]{0,8}") {
+            let line = format!("a: 'https://user:{CANARY}{password}{CANARY}@host'{after}");
+            prop_assert!(!mask_line(&line).contains(CANARY), "{}", mask_line(&line));
+            let longer = line.replacen(CANARY, &CANARY.repeat(2), 1);
+            prop_assert_eq!(mask_line(&line), mask_line(&longer));
         }
 
         /// Goal: a parameter whose name tells is hidden wherever it stands.
