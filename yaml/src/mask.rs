@@ -106,8 +106,12 @@ pub fn mask_text(text: &str) -> Cow<'_, str> {
 /// The length of what stands behind a scheme, if a quote or a backtick opens before the scheme, and closes on the same line.
 fn quoted_length(before: &str, behind: &str) -> Option<usize> {
     let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-    let quote = before.trim_end_matches(is_of_scheme).chars().next_back();
-    let quote = quote.filter(|c| matches!(c, '"' | '`'))?;
+    let opened = before.trim_end_matches(is_of_scheme);
+    let quote = opened.chars().next_back().filter(|c| matches!(c, '"' | '`'))?;
+    if opened[..opened.len() - 1].ends_with('\\') {
+        // A text within a text: what closes it is escaped too.
+        return None;
+    }
     let mut is_escaped = false;
     let closes = |(_, c): &(usize, char)| {
         let is_end = *c == quote && !is_escaped;
@@ -195,6 +199,8 @@ mod tests {
             mask_text(r#"string "https://a:b\"c d@e/f", expected `https://g:h i@j`, "k://l m@n"#),
             r#"string "https://***@e/f", expected `https://***@j`, "k://l m@n"#
         );
+        let nested = |url: &str| format!(r#""{{\"a\":\"{url}\",\"b\":\"0f@c\"}}""#);
+        assert_eq!(mask_text(&nested("https://d:e@f")), nested("https://***@f"));
         for name in ["archive.secret-access-key", "DB_PASSWD", "ApiKey", "api-key", "GITHUB_TOKEN"] {
             assert_eq!(mask_value(name, "abc"), MASK, "{name}");
         }
