@@ -28,10 +28,15 @@ impl Place {
             false => mask_line(quoted),
         };
         let kept = quoted.chars().zip(shown.chars()).take_while(|(there, shown)| there == shown).count();
-        // A caret behind or in a masked part would point at something else.
         let column_shown = match column.saturating_sub(1) as usize {
             before if shown == quoted || before <= kept => before,
-            _ => kept,
+            // Behind what is masked the line is as it was. In it the caret points at all of it.
+            before => {
+                let behind: String = quoted.chars().skip(before).collect();
+                let at = shown.chars().count().saturating_sub(behind.chars().count());
+                let is_shown = !behind.is_empty() && shown.ends_with(&behind);
+                if is_shown && at >= kept + MASK.len() { at } else { kept }
+            }
         };
         let rest: String = shown.chars().skip(column_shown).collect();
         let word = rest.split([' ', '#', ',', ']', '}']).next().unwrap_or_default();
@@ -84,7 +89,7 @@ mod tests {
     fn snippets_are_masked() {
         let (place, _) = Place::quote("a: https://user:canary@host, b: 1", 1, 33);
         assert!(!place.snippet.contains("canary"), "{}", place.snippet);
-        assert_eq!(place.snippet, "  |\n1 | a: https://***@host, b: 1\n  |            ^^^");
+        assert_eq!(place.snippet, format!("  |\n1 | a: https://***@host, b: 1\n  | {}^", " ".repeat(24)));
     }
 
     /// Goal: neither the word that an error repeats nor the length of its caret tells of a password, also where YAML's quotes keep a `#`
@@ -96,6 +101,7 @@ mod tests {
             ("a: https://user:canary@host/x y", 4, "https://***@host/x", "   ^^^^^^^^^^^^^^^^^^"),
             ("a: \"https://user:can#,ary@host\"", 5, "https://***@host\"", "    ^^^^^^^^^^^^^^^^^"),
             ("a: https://user:canary@host", 15, "***", "           ^^^"),
+            ("a: https://user:canary@host, b: many", 33, "many", "                        ^^^^"),
             ("token: canary", 8, "***", "       ^^^"),
         ] {
             let (place, found) = Place::quote(line, 1, column);
