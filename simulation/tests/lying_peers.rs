@@ -61,6 +61,11 @@ async fn a_node_that_runs_finds_out_its_liars() {
         assert!(liar.node == "near" && liar.at_ms >= 5_000, "{liar:?}");
         assert!(liar.reason.as_ref().is_some_and(|reason| !reason.is_empty()), "{liar:?}");
     }
+    // They are banned for this lie, and for nothing else that they may have done.
+    let is_of_the_lie = |liar: &&LiarOpinion| {
+        liar.reason.as_ref().is_some_and(|it| it.contains("the signature of validator"))
+    };
+    assert!(of("forged_heads").iter().all(is_of_the_lie), "{:#?}", report.liars);
     // It tells the truth about what it has, and was never asked for more, or was late.
     assert_eq!(of("stalling_servers")[0].banned_after_seconds, None);
 }

@@ -8,7 +8,7 @@
 //!    └─────────────────────────────────────────▶ Place: the line with a caret ([`mask`] hides what is secret)
 //! ```
 //!
-//! Invariants: a line that is quoted shows no password of a URL, and is cut to 160 characters.
+//! Invariants: a line that is quoted shows no password of a URL and no value of a key that names a secret, and is cut to 160 characters.
 //!
 //! ```
 //! use slipstream_yaml::Place;

@@ -62,14 +62,37 @@ pub fn mask_value<'a>(key: &str, value: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// A text with the credentials and the secret parameters of its URLs masked. A URL ends at a blank, or at one of the characters
-/// that no URL has: quotes, backticks, angle brackets.
+/// A line of a YAML file as it may be shown. All before its last `@` is taken for credentials of its first URL, because quotes of YAML keep
+/// blanks, quotes and `#` in a password. Whatever follows a key that names a secret is hidden.
+pub fn mask_line(line: &str) -> String {
+    let masked = mask_text(&mask_value("", line)).into_owned();
+    match secret_from(&masked) {
+        Some(at) => format!("{} {MASK}", &masked[..at]),
+        None => masked,
+    }
+}
+
+/// Where a value begins whose key, before a colon, names a secret; none if there is no such value.
+fn secret_from(line: &str) -> Option<usize> {
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+    let names = |at: &usize| {
+        let key = line[..*at].trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\''));
+        let name = &key[key.trim_end_matches(is_of_name).len()..];
+        names_a_secret(name) && !line[at + 1..].trim().is_empty()
+    };
+    line.match_indices(':').map(|(at, _)| at).find(names).map(|at| at + 1)
+}
+
+/// A text with the credentials and the secret parameters of its URLs masked. A URL behind a quote or a backtick ends at the next one of its
+/// line. Others end at a blank, or at one of the characters that no URL has: quotes, backticks, angle brackets.
 pub fn mask_text(text: &str) -> Cow<'_, str> {
     let mut masked = Cow::Borrowed(text);
     let mut from = 0;
     while let Some(at) = masked[from..].find(SCHEME_END) {
         let start = from + at + SCHEME_END.len();
-        let end = masked[start..].find(ends_url).map_or(masked.len(), |length| start + length);
+        let length = quoted_length(&masked[..from + at], &masked[start..]);
+        let length = length.or_else(|| masked[start..].find(ends_url));
+        let end = length.map_or(masked.len(), |length| start + length);
         if let Some(url) = masked_url(&masked[start..end]) {
             from = start + url.len();
             masked.to_mut().replace_range(start..end, &url);
@@ -78,6 +101,25 @@ pub fn mask_text(text: &str) -> Cow<'_, str> {
         }
     }
     masked
+}
+
+/// The length of what stands behind a scheme, if a quote or a backtick opens before the scheme, and closes on the same line.
+fn quoted_length(before: &str, behind: &str) -> Option<usize> {
+    let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let opened = before.trim_end_matches(is_of_scheme);
+    let quote = opened.chars().next_back().filter(|c| matches!(c, '"' | '`'))?;
+    if opened[..opened.len() - 1].ends_with('\\') {
+        // A text within a text: what closes it is escaped too.
+        return None;
+    }
+    let mut is_escaped = false;
+    let closes = |(_, c): &(usize, char)| {
+        let is_end = *c == quote && !is_escaped;
+        is_escaped = *c == '\\' && !is_escaped;
+        is_end
+    };
+    let line = behind.split(['\n', '\r']).next().unwrap_or_default();
+    line.char_indices().find(closes).map(|(at, _)| at)
 }
 
 fn ends_url(c: char) -> bool {
@@ -152,12 +194,37 @@ mod tests {
             mask_text("asked https://a:b@c/d, then \"http://e@f\": no answer"),
             "asked https://***@c/d, then \"http://***@f\": no answer"
         );
+        // Quotes keep together what the parser found in a value.
+        assert_eq!(
+            mask_text(r#"string "https://a:b\"c d@e/f", expected `https://g:h i@j`, "k://l m@n"#),
+            r#"string "https://***@e/f", expected `https://***@j`, "k://l m@n"#
+        );
+        let nested = |url: &str| format!(r#""{{\"a\":\"{url}\",\"b\":\"0f@c\"}}""#);
+        assert_eq!(mask_text(&nested("https://d:e@f")), nested("https://***@f"));
         for name in ["archive.secret-access-key", "DB_PASSWD", "ApiKey", "api-key", "GITHUB_TOKEN"] {
             assert_eq!(mask_value(name, "abc"), MASK, "{name}");
         }
         assert_eq!(mask_value("key_file", "node.key"), "node.key");
         // A blank inside of a password is none in a value.
         assert_eq!(mask_value("archive", "https://user:pa ss@host/"), "https://***@host/");
+    }
+
+    /// Goal: a line of a file shows no password, whatever YAML's quotes keep in it, and no value of a key that names a secret.
+    #[test]
+    fn lines_are_masked() {
+        for (line, shown) in [
+            ("  archives: ['https://a:b \"c#d@e']", "  archives: ['https://***@e']"),
+            ("archives: [s3://a/?part=1, s3://b/?token=c]", "archives: [s3://a/?part=1, s3://b/?token=***"),
+            (
+                "archive: { url: https://a:b@c, secret-key: d }",
+                "archive: { url: https://***@c, secret-key: ***",
+            ),
+            ("{\"api_key\":\"a\"}", "{\"api_key\": ***"),
+            ("access_token :", "access_token :"),
+            ("key_file: node.key # a:b", "key_file: node.key # a:b"),
+        ] {
+            assert_eq!(mask_line(line), shown);
+        }
     }
 
     #[test]
@@ -197,6 +264,15 @@ mod tests {
             // Masking once is enough.
             let once = mask_text(&text).into_owned();
             prop_assert_eq!(mask_text(&once), once.as_str());
+        }
+
+        /// Goal: a line shows neither a password nor its length, whatever YAML's quotes keep in it.
+        #[test]
+        fn lines_show_no_password(password in "[a-z0-9:@/?#%&=.,;!$'\" \\\\-]{0,12}", after in "[a-z:, #]{0,8}") {
+            let line = format!("a: 'https://user:{CANARY}{password}{CANARY}@host'{after}");
+            prop_assert!(!mask_line(&line).contains(CANARY), "{}", mask_line(&line));
+            let longer = line.replacen(CANARY, &CANARY.repeat(2), 1);
+            prop_assert_eq!(mask_line(&line), mask_line(&longer));
         }
 
         /// Goal: a parameter whose name tells is hidden wherever it stands.

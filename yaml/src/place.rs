@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::mask::{MASK, mask_text};
+use crate::mask::{MASK, is_secret, mask_line};
 
 /// The longest line of a file that an error quotes.
 const SNIPPET_CHARS_MAX: usize = 160;
@@ -19,13 +19,30 @@ pub struct Place {
 }
 
 impl Place {
-    /// A place of a text, and the word that stands there.
+    /// A place of a text, and the word that stands there: masked, as the line is.
     pub fn quote(text: &str, line: u64, column: u64) -> (Place, String) {
-        let quoted = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
-        let rest: String = quoted.chars().skip(column.saturating_sub(1) as usize).collect();
+        let above = line.saturating_sub(1) as usize;
+        let quoted = text.lines().nth(above).unwrap_or_default();
+        let shown = match is_below_secret(text, above, quoted) {
+            true => format!("{}{MASK}", " ".repeat(indent(quoted))),
+            false => mask_line(quoted),
+        };
+        let kept = quoted.chars().zip(shown.chars()).take_while(|(there, shown)| there == shown).count();
+        let column_shown = match column.saturating_sub(1) as usize {
+            before if shown == quoted || before <= kept => before,
+            // Behind what is masked the line is as it was. In it the caret points at all of it.
+            before => {
+                let behind: String = quoted.chars().skip(before).collect();
+                let at = shown.chars().count().saturating_sub(behind.chars().count());
+                let is_shown = !behind.is_empty() && shown.ends_with(&behind);
+                if is_shown && at >= kept + MASK.len() { at } else { kept }
+            }
+        };
+        let rest: String = shown.chars().skip(column_shown).collect();
         let word = rest.split([' ', '#', ',', ']', '}']).next().unwrap_or_default();
+        let word = if column_shown == kept && word.starts_with(MASK) { MASK } else { word };
         let width = word.trim_end_matches(':').chars().count().max(1);
-        (Place { line, column, snippet: snippet(quoted, line, column, width) }, word.to_owned())
+        (Place { line, column, snippet: snippet(&shown, line, column_shown, width) }, word.to_owned())
     }
 }
 
@@ -35,18 +52,32 @@ impl fmt::Display for Place {
     }
 }
 
-fn snippet(quoted: &str, line: u64, column: u64, width: usize) -> String {
+fn snippet(shown: &str, line: u64, before: usize, width: usize) -> String {
     let number = line.to_string();
     let indent = " ".repeat(number.len());
-    let masked = mask_text(quoted);
-    let shown: String = masked.chars().take(SNIPPET_CHARS_MAX).collect();
-    let before = (column.saturating_sub(1) as usize).min(SNIPPET_CHARS_MAX);
-    // A caret behind a masked part would point at something else.
-    let (before, width) = match masked.find(MASK) {
-        Some(at) if masked != quoted && before > at => (masked[..at].chars().count(), MASK.len()),
-        _ => (before, width.min(SNIPPET_CHARS_MAX - before).max(1)),
-    };
+    let shown: String = shown.chars().take(SNIPPET_CHARS_MAX).collect();
+    let before = before.min(SNIPPET_CHARS_MAX);
+    let width = width.min(SNIPPET_CHARS_MAX - before).max(1);
     format!("{indent} |\n{number} | {shown}\n{indent} | {}{}", " ".repeat(before), "^".repeat(width))
+}
+
+/// Whether a line is part of the value of a key that names a secret: one of the lines above that are indented less.
+fn is_below_secret(text: &str, above: usize, quoted: &str) -> bool {
+    // An item may stand as far left as the key of its list.
+    let mut least = indent(quoted) + usize::from(quoted.trim_start().starts_with('-'));
+    let lines: Vec<&str> = text.lines().take(above).filter(|line| !line.trim().is_empty()).collect();
+    lines.into_iter().rev().any(|line| {
+        if indent(line) >= least {
+            return false;
+        }
+        least = indent(line);
+        line.split_once(':').is_some_and(|(key, _)| is_secret(key))
+    })
+}
+
+/// Blanks before a line's first character.
+fn indent(line: &str) -> usize {
+    line.chars().take_while(|c| *c == ' ').count()
 }
 
 #[cfg(test)]
@@ -58,6 +89,40 @@ mod tests {
     fn snippets_are_masked() {
         let (place, _) = Place::quote("a: https://user:canary@host, b: 1", 1, 33);
         assert!(!place.snippet.contains("canary"), "{}", place.snippet);
-        assert_eq!(place.snippet, "  |\n1 | a: https://***@host, b: 1\n  |            ^^^");
+        assert_eq!(place.snippet, format!("  |\n1 | a: https://***@host, b: 1\n  | {}^", " ".repeat(24)));
+    }
+
+    /// Goal: neither the word that an error repeats nor the length of its caret tells of a password, also where YAML's quotes keep a `#`
+    /// or a comma in it.
+    #[test]
+    fn words_and_carets_tell_no_password() {
+        for (line, column, word, caret) in [
+            ("a: https://user:canary@host, b: 1", 4, "https://***@host", "   ^^^^^^^^^^^^^^^^"),
+            ("a: https://user:canary@host/x y", 4, "https://***@host/x", "   ^^^^^^^^^^^^^^^^^^"),
+            ("a: \"https://user:can#,ary@host\"", 5, "https://***@host\"", "    ^^^^^^^^^^^^^^^^^"),
+            ("a: https://user:canary@host", 15, "***", "           ^^^"),
+            ("a: https://user:canary@host, b: many", 33, "many", "                        ^^^^"),
+            ("token: canary", 8, "***", "       ^^^"),
+        ] {
+            let (place, found) = Place::quote(line, 1, column);
+            assert_eq!(
+                (found.as_str(), place.snippet.lines().last()),
+                (word, Some(&*format!("  | {caret}")))
+            );
+            assert!(!place.snippet.contains("can"), "{}", place.snippet);
+        }
+    }
+
+    /// Goal: a secret that takes several lines is hidden on each, and what stands beside it is not.
+    #[test]
+    fn lines_of_a_secret_are_masked() {
+        let text = "a:\n  private_key: |\n    canary\n\n    canary\n  tokens:\n  - canary\n  mode: delta\n";
+        for line in [3, 5, 7] {
+            let (place, word) = Place::quote(text, line, 5);
+            assert!(place.snippet.contains("***") && !place.snippet.contains("canary"), "{}", place.snippet);
+            assert_eq!(word, "***");
+        }
+        let (place, word) = Place::quote(text, 8, 9);
+        assert_eq!((place.snippet.lines().nth(1), word.as_str()), (Some("8 |   mode: delta"), "delta"));
     }
 }

@@ -149,7 +149,12 @@ impl Outcome {
         self.replaced.extend(other.replaced);
         self.plugs.extend(other.plugs);
         self.in_doubt.extend(other.in_doubt);
-        for read in other.reads {
+        self.add_reads(other.reads);
+    }
+
+    /// Takes in what readers did, as one for each node and way: an hour of reads has a curve, and a line of so many must hold them.
+    pub(super) fn add_reads(&mut self, reads: Vec<ReadOutcome>) {
+        for read in reads {
             match self.reads.iter_mut().find(|known| known.node == read.node && known.way == read.way) {
                 Some(known) => known.add(&read),
                 None => self.reads.push(read),
@@ -251,5 +256,7 @@ mod tests {
         sum.add(serde_json::from_str(&serde_json::to_string(&other).unwrap()).unwrap());
         assert_eq!(sum.reads.iter().map(|read| read.failed).collect::<Vec<_>>(), [3, 4]);
         assert_eq!((sum.tally.sent, sum.tally.is_settled, sum.refused["full"]), (2, false, 3));
+        sum.add_reads(vec![read("a", ReadWay::Http, 5), read("b", ReadWay::Http, 6)]);
+        assert_eq!(sum.reads.iter().map(|read| read.failed).collect::<Vec<_>>(), [8, 4, 6]);
     }
 }

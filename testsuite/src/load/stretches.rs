@@ -21,6 +21,9 @@ pub struct ReadPoint {
     pub at_ms: u64,
     /// Reads per second that were due.
     pub due_per_second: f64,
+    /// Of them, those that were answered, however late.
+    #[serde(default)]
+    pub answered_per_second: f64,
     /// Their latency in milliseconds, to two digits; ten seconds at least of those without an answer.
     pub read_ms: Option<Percentiles>,
 }
@@ -31,37 +34,57 @@ pub struct ReadPoint {
 pub(super) struct Stretches {
     width_ms: u64,
     seen: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// How many of them have no answer.
+    missed: BTreeMap<u64, u64>,
 }
 
 impl Stretches {
     /// Of a run that takes so long.
     pub(super) fn of(duration: Duration) -> Stretches {
-        Stretches { width_ms: width_ms(duration), seen: BTreeMap::new() }
+        Stretches { width_ms: width_ms(duration), seen: BTreeMap::new(), missed: BTreeMap::new() }
     }
 
     /// Adds one that was due then, after the start.
     pub(super) fn record(&mut self, due: Duration, latency: Duration) {
-        let stretch = self.seen.entry(due.as_millis() as u64 / self.width_ms).or_default();
+        let stretch = self.seen.entry(self.place(due)).or_default();
         *stretch.entry(two_digits(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX))).or_default() += 1;
+    }
+
+    /// Adds one that was due then and has no answer, after so long.
+    pub(super) fn miss(&mut self, due: Duration, latency: Duration) {
+        self.record(due, latency);
+        *self.missed.entry(self.place(due)).or_default() += 1;
+    }
+
+    fn place(&self, due: Duration) -> u64 {
+        due.as_millis() as u64 / self.width_ms
     }
 
     /// Adds those of another part of the same run.
     pub(super) fn add(&mut self, other: &Stretches) {
+        for (place, count) in &other.missed {
+            *self.missed.entry(*place).or_default() += count;
+        }
         for (place, values) in &other.seen {
             let stretch = self.seen.entry(*place).or_default();
             values.iter().for_each(|(value, count)| *stretch.entry(*value).or_default() += count);
         }
     }
 
-    /// The figures of each stretch, also of those in which nothing was due.
+    /// The figures of each stretch, also of those in which nothing was due. The last one may be shorter.
     pub(super) fn points(&self, duration: Duration) -> Vec<ReadPoint> {
-        let count = (duration.as_millis() as u64).div_ceil(self.width_ms);
+        let end_ms = duration.as_millis() as u64;
+        let count = end_ms.div_ceil(self.width_ms);
         let point = |place: u64| {
             let values = self.seen.get(&place).into_iter().flatten().map(|(value, count)| (*value, *count));
             let latencies = Latencies::from(values.collect::<Vec<_>>());
+            let at_ms = ((place + 1) * self.width_ms).min(end_ms);
+            let per_second = |count: u64| count as f64 * 1_000.0 / (at_ms - place * self.width_ms) as f64;
+            let missed = self.missed.get(&place).copied().unwrap_or_default();
             ReadPoint {
-                at_ms: (place + 1) * self.width_ms,
-                due_per_second: latencies.len() as f64 * 1_000.0 / self.width_ms as f64,
+                at_ms,
+                due_per_second: per_second(latencies.len()),
+                answered_per_second: per_second(latencies.len().saturating_sub(missed)),
                 read_ms: latencies.percentiles(),
             }
         };
@@ -94,15 +117,26 @@ mod tests {
         let (ms, duration) = (Duration::from_millis, Duration::from_secs(4));
         let (mut first, mut second) = (Stretches::of(duration), Stretches::of(duration));
         (0..50).for_each(|read| first.record(ms(read * 20), ms(2)));
-        second.record(ms(990), ms(10_000));
+        second.miss(ms(990), ms(10_000));
         second.record(ms(3_999), ms(5));
         first.add(&serde_json::from_str(&serde_json::to_string(&second).unwrap()).unwrap());
         let points = first.points(duration);
-        let rates: Vec<(u64, f64)> = points.iter().map(|point| (point.at_ms, point.due_per_second)).collect();
-        assert_eq!(rates, [(1_000, 51.0), (2_000, 0.0), (3_000, 0.0), (4_000, 1.0)]);
+        let rates = |points: &[ReadPoint]| -> Vec<(u64, f64, f64)> {
+            let of = |point: &ReadPoint| (point.at_ms, point.due_per_second, point.answered_per_second);
+            points.iter().map(of).collect()
+        };
+        assert_eq!(
+            rates(&points),
+            [(1_000, 51.0, 50.0), (2_000, 0.0, 0.0), (3_000, 0.0, 0.0), (4_000, 1.0, 1.0)]
+        );
         let late = points[0].read_ms.unwrap();
         assert!((2.0..2.2).contains(&late.p50) && (10_000.0..11_000.0).contains(&late.max), "{late}");
         assert_eq!(points[1].read_ms, None);
+        // A last stretch of half a second has half of the reads, and the same rate.
+        let duration = ms(1_500);
+        let mut short = Stretches::of(duration);
+        (0..15).for_each(|read| short.record(ms(read * 100), ms(2)));
+        assert_eq!(rates(&short.points(duration)), [(1_000, 10.0, 10.0), (1_500, 10.0, 10.0)]);
     }
 
     /// Goal: a long run has as many stretches as a chart can show.

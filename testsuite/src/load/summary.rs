@@ -109,6 +109,9 @@ pub struct LoadSummary {
     pub commit_ms: Option<Percentiles>,
     /// The same for every other node, by name.
     pub follow_ms: BTreeMap<String, Option<Percentiles>>,
+    /// Transactions per second that every other node showed, by name: to the last of them, or to the end of the schedule.
+    #[serde(default)]
+    pub follow_per_second: BTreeMap<String, f64>,
     /// Mean time between two looks at the node whose commits count, in milliseconds: a latency is too long by so much at most, if the
     /// looks were even.
     pub resolution_ms: f64,
@@ -230,6 +233,10 @@ impl LoadSummary {
             follow_ms: others
                 .iter()
                 .map(|heads| (heads.name.clone(), commits.latencies(plan, heads, watched).percentiles()))
+                .collect(),
+            follow_per_second: others
+                .iter()
+                .map(|heads| (heads.name.clone(), followed(heads) as f64 / end(heads).as_secs_f64()))
                 .collect(),
             resolution_ms: resolution.as_secs_f64() * 1_000.0,
             reads: reads.collect(),
@@ -362,6 +369,8 @@ mod tests {
         // The other node did not show twenty of them: the first of these had waited for five seconds when the watch ended.
         let follow = summary.follow_ms["b"].unwrap();
         assert!(follow.count == 30 && (4_990.0..=5_010.0).contains(&follow.max), "{follow}");
+        // Of the ten that it showed the last came before the end of the schedule, three seconds.
+        assert!((summary.follow_per_second["b"] - 10.0 / 3.0).abs() < 1e-9);
         assert_eq!(summary.resolution_ms, 1_000.0);
         assert_eq!((summary.offered_per_second, summary.sent_per_second), (10.0, 9.0));
     }

@@ -156,6 +156,6 @@ async fn generate(
     }
     let reads = reads.await.context("the readers panicked")??;
     reads.iter().for_each(|read| outcome.own.add(&read.own));
-    outcome.reads = reads;
+    outcome.add_reads(reads);
     Ok(outcome)
 }

@@ -97,7 +97,7 @@ pub struct NodeSeries {
 pub struct LoadSeries {
     /// What it is of, such as `commit main`, `follow main at fullnode-0` or `read main at fullnode-0 by HTTP`.
     pub name: String,
-    /// Transactions, or reads, that were done in each second; in a long run in each stretch of some.
+    /// Transactions that were done in each second, or the reads that were due then and were answered; in a long run in each stretch of some.
     pub per_second: Series,
     /// Median latency of what was due in each second, in ms from then.
     pub p50: Series,

@@ -1,7 +1,8 @@
 //! The testsuite's tests, in one program: they run four at a time, and link once.
 //!
-//! Each devnet has ports and a directory of its own, and each registry of devnets too. None of these tests changes the environment, the
-//! current directory or the limits of this process. What needs that runs in a child process.
+//! Each devnet has ports and a directory of its own, and each registry of devnets too. None of these tests changes the environment or the
+//! current directory of this process. What needs that runs in a child process. Relays between nodes raise the number of open files to the
+//! most that is allowed: no test is about that number.
 //!
 //! Four tests share the machine, which may be slow: tests wait for conditions (`common`), and none measures speed.
 

@@ -1,5 +1,7 @@
 //! Whether nodes found out the peers that lied to them.
 
+use std::collections::BTreeSet;
+
 use super::judge::{Verdict, told};
 use crate::{
     report::{LiarOpinion, RunReport},
@@ -19,7 +21,7 @@ fn is_about(lie: Option<PeerLie>, told: PeerLie) -> bool {
     lie.map_or_else(|| told.is_told_to_all(), |lie| lie == told)
 }
 
-/// Each liar must be banned, and each node that a fault names must have had one. Without `nodes` the liars of all nodes count.
+/// Each liar must be banned, and each node that a fault names must have had one of that lie. Without `nodes` the liars of all nodes count.
 pub(super) fn liars_banned(
     nodes: &[String],
     lie: Option<PeerLie>,
@@ -35,8 +37,8 @@ pub(super) fn liars_banned(
     let liars: Vec<&LiarOpinion> = report.liars.iter().filter(is_counted).collect();
     let mut missing: Vec<String> = named_by_faults(lie, scenario)
         .into_iter()
-        .filter(|node| is_asked(node) && liars.iter().all(|it| it.node != *node))
-        .map(|node| format!("no liar came to {node}"))
+        .filter(|(node, lie)| is_asked(node) && !liars.iter().any(|it| it.node == *node && it.lie == *lie))
+        .map(|(node, lie)| format!("no liar came to {node} ({lie})"))
         .collect();
     let mut slowest: f64 = 0.0;
     for LiarOpinion { node, liar, lie, banned_after_seconds, .. } in &liars {
@@ -54,15 +56,19 @@ pub(super) fn liars_banned(
     (slowest <= seconds_max, format!("{slowest:.1} s, the slowest of {}", liars.len()), wanted)
 }
 
-/// Nodes that faults name, and that neither the seed nor the chain chose.
-fn named_by_faults(lie: Option<PeerLie>, scenario: &Scenario) -> Vec<String> {
+/// Nodes that faults name, and that neither the seed nor the chain chose, with the lie that each is to hear.
+fn named_by_faults(lie: Option<PeerLie>, scenario: &Scenario) -> BTreeSet<(String, String)> {
     let names = Names::of(scenario);
-    let faults = scenario.faults.iter().filter(|fault| counts_liars(lie, &fault.what));
-    let named = faults.filter_map(|fault| match fault.what.target()? {
-        Target::Nodes(list) | Target::Rolling { nodes: list, .. } => Some(list.as_slice()),
-        Target::OneOf(_) => None,
-    });
-    // `primary` is nobody's name.
-    let list: Vec<String> = named.flatten().cloned().collect();
-    names.find_all(&list).into_iter().map(|place| names.name(place).to_owned()).collect()
+    let mut all = BTreeSet::new();
+    for fault in scenario.faults.iter().filter(|fault| counts_liars(lie, &fault.what)) {
+        let What::LyingPeers { who: Target::Nodes(list) | Target::Rolling { nodes: list, .. }, lie, .. } =
+            &fault.what
+        else {
+            continue;
+        };
+        // `primary` is nobody's name.
+        let named = names.find_all(list).into_iter().map(|place| names.name(place).to_owned());
+        all.extend(named.map(|node| (node, lie.name())));
+    }
+    all
 }

@@ -49,21 +49,22 @@ pub(super) fn curves(
         for reads in &run.reads {
             let series = curves.of(&read(phase, &reads.node, reads.way));
             for point in &reads.points {
-                series.push(begin_ms + point.at_ms, point.due_per_second, point.read_ms);
+                series.push(begin_ms + point.at_ms, point.answered_per_second, point.read_ms);
             }
         }
     }
     let Some(whole) = whole else { return curves.0 };
-    for (node, points) in &whole.follow_points {
-        let per_second = mean(points.iter().map(|point| point.committed_per_second));
+    for (node, per_second) in &whole.follow_per_second {
+        let per_second = *per_second;
         let latency_ms = whole.follow_ms.get(node).copied().flatten();
         curves.of(&follow(node)).total = Some(Total { per_second, latency_ms });
     }
-    if let Some(node) = follower.filter(|node| !whole.follow_points.contains_key(*node)) {
+    if let Some(node) = follower.filter(|node| !whole.follow_per_second.contains_key(*node)) {
         curves.of(&follow(node)).total = Some(total);
     }
     for reads in &whole.reads {
-        let per_second = mean(reads.points.iter().map(|point| point.due_per_second));
+        let due = reads.read_ms.map_or(0, |all| all.count);
+        let per_second = due.saturating_sub(reads.failed) as f64 / whole.duration_seconds;
         curves.of(&read(phase, &reads.node, reads.way)).total =
             Some(Total { per_second, latency_ms: reads.read_ms });
     }
@@ -76,12 +77,6 @@ fn read(phase: &str, node: &str, way: ReadWay) -> String {
         ReadWay::WebSocket => "WebSocket",
     };
     format!("read {phase} at {node} by {way}")
-}
-
-/// The mean of all values; 0 of none.
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
-    let count = values.len().max(1) as f64;
-    values.sum::<f64>() / count
 }
 
 #[cfg(test)]
@@ -104,11 +99,16 @@ mod tests {
         let reads = Reads {
             node: "near".to_owned(),
             way: ReadWay::WebSocket,
-            read_ms: Some(latency(3.0)),
-            failed: 0,
+            read_ms: Some(Percentiles { count: 8, ..latency(3.0) }),
+            failed: 1,
             points: vec![
-                ReadPoint { at_ms: 1_000, due_per_second: 8.0, read_ms: Some(latency(4.0)) },
-                ReadPoint { at_ms: 2_000, due_per_second: 0.0, read_ms: None },
+                ReadPoint {
+                    at_ms: 1_000,
+                    due_per_second: 8.0,
+                    answered_per_second: 7.0,
+                    read_ms: Some(latency(4.0)),
+                },
+                ReadPoint { at_ms: 2_000, due_per_second: 0.0, answered_per_second: 0.0, read_ms: None },
             ],
         };
         let follow = vec![point(1_000, 0.0, Some(60.0)), point(2_000, 5.0, None)];
@@ -139,6 +139,7 @@ mod tests {
             head: 9,
             commit_ms: Some(latency(30.0)),
             follow_ms: BTreeMap::from([(follower.to_owned(), Some(latency(50.0)))]),
+            follow_per_second: BTreeMap::from([(follower.to_owned(), 1.9)]),
             resolution_ms: 5.0,
             reads: vec![reads],
             generator_late_ms: None,
@@ -168,11 +169,13 @@ mod tests {
         assert_eq!(follow.p90.points, [(11_000, 61.0)]);
         assert_eq!(
             (&read.per_second.points[..], &read.p50.points[..]),
-            (&[(11_000, 8.0), (12_000, 0.0)][..], &[(11_000, 4.0)][..])
+            (&[(11_000, 7.0), (12_000, 0.0)][..], &[(11_000, 4.0)][..])
         );
         assert_eq!(commit.total, Some(total));
-        assert_eq!(follow.total, Some(Total { per_second: 2.5, latency_ms: Some(latency(50.0)) }));
-        assert_eq!(read.total, Some(Total { per_second: 4.0, latency_ms: Some(latency(3.0)) }));
+        assert_eq!(follow.total, Some(Total { per_second: 1.9, latency_ms: Some(latency(50.0)) }));
+        // Seven of eight were answered in two seconds; the other one is among the latencies.
+        let latency_ms = run.reads[0].read_ms;
+        assert_eq!(read.total, Some(Total { per_second: 3.5, latency_ms }));
     }
 
     /// Goal: the steps of a search follow each other in one curve, and its whole is that of the step at the rate that was found.
@@ -191,7 +194,13 @@ mod tests {
 
     #[test]
     fn who_commits_are_read_from_follows_itself() {
-        let run = LoadSummary { follow_points: BTreeMap::new(), reads: Vec::new(), ..summary("near") };
+        let run = LoadSummary {
+            follow_ms: BTreeMap::new(),
+            follow_per_second: BTreeMap::new(),
+            follow_points: BTreeMap::new(),
+            reads: Vec::new(),
+            ..summary("near")
+        };
         let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
         let found = curves("main", Some("first"), &[(0, &run)], (total, Some(&run)));
         let [commit, follow] = &found[..] else { panic!("{found:?}") };

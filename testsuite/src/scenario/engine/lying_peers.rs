@@ -1,8 +1,11 @@
 //! Peers that lie, as an operator gives them to a node: a process of liars for each fault and node.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::{
     Stage,
@@ -13,6 +16,11 @@ use crate::scenario::{fault::PeerLie, names::Place};
 
 /// Addresses that the liars of one event have for themselves: more than it has liars.
 const ADDRESSES: usize = 16;
+/// The first of them, behind those of attackers: a flood from an address takes the places of whoever shares it.
+const ADDRESS_FIRST: usize = 8_192;
+
+/// A node that was started again opens its store before it takes an operator's command.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The liars that nodes have for now, by the places of their events.
 pub(super) type LyingPeers = BTreeMap<usize, Given>;
@@ -27,10 +35,10 @@ pub(super) struct Given {
 
 impl Stage<'_> {
     /// Starts liars that take the truth from another node, and gives them to this one by its operator's command. A node that is down
-    /// is given none.
+    /// is given none; one that starts is waited for.
     ///
     /// # Errors
-    /// If the liars do not start, or the node refuses one.
+    /// If the node does not answer, the liars do not start, or the node refuses one.
     pub(super) async fn begin_lying_peers(
         &mut self,
         event: usize,
@@ -40,6 +48,9 @@ impl Stage<'_> {
         if self.held.contains_key(&place) {
             return Ok(());
         }
+        let node = self.node_mut(place)?;
+        ensure!(node.pid().is_some(), "{} has ended, and is given no liars", node.name());
+        node.wait_ready(Instant::now() + ANSWERS_WITHIN).await?;
         let upstream = self.running().into_iter().find(|other| *other != place);
         let upstream = self.node(upstream.context("no other node runs, of which liars take the truth")?)?;
         let tag = tag(event);
@@ -49,7 +60,7 @@ impl Stage<'_> {
             upstream,
             joiner: self.key(place)?,
             accounts: &[],
-            liars: Some((count, event * ADDRESSES)),
+            liars: Some((count, ADDRESS_FIRST + event * ADDRESSES)),
         };
         let assault = Assault::start(lie.of_program(), &tag, aim, self.devnet.dir()).await?;
         let config = node.config();

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::join_all;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -28,7 +29,7 @@ const BLAMED_MAX: usize = 1_000;
 const JUDGED_MAX: usize = 10_000;
 /// The reason of a ban of which the node tells no reason.
 const KEPT_OUT: &str = "it keeps it out";
-/// A node that is paused or stuck does not keep the others from being looked at for longer.
+/// A node that is paused or stuck does not keep the others from being looked at again for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// What is known of the honest nodes.
@@ -87,16 +88,9 @@ impl Watch {
             loop {
                 ticks.tick().await;
                 let nodes = shared.lock().nodes.clone();
-                for (name, rpc) in nodes {
-                    // A node that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
-                    let asked_ms = passed_ms(begin);
-                    let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
-                    if let Ok(Ok(status)) = page {
-                        let mut known = shared.lock();
-                        known.look(&name, &status, asked_ms, passed_ms(begin));
-                        known.thoughts.look(&name, &status, begin.elapsed());
-                    }
-                }
+                // All at once: one that stands delays no look at another one.
+                let looks = nodes.into_iter().map(|(name, rpc)| look(shared.clone(), begin, name, rpc));
+                join_all(looks).await;
             }
         });
         Watch { begin, known, task }
@@ -148,6 +142,17 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// Asks a node once. One that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
+async fn look(known: Arc<Mutex<Known>>, begin: Instant, name: String, rpc: Rpc) {
+    let asked_ms = passed_ms(begin);
+    let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
+    if let Ok(Ok(status)) = page {
+        let mut known = known.lock();
+        known.look(&name, &status, asked_ms, passed_ms(begin));
+        known.thoughts.look(&name, &status, begin.elapsed());
     }
 }
 
@@ -280,6 +285,10 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
 
     use super::*;
 
@@ -402,5 +411,37 @@ mod tests {
         let wanted =
             ["one", "three", "two"].map(|name| format!("three has proof that {name} lied (commits)"));
         assert_eq!(blamed, wanted);
+    }
+
+    /// Goal: nodes that stand delay no look at another one. One after the other, forty of them would take forty seconds.
+    #[tokio::test]
+    async fn who_stands_delays_no_look() {
+        let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rpc = |listener: &TcpListener| Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        let (stands, answers) = (listen().await, listen().await);
+        let watch = Watch::start(Instant::now());
+        {
+            let mut known = watch.known.lock();
+            known.nodes = vec![("stands".to_owned(), rpc(&stands)); 40];
+            known.nodes.push(("answers".to_owned(), rpc(&answers)));
+            let liar = ("event-0", "aa@127.64.0.1:9");
+            known.thoughts.meet("answers", "forged_heads", liar, Duration::ZERO);
+        }
+        tokio::spawn(async move {
+            let page = json!({ "bans": [{ "id": "aa", "by": "node", "reason": "no quorum" }] }).to_string();
+            let page = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{page}", page.len());
+            let (mut stream, _) = answers.accept().await.unwrap();
+            let mut request = vec![0; 4_096];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream.write_all(page.as_bytes()).await.unwrap();
+        });
+        let begin = Instant::now();
+        while watch.known.lock().seen_ms.is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "nobody was looked at");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let seen = watch.end();
+        assert_eq!(seen.liars[0].reason.as_deref(), Some("no quorum"));
+        assert!(seen.liars[0].banned_after_seconds.is_some());
     }
 }

@@ -62,7 +62,8 @@ impl Rules<'_> {
                 )));
             }
             if let What::LyingPeers { count, .. } = fault.what {
-                liars += fault.times as usize * self.met(&fault.what) * count as usize;
+                // Of `primary` nobody knows the name.
+                liars += fault.times as usize * self.met(&fault.what).max(1) * count as usize;
                 if liars > LIARS_ALL_MAX {
                     return Err(at.wrong(format!(
                         "with it more than {LIARS_ALL_MAX} peers lie: take fewer nodes, `times` or `count`"

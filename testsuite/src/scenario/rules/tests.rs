@@ -66,6 +66,10 @@ fn numbers_out_of_bounds_are_refused() {
             "faults: [{ between: [1s, 9s], times: 100, what: { lying_peers: { who: { nodes: [all] }, lie: forged_heads } } }]\n",
             "more than 256 peers lie",
         ),
+        (
+            "faults: [{ between: [1s, 9s], times: 100, what: { lying_peers: { who: { nodes: [primary] }, lie: forged_heads, count: 16 } } }]\n",
+            "more than 256 peers lie",
+        ),
     ] {
         let error = refused(lines);
         assert!(error.contains(said), "{lines}{error}");

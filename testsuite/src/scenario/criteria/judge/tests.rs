@@ -174,6 +174,17 @@ fn each_criterion_has_its_limit() {
     }
 }
 
+/// Goal: a node that was to hear two lies has not banned the liars of one by banning those of the other.
+#[test]
+fn a_ban_is_of_the_lie_that_was_to_be_told() {
+    let mut report = report();
+    report.liars = vec![liar("late", "garbage_answers", Some(1.0))];
+    let criterion = "{ liars_banned: { at_most: 1h } }";
+    assert!(!passes(criterion, &report, &findings()));
+    report.liars.push(liar("late", "forged_heads", Some(1.0)));
+    assert!(passes(criterion, &report, &findings()));
+}
+
 /// Goal: a criterion without a measurement fails, whatever the limit.
 #[test]
 fn what_was_not_measured_fails() {
