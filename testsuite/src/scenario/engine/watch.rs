@@ -401,6 +401,8 @@ mod tests {
         known.excuses.end(0, 3_000);
         look(&mut known, "four", json!([proof(0, "orders")]), 900_000);
         assert!(known.blamed.is_empty(), "another one learnt of it late");
+        // What is new at a look was said since the one before.
+        look(&mut known, "three", json!([proof(0, "orders")]), 890_000);
         look(
             &mut known,
             "three",
