@@ -49,7 +49,8 @@ fn replace_words(text: &str, words: &str, value: &str) -> String {
     let (mut replaced, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once(words) {
         replaced.push_str(before);
-        let is_within = replaced.ends_with(is_part) || after.starts_with(is_part);
+        let is_option = replaced.ends_with(" -");
+        let is_within = is_option || replaced.ends_with(is_part) || after.starts_with(is_part);
         replaced.push_str(if is_within { words } else { value });
         rest = after;
     }
@@ -70,5 +71,5 @@ fn placeholders_are_words() {
         "ban ab KEYS cd@127.0.0.1:1 --at 7 --to 7:0x12 batch=7 IN"
     );
     values.set("N", "8");
-    assert_eq!(values.fill("N, 0:0xHASH"), "8, 0:0xHASH");
+    assert_eq!(values.fill("N, 0:0xHASH; curl -N"), "8, 0:0xHASH; curl -N");
 }
