@@ -1,5 +1,7 @@
 //! Every step fails once, before and after its write: the store refuses further work, and what it left is whole.
 
+use std::thread;
+
 use super::{
     restore::{headers, served, target},
     *,
@@ -154,16 +156,26 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
     }
 }
 
+/// Threads that share the steps: most of a step's time is waiting for a disk.
+const SHARES: usize = 4;
+
 #[test]
 fn a_failure_at_any_step_leaves_whole_steps() {
     let (source, _) = served(false);
-    let steps = Step::ALL.into_iter().filter(|step| ![Step::Open, Step::RestoreDiscard].contains(step));
-    for step in steps {
-        let memory = [0, 1, usize::MAX].map(|kept| Place::Memory { kept });
-        for place in memory.into_iter().chain([Place::Directory]) {
-            fails_and_comes_back(step, place, source.store());
+    let source = source.store();
+    thread::scope(|scope| {
+        for share in 0..SHARES {
+            scope.spawn(move || {
+                let steps = Step::ALL.into_iter().skip(share).step_by(SHARES);
+                for step in steps.filter(|step| ![Step::Open, Step::RestoreDiscard].contains(step)) {
+                    let memory = [0, 1, usize::MAX].map(|kept| Place::Memory { kept });
+                    for place in memory.into_iter().chain([Place::Directory]) {
+                        fails_and_comes_back(step, place, source);
+                    }
+                }
+            });
         }
-    }
+    });
 }
 
 /// Goal: a crash loses whole commits from the end, however many of the unsynced writes the disk kept. Snapshots of surviving
