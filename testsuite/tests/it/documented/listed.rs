@@ -56,31 +56,31 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet campaign storage",
         "takes half an hour",
-        "simulation/tests/storage.rs",
+        "simulation/tests/it/storage.rs",
         "a_death_at_any_moment_leaves_a_committed_prefix",
     ),
     tested(
         "slipnet campaign storage --runs 200 --only bit-flips --dir /dev/shm",
         "takes hours",
-        "simulation/tests/storage.rs",
+        "simulation/tests/it/storage.rs",
         "flipped_bits_are_never_served",
     ),
     tested(
         "slipnet campaign siege",
         "takes twelve minutes",
-        "simulation/tests/siege.rs",
+        "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
     tested(
         "slipnet campaign siege --quick",
         "takes more than a minute",
-        "simulation/tests/siege.rs",
+        "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
     tested(
         "slipnet campaign siege --only unread-answers,log-bomb --keep",
         "takes a minute, and leaves its files",
-        "simulation/tests/siege.rs",
+        "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
     tested(
@@ -98,7 +98,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet sim validators --seeds 0..10000",
         "takes most of an hour",
-        "simulation/tests/sim_validators.rs",
+        "simulation/tests/it/sim_validators.rs",
         "two_hundred_worlds_hold",
     ),
     tested(
@@ -110,7 +110,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet sim --seeds 0..10000",
         "takes many minutes",
-        "simulation/tests/sim.rs",
+        "simulation/tests/it/sim.rs",
         "two_hundred_worlds_hold",
     ),
     bench("slipnet bench all --json runs/1.json"),

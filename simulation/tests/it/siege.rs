@@ -1,7 +1,5 @@
 //! A short siege: `slipnet campaign siege` runs for minutes; here are three attacks that cost little, in seconds.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::{path::Path, process::Command};
 
 use serde_json::Value;

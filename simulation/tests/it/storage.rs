@@ -1,8 +1,6 @@
 //! Short storage campaigns: `slipnet campaign storage` runs for half an hour; these take seconds. One test per phase, so that they
 //! run beside each other and a failure names its phase.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // a panic is how a test fails, a summary says what it tried
-
 use std::path::{Path, PathBuf};
 
 use slipnet::progress::Progress;

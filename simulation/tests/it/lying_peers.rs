@@ -1,7 +1,5 @@
 //! Peers that lie to nodes of a scenario, as `slipnet run` has them from this program.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::{collections::BTreeMap, path::Path};
 
 use slipnet::{
