@@ -124,7 +124,13 @@ impl Shipped {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
+    use crate::{
+        load::Workload,
+        scenario::{criteria::Criterion, model::PhaseRate},
+    };
 
     /// The longest that a scenario's clock may run, so that it is done within five minutes.
     const SECONDS_MAX: f64 = 270.0;
@@ -156,6 +162,37 @@ mod tests {
             assert!(scenario.duration.seconds() <= SECONDS_MAX, "{}", shipped.name);
             let (defective, must_fail) = shipped.defective().unwrap_or_else(|error| panic!("{error}"));
             assert!(!must_fail.is_empty() && defective != scenario, "{}", shipped.name);
+        }
+    }
+
+    /// Goal: what ships sends each kind of transaction that needs no data from outside, reads beside, and loses nothing unseen. A search
+    /// goes beyond what a chain takes.
+    #[test]
+    fn loads_that_ship_are_of_all_kinds_and_complete() {
+        let scenario = |shipped: &Shipped| shipped.scenario().unwrap_or_else(|error| panic!("{error}"));
+        let scenarios: Vec<Scenario> = ALL.iter().map(scenario).collect();
+        let phases: Vec<_> = scenarios.iter().flat_map(|scenario| &scenario.workload).collect();
+        let from_outside = Workload::AccessLists;
+        for kind in Workload::value_variants().iter().filter(|kind| **kind != from_outside) {
+            assert!(phases.iter().any(|phase| phase.mix.contains_key(kind.name())), "{kind:?}");
+        }
+        let is_search = |rate: &PhaseRate| matches!(rate, PhaseRate::Saturation { .. });
+        for scenario in scenarios.iter().filter(|it| it.workload.iter().any(|it| !is_search(&it.rate))) {
+            assert!(scenario.criteria.contains(&Criterion::LoadComplete), "{}", scenario.name);
+        }
+        let read = |scenario: &Scenario, phase: &str| {
+            let mut criteria = scenario.criteria.iter();
+            criteria.any(|it| matches!(it, Criterion::Read { phase: of, .. } if of == phase))
+        };
+        for scenario in &scenarios {
+            for phase in scenario.workload.iter().filter(|phase| phase.reads_per_second > 0) {
+                assert!(
+                    read(scenario, &phase.name),
+                    "{}: reads of {} are not judged",
+                    scenario.name,
+                    phase.name
+                );
+            }
         }
     }
 }

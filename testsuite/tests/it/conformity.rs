@@ -25,7 +25,7 @@ use slipnet::{
     signer::seal,
 };
 
-use crate::common::until;
+use crate::common::{data, until};
 
 /// Methods of the specification that a node does not have. One that is added leaves this list, and is called below.
 const MISSING: [&str; 16] = [
@@ -49,20 +49,6 @@ const MISSING: [&str; 16] = [
 
 const METHOD_NOT_FOUND: i64 = -32601;
 const GAS_PRICE_WEI: u128 = 30_000_000;
-
-#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
-fn data_dir() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let data = std::env::var_os("SLIPSTREAM_DATA").map_or_else(beside, PathBuf::from);
-    let data = data.join("execution-apis/src");
-    if data.join("eth").exists() {
-        return Some(data);
-    }
-    let required = std::env::var("SLIPSTREAM_REQUIRE_DATA").is_ok_and(|value| value == "1");
-    assert!(!required, "no schemas in {}: set SLIPSTREAM_DATA", data.display());
-    eprintln!("SKIPPED: no schemas in {}; set SLIPSTREAM_DATA to run this test", data.display());
-    None
-}
 
 /// All YAML files of a directory.
 fn documents(dir: &Path) -> Vec<Value> {
@@ -433,7 +419,7 @@ impl Checked<'_> {
 /// Goal: every method that a node has answers, over all types of transactions, in the form that Ethereum's specification says.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_have_the_form_of_the_specification() {
-    let Some(dir) = data_dir() else { return };
+    let Some(dir) = data("execution-apis/src") else { return };
     let specification = Specification::read(&dir);
     let options = DevnetOptions { validators: 1, accounts: 2, ..DevnetOptions::default() };
     let devnet = Devnet::start(options).await.unwrap();

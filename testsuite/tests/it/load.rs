@@ -1,17 +1,22 @@
 //! Load on a devnet: generators of their own, every kind of transaction, reads beside writes, and books that add up.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use alloy_primitives::{Address, U256};
 use serde_json::{Value, json};
 use slipnet::{
-    devnet::{Devnet, DevnetOptions},
-    load::{self, Call, Chain, Found, LoadOptions, Rate, ReadWay, Rule, SaturationOptions},
+    devnet::{Devnet, DevnetOptions, NodeOptions},
+    load::{
+        self, Call, Chain, Found, LoadOptions, Rate, ReadWay, Rule, Saturation, SaturationOptions, Workload,
+    },
     progress::Progress,
     rpc::quantity,
 };
 
-use crate::common::{pair, until};
+use crate::common::{data, deadline, pair, until};
 
 const ACCOUNTS: u32 = 20;
 
@@ -60,6 +65,28 @@ async fn every_kind_of_transaction_is_followed_and_audited() {
     devnet.stop().await.unwrap();
 }
 
+/// Goal: calls with the slots that transactions of mainnet read and wrote are sent and executed. Each written slot has as much as all calls
+/// together added to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn access_lists_of_mainnet_are_replayed() {
+    let Some(lists) = data("access-lists") else { return };
+    let (devnet, options) = devnet().await;
+    let options = LoadOptions {
+        workload: Workload::AccessLists.into(),
+        rate: Rate::constant(20),
+        duration: Duration::from_secs(3),
+        access_lists: Some(lists),
+        ..options
+    };
+    let summary = load::run(&options, Progress::Quiet).await.unwrap();
+    let audit = &summary.audit;
+    assert!(audit.is_clean() && audit.lost == 0, "{audit:?}");
+    assert_eq!((summary.committed, audit.receipts_failed), (60, 0), "{summary}");
+    // Nonce and ether of each account; all else are slots. A transaction of mainnet writes several.
+    assert!(audit.balances > 2 * u64::from(ACCOUNTS) + summary.committed, "{audit:?}");
+    devnet.stop().await.unwrap();
+}
+
 /// Goal: another program takes a nonce of an account in the middle of a run. The load goes on with the next nonces, loses nothing, and the
 /// audit names the stranger.
 #[tokio::test(flavor = "multi_thread")]
@@ -101,5 +128,43 @@ async fn a_limit_below_every_rate_is_found() {
     let saturation = load::saturate(&options, search, Progress::Quiet).await.unwrap();
     assert!(matches!(saturation.found, Found::Nothing { .. } | Found::AtLeast { rate: 0 }), "{saturation}");
     assert!(saturation.to_string().contains("p99 is at most 1 ms"), "{saturation}");
+    devnet.stop().await.unwrap();
+}
+
+/// A search that ends after 40 s, on a chain whose batches take one transaction: it carries as many per second as it makes batches.
+async fn search(options: &LoadOptions) -> Saturation {
+    let until = Some(Instant::now() + Duration::from_secs(40));
+    let search = SaturationOptions { rule: Rule::default(), start: 32, step: Duration::from_secs(1), until };
+    load::saturate(options, search, Progress::Quiet).await.unwrap()
+}
+
+/// Goal: a search finds a rate that the chain sustains, and one above it that it does not; its steps show both.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rate_that_a_chain_sustains_is_found() {
+    let validator = NodeOptions {
+        overrides: vec!["consensus.batch_transactions_max=1".to_owned()],
+        ..NodeOptions::default()
+    };
+    let nodes = BTreeMap::from([("validator-0".to_owned(), validator)]);
+    let devnet = pair(DevnetOptions { accounts: ACCOUNTS, nodes, ..DevnetOptions::default() }).await;
+    let options = LoadOptions::for_manifest(&devnet.manifest().await.unwrap(), ACCOUNTS as usize).unwrap();
+    let deadline = deadline();
+    // On a busy machine the generators are late by themselves: such a search says nothing.
+    let (saturation, rate, failed) = loop {
+        let saturation = search(&options).await;
+        if let Found::Sustained { rate, failed, .. } = saturation.found {
+            break (saturation, rate, failed);
+        }
+        assert!(Instant::now() < deadline, "{saturation}");
+    };
+    assert!(0 < rate && rate < failed, "{saturation}");
+    let missed = |wanted: u32| -> Vec<bool> {
+        let steps = saturation.judged().filter(|(_, step, _)| step.rate == wanted);
+        steps.map(|(_, _, missed)| missed.is_some()).collect()
+    };
+    assert_eq!(missed(rate).last(), Some(&false), "{saturation}");
+    // A step that fails is tried once more.
+    assert_eq!((missed(failed).len(), missed(failed).last()), (2, Some(&true)), "{saturation}");
+    assert!(saturation.to_string().contains(&format!("sustained: {rate} tx/s")), "{saturation}");
     devnet.stop().await.unwrap();
 }

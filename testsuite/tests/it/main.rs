@@ -14,6 +14,7 @@ mod conformity;
 mod devnet;
 mod documented;
 mod epochs;
+mod exits;
 mod kill;
 mod lab;
 mod liar;

@@ -10,7 +10,7 @@ use std::{
 
 pub(crate) use self::{
     chains::{agree, fullnode, gone, load_runs, pair, ports, read, receipt, room, stands},
-    tools::{INSTALLING, is_installed, skip, target},
+    tools::{INSTALLING, data, is_installed, skip, target},
 };
 
 /// Longest time for steps that take seconds: four tests share the machine, which may be slow and busy.

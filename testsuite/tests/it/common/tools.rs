@@ -24,6 +24,22 @@ pub(crate) fn skip(why: &str) {
     eprintln!("SKIPPED: {why} (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error)");
 }
 
+/// A part of the data that is too large for the repository, in `$SLIPSTREAM_DATA` or in `shared/data` beside the workspace. None if it is
+/// missing, which the test says aloud; with `SLIPSTREAM_REQUIRE_DATA=1` that is a failure.
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
+pub(crate) fn data(part: &str) -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let data = std::env::var_os("SLIPSTREAM_DATA").map_or_else(beside, PathBuf::from);
+    let path = data.join(part);
+    if path.exists() {
+        return Some(path);
+    }
+    let is_required = std::env::var("SLIPSTREAM_REQUIRE_DATA").is_ok_and(|value| value == "1");
+    assert!(!is_required, "no {part} in {}: set SLIPSTREAM_DATA", data.display());
+    eprintln!("SKIPPED: no {part} in {}; set SLIPSTREAM_DATA to run this test", data.display());
+    None
+}
+
 /// The target directory, in which programs are installed.
 pub(crate) fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()

@@ -145,8 +145,8 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet run primary-killed --twin",
         "takes minutes",
-        "testsuite/tests/it/scenarios.rs",
-        "a_scenario_passes_and_its_twin_fails_by_name",
+        "testsuite/tests/it/exits.rs",
+        "runs_and_comparisons_end_with_1_and_the_name_of_what_failed",
     ),
     untested(
         "slipnet run rolling-upgrade --program before=/opt/slipstream-0.1/slipstream",

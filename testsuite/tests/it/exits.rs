@@ -1,0 +1,89 @@
+//! What `slipnet run` and `slipnet compare` end with, as scripts see it.
+
+use std::{fs, path::Path, process::Output};
+
+use slipnet::report::RunReport;
+
+use crate::common::{program, succeed};
+
+/// Without a load: a chain that goes on, and a node that follows it.
+const SCENARIO: &str = "\
+name: tiny
+description: A fullnode follows one validator.
+duration: 6s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  groups:
+  - { name: follower, mode: replay }
+criteria:
+- history: { nodes: [follower], from_at_most: 1 }
+- equal_roots
+";
+
+const TWIN: &str = "\
+description: The follower is killed and does not come back.
+defect:
+  faults:
+  - { at: 4s, what: { kill: { nodes: [follower] } } }
+must_fail: [history of follower, equal_roots]
+";
+
+/// No program does with so little.
+const IMPOSSIBLE: &str = "- memory: { nodes: [validator-0], mib_max: 1 }\n";
+
+const HARMLESS: &str = "\
+description: One snapshot more is kept, which nobody notices.
+defect:
+  config: { storage.snapshots_kept: 3 }
+must_fail: [history of follower]
+";
+
+/// Runs a scenario and its twin, with what they write below the directory.
+fn run(dir: &Path, scenario: &str, twin: &str) -> Output {
+    fs::create_dir(dir).unwrap();
+    let file = dir.join("tiny.yaml");
+    fs::write(&file, scenario).unwrap();
+    fs::write(dir.join("tiny.defect.yaml"), twin).unwrap();
+    program().arg("run").arg(&file).arg("--twin").arg("--dir").arg(dir).output().unwrap()
+}
+
+/// Compares two runs by how many criteria failed; of one measure one run of each side is enough.
+fn compare(before: &Path, after: &Path) -> Output {
+    let mut command = program();
+    command.arg("compare").args([before, after]);
+    command.args(["--only", "criteria_failed", "--alpha", "0.5"]).output().unwrap()
+}
+
+/// That a command ended with 1, and what it said on either output.
+fn failed(output: &Output) -> (String, String) {
+    let [said, told] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
+    assert_eq!(output.status.code(), Some(1), "{said}{told}");
+    (said, told)
+}
+
+/// Goal: a run ends with 0 if its twin fails as it must, and with 1 and the criterion's name if a criterion fails or a twin passes.
+/// A comparison of these two runs ends with 1 and the measure's name, and with 0 the other way round.
+#[test]
+fn runs_and_comparisons_end_with_1_and_the_name_of_what_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [good, bad] = ["good", "bad"].map(|name| dir.path().join(name));
+    let said = succeed(&run(&good, SCENARIO, TWIN));
+    assert!(said.contains("ok     history of follower") && said.contains("FAILED equal_roots"), "{said}");
+    let report = |dir: &Path, name: &str| dir.join(name).join("report.json");
+    assert!(RunReport::load(&report(&good, "tiny")).unwrap().passed());
+    assert!(!RunReport::load(&report(&good, "tiny-defect")).unwrap().passed());
+
+    let (said, told) = failed(&run(&bad, &(SCENARIO.to_owned() + IMPOSSIBLE), HARMLESS));
+    assert!(said.contains("FAILED memory of validator-0"), "{said}");
+    let names = "failed: tiny: memory of validator-0; tiny-defect: history of follower passed and must not";
+    assert!(told.contains(names), "{told}");
+
+    let [before, after] = [&good, &bad].map(|dir| report(dir, "tiny"));
+    let (said, told) = failed(&compare(&before, &after));
+    assert!(said.contains("criteria_failed") && said.contains("REGRESSION"), "{said}");
+    assert!(told.contains("worse than before: criteria_failed"), "{told}");
+    succeed(&compare(&after, &before));
+    succeed(&compare(&before, &before));
+}
