@@ -175,7 +175,7 @@ pub async fn run_at(
         progress.step(&format!("a node ended badly: {error:#}"));
     }
     if let Some(path) = &options.json {
-        summary.report().write_json(path)?;
+        summary.report().write_json(path, options.quick)?;
     }
     Ok(summary)
 }
