@@ -174,7 +174,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Repair => repair::run(options, progress)?,
     };
     if let Some(path) = &options.json {
-        report.write_json(path)?;
+        report.write_json(path, options.quick)?;
     }
     Ok(report)
 }

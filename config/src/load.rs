@@ -41,7 +41,12 @@ pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
 
 /// Checks a text that stands, or would stand, in the file `path`, without overrides.
 pub fn parse(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
-    join(text, path, &Overrides::default()).map(|loaded| loaded.config)
+    parse_with(text, path, &Overrides::default())
+}
+
+/// As [`parse`], with the overrides above the text.
+pub fn parse_with(text: &str, path: &Path, overrides: &Overrides) -> Result<NodeConfig, ConfigError> {
+    join(text, path, overrides).map(|loaded| loaded.config)
 }
 
 fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {

@@ -289,5 +289,14 @@ fn read_short(file: &File) -> io::Result<String> {
     Ok(text)
 }
 
+/// Says that a test is left out because this process may not mount; fails if `SLIPSTREAM_REQUIRE_TMPFS=1`.
+#[cfg(test)]
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
+pub(crate) fn skip_mounts(why: &str) {
+    let is_required = std::env::var_os("SLIPSTREAM_REQUIRE_TMPFS").is_some_and(|value| value == "1");
+    assert!(!is_required, "{why}");
+    eprintln!("SKIPPED: {why} (SLIPSTREAM_REQUIRE_TMPFS=1 makes this an error)");
+}
+
 #[cfg(test)]
 mod tests;

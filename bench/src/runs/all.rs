@@ -1,6 +1,11 @@
 //! `slipnet bench all`: every benchmark, each in a process of its own.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum as _};
@@ -21,6 +26,9 @@ pub struct AllOptions {
     /// Directory on the disk to measure.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
+    /// Sizes, as each benchmark takes them by itself: `state`, `open` and `history` measure these, and `snapshot` bootstraps of these alone.
+    #[arg(long, value_delimiter = ',', value_parser = crate::size::parse)]
+    pub keys: Vec<u64>,
     /// Measure only these, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub only: Vec<Bench>,
@@ -44,10 +52,7 @@ impl AllOptions {
             progress.step(&format!("bench {name}"));
             let part = scratch.path().join(format!("{name}.json"));
             let mut command = Command::new(&program);
-            command.arg(&name).arg("--json").arg(&part).arg("--dir").arg(&self.dir);
-            if self.quick {
-                command.arg("--quick");
-            }
+            command.arg(&name).args(self.arguments(&part));
             let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
             if !status.success() {
                 failed.push(format!("{name} ({status})"));
@@ -67,5 +72,55 @@ impl AllOptions {
             self.json.display()
         );
         Ok(())
+    }
+
+    /// What each benchmark is told, whose figures go to this file.
+    fn arguments(&self, json: &Path) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> =
+            vec!["--json".into(), json.into(), "--dir".into(), (&self.dir).into()];
+        if !self.keys.is_empty() {
+            let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
+            arguments.push("--keys".into());
+            arguments.push(keys.join(",").into());
+        }
+        if self.quick {
+            arguments.push("--quick".into());
+        }
+        arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::BenchOptions;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        options: BenchOptions,
+    }
+
+    #[derive(Parser)]
+    struct All {
+        #[command(flatten)]
+        options: AllOptions,
+    }
+
+    /// Goal: what all benchmarks are told, each of them is told.
+    #[test]
+    fn each_benchmark_is_told_what_all_are() {
+        let told = |line: &[&str]| {
+            let all = All::try_parse_from([&["all"][..], line].concat()).unwrap().options;
+            let own = all.arguments(Path::new("part.json"));
+            Cli::try_parse_from([vec![OsString::from("bench")], own].concat()).unwrap().options
+        };
+        let options = told(&["--quick", "--dir", "/disk", "--keys", "1m,250k"]);
+        assert_eq!((options.quick, options.keys), (true, vec![1_000_000, 250_000]));
+        assert_eq!((options.dir, options.json), (PathBuf::from("/disk"), Some(PathBuf::from("part.json"))));
+        let options = told(&[]);
+        assert_eq!((options.quick, options.keys, options.dir), (false, vec![], PathBuf::from(".")));
     }
 }

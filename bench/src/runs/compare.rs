@@ -14,7 +14,7 @@ use super::BenchRun;
 /// What is compared.
 #[derive(Clone, Debug, Args)]
 pub struct CompareOptions {
-    /// The side that is held to be good: the file of `slipnet bench all --json`, or a directory with several.
+    /// The side that is held to be good: the file of `slipnet bench all --json` or of one benchmark, or a directory with several.
     pub before: PathBuf,
     /// The side that is judged, given as the first.
     pub after: PathBuf,

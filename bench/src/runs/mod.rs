@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  slipnet bench all --json FILE ──▶ BenchRun ─┬─▶ slipnet bench compare A B     a regression, or noise
-//!   (a process of each benchmark)              └─▶ slipnet bench document FILE   tables of named runs
+//!   (a process of each benchmark)       ▲      └─▶ slipnet bench document FILE   tables of named runs
+//!  slipnet bench NAME --json FILE ──────┘ a run of one
 //! ```
 
 mod all;
@@ -13,6 +14,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use slipnet::report::{BenchFigure, BenchReport};
 
 pub use self::{all::AllOptions, compare::CompareOptions, document::DocumentOptions};
@@ -31,7 +33,7 @@ pub(crate) struct BenchRun {
 }
 
 impl BenchRun {
-    /// Reads the run that `slipnet bench all --json` wrote.
+    /// Reads the run that `slipnet bench all --json` wrote, or `slipnet bench NAME --json` as a run of that one benchmark.
     ///
     /// # Errors
     /// If the file cannot be read, is longer than 32 MiB, or has another form.
@@ -43,8 +45,18 @@ impl BenchRun {
             path.display()
         );
         let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_slice(&text)
-            .with_context(|| format!("{} is no run that `slipnet bench all --json` wrote", path.display()))
+        let run = serde_json::from_slice(&text).and_then(|value: Value| {
+            // The name of the benchmark stands at the top of a single one's file.
+            if value.get("bench").is_none() {
+                return serde_json::from_value(value);
+            }
+            let report: BenchReport = serde_json::from_value(value)?;
+            Ok(BenchRun { quick: report.quick, benches: vec![report] })
+        });
+        run.with_context(|| {
+            let path = path.display();
+            format!("{path} is no run that `slipnet bench all --json` or `slipnet bench NAME --json` wrote")
+        })
     }
 
     /// All figures, each with the name of its benchmark.
@@ -60,7 +72,7 @@ impl BenchRun {
 pub(crate) mod tests {
     use slipnet::{
         compare::Better,
-        report::{BenchFigure, BenchReport, Environment},
+        report::{BenchFigure, BenchReport, Environment, Figure, Report},
     };
 
     use super::*;
@@ -79,6 +91,7 @@ pub(crate) mod tests {
         };
         let bench = BenchReport {
             bench: "open".into(),
+            quick: false,
             commit: "2750843".into(),
             machine: Environment { cores: 2, processor: "EPYC".into(), ..Environment::default() },
             runs: 5,
@@ -94,8 +107,27 @@ pub(crate) mod tests {
         let path = dir.path().join("run.json");
         fs::write(&path, "{}").unwrap();
         let error = BenchRun::load(&path).unwrap_err().to_string();
-        assert!(error.ends_with("is no run that `slipnet bench all --json` wrote"), "{error}");
+        assert!(error.contains("run.json is no run that `slipnet bench all --json` or"), "{error}");
+        fs::write(&path, r#"{ "bench": "open" }"#).unwrap();
+        let error = format!("{:#}", BenchRun::load(&path).unwrap_err());
+        assert!(error.contains("missing field"), "{error}");
         fs::write(&path, serde_json::to_string(&run(5.0)).unwrap()).unwrap();
         assert_eq!(BenchRun::load(&path).unwrap(), run(5.0));
+    }
+
+    /// Goal: the file of one benchmark is a run of one, and a look stays a look.
+    #[test]
+    fn a_single_benchmark_is_a_run_of_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("open.json");
+        let figures = vec![Figure::new("clean", "s", vec![5.0, 4.0, 6.0])];
+        let report = Report { bench: "open", runs: 3, figures, notes: vec![] };
+        for quick in [false, true] {
+            report.write_json(&path, quick).unwrap();
+            let run = BenchRun::load(&path).unwrap();
+            assert_eq!((run.quick, run.benches.len()), (quick, 1));
+            let (name, figure) = run.figures().next().unwrap();
+            assert_eq!((name.as_str(), figure.value), ("open.clean", 5.0));
+        }
     }
 }

@@ -6,7 +6,7 @@ use slipstream_storage::StateHistory;
 use slipstream_sync::Mode;
 
 use super::{PEER, fullnode};
-use crate::{ConfigError, Loaded, Origin, Overrides, Preset, Role, load, parse, tree::Tree};
+use crate::{ConfigError, Loaded, Origin, Overrides, Preset, Role, load, parse, parse_with, tree::Tree};
 
 /// Loads a file with this text below these variables and flags.
 fn loaded(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Result<Loaded, ConfigError> {
@@ -42,6 +42,22 @@ fn the_highest_layer_decides_and_is_named() {
     );
     assert_eq!(config.sync.mode, Mode::Delta);
     assert_eq!(origins.of("sync.mode").to_string(), "--set sync.mode");
+}
+
+/// Goal: a text without a file is checked with what stands above it, and an error names which of these is wrong.
+#[test]
+fn a_text_is_checked_with_its_overrides() {
+    let text = fullnode("");
+    let with = |flag: &str| {
+        let overrides = Overrides::new([], &[flag.to_owned()]).unwrap();
+        parse_with(&text, Path::new("node.yaml"), &overrides)
+    };
+    assert_eq!(with("sync.mode=delta").unwrap().sync.mode, Mode::Delta);
+    let error = with("sync.audit=2").unwrap_err();
+    assert!(
+        matches!(&error, ConfigError::Override { origin: Origin::Flag { key }, .. } if key == "sync.audit"),
+        "{error}"
+    );
 }
 
 /// Goal: a section sets the keys that it names and no others, a list is set whole, and a key can be unset.

@@ -11,6 +11,9 @@ use crate::compare::Better;
 pub struct BenchReport {
     /// Name of the benchmark.
     pub bench: String,
+    /// Whether it was a look: figures that are quoted come from full runs. Files from before this was written do not say it.
+    #[serde(default)]
+    pub quick: bool,
     /// The commit that it was built from.
     pub commit: String,
     /// Where it ran.
@@ -45,8 +48,9 @@ pub struct BenchFigure {
     pub met: Option<bool>,
 }
 
-impl From<&Report> for BenchReport {
-    fn from(report: &Report) -> BenchReport {
+impl BenchReport {
+    /// The figures of a run, and whether it was a look.
+    pub fn new(report: &Report, quick: bool) -> BenchReport {
         let machine = Environment::detect();
         // JSON has no NaN: a file with one could not be read again, and with it all that was measured before.
         let (figures, broken): (Vec<&Figure>, Vec<&Figure>) =
@@ -54,6 +58,7 @@ impl From<&Report> for BenchReport {
         let broken = broken.iter().map(|figure| format!("{} has a sample that is no number", figure.name));
         BenchReport {
             bench: report.bench.to_owned(),
+            quick,
             commit: machine.commit.clone(),
             machine,
             runs: report.runs,
@@ -112,7 +117,7 @@ mod tests {
     fn what_is_no_number_is_a_note() {
         let figures =
             vec![Figure::new("ratio", "ratio", vec![1.0, f64::NAN]), Figure::new("time", "s", vec![1.0])];
-        let report = BenchReport::from(&Report { bench: "test", runs: 1, figures, notes: vec![] });
+        let report = BenchReport::new(&Report { bench: "test", runs: 1, figures, notes: vec![] }, false);
         assert_eq!((report.figures.len(), report.figures[0].name.as_str()), (1, "time"));
         assert_eq!(report.notes, ["ratio has a sample that is no number"]);
         let text = serde_json::to_string(&report).unwrap();
@@ -123,9 +128,15 @@ mod tests {
     fn a_report_is_read_as_it_was_written() {
         let figures = vec![Figure::new("time", "s", vec![1.0, 3.0, 2.0]).aim(Aim::AtMost(1.5))];
         let report = Report { bench: "test", runs: 3, figures, notes: vec!["note".into()] };
-        let report = BenchReport::from(&report);
+        let report = BenchReport::new(&report, true);
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<BenchReport>(&text).unwrap(), report);
+        let before = text.replace("\"quick\":true,", "");
+        assert_ne!(before, text);
+        assert_eq!(
+            serde_json::from_str::<BenchReport>(&before).unwrap(),
+            BenchReport { quick: false, ..report.clone() }
+        );
         let figure = &report.figures[0];
         assert_eq!(
             (figure.value, figure.met, figure.aim.as_deref()),

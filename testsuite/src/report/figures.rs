@@ -85,12 +85,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Writes the figures as one JSON object.
+    /// Writes the figures as one JSON object, which says whether they are a look's.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn write_json(&self, path: &Path) -> Result<()> {
-        let report = BenchReport::from(self);
+    pub fn write_json(&self, path: &Path, quick: bool) -> Result<()> {
+        let report = BenchReport::new(self, quick);
         let text = serde_json::to_string_pretty(&report)? + "\n";
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -159,7 +159,7 @@ mod tests {
         let text = report.to_string();
         assert!(text.contains("<= 2.00 MISSED") && text.ends_with("note\n"), "{text}");
         let path = std::env::temp_dir().join(format!("slipnet-report-{}.json", std::process::id()));
-        report.write_json(&path).unwrap();
+        report.write_json(&path, false).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         fs::remove_file(path).unwrap();
         assert_eq!(json["figures"][1]["value"], 2.5);

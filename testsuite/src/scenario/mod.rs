@@ -7,7 +7,9 @@
 //! ```
 //!
 //! Invariants:
-//! * A scenario that parses can be run; an error names the file, the line and the key, and says what to write.
+//! * A scenario that parses can be run where the machine has what it takes: programs, data, the right to mount. Keys of node.yaml are
+//!   checked by the node's own crate, and attacks by their names. Only keys of nodes with another program are not known.
+//! * An error names the file, the line and the key, and says what to write.
 //! * Nothing is made from a number of a file before it was checked.
 //! * The seed decides keys, load, and the times and victims of faults.
 //! * A criterion whose figure was not measured is not met.
@@ -24,6 +26,7 @@
 //! assert!(error.starts_with("a.yaml:7:") && error.contains("no node is called `validator-9`"), "{error}");
 //! ```
 
+mod attacks;
 mod cli;
 pub mod criteria;
 mod engine;
@@ -40,6 +43,7 @@ pub mod shipped;
 mod span;
 mod twin;
 
+pub use attacks::ATTACKS;
 pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
 pub use engine::{RunOptions, run};

@@ -130,7 +130,8 @@ pub struct Settings {
     /// The program that they run: `current`, or a name that `--program NAME=PATH` gives.
     #[serde(default)]
     pub program: Option<String>,
-    /// MiB of a disk of their own, in memory, 128 to 4,096: for the fault `full_disk`. Takes the right to mount.
+    /// MiB of a disk of their own, in memory, 128 to 4,096: for the fault `full_disk`. Takes the right to mount. An eighth of it is their
+    /// `storage.disk_free_min_mib`, unless `config` says otherwise.
     #[serde(default)]
     pub disk_mib: Option<u64>,
 }

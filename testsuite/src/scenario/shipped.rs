@@ -68,6 +68,11 @@ pub const ALL: &[Shipped] = &[
         twin: include_str!("../../scenarios/slow-disk.defect.yaml"),
     },
     Shipped {
+        name: "full-disk",
+        text: include_str!("../../scenarios/full-disk.yaml"),
+        twin: include_str!("../../scenarios/full-disk.defect.yaml"),
+    },
+    Shipped {
         name: "clock-jump",
         text: include_str!("../../scenarios/clock-jump.yaml"),
         twin: include_str!("../../scenarios/clock-jump.defect.yaml"),

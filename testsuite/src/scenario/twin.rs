@@ -124,7 +124,11 @@ fn shifted(problem: Problem, scenario: &Scenario) -> Problem {
     if let Some(index) = key.get_mut(1)
         && let Ok(number) = index.parse::<usize>()
     {
-        *index = number.saturating_sub(own).to_string();
+        let Some(number) = number.checked_sub(own) else {
+            // The scenario says it, and it is wrong only with what the defect says.
+            return Problem { key: vec!["defect".to_owned()], text };
+        };
+        *index = number.to_string();
     }
     if key.first().is_none_or(|key| !["config", "settings", "links", "faults"].contains(&key.as_str())) {
         return Problem { key: vec!["defect".to_owned()], text };
@@ -167,5 +171,8 @@ mod tests {
             error.contains("a.defect.yaml:6:") && error.contains("no node is called `nobody`"),
             "{error}"
         );
+        let key = "description: c\nmust_fail: [equal_roots]\ndefect:\n  config: { consensus.rotate: 1 }\n";
+        let error = twin(key).unwrap_err();
+        assert!(error.contains("a.defect.yaml:4:") && error.contains("the nearest is consensus."), "{error}");
     }
 }

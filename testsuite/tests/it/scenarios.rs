@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use slipnet::{
     progress::Progress,
     report::RunReport,
@@ -145,6 +146,75 @@ async fn clocks_jump_and_disks_are_slow() {
     let follower = report.nodes.iter().find(|node| node.name == "follower").unwrap();
     let (_, last) = follower.head_age.points.iter().rfind(|(_, age)| !age.is_nan()).unwrap();
     assert!(*last < 60.0, "its clock is true again: {last} s");
+}
+
+const FULL: &str = "\
+name: full
+description: A follower's small disk runs full; the follower ends, and goes on when there is room again.
+duration: 30s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  groups:
+  - { name: follower }
+  settings: [{ nodes: [follower], disk_mib: 256 }]
+faults:
+- { at: 5s, for: 8s, what: { full_disk: { nodes: [follower] } } }
+criteria:
+- no_progress: { at_most: 15s }
+- catch_up: { nodes: [follower], at_most: 60s }
+- equal_roots
+- nobody_honest_blamed
+- no_alarm
+";
+
+/// The disk is full until the end of the run, and so is that of whom the follower follows.
+const FULL_TWIN: &str = "\
+description: The validator's disk runs full too, and stays so.
+defect:
+  settings: [{ nodes: [validator-0], disk_mib: 256 }]
+  faults:
+  - { at: 8s, what: { full_disk: { nodes: [validator-0] } } }
+must_fail: [no_progress]
+";
+
+/// Whether this process may mount; if not, the test is left out, or fails if `SLIPSTREAM_REQUIRE_TMPFS=1`.
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
+fn may_mount() -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let Err(error) = mount("slipstream", dir.path(), "tmpfs", MountFlags::empty(), Some(c"size=1m")) else {
+        unmount(dir.path(), UnmountFlags::DETACH).unwrap();
+        return true;
+    };
+    let is_required = std::env::var_os("SLIPSTREAM_REQUIRE_TMPFS").is_some_and(|value| value == "1");
+    assert!(!is_required, "no tmpfs can be mounted: {error}");
+    eprintln!("SKIPPED: no tmpfs can be mounted: {error} (SLIPSTREAM_REQUIRE_TMPFS=1 makes this an error)");
+    false
+}
+
+/// Goal: a node begins on a small disk, ends while that is full, and is at the head again afterwards. A chain whose validator's disk stays
+/// full stands.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_disk_runs_full_and_has_room_again() {
+    if !may_mount() {
+        return;
+    }
+    let scenario = Scenario::parse(FULL, Path::new("full.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&scenario).await;
+    assert!(report.passed(), "{:#?}", report.criteria);
+    let marks: Vec<(&str, bool)> =
+        report.faults.iter().map(|mark| (mark.what.as_str(), mark.until_ms.is_some())).collect();
+    assert_eq!(marks, [("full disk", true)]);
+    let follower = report.nodes.iter().find(|node| node.name == "follower").unwrap();
+    assert!(follower.unanswered > 0, "it was there all the time");
+
+    let (defective, must_fail) = Twin::parse(FULL_TWIN, Path::new("full.defect.yaml"), &scenario)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&defective).await;
+    for name in must_fail {
+        assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);
+    }
 }
 
 const LIAR: &str = "\

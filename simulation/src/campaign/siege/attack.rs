@@ -56,8 +56,6 @@ pub(super) struct Facts {
     pub(super) face: Face,
     /// One line for people.
     pub(super) about: &'static str,
-    /// The finding of issue 14 that it tries, by its number; none of a classic.
-    pub(super) item: Option<u8>,
     /// How a fresh fullnode joins while the attack goes on, if one does; its peers are the attackers that listen, if any, and the
     /// victim.
     pub(super) joins: Option<SyncMode>,
@@ -67,11 +65,7 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) const fn new(face: Face, name: &'static str, about: &'static str) -> Facts {
-        Facts { name, face, about, item: None, joins: None, quick: false }
-    }
-
-    pub(super) const fn item(self, item: u8) -> Facts {
-        Facts { item: Some(item), ..self }
+        Facts { name, face, about, joins: None, quick: false }
     }
 
     pub(super) const fn quick(self) -> Facts {
@@ -245,6 +239,13 @@ mod tests {
             assert!(all.iter().any(|attack| attack.facts().face == face), "{}", face.name());
         }
         assert!(named("no-such").is_err_and(|error| error.to_string().contains(", ")));
+    }
+
+    /// Goal: a scenario may name each attack, and no other: its rules have the names without this crate.
+    #[test]
+    fn scenarios_know_the_attacks() {
+        let names: Vec<&str> = all().iter().map(|attack| attack.facts().name).collect();
+        assert_eq!(names, slipnet::scenario::ATTACKS, "testsuite/src/scenario/attacks.rs");
     }
 
     /// Goal: attackers never have the address of the honest, and many attackers have many addresses.

@@ -134,7 +134,7 @@ struct GoneCallers;
 impl Attack for GoneCallers {
     fn facts(&self) -> Facts {
         let about = "callers who ask for costly work and hang up at once, 200 a second";
-        Facts::new(Face::Http, "gone-callers", about).item(16)
+        Facts::new(Face::Http, "gone-callers", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -158,7 +158,7 @@ struct IdleFilters;
 impl Attack for IdleFilters {
     fn facts(&self) -> Facts {
         let about = "filters with 1,000 topics that nobody polls, 100 a second";
-        Facts::new(Face::Http, "idle-filters", about).item(16)
+        Facts::new(Face::Http, "idle-filters", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -61,7 +61,7 @@ struct Stale;
 impl Attack for Stale {
     fn facts(&self) -> Facts {
         let about = "eight identities that announce old batches, 50 a second each, some with megabytes";
-        Facts::new(Face::Gossip, "stale-announcements", about).item(8)
+        Facts::new(Face::Gossip, "stale-announcements", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -74,7 +74,7 @@ struct Future;
 impl Attack for Future {
     fn facts(&self) -> Facts {
         let about = "the same with batches of later epochs, which nobody can check yet";
-        Facts::new(Face::Gossip, "future-announcements", about).item(8)
+        Facts::new(Face::Gossip, "future-announcements", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -94,7 +94,7 @@ impl Attack for Forged {
     fn facts(&self) -> Facts {
         let about =
             "the same with the next batches under false signatures, and new keys when the node shuts one out";
-        Facts::new(Face::Gossip, "forged-announcements", about).item(8).quick()
+        Facts::new(Face::Gossip, "forged-announcements", about).quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -112,7 +112,7 @@ struct Noise;
 impl Attack for Noise {
     fn facts(&self) -> Facts {
         let about = "broadcasts of 4 MiB of noise, and new keys when the node shuts one out";
-        Facts::new(Face::Gossip, "noise-broadcasts", about).item(8)
+        Facts::new(Face::Gossip, "noise-broadcasts", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -119,7 +119,6 @@ impl Attack for SlowReader {
             "slow-reader",
             "60 connections that ask for a long answer and read 100 bytes of it a second",
         )
-        .item(16)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -142,7 +141,7 @@ struct PipelineUnread;
 impl Attack for PipelineUnread {
     fn facts(&self) -> Facts {
         let about = "60 connections that ask for a long answer again and again and read nothing";
-        Facts::new(Face::Http, "pipeline-unread", about).item(16)
+        Facts::new(Face::Http, "pipeline-unread", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

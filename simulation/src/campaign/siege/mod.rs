@@ -126,14 +126,13 @@ const UNTRIED_MAX: usize = 3;
 
 /// The attacks, for people.
 pub fn list() -> String {
-    let mut text = String::from("  # is the number of the finding in issue 14, * is in --quick too\n");
+    let mut text = String::from("  * is in --quick too\n");
     for attack in attack::all() {
         let facts = attack.facts();
-        let item = facts.item.map_or_else(|| "-".to_owned(), |item| item.to_string());
         let quick = if facts.quick { "*" } else { " " };
         let (name, face, about) = (facts.name, facts.face.name(), facts.about);
         // A String takes everything.
-        let _ = writeln!(text, "{quick} {name:<22} {face:<7} {item:>2}  {about}");
+        let _ = writeln!(text, "{quick} {name:<22} {face:<7} {about}");
     }
     text
 }
@@ -176,7 +175,7 @@ pub async fn run_at(
         progress.step(&format!("a node ended badly: {error:#}"));
     }
     if let Some(path) = &options.json {
-        summary.report().write_json(path)?;
+        summary.report().write_json(path, options.quick)?;
     }
     Ok(summary)
 }

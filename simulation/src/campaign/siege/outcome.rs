@@ -207,9 +207,8 @@ impl fmt::Display for Summary {
         )?;
         writeln!(
             f,
-            "{:<22} {:>2} {:>11} {:>11} {:>11} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {:>5} {:>5} {:>8}/{:<8}",
+            "{:<22} {:>11} {:>11} {:>11} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {:>5} {:>5} {:>8}/{:<8}",
             "attack",
-            "#",
             "wallet",
             "reader",
             "follower",
@@ -228,9 +227,8 @@ impl fmt::Display for Summary {
             User::ALL.map(|user| spread(|share| self.quiet.quantile(user, share)));
         writeln!(
             f,
-            "{:<22} {:>2} {wallet:>11} {reader:>11} {follower:>11} {:>12.0} {:>11} {:>5}",
+            "{:<22} {wallet:>11} {reader:>11} {follower:>11} {:>12.0} {:>11} {:>5}",
             "none",
-            "-",
             self.late_ms,
             "",
             seconds(self.join_s)
@@ -264,10 +262,9 @@ fn seconds(time: Option<f64>) -> String {
 }
 
 fn row(f: &mut fmt::Formatter<'_>, outcome: &Outcome, quiet: &Quiet) -> fmt::Result {
-    let item = outcome.facts.item.map_or_else(|| "-".to_owned(), |item| item.to_string());
     let spread_of = |user| spread(|share| quantile(&outcome.waits[user as usize], share));
     let [wallet, reader, follower] = User::ALL.map(spread_of);
-    write!(f, "{:<22} {item:>2} {wallet:>11} {reader:>11} {follower:>11}", outcome.facts.name)?;
+    write!(f, "{:<22} {wallet:>11} {reader:>11} {follower:>11}", outcome.facts.name)?;
     let in_time = |time: Option<f64>| if time.is_some() { seconds(time) } else { "NEVER".to_owned() };
     let join = outcome.join_s.map_or_else(|| seconds(None), in_time);
     writeln!(
@@ -301,7 +298,7 @@ mod tests {
 
     fn outcome(p99: f64) -> Outcome {
         Outcome {
-            facts: Facts::new(Face::Http, "slow", "is slow").item(3),
+            facts: Facts::new(Face::Http, "slow", "is slow"),
             waits: [vec![1.0, p99], vec![3.0], vec![5.0]],
             late_ms: 1.0,
             memory_mib: 100.0,

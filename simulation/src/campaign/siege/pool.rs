@@ -59,7 +59,7 @@ impl Attack for JunkTransactions {
     fn facts(&self) -> Facts {
         let about =
             "eight peers that send the same 2,048 transactions of accounts without funds again and again";
-        Facts::new(Face::Pool, "junk-transactions", about).item(13).quick()
+        Facts::new(Face::Pool, "junk-transactions", about).quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -159,7 +159,7 @@ struct BadSignatures;
 impl Attack for BadSignatures {
     fn facts(&self) -> Facts {
         let about = "transactions over HTTP whose signatures recover to nobody, 100 to a body";
-        Facts::new(Face::Pool, "bad-signatures", about).item(13)
+        Facts::new(Face::Pool, "bad-signatures", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -246,7 +246,7 @@ struct ZeroTipTails;
 impl Attack for ZeroTipTails {
     fn facts(&self) -> Facts {
         let about = "senders with 99 transactions without a tip and a last one with a high tip, behind a gap";
-        Facts::new(Face::Pool, "zero-tip-tails", about).item(15)
+        Facts::new(Face::Pool, "zero-tip-tails", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -263,7 +263,7 @@ struct HeavyTransactions;
 impl Attack for HeavyTransactions {
     fn facts(&self) -> Facts {
         let about = "transactions of 120,000 bytes behind a gap, without a tip";
-        Facts::new(Face::Pool, "heavy-transactions", about).item(15)
+        Facts::new(Face::Pool, "heavy-transactions", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -280,7 +280,7 @@ struct NonceGaps;
 impl Attack for NonceGaps {
     fn facts(&self) -> Facts {
         let about = "transactions of 320 senders behind a gap, which nobody can execute";
-        Facts::new(Face::Pool, "nonce-gaps", about).item(15)
+        Facts::new(Face::Pool, "nonce-gaps", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -40,7 +40,7 @@ struct StalledHandshakes;
 impl Attack for StalledHandshakes {
     fn facts(&self) -> Facts {
         let about = "128 handshakes of one address that stall once the node has answered";
-        Facts::new(Face::Quic, "stalled-handshakes", about).item(5).joined(SyncMode::Auto).quick()
+        Facts::new(Face::Quic, "stalled-handshakes", about).joined(SyncMode::Auto).quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -78,7 +78,7 @@ struct Identities;
 impl Attack for Identities {
     fn facts(&self) -> Facts {
         let about = "128 identities from as many networks that take the places of strangers and keep them";
-        Facts::new(Face::Quic, "identities", about).item(9).joined(SyncMode::Auto)
+        Facts::new(Face::Quic, "identities", about).joined(SyncMode::Auto)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -93,7 +93,7 @@ struct OneNetwork;
 impl Attack for OneNetwork {
     fn facts(&self) -> Facts {
         let about = "128 identities of one network that take the places of strangers and keep them";
-        Facts::new(Face::Quic, "identities-one-network", about).item(9).joined(SyncMode::Auto)
+        Facts::new(Face::Quic, "identities-one-network", about).joined(SyncMode::Auto)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -108,7 +108,7 @@ struct CyclingIdentities;
 impl Attack for CyclingIdentities {
     fn facts(&self) -> Facts {
         let about = "128 at a time, each for three seconds, then under a fresh key from a network that nobody saw, of 64 blocks";
-        Facts::new(Face::Quic, "identities-cycling", about).item(9).joined(SyncMode::Auto)
+        Facts::new(Face::Quic, "identities-cycling", about).joined(SyncMode::Auto)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -128,7 +128,7 @@ struct BusyIdentities;
 impl Attack for BusyIdentities {
     fn facts(&self) -> Facts {
         let about = "128 identities from as many networks of 64 blocks that keep the places of strangers, and ask now and then";
-        Facts::new(Face::Quic, "identities-busy", about).item(9).joined(SyncMode::Auto)
+        Facts::new(Face::Quic, "identities-busy", about).joined(SyncMode::Auto)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -193,7 +193,7 @@ struct BanEvasion;
 impl Attack for BanEvasion {
     fn facts(&self) -> Facts {
         let about = "identities that ask what is malformed or forbidden until they are shut out, and come again under new keys";
-        Facts::new(Face::Quic, "ban-evasion", about).item(9)
+        Facts::new(Face::Quic, "ban-evasion", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -38,7 +38,7 @@ struct UnreadAnswers;
 impl Attack for UnreadAnswers {
     fn facts(&self) -> Facts {
         let about = "two identities of one address that ask for 64 answers of 16 MiB each and read none";
-        Facts::new(Face::Quic, "unread-answers", about).item(1).quick()
+        Facts::new(Face::Quic, "unread-answers", about).quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -63,7 +63,7 @@ struct RangeDeltas;
 impl Attack for RangeDeltas {
     fn facts(&self) -> Facts {
         let about = "four identities that each ask for 64 range deltas at a time, each from another batch";
-        Facts::new(Face::Quic, "range-deltas", about).item(3).quick()
+        Facts::new(Face::Quic, "range-deltas", about).quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -110,7 +110,7 @@ struct ChunkAfterRestart;
 impl Attack for ChunkAfterRestart {
     fn facts(&self) -> Facts {
         let about = "64 requests for chunks of each snapshot, right after the node has started again";
-        Facts::new(Face::Quic, "chunk-after-restart", about).item(10)
+        Facts::new(Face::Quic, "chunk-after-restart", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -136,7 +136,7 @@ struct RequestFlood;
 impl Attack for RequestFlood {
     fn facts(&self) -> Facts {
         let about = "eight identities that ask for summaries, headers and origins, 64 at a time";
-        Facts::new(Face::Quic, "request-flood", about).item(3)
+        Facts::new(Face::Quic, "request-flood", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {

@@ -71,7 +71,6 @@ enum Lie {
 struct Liars {
     name: &'static str,
     about: &'static str,
-    item: Option<u8>,
     lie: Lie,
     count: usize,
     is_ground: bool,
@@ -80,7 +79,6 @@ struct Liars {
 static LURE: Liars = Liars {
     name: "snapshot-lure",
     about: "a server that offers a snapshot of 0 bytes and 2^64-1 rows, holds every request for 9.5 s and is busy then",
-    item: Some(2),
     lie: Lie::Lure,
     count: 1,
     is_ground: false,
@@ -89,7 +87,6 @@ static LURE: Liars = Liars {
 static GROUND_KEY: Liars = Liars {
     name: "snapshot-lure-ground",
     about: "three of them under keys that are ground to be asked first by nodes whose draws come from their public key",
-    item: Some(2),
     lie: Lie::Lure,
     count: 3,
     is_ground: true,
@@ -98,7 +95,6 @@ static GROUND_KEY: Liars = Liars {
 static DRIP: Liars = Liars {
     name: "snapshot-drip",
     about: "a server of a cheap snapshot that sends a kibibyte of it every 4 s",
-    item: Some(2),
     lie: Lie::Drip,
     count: 1,
     is_ground: false,
@@ -107,7 +103,6 @@ static DRIP: Liars = Liars {
 static STALLERS: Liars = Liars {
     name: "stalling-servers",
     about: "six fresh servers that promise everything and answer nothing",
-    item: Some(9),
     lie: Lie::Stall,
     count: 6,
     is_ground: false,
@@ -116,7 +111,6 @@ static STALLERS: Liars = Liars {
 static HINTS: Liars = Liars {
     name: "unasked-hints",
     about: "two servers that add 4 MiB of hints that nobody asked for to each of eight batches",
-    item: Some(7),
     lie: Lie::Hints,
     count: 2,
     is_ground: false,
@@ -125,7 +119,6 @@ static HINTS: Liars = Liars {
 static OVERSIZED: Liars = Liars {
     name: "oversized-answers",
     about: "four servers that answer 40 MiB, whatever was asked",
-    item: Some(7),
     lie: Lie::Oversized,
     count: 4,
     is_ground: false,
@@ -134,7 +127,6 @@ static OVERSIZED: Liars = Liars {
 static LITERAL: Liars = Liars {
     name: "literal-blobs",
     about: "a server of true batches whose compression it has undone",
-    item: Some(11),
     lie: Lie::Literal,
     count: 1,
     is_ground: false,
@@ -143,7 +135,6 @@ static LITERAL: Liars = Liars {
 static CORRUPT: Liars = Liars {
     name: "corrupt-answers",
     about: "three servers that change a byte of everything",
-    item: Some(9),
     lie: Lie::Corrupt,
     count: 3,
     is_ground: false,
@@ -152,7 +143,6 @@ static CORRUPT: Liars = Liars {
 static FORGED: Liars = Liars {
     name: "forged-heads",
     about: "three servers that tell of a head 1,000 batches ahead, under the signatures of the true one",
-    item: None,
     lie: Lie::Forged,
     count: 3,
     is_ground: false,
@@ -161,7 +151,6 @@ static FORGED: Liars = Liars {
 static GARBAGE: Liars = Liars {
     name: "garbage-answers",
     about: "three servers that answer random bytes, whatever was asked",
-    item: None,
     lie: Lie::Garbage,
     count: 3,
     is_ground: false,
@@ -176,7 +165,7 @@ impl Attack for Liars {
             // These lie about ranges, which shows best where ranges are the only way.
             Lie::Hints | Lie::Literal | Lie::Corrupt => SyncMode::Replay,
         };
-        let facts = Facts { item: self.item, ..Facts::new(Face::Server, self.name, self.about).joined(mode) };
+        let facts = Facts::new(Face::Server, self.name, self.about).joined(mode);
         if self.lie == Lie::Stall { facts.quick() } else { facts }
     }
 

@@ -87,7 +87,7 @@ pub fn run(options: &BroadcastSimOptions, progress: Progress) -> Result<Report> 
     }
     let report = Report { bench: "sim broadcast", runs: options.seeds as usize, figures, notes: notes() };
     if let Some(path) = &options.json {
-        report.write_json(path)?;
+        report.write_json(path, false)?;
     }
     Ok(report)
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tokio::process::Command;
 
 use super::{
-    Stage,
+    LOOK, Stage,
     blame::Cause,
     flip,
     over::{By, Over},
@@ -28,6 +28,8 @@ use crate::{
 const OWNER_KEY: &str = "owner.key";
 /// For a transaction of the owner's, or an export: where the chain stands, the first would wait forever.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
+/// What a node whose disk was full takes to end: answers that are under way, and its store.
+const SETTLE: Duration = Duration::from_secs(20);
 /// Characters of a command's error that a message repeats.
 const SAID_CHARS_MAX: usize = 400;
 
@@ -215,12 +217,32 @@ impl Stage<'_> {
             Harm::FullDisk => {
                 let data = self.node(place)?.data();
                 self.disks.iter().find(|disk| disk.is_at(&data)).map_or(Ok(()), |disk| disk.free())?;
-                // It stopped for want of room, or it goes on by itself.
+                // One that neither ends nor commits in this time is let go as it is.
+                tokio::time::timeout(SETTLE, self.settled(place)).await.unwrap_or(Ok(()))?;
                 self.note_ended()?;
                 self.release(place)
             }
             // They ended with their start.
             Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
+        }
+    }
+
+    /// Waits until a node whose disk was full has ended for want of room, or goes on: while it is ending it still runs.
+    async fn settled(&mut self, place: Place) -> Result<()> {
+        let mut before = None;
+        loop {
+            self.note_ended()?;
+            let node = self.node(place)?;
+            if node.pid().is_none() {
+                return Ok(());
+            }
+            let rpc = node.rpc().clone();
+            let head = rpc.head().await.ok();
+            if before.is_some_and(|before| head > Some(before)) {
+                return Ok(());
+            }
+            before = before.or(head);
+            tokio::time::sleep(LOOK).await;
         }
     }
 

@@ -34,8 +34,7 @@ pub(super) fn mount_disks(
 ) -> Result<Vec<SmallDisk>> {
     let mut disks = Vec::new();
     for place in names.all() {
-        let mib = setup::settings_of(scenario, names, place).filter_map(|settings| settings.disk_mib).last();
-        if let Some(mib) = mib {
+        if let Some(mib) = setup::disk_mib(scenario, names, place) {
             disks.push(SmallDisk::mount(&options.dir.join(names.name(place)).join(files::DATA), mib)?);
         }
     }

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use serde_json::Value;
 
 use super::{RunOptions, act, assault, preload};
 use crate::{
@@ -27,6 +28,10 @@ pub(in crate::scenario) const CURRENT: &str = "current";
 const BEFORE: &str = "before";
 /// In values of node.yaml: the devnet's directory.
 pub(in crate::scenario) const DIR: &str = "{dir}";
+/// The key of the room below which a node writes nothing. Its default is more than a small disk has.
+const DISK_FREE_MIN: &str = "storage.disk_free_min_mib";
+/// Of a small disk, one part in so many is that room.
+const DISK_PARTS: u64 = 8;
 
 /// Whether datagrams go through relays.
 pub(super) fn needs_links(scenario: &Scenario) -> bool {
@@ -36,26 +41,29 @@ pub(super) fn needs_links(scenario: &Scenario) -> bool {
 
 /// The devnet of a scenario: its validators. All other nodes are added one by one.
 pub(super) fn devnet(scenario: &Scenario, names: &Names, options: &RunOptions) -> Result<DevnetOptions> {
-    let topology = &scenario.topology;
     let mut nodes = BTreeMap::new();
     for place in names.all() {
         nodes.insert(names.name(place).to_owned(), node(scenario, names, options, place)?);
     }
-    Ok(DevnetOptions {
+    Ok(DevnetOptions { dir: Some(options.dir.clone()), nodes, ..alike(scenario) })
+}
+
+/// What is the same for all nodes, wherever they run.
+pub(in crate::scenario) fn alike(scenario: &Scenario) -> DevnetOptions {
+    let topology = &scenario.topology;
+    DevnetOptions {
         validators: topology.validators,
         fullnodes: 0,
         accounts: topology.accounts + if attacks(scenario) { assault::ACCOUNTS } else { 0 },
         seed: scenario.seed.clone(),
-        dir: Some(options.dir.clone()),
         batch_interval_ms: topology.batch_interval_ms,
         snapshot_interval_batches: topology.snapshot_interval_batches,
-        nodes,
         ..DevnetOptions::default()
-    })
+    }
 }
 
-/// Has the program itself check what the scenario says of its nodes, also of those that join later, before anything runs. Other programs
-/// than the current one may know other keys.
+/// Has the program itself check what the scenario says of its nodes, also of those that join later, before anything runs: it may be of
+/// another build than the rules. Other programs than the current one may know other keys.
 ///
 /// # Errors
 /// With the node, and with what the program says.
@@ -69,10 +77,7 @@ pub(super) async fn check(
     for place in names.all() {
         let name = names.name(place);
         let Some(own) = devnet.nodes.get(name).filter(|own| own.program.is_none()) else { continue };
-        let role = match may_validate(&scenario.topology, names, place) {
-            true => Role::Validator,
-            false => Role::Fullnode,
-        };
+        let role = role(scenario, names, place);
         if !checked.insert((role.name(), &own.overrides)) {
             continue;
         }
@@ -93,22 +98,69 @@ fn attacks(scenario: &Scenario) -> bool {
 }
 
 fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) -> Result<NodeOptions> {
-    let mut config = scenario.topology.config.clone();
-    if needs_links(scenario) {
-        // What peers tell of each other lies behind the relays.
-        config.insert("network.outbound".to_owned(), 0.into());
-    }
-    let mut program = None;
-    for settings in settings_of(scenario, names, place) {
-        config.extend(settings.config.clone());
-        program = settings.program.as_deref().or(program);
-    }
+    let program = program_of(scenario, names, place);
     let program = program.map(|name| self::program(name, options)).transpose()?.flatten();
     let environment = match preload::is_needed(scenario, names, place) {
         true => preload::environment(options, names.name(place))?,
         false => BTreeMap::new(),
     };
-    Ok(NodeOptions { program, overrides: overrides(&config, options), environment })
+    let config = config_of(scenario, names, place);
+    Ok(NodeOptions {
+        program,
+        overrides: overrides(&config, &options.dir.display().to_string()),
+        environment,
+    })
+}
+
+/// What a node is when it starts.
+pub(in crate::scenario) fn role(scenario: &Scenario, names: &Names, place: Place) -> Role {
+    match may_validate(&scenario.topology, names, place) {
+        true => Role::Validator,
+        false => Role::Fullnode,
+    }
+}
+
+/// The program that a node starts with, by its name; none if nobody says.
+pub(in crate::scenario) fn program_of<'a>(
+    scenario: &'a Scenario,
+    names: &'a Names,
+    place: Place,
+) -> Option<&'a str> {
+    settings_of(scenario, names, place).filter_map(|settings| settings.program.as_deref()).last()
+}
+
+/// MiB of the disk that a node has for itself, if it has one.
+pub(in crate::scenario) fn disk_mib(scenario: &Scenario, names: &Names, place: Place) -> Option<u64> {
+    settings_of(scenario, names, place).filter_map(|settings| settings.disk_mib).last()
+}
+
+/// The keys that are set for a node above what all nodes of a devnet are told, the last word last.
+pub(in crate::scenario) fn config_of(scenario: &Scenario, names: &Names, place: Place) -> Config {
+    let mut config = scenario.topology.config.clone();
+    if needs_links(scenario) {
+        // What peers tell of each other lies behind the relays.
+        config.insert("network.outbound".to_owned(), 0.into());
+    }
+    for settings in settings_of(scenario, names, place) {
+        config.extend(settings.config.clone());
+    }
+    if let Some(mib) = disk_mib(scenario, names, place)
+        && !config.iter().any(|(key, value)| sets(key, value, DISK_FREE_MIN))
+    {
+        config.insert(DISK_FREE_MIN.to_owned(), (mib / DISK_PARTS).into());
+    }
+    config
+}
+
+/// Whether an entry of `config` sets this key: by itself, or in the value of a section around it.
+pub(in crate::scenario) fn sets(entry: &str, value: &Value, key: &str) -> bool {
+    match key.strip_prefix(entry) {
+        Some("") => true,
+        Some(rest) => rest
+            .strip_prefix('.')
+            .is_some_and(|rest| rest.split('.').try_fold(value, |section, name| section.get(name)).is_some()),
+        None => false,
+    }
 }
 
 /// What is said of a node, the last word last.
@@ -121,10 +173,10 @@ pub(in crate::scenario) fn settings_of<'a>(
     all.filter(move |settings| names.find_all(&settings.nodes).contains(&place))
 }
 
-fn overrides(config: &Config, options: &RunOptions) -> Vec<String> {
-    let dir = options.dir.display().to_string();
+/// As `--set` takes them.
+pub(in crate::scenario) fn overrides(config: &Config, dir: &str) -> Vec<String> {
     // JSON is YAML on one line.
-    config.iter().map(|(key, value)| format!("{key}={}", value.to_string().replace(DIR, &dir))).collect()
+    config.iter().map(|(key, value)| format!("{key}={}", value.to_string().replace(DIR, dir))).collect()
 }
 
 /// The program of a name; none if it is the current one, or the release before and nobody gave that.
@@ -223,5 +275,23 @@ criteria: [equal_roots]
         let nothing = RunOptions { programs: BTreeMap::new(), ..options };
         let error = self::devnet(&scenario, &names, &nothing).unwrap_err().to_string();
         assert!(error.contains("--program fork=PATH"), "{error}");
+    }
+
+    /// Goal: a node can write to its small disk. Whatever the file says of the least room counts, by its key or by a section.
+    #[test]
+    fn a_small_disk_has_a_minimum_that_fits() {
+        let text = "name: a\ndescription: b\nduration: 10s\ncriteria: [equal_roots]\ntopology:\n  validators: 4\n  settings:\n\
+                    \x20 - { nodes: [validator-0, validator-1, validator-2], disk_mib: 512 }\n\
+                    \x20 - { nodes: [validator-1], disk_mib: 256, config: { storage: { disk_free_min_mib: 100 } } }\n\
+                    \x20 - { nodes: [validator-2], config: { storage.disk_free_min_mib: 90 } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let set = |place| overrides(&config_of(&scenario, &names, Place(place)), "/d");
+        assert_eq!(set(0), ["storage.disk_free_min_mib=64"]);
+        assert_eq!(set(1), ["storage={\"disk_free_min_mib\":100}"]);
+        assert_eq!(set(2), ["storage.disk_free_min_mib=90"]);
+        assert_eq!(set(3), Vec::<String>::new());
+        let disks = [0, 1, 2, 3].map(|place| disk_mib(&scenario, &names, Place(place)));
+        assert_eq!(disks, [Some(512), Some(256), Some(512), None]);
     }
 }

@@ -52,6 +52,13 @@ fn values_that_cannot_be_run_are_told_at_their_place() {
     assert!(text.starts_with("a.yaml:9:70: faults.0.what.lying_peers.count: must be from 1 to 16"), "{text}");
     let text = error(&format!("{GOOD}- liars_banned: {{ at_most: 5s, lie: literal_blobs }}\n"));
     assert!(text.starts_with("a.yaml:6:37: criteria.1.liars_banned.lie: no node has proof"), "{text}");
+    let topology = "topology:\n  settings:\n  - nodes: [validator-0]\n    config: { sync.mod: delta }\n";
+    let text = error(&format!("{GOOD}{topology}"));
+    assert!(text.starts_with("a.yaml:9:25: topology.settings.0.config.sync.mod: there is no key"), "{text}");
+    assert!(text.contains("the nearest is sync.mode") && text.ends_with(" ^^^^^"), "{text}");
+    let attack = "faults:\n- at: 2s\n  what: { attack: { name: junk-transaction, victim: validator-0 } }\n";
+    let text = error(&format!("{GOOD}{attack}"));
+    assert!(text.starts_with("a.yaml:8:27: faults.0.what.attack.name: there is no attack"), "{text}");
     // A key that is not there has the place of the section that lacks it.
     let text = error(&format!("{GOOD}faults:\n- what: {{ kill: {{ nodes: [all] }} }}\n"));
     assert!(text.starts_with("a.yaml:7:3: faults.0: write either `at: 20s`"), "{text}");

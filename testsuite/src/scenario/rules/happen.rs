@@ -3,7 +3,7 @@
 use super::{
     Rules, TIMES_MAX,
     at::{At, Checked},
-    shape,
+    known_attack, shape,
 };
 use crate::scenario::{
     criteria::{Criterion, counts_liars},
@@ -119,7 +119,7 @@ impl Rules<'_> {
                 }
             }
             What::Attack { name, victim } => {
-                at.then("name").name(name)?;
+                known_attack(&at.then("name"), name)?;
                 self.single(&at.then("victim"), victim)?;
                 self.there_by(&at.then("victim"), std::slice::from_ref(victim), begins)
             }

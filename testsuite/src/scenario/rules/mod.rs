@@ -1,6 +1,7 @@
 //! What a decoded scenario may say: bounds first, then names, then what belongs together. Nothing is made from a number before it was checked.
 
 mod at;
+mod config;
 mod happen;
 
 use std::ops::RangeInclusive;
@@ -10,8 +11,9 @@ use clap::ValueEnum;
 use at::{At, Checked, NAME_BYTES_MAX};
 
 use super::{
+    attacks,
     fault::What,
-    model::{Config, Group, LinkShape, Phase, PhaseRate, Scenario, Topology},
+    model::{Group, LinkShape, Phase, PhaseRate, Scenario, Topology},
     names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
     span::Span,
 };
@@ -25,8 +27,6 @@ pub const VALIDATORS_MAX: u32 = 32;
 const TIMES_MAX: u32 = 100;
 const SEED_BYTES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 2_000;
-/// Bytes of one value of node.yaml, as JSON.
-const VALUE_BYTES_MAX: usize = 4_096;
 const DURATION: RangeInclusive<u64> = 5_000..=3_600_000;
 const DELAY_MS_MAX: u64 = 10_000;
 
@@ -61,6 +61,7 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
     rules.unique_names()?;
     rules.groups()?;
     rules.settings()?;
+    rules.configs()?;
     rules.workload()?;
     rules.faults()?;
     rules.criteria()
@@ -92,7 +93,7 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
         at.then("batch_interval_ms").within(interval, 20..=60_000)?;
     }
     at.then("snapshot_interval_batches").within(topology.snapshot_interval_batches, 1..=1_000_000)?;
-    config(&at.then("config"), &topology.config)?;
+    config::words(&at.then("config"), &topology.config)?;
     for (index, link) in topology.links.iter().enumerate() {
         let at = at.then("links").item(index);
         shape(&at.then("shape"), &link.shape)?;
@@ -107,40 +108,14 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
     Ok(())
 }
 
-/// Keys that the harness writes itself: ports and paths are its own.
-fn config(at: &At, config: &Config) -> Checked {
-    const OWN: [&str; 8] = [
-        "role",
-        "data_dir",
-        "genesis",
-        "waypoint",
-        "key_file",
-        "network.listen",
-        "network.peers",
-        "api.listen",
-    ];
-    at.list(config.len())?;
-    for (key, value) in config {
-        let at = at.then(key);
-        let is_name = |part: &str| {
-            !part.is_empty()
-                && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        };
-        if key.len() > 100 || !key.split('.').all(is_name) {
-            return Err(
-                at.wrong("is no key of node.yaml: write its full name, such as `storage.prune.bodies`")
-            );
-        }
-        if OWN.contains(&key.as_str()) {
-            return Err(
-                at.wrong("is the harness' own: it chooses ports, paths, roles and peers; leave it out")
-            );
-        }
-        if value.to_string().len() > VALUE_BYTES_MAX {
-            return Err(at.wrong(format!("is longer than {VALUE_BYTES_MAX} bytes")));
-        }
-    }
-    Ok(())
+/// Attacks are in a program beside this one, but their names are known.
+fn known_attack(at: &At, name: &str) -> Checked {
+    at.name(name)?;
+    attacks::known(name).map_err(|nearest| {
+        at.wrong(format!(
+            "there is no attack `{name}`; the nearest is `{nearest}`, and `slipnet campaign siege --list` tells all"
+        ))
+    })
 }
 
 fn shape(at: &At, shape: &LinkShape) -> Checked {
@@ -250,7 +225,7 @@ impl Rules<'_> {
             }
             self.there_by(&at.then("behind"), behind, joins.unwrap_or_default())?;
             if let Some(attack) = among {
-                at.then("among").name(attack)?;
+                known_attack(&at.then("among"), attack)?;
             }
             if (among.is_some() || *waypoint) && joins.is_none() {
                 return Err(
@@ -265,7 +240,7 @@ impl Rules<'_> {
         for (index, settings) in self.topology().settings.iter().enumerate() {
             let at = At::key("topology").then("settings").item(index);
             self.known(&at.then("nodes"), &settings.nodes)?;
-            config(&at.then("config"), &settings.config)?;
+            config::words(&at.then("config"), &settings.config)?;
             for (key, name) in [("region", &settings.region), ("program", &settings.program)] {
                 if let Some(name) = name {
                     at.then(key).name(name)?;

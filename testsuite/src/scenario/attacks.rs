@@ -1,0 +1,96 @@
+//! [`ATTACKS`]: the names that the siege's attacks have, for the rules. The attacks themselves are in a crate above this one.
+
+/// The attacks of the siege, in the order of `slipnet campaign siege --list`. A test of the siege compares.
+pub const ATTACKS: &[&str] = &[
+    // HTTP.
+    "slow-headers",
+    "slow-body",
+    "slow-reader",
+    "half-open",
+    "connection-flood",
+    "endless-headers",
+    "pipeline-unread",
+    "batch-bomb",
+    "deep-json",
+    "log-bomb",
+    "call-burner",
+    "estimate-burner",
+    "gone-callers",
+    "idle-filters",
+    // WebSocket.
+    "ws-half-upgrades",
+    "ws-huge-frames",
+    "ws-endless-fragments",
+    "ws-ping-flood",
+    "ws-long-messages",
+    "ws-unread-news",
+    "ws-many-subscriptions",
+    // Connections and requests between peers.
+    "stalled-handshakes",
+    "handshake-flood",
+    "identities",
+    "identities-one-network",
+    "identities-cycling",
+    "identities-busy",
+    "garbage-datagrams",
+    "ban-evasion",
+    "unread-answers",
+    "range-deltas",
+    "chunk-after-restart",
+    "request-flood",
+    "open-streams",
+    "slow-requests",
+    "oversized-frames",
+    "truncated-frames",
+    // Announcements.
+    "stale-announcements",
+    "future-announcements",
+    "forged-announcements",
+    "noise-broadcasts",
+    // Servers that lie.
+    "snapshot-lure",
+    "snapshot-lure-ground",
+    "snapshot-drip",
+    "stalling-servers",
+    "unasked-hints",
+    "oversized-answers",
+    "literal-blobs",
+    "corrupt-answers",
+    "forged-heads",
+    "garbage-answers",
+    // Transactions.
+    "junk-transactions",
+    "bad-signatures",
+    "replacements",
+    "gas-hogs",
+    "low-tips",
+    "zero-tip-tails",
+    "heavy-transactions",
+    "nonce-gaps",
+];
+
+/// Whether there is an attack of this name; if not, the name that looks most like it.
+pub(super) fn known(name: &str) -> Result<(), &'static str> {
+    if ATTACKS.contains(&name) {
+        return Ok(());
+    }
+    let likeness = |attack: &str| strsim::jaro_winkler(attack, name);
+    let nearest = ATTACKS.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    Err(nearest.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::fault::PeerLie;
+
+    /// Goal: whatever a scenario can ask of the siege has a name there, and a slip finds the name that was meant.
+    #[test]
+    fn names_are_known_or_the_nearest_is() {
+        for lie in PeerLie::ALL {
+            assert_eq!(known(lie.of_program()), Ok(()));
+        }
+        assert_eq!(known("junk-transaction"), Err("junk-transactions"));
+        assert_eq!(known("coruppt-answers"), Err("corrupt-answers"));
+    }
+}

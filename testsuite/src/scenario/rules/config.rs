@@ -1,0 +1,118 @@
+//! What `config` may say: keys of node.yaml that there are, with values that nodes take, alone and together.
+
+use std::{collections::BTreeSet, path::Path};
+
+use slipstream_config::{ConfigError, NodeConfig, Origin, Overrides, parse_with};
+
+use super::{
+    Rules,
+    at::{At, Checked},
+};
+use crate::{
+    devnet::files,
+    manifest::Role,
+    scenario::{engine::setup, model::Config, names::Place, parse::Problem},
+};
+
+/// Bytes of one value of node.yaml, as JSON.
+const VALUE_BYTES_MAX: usize = 4_096;
+/// Keys that the harness writes itself: ports and paths are its own.
+const OWN: [&str; 8] =
+    ["role", "data_dir", "genesis", "waypoint", "key_file", "network.listen", "network.peers", "api.listen"];
+/// In place of the devnet's directory, which is not there yet.
+const SOME_DIR: &str = "/devnet";
+
+/// What holds for the nodes of every program.
+pub(super) fn words(at: &At, config: &Config) -> Checked {
+    at.list(config.len())?;
+    for (key, value) in config {
+        let at = at.then(key);
+        let is_name = |part: &str| {
+            !part.is_empty()
+                && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        };
+        if key.len() > 100 || !key.split('.').all(is_name) {
+            return Err(
+                at.wrong("is no key of node.yaml: write its full name, such as `storage.prune.bodies`")
+            );
+        }
+        if value.to_string().len() > VALUE_BYTES_MAX {
+            return Err(at.wrong(format!("is longer than {VALUE_BYTES_MAX} bytes")));
+        }
+        if let Some(own) = OWN.iter().find(|own| setup::sets(key, value, own)) {
+            return Err(at.wrong(format!(
+                "{own} is the harness' own: it chooses ports, paths, roles and peers; leave it out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Rules<'_> {
+    /// Each node's keys and values, as it will be told them. What another program than the current one knows is not known here.
+    pub(super) fn configs(&self) -> Checked {
+        let mut checked = BTreeSet::new();
+        for place in self.names.all() {
+            let program = setup::program_of(self.scenario, &self.names, place);
+            if program.is_some_and(|program| program != setup::CURRENT) {
+                continue;
+            }
+            let role = setup::role(self.scenario, &self.names, place);
+            let overrides = setup::overrides(&setup::config_of(self.scenario, &self.names, place), SOME_DIR);
+            let disk = self.disk(place);
+            if !checked.insert((role.name(), overrides.clone(), disk)) {
+                continue;
+            }
+            let config = self.loaded(place, role, &overrides)?;
+            let least_mib = config.storage.disk_free_min_mib;
+            if let Some((index, mib)) = disk.filter(|(_, mib)| *mib <= least_mib) {
+                return Err(At::key("topology").then("settings").item(index).then("disk_mib").wrong(format!(
+                    "{mib} MiB are too small for `{}`, which writes nothing while less than {least_mib} MiB are free: \
+                     set `storage.disk_free_min_mib` to less, or leave it out",
+                    self.names.name(place)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a node with these overrides makes of them.
+    fn loaded(&self, place: Place, role: Role, overrides: &[String]) -> Result<NodeConfig, Problem> {
+        let text = setup::alike(self.scenario).node_yaml(role);
+        let loaded = Overrides::new([], overrides)
+            .and_then(|above| parse_with(&text, Path::new(files::CONFIG), &above));
+        loaded.map_err(|error| match error {
+            ConfigError::Override { origin: Origin::Flag { key }, problem } => {
+                let twice = format!("{key}: ");
+                self.last_word(place, &key).wrong(problem.strip_prefix(&twice).unwrap_or(&problem))
+            }
+            // What the scenario says makes a value wrong that it does not say.
+            ConfigError::Rule { key, problem, .. } => {
+                let name = self.names.name(place);
+                At::key("topology").wrong(format!("{key} of `{name}` would be wrong: {problem}"))
+            }
+            other => At::key("topology").wrong(other.to_string()),
+        })
+    }
+
+    /// Where the last word on a key of a node stands; the topology, if the harness has it.
+    fn last_word(&self, place: Place, key: &str) -> At {
+        let topology = At::key("topology");
+        let said = self.topology().settings.iter().rposition(|settings| {
+            settings.config.contains_key(key) && self.names.find_all(&settings.nodes).contains(&place)
+        });
+        match said {
+            Some(index) => topology.then("settings").item(index).then("config").then(key),
+            None if self.topology().config.contains_key(key) => topology.then("config").then(key),
+            None => topology,
+        }
+    }
+
+    /// The disk that a node has for itself: which of the settings gives it, and its MiB.
+    fn disk(&self, place: Place) -> Option<(usize, u64)> {
+        let settings = self.topology().settings.iter().enumerate().rev();
+        settings
+            .filter(|(_, settings)| self.names.find_all(&settings.nodes).contains(&place))
+            .find_map(|(index, settings)| settings.disk_mib.map(|mib| (index, mib)))
+    }
+}
