@@ -27,6 +27,7 @@
 //! assert_eq!("3..7".parse(), Ok(Seeds(3..7)));
 //! ```
 
+mod altered;
 pub mod campaign;
 pub mod model;
 pub mod sim;
