@@ -66,7 +66,7 @@ fn money_is_given_in_a_delta_of_good_form() {
     });
     let delta = Delta::new(entries.to_vec(), vec![vec![1, 2, 3]]).unwrap();
     let sealed = Blob::seal(BlobKind::Delta, &delta).unwrap();
-    let mut rich = RangeBatch { delta: Some(sealed.clone()), ..batch(header(5, Digest::ZERO)) };
+    let mut rich = RangeBatch { delta: Some(sealed), ..batch(header(5, Digest::ZERO)) };
     assert!(give_money(&mut rich).unwrap());
     let told = Delta::open(rich.delta.as_ref().unwrap()).unwrap();
     assert_eq!(told.codes(), delta.codes());
