@@ -129,18 +129,18 @@ async fn nodes_that_join_find_out_lies_about_what_they_fetch() {
 const VALIDATORS: &str = "\
 name: lying-validators
 description: One of four validators splits its votes, complains, hides and invents what was prepared, and votes twice, one after another.
-duration: 44s
+duration: 46s
 topology:
   batch_interval_ms: 100
   accounts: 20
 workload:
-- { name: main, at: 2s, for: 30s, rate: { constant: 10 }, to: [validator-0, validator-1] }
+- { name: main, at: 1s, for: 38s, rate: { constant: 10 }, to: [validator-0, validator-1] }
 faults:
-- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: split_votes } } }
-- { at: 12s, for: 4s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: complaints } } }
-- { at: 19s, for: 4s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: hidden_prepares } } }
-- { at: 26s, for: 4s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: invented_prepares } } }
-- { at: 33s, for: 4s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: double_vote } } }
+- { at: 4s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: split_votes } } }
+- { at: 12s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: complaints } } }
+- { at: 20s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: hidden_prepares } } }
+- { at: 28s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: invented_prepares } } }
+- { at: 36s, for: 4s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: double_vote } } }
 criteria:
 - convicted: { nodes: [validator-3], of: [prepares] }
 - no_progress: { at_most: 15s }
