@@ -14,7 +14,7 @@ pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Tra
     if !is_sealed(outcome) {
         return None;
     }
-    let context = context(fee_recipient, transactions);
+    let context = hint_context(fee_recipient, transactions);
     let content = hints::encode(&outcome.hints, &outcome.preimages, Some(&outcome.conflicts()), &context);
     Blob::compress(BlobKind::Hints, &content).ok()
 }
@@ -28,7 +28,7 @@ pub fn seal_hints_with_values(
     if !is_sealed(outcome) {
         return None;
     }
-    let context = context(fee_recipient, transactions);
+    let context = hint_context(fee_recipient, transactions);
     let Outcome { hints, preimages, touched, .. } = outcome;
     let conflicts = outcome.conflicts();
     let content = hints::encode_with_values(hints, preimages, Some(&conflicts), &touched.rows, &context);
@@ -53,10 +53,11 @@ pub fn open_hints(
     transactions: &[Transaction],
 ) -> Result<Decoded, CodecError> {
     let content = blob.content(BlobKind::Hints)?;
-    hints::decode(&content, &context(fee_recipient, transactions), hints::keys_max(gas_used))
+    hints::decode(&content, &hint_context(fee_recipient, transactions), hints::keys_max(gas_used))
 }
 
-fn context(fee_recipient: Address, transactions: &[Transaction]) -> HintContext {
+/// What hints of a batch are written and read against: its transactions, and who gets their fees.
+pub fn hint_context(fee_recipient: Address, transactions: &[Transaction]) -> HintContext {
     HintContext::new(fee_recipient, transactions.iter().map(parts))
 }
 

@@ -12,6 +12,7 @@
 //!  model      bounds ─▶ all states of the validators' core ─▶ what violates the protocol
 //!  campaign   storage: processes that are killed, files that are damaged     siege: slipnet's devnet, attackers, honest load
 //!               liar: a program in a validator's place, for scenarios of `slipnet run`
+//!  altered    an honest answer ─▶ a lie, for the peers of both sim and siege
 //! ```
 //!
 //! Invariants:
@@ -27,6 +28,7 @@
 //! assert_eq!("3..7".parse(), Ok(Seeds(3..7)));
 //! ```
 
+mod altered;
 pub mod campaign;
 pub mod model;
 pub mod sim;

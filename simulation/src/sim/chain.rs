@@ -17,9 +17,11 @@ use slipstream_executor::{
 use slipstream_storage::{StorageConfig, Store};
 use slipstream_testkit::{Batch, Wallet, keys, members, set};
 use slipstream_types::{
-    AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Delta,
-    Epoch, Genesis, SecretKey, StateKey, StateValue, U256, genesis::GenesisAccount, keccak256,
+    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Delta, Epoch, Genesis,
+    SecretKey, StateKey, StateValue, U256, genesis::GenesisAccount, keccak256,
 };
+
+use crate::altered::falsify;
 
 /// Batches of the ledger.
 pub(super) const BATCHES: u64 = 130;
@@ -230,16 +232,7 @@ impl Maker {
 /// Says of every account that it has more, and of every slot that it is another.
 fn false_hints(outcome: &Outcome, proposer: Address, transactions: &[Transaction]) -> Option<Blob> {
     let mut told = outcome.clone();
-    for (key, row) in &mut told.touched.rows {
-        match (key, row) {
-            (_, Some(StateValue::Account(account))) => account.balance += U256::from(1),
-            (_, Some(StateValue::Slot(value))) => *value += U256::from(1),
-            (StateKey::Slot(..), row) => *row = Some(StateValue::Slot(U256::from(1))),
-            (StateKey::Account(_), row) => {
-                *row = Some(StateValue::Account(AccountValue { nonce: 1, ..AccountValue::default() }))
-            }
-        }
-    }
+    falsify(&mut told.touched.rows);
     seal_hints_with_values(&told, proposer, transactions)
 }
 

@@ -1,10 +1,10 @@
-//! Peers that lie to nodes of a scenario, as `slipnet run` has them from this program.
+//! Peers and validators that lie to nodes of a scenario, as `slipnet run` has them from this program. The tests run side by side.
 
 use std::{collections::BTreeMap, path::Path};
 
 use slipnet::{
     progress::Progress,
-    report::LiarOpinion,
+    report::{LiarOpinion, RunReport},
     scenario::{RunOptions, Scenario, run},
 };
 
@@ -22,6 +22,7 @@ faults:
 - { at: 5s, for: 15s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads, count: 2 } } }
 - { at: 6s, for: 15s, what: { lying_peers: { who: { nodes: [fullnodes] }, lie: stalling_servers } } }
 - { between: [8s, 10s], what: { lying_peers: { who: { one_of: [near] }, lie: garbage_answers } } }
+- { at: 7s, for: 14s, what: { lying_peers: { who: { nodes: [near] }, lie: foreign_genesis } } }
 criteria:
 - liars_banned: { at_most: 10s }
 - liars_banned: { nodes: [near], at_most: 10s, lie: garbage_answers }
@@ -31,12 +32,10 @@ criteria:
 - no_alarm
 ";
 
-/// Goal: liars come while a node runs and leave, the report has what the node thought of each, and only those that were proven wrong are
-/// banned.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_runs_finds_out_its_liars() {
+/// Runs a scenario here, which must pass.
+async fn passed(scenario: &str) -> RunReport {
     let scenario =
-        Scenario::parse(SCENARIO, Path::new("lying-peers.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        Scenario::parse(scenario, Path::new("here.yaml")).unwrap_or_else(|error| panic!("{error}"));
     let dir = tempfile::tempdir().unwrap();
     let options = RunOptions {
         dir: dir.path().canonicalize().unwrap(),
@@ -45,25 +44,114 @@ async fn a_node_that_runs_finds_out_its_liars() {
     };
     let report = run(&scenario, &options, Progress::Lines).await.unwrap_or_else(|error| panic!("{error:#}"));
     assert!(report.passed(), "{:#?}\n{:#?}", report.criteria, report.liars);
+    report
+}
+
+/// Goal: liars come while a node runs and leave, the report has what the node thought of each, and only those that were proven wrong are
+/// banned.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_runs_finds_out_its_liars() {
+    let report = passed(SCENARIO).await;
     let marks: Vec<(&str, bool)> =
         report.faults.iter().map(|mark| (mark.what.as_str(), mark.until_ms.is_some())).collect();
     let wanted = [
         ("lying peers, 2 of forged_heads", true),
         ("lying peers, 1 of stalling_servers", true),
+        ("lying peers, 1 of foreign_genesis", true),
         ("lying peers, 1 of garbage_answers", false),
     ];
     assert_eq!(marks, wanted);
     let of = |lie: &str| report.liars.iter().filter(|liar| liar.lie == lie).collect::<Vec<&LiarOpinion>>();
-    assert_eq!((report.liars.len(), of("forged_heads").len()), (4, 2), "{:#?}", report.liars);
-    for liar in of("forged_heads").into_iter().chain(of("garbage_answers")) {
+    assert_eq!((report.liars.len(), of("forged_heads").len()), (5, 2), "{:#?}", report.liars);
+    for liar in ["forged_heads", "garbage_answers", "foreign_genesis"].into_iter().flat_map(of) {
         assert!(liar.node == "near" && liar.at_ms >= 5_000, "{liar:?}");
         assert!(liar.reason.as_ref().is_some_and(|reason| !reason.is_empty()), "{liar:?}");
     }
     // They are banned for this lie, and for nothing else that they may have done.
-    let is_of_the_lie = |liar: &&LiarOpinion| {
-        liar.reason.as_ref().is_some_and(|it| it.contains("the signature of validator"))
-    };
-    assert!(of("forged_heads").iter().all(is_of_the_lie), "{:#?}", report.liars);
+    let is_for =
+        |why: &str, liar: &LiarOpinion| liar.reason.as_ref().is_some_and(|reason| reason.contains(why));
+    let is_of_the_lie = of("forged_heads").into_iter().all(|liar| is_for("the signature of validator", liar))
+        && of("foreign_genesis").into_iter().all(|liar| is_for("the peer's chain is", liar));
+    assert!(is_of_the_lie, "{:#?}", report.liars);
     // It tells the truth about what it has, and was never asked for more, or was late.
     assert_eq!(of("stalling_servers")[0].banned_after_seconds, None);
+}
+
+/// Liars answer at once, and the honest node after 600 ms: nodes that join ask liars first.
+const JOINS: &str = "\
+name: lying-sources
+description: Nodes that join among liars, each by another way, ban those whose lie they have proof of, and reach the head.
+duration: 32s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  config: { storage.snapshot_interval_batches: 50 }
+  groups:
+  - { name: replays, mode: replay, joins: 16s, behind: [validator-0], among: grafted-batches }
+  - { name: applies, mode: delta, joins: 16s, behind: [validator-0], among: changed-money }
+  - { name: restores, mode: snapshot, joins: 16s, behind: [validator-0], among: hidden-rows }
+  settings:
+  - { nodes: [validator-0], region: far }
+  - { nodes: [fullnodes], region: here }
+  links:
+  - { between: [far, here], shape: { delay: 300ms } }
+workload:
+- { name: main, at: 1s, for: 14s, rate: { constant: 20 }, to: [validator-0] }
+criteria:
+- catch_up: { nodes: [fullnodes], at_most: 60s }
+- equal_roots
+- nobody_honest_blamed
+- no_alarm
+";
+
+/// Goal: a node that replays, one that applies deltas and one that restores a snapshot each see through a lie about just that, by its proof.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_join_find_out_lies_about_what_they_fetch() {
+    let report = passed(JOINS).await;
+    for (node, lie, why) in [
+        ("replays", "grafted-batches", "accumulator root"),
+        ("applies", "changed-money", "delta"),
+        ("restores", "hidden-rows", "state root"),
+    ] {
+        let found_out = report.liars.iter().any(|liar| {
+            liar.node == node
+                && liar.lie == lie
+                && liar.banned_after_seconds.is_some()
+                && liar.reason.as_ref().is_some_and(|reason| reason.contains(why))
+        });
+        assert!(found_out, "{node}: {:#?}", report.liars);
+    }
+}
+
+const VALIDATORS: &str = "\
+name: lying-validators
+description: One of four validators splits its votes, complains, hides and invents what was prepared, and votes twice, one after another.
+duration: 46s
+topology:
+  batch_interval_ms: 100
+  accounts: 20
+workload:
+- { name: main, at: 1s, for: 38s, rate: { constant: 10 }, to: [validator-0, validator-1] }
+faults:
+- { at: 4s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: split_votes } } }
+- { at: 12s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: complaints } } }
+- { at: 20s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: hidden_prepares } } }
+- { at: 28s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: invented_prepares } } }
+- { at: 36s, for: 4s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: double_vote } } }
+criteria:
+- convicted: { nodes: [validator-3], of: [prepares] }
+- no_progress: { at_most: 15s }
+- equal_roots
+- nobody_honest_blamed
+- no_alarm
+";
+
+/// Goal: what gives no proof costs the chain nothing and convicts nobody else, and what gives one convicts the liar.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_lying_validator_of_four_stops_nothing() {
+    let report = passed(VALIDATORS).await;
+    let told: Vec<&str> = report.faults.iter().map(|mark| mark.what.as_str()).collect();
+    let lies = ["split-votes", "complaints", "hidden-prepares", "invented-prepares", "double-vote"];
+    assert_eq!(told, lies.map(|lie| format!("lie {lie}")));
 }

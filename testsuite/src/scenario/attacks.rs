@@ -58,6 +58,13 @@ pub const ATTACKS: &[&str] = &[
     "corrupt-answers",
     "forged-heads",
     "garbage-answers",
+    "foreign-genesis",
+    "strange-signatures",
+    "grafted-batches",
+    "changed-money",
+    "hidden-rows",
+    "changed-rows",
+    "false-hints",
     // Transactions.
     "junk-transactions",
     "bad-signatures",

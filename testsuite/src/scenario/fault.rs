@@ -1,8 +1,11 @@
 //! [`Fault`]: what goes wrong, when, and for how long.
 
+mod peer_lie;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::peer_lie::PeerLie;
 use super::{
     model::{LinkShape, Topology},
     names::{Names, PRIMARY, Place, may_validate},
@@ -133,6 +136,14 @@ pub enum Lie {
     WrongRoot,
     /// It sends what cannot be decoded, and votes that it did not sign.
     Garbage,
+    /// It votes for each outcome before some of the others, and before the rest for one that nobody has.
+    SplitVotes,
+    /// It complains of the primary with each batch, and whenever another one says how far it is.
+    Complaints,
+    /// It leaves for the next view, again and again, and says that it saw nothing prepared or decided.
+    HiddenPrepares,
+    /// It leaves for the next view, again and again, and says that it saw an outcome prepared that nobody has.
+    InventedPrepares,
 }
 
 impl Lie {
@@ -143,85 +154,11 @@ impl Lie {
             Lie::DoubleVote => Some("double-vote"),
             Lie::WrongRoot => Some("wrong-root"),
             Lie::Garbage => Some("garbage"),
+            Lie::SplitVotes => Some("split-votes"),
+            Lie::Complaints => Some("complaints"),
+            Lie::HiddenPrepares => Some("hidden-prepares"),
+            Lie::InventedPrepares => Some("invented-prepares"),
         }
-    }
-}
-
-/// How peers lie that a fault gives to nodes. They take the truth from an honest node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PeerLie {
-    /// They tell of a head 1,000 batches ahead, under the signatures of the true one.
-    ForgedHeads,
-    /// They answer random bytes, whatever is asked.
-    GarbageAnswers,
-    /// They change a byte of all batches and chunks.
-    CorruptAnswers,
-    /// They answer 40 MiB of zeros, whatever is asked.
-    OversizedAnswers,
-    /// They tell the truth about what they have, and answer nothing else.
-    StallingServers,
-    /// They offer a snapshot that is free and endless, hold every request for 9.5 s, and are busy then.
-    SnapshotLure,
-    /// The same, under keys that are ground to be asked first by a node whose draws come from its public key.
-    SnapshotLureGround,
-    /// They send a cheap snapshot in pieces of a KiB, one every four seconds.
-    SnapshotDrip,
-    /// They add 4 MiB of hints that nobody asked for to each batch.
-    UnaskedHints,
-    /// They send true batches whose compression they have undone.
-    LiteralBlobs,
-}
-
-impl PeerLie {
-    /// All of them.
-    pub const ALL: [PeerLie; 10] = [
-        PeerLie::ForgedHeads,
-        PeerLie::GarbageAnswers,
-        PeerLie::CorruptAnswers,
-        PeerLie::OversizedAnswers,
-        PeerLie::StallingServers,
-        PeerLie::SnapshotLure,
-        PeerLie::SnapshotLureGround,
-        PeerLie::SnapshotDrip,
-        PeerLie::UnaskedHints,
-        PeerLie::LiteralBlobs,
-    ];
-
-    /// As the program of the liars knows it.
-    pub fn of_program(self) -> &'static str {
-        match self {
-            PeerLie::ForgedHeads => "forged-heads",
-            PeerLie::GarbageAnswers => "garbage-answers",
-            PeerLie::CorruptAnswers => "corrupt-answers",
-            PeerLie::OversizedAnswers => "oversized-answers",
-            PeerLie::StallingServers => "stalling-servers",
-            PeerLie::SnapshotLure => "snapshot-lure",
-            PeerLie::SnapshotLureGround => "snapshot-lure-ground",
-            PeerLie::SnapshotDrip => "snapshot-drip",
-            PeerLie::UnaskedHints => "unasked-hints",
-            PeerLie::LiteralBlobs => "literal-blobs",
-        }
-    }
-
-    /// Its name in the file.
-    pub fn name(self) -> String {
-        self.of_program().replace('-', "_")
-    }
-
-    /// The one of a name in the file.
-    pub(super) fn named(name: &str) -> Option<PeerLie> {
-        PeerLie::ALL.into_iter().find(|lie| lie.name() == name)
-    }
-
-    /// Whether a node that is told it has proof.
-    pub(super) fn can_be_proven(self) -> bool {
-        matches!(self, PeerLie::ForgedHeads | PeerLie::GarbageAnswers | PeerLie::CorruptAnswers)
-    }
-
-    /// Whether a node hears it, whatever it does: each asks its peers what they have twice a second, and batches only when it lacks some.
-    pub(super) fn is_told_to_all(self) -> bool {
-        matches!(self, PeerLie::ForgedHeads | PeerLie::GarbageAnswers)
     }
 }
 
@@ -359,20 +296,4 @@ impl What {
 
 fn once() -> u32 {
     1
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn lies_of_peers_have_one_name_in_files_and_reports() {
-        for lie in PeerLie::ALL {
-            assert_eq!(json!(lie), json!(lie.name()));
-            assert_eq!(PeerLie::named(&lie.name()), Some(lie));
-            assert!(lie.can_be_proven() || !lie.is_told_to_all(), "{lie:?}");
-        }
-    }
 }

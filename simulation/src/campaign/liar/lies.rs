@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use slipstream_consensus::simulated::{Request, encode};
-use slipstream_eve::{Ballot, Message, Verify, Vote};
-use slipstream_types::{BatchNumber, CodecError, Digest, Epoch, LedgerInfo, SecretKey, Signature};
+use slipstream_eve::{Ballot, Message, Prepared, Status, Verify, ViewChange, Vote};
+use slipstream_types::{
+    BatchNumber, CodecError, Digest, LedgerInfo, SecretKey, Signature, ValidatorSet, bounded::BoundedVec,
+};
 
 /// Outcomes that it remembers to have lied about: the others repeat what they say of a batch until it is decided.
 const TOLD_MAX: usize = 1_024;
@@ -21,49 +23,98 @@ pub enum Lie {
     WrongRoot,
     /// Sends what cannot be decoded, and votes that it did not sign.
     Garbage,
+    /// Votes for an outcome before some of the others, and before the rest for one that nobody has.
+    SplitVotes,
+    /// Complains of the primary with each batch, and whenever somebody says how far he is.
+    Complaints,
+    /// Leaves for the next view with each batch, and says that it saw nothing prepared or decided.
+    HiddenPrepares,
+    /// Leaves for the next view with each batch, and says that an outcome was prepared that nobody has.
+    InventedPrepares,
+}
+
+/// A request, and who gets it.
+pub(super) struct Said {
+    pub(super) to: Hearers,
+    pub(super) request: Vec<u8>,
+}
+
+/// The other validators, or every other one of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hearers {
+    All,
+    /// The first, the third, and so on.
+    Some,
+    Rest,
+}
+
+impl Hearers {
+    /// Whether the one at this place among the others is one of them.
+    pub(super) fn has(self, place: usize) -> bool {
+        match self {
+            Hearers::All => true,
+            Hearers::Some => place.is_multiple_of(2),
+            Hearers::Rest => !place.is_multiple_of(2),
+        }
+    }
 }
 
 /// Somebody in a validator's place.
 pub(super) struct Liar {
-    pub(super) lie: Lie,
-    pub(super) key: SecretKey,
+    lie: Lie,
+    key: SecretKey,
+    seat: u16,
     /// Of what is signed in the epoch.
-    pub(super) domain: Digest,
-    pub(super) epoch: Epoch,
+    domain: Digest,
+    set: ValidatorSet,
+    /// The outcome that it heard of last.
+    heard: Option<LedgerInfo>,
     /// Views, batches and tokens that it has lied about.
     told: BTreeSet<(BatchNumber, u64, Digest)>,
 }
 
 impl Liar {
-    pub(super) fn new(lie: Lie, key: SecretKey, domain: Digest, epoch: Epoch) -> Liar {
-        Liar { lie, key, domain, epoch, told: BTreeSet::new() }
+    pub(super) fn new(lie: Lie, key: SecretKey, seat: u16, domain: Digest, set: ValidatorSet) -> Liar {
+        Liar { lie, key, seat, domain, set, heard: None, told: BTreeSet::new() }
     }
 
-    /// The requests with which it answers what an honest validator said, for all of them; none if it lied about that before.
+    /// The requests with which it answers what an honest validator said; none if it lied about that before.
     ///
     /// # Errors
     /// If a message is longer than any may be, which none here is.
-    pub(super) fn hear(&mut self, message: &Message) -> Result<Vec<Vec<u8>>, CodecError> {
-        let ballot = match message {
-            Message::Verify(verify) => Ballot {
-                view: verify.order.order.view,
-                number: verify.info.number,
-                token: verify.info.digest(),
-            },
-            Message::Prepare(vote) | Message::Commit(vote) => vote.ballot,
-            _ => return Ok(Vec::new()),
+    pub(super) fn hear(&mut self, message: &Message) -> Result<Vec<Said>, CodecError> {
+        if let Message::Verify(verify) = message {
+            self.heard = Some(verify.info.clone());
+        }
+        match (self.lie, message) {
+            (Lie::Complaints, Message::Status(status)) => return self.to_all(&[complaint(*status)]),
+            (Lie::HiddenPrepares | Lie::InventedPrepares, Message::ViewChange(change)) => {
+                return self.leave(change.view);
+            }
+            (Lie::WrongRoot, Message::Prepare(_) | Message::Commit(_)) => return Ok(Vec::new()),
+            _ => {}
+        }
+        let Some(ballot) = ballot(message).filter(|ballot| self.is_new(*ballot)) else {
+            return Ok(Vec::new());
         };
         match (self.lie, message) {
-            (Lie::DoubleVote, _) if self.is_new(ballot) => self.encoded(&self.double_vote(ballot)),
-            (Lie::WrongRoot, Message::Verify(verify)) if self.is_new(ballot) => {
-                self.encoded(&self.wrong_root(verify))
-            }
-            (Lie::Garbage, _) if self.is_new(ballot) => {
+            (Lie::DoubleVote, _) => self.to_all(&self.double_vote(ballot)),
+            (Lie::WrongRoot, Message::Verify(verify)) => self.to_all(&self.wrong_root(verify)),
+            (Lie::WrongRoot, _) => Ok(Vec::new()),
+            (Lie::Garbage, _) => {
                 let signature = Signature([0x5a; 64]);
-                let forged = self.encoded(&[Message::Prepare(Vote { ballot, signature })])?;
-                Ok([forged, vec![vec![0x5a; NOISE_BYTES]]].concat())
+                let mut said = self.to_all(&[Message::Prepare(Vote { ballot, signature })])?;
+                said.push(Said { to: Hearers::All, request: vec![0x5a; NOISE_BYTES] });
+                Ok(said)
             }
-            _ => Ok(Vec::new()),
+            (Lie::SplitVotes, _) => self.split_vote(ballot),
+            (Lie::Complaints, _) => {
+                let Ballot { view, number, .. } = ballot;
+                let decided = number.before(1);
+                let status = Status { view, changing: false, complains: true, decided, ordered: number };
+                self.to_all(&[complaint(status)])
+            }
+            (Lie::HiddenPrepares | Lie::InventedPrepares, _) => self.leave(ballot.view.saturating_add(1)),
         }
     }
 
@@ -82,6 +133,31 @@ impl Liar {
         let (prepare, commit) =
             (|it| Message::Prepare(self.prepare(it)), |it| Message::Commit(self.commit(it)));
         [prepare(ballot), prepare(other), commit(ballot), commit(other)]
+    }
+
+    /// The truth before some, and another outcome before the rest: nobody hears both.
+    fn split_vote(&self, ballot: Ballot) -> Result<Vec<Said>, CodecError> {
+        let [prepare, other_prepare, commit, other_commit] = self.double_vote(ballot);
+        let mut said = self.said(Hearers::Some, &[prepare, commit])?;
+        said.extend(self.said(Hearers::Rest, &[other_prepare, other_commit])?);
+        Ok(said)
+    }
+
+    /// Its word that it left for a view.
+    fn leave(&self, view: u64) -> Result<Vec<Said>, CodecError> {
+        let prepared = if self.lie == Lie::InventedPrepares { self.invent(view)? } else { None };
+        let change = ViewChange::new(view, self.seat, None, prepared, &self.domain, &self.key);
+        self.to_all(&[Message::ViewChange(Box::new(change))])
+    }
+
+    /// An outcome that a quorum prepared in the view before, as it says: all signatures are its own. None before it heard of an outcome.
+    fn invent(&self, view: u64) -> Result<Option<Prepared>, CodecError> {
+        let Some(truth) = &self.heard else { return Ok(None) };
+        let info = LedgerInfo { state_root: self.made_up(&truth.state_root), ..truth.clone() };
+        let ballot = Ballot { view: view.saturating_sub(1), number: info.number, token: info.digest() };
+        let signature = ballot.sign_prepare(&self.domain, &self.key);
+        let signatures = (0..).take(self.set.quorum()).map(|seat| (seat, signature)).collect();
+        Ok(Some(Prepared { view: ballot.view, info, signatures: BoundedVec::new(signatures)? }))
     }
 
     fn wrong_root(&self, verify: &Verify) -> [Message; 3] {
@@ -109,10 +185,32 @@ impl Liar {
         Vote { ballot, signature: ballot.sign_commit(&self.key) }
     }
 
-    fn encoded(&self, messages: &[Message]) -> Result<Vec<Vec<u8>>, CodecError> {
-        let request = |message: &Message| Request::Say(self.epoch, Box::new(message.clone()));
-        messages.iter().map(|message| encode(&request(message))).collect()
+    fn to_all(&self, messages: &[Message]) -> Result<Vec<Said>, CodecError> {
+        self.said(Hearers::All, messages)
     }
+
+    fn said(&self, to: Hearers, messages: &[Message]) -> Result<Vec<Said>, CodecError> {
+        let request = |message: &Message| Request::Say(self.set.epoch, Box::new(message.clone()));
+        messages.iter().map(|message| encode(&request(message)).map(|request| Said { to, request })).collect()
+    }
+}
+
+/// The outcome that a message is about, if it is about one.
+fn ballot(message: &Message) -> Option<Ballot> {
+    match message {
+        Message::Verify(verify) => Some(Ballot {
+            view: verify.order.order.view,
+            number: verify.info.number,
+            token: verify.info.digest(),
+        }),
+        Message::Prepare(vote) | Message::Commit(vote) => Some(vote.ballot),
+        _ => None,
+    }
+}
+
+/// As far as somebody else is, and in want of another primary.
+fn complaint(status: Status) -> Message {
+    Message::Status(Status { changing: false, complains: true, ..status })
 }
 
 #[cfg(test)]
@@ -120,7 +218,7 @@ mod tests {
     use slipstream_consensus::simulated::decode_request;
     use slipstream_eve::{Evidence, Order, SignedOrder};
     use slipstream_testkit::{info, keys, set};
-    use slipstream_types::ValidatorSet;
+    use slipstream_types::Epoch;
 
     use super::*;
 
@@ -148,15 +246,23 @@ mod tests {
     }
 
     fn liar(lie: Lie, key: &SecretKey) -> Liar {
-        Liar::new(lie, key.clone(), DOMAIN, Epoch(0))
+        let (_, set) = validators();
+        Liar::new(lie, key.clone(), set.index_of(&key.public()).unwrap(), DOMAIN, set)
     }
 
-    fn said(requests: &[Vec<u8>]) -> Vec<Message> {
-        let said = requests.iter().filter_map(|request| match decode_request(request) {
+    fn said(requests: &[Said]) -> Vec<Message> {
+        let said = requests.iter().filter_map(|said| match decode_request(&said.request) {
             Ok(Request::Say(_, message)) => Some(*message),
             _ => None,
         });
         said.collect()
+    }
+
+    /// The only message.
+    fn only(requests: &[Said]) -> Message {
+        let said = said(requests);
+        let [message] = &said[..] else { panic!("{said:?}") };
+        message.clone()
     }
 
     /// Goal: two prepares convict it, each of them is validly signed, and it says them once.
@@ -198,9 +304,69 @@ mod tests {
     fn garbage_is_no_message_and_no_vote() {
         let (keys, set) = validators();
         let requests = liar(Lie::Garbage, &keys[3]).hear(&verify(&keys[0])).unwrap();
-        assert!(requests.iter().any(|request| decode_request(request).is_err()));
-        let [Message::Prepare(forged)] = said(&requests)[..] else { panic!("{requests:?}") };
+        assert!(requests.iter().any(|said| decode_request(&said.request).is_err()));
+        let Message::Prepare(forged) = only(&requests) else { panic!("no vote") };
         let other = Vote { ballot: Ballot { token: Digest::ZERO, ..forged.ballot }, ..forged };
         assert!(!Evidence::Prepares(3, Box::new([forged, other])).is_valid(&set, &DOMAIN));
+    }
+
+    /// Goal: each other validator hears one prepare and one commit, half of them for an outcome that nobody has. Who hears both has proof.
+    #[test]
+    fn a_split_vote_is_one_vote_for_each_hearer() {
+        let (keys, set) = validators();
+        let requests = liar(Lie::SplitVotes, &keys[3]).hear(&verify(&keys[0])).unwrap();
+        let heard_at = |place: usize| -> Vec<Message> {
+            let here = requests.iter().filter(|said| said.to.has(place));
+            here.flat_map(|it| said(std::slice::from_ref(it))).collect()
+        };
+        let (some, rest) = (heard_at(0), heard_at(1));
+        let [Message::Prepare(first), Message::Commit(_)] = &some[..] else { panic!("{some:?}") };
+        let [Message::Prepare(second), Message::Commit(_)] = &rest[..] else { panic!("{rest:?}") };
+        assert_eq!(first.ballot.token, info(0, 5).digest());
+        assert!(Evidence::Prepares(3, Box::new([*first, *second])).is_valid(&set, &DOMAIN));
+        assert_eq!(heard_at(2), some);
+    }
+
+    /// Goal: it complains of each batch once, and always of a status; in the view that the others are in.
+    #[test]
+    fn complaints_have_no_end() {
+        let (keys, _) = validators();
+        let mut liar = liar(Lie::Complaints, &keys[3]);
+        let Message::Status(status) = only(&liar.hear(&verify(&keys[0])).unwrap()) else {
+            panic!("no status")
+        };
+        assert!(status.complains && !status.changing && status.view == 0);
+        assert_eq!((status.decided.get(), status.ordered.get()), (4, 5));
+        assert!(liar.hear(&verify(&keys[0])).unwrap().is_empty());
+        let told = Status { view: 7, complains: false, changing: true, ..status };
+        for _ in 0..3 {
+            let said = only(&liar.hear(&Message::Status(told)).unwrap());
+            assert_eq!(said, Message::Status(Status { complains: true, changing: false, ..told }));
+        }
+    }
+
+    /// Goal: what it hides is validly signed and shows nothing; what it invents is its own word, and has no quorum's signatures.
+    #[test]
+    fn view_changes_hide_and_invent() {
+        let (keys, set) = validators();
+        for (lie, is_valid) in [(Lie::HiddenPrepares, true), (Lie::InventedPrepares, false)] {
+            let mut liar = liar(lie, &keys[3]);
+            let Message::ViewChange(change) = only(&liar.hear(&verify(&keys[0])).unwrap()) else {
+                panic!("{lie:?}")
+            };
+            assert_eq!((change.view, change.seat, change.decided.is_none()), (1, 3, true));
+            assert_eq!((change.is_valid(&set, &DOMAIN), change.prepared.is_none()), (is_valid, is_valid));
+            if let Some(prepared) = &change.prepared {
+                assert!(prepared.signatures.len() >= set.quorum() && prepared.view < change.view);
+                assert_ne!(prepared.info, info(0, 5));
+            }
+            let other = ViewChange::new(6, 1, None, None, &DOMAIN, &keys[1]);
+            let Message::ViewChange(joined) =
+                only(&liar.hear(&Message::ViewChange(Box::new(other))).unwrap())
+            else {
+                panic!("{lie:?}")
+            };
+            assert_eq!((joined.view, joined.seat), (6, 3));
+        }
     }
 }

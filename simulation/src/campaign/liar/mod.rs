@@ -21,8 +21,8 @@ use slipstream_network::{
 use slipstream_types::{Genesis, SecretKey, digest::parse_hex};
 use tokio::sync::mpsc;
 
-use self::lies::Liar;
 pub use self::lies::Lie;
+use self::lies::{Liar, Said};
 
 /// Messages that wait to be lied about, and lies that wait for one validator: more are dropped, as a validator that is late drops them.
 const WAITING_MAX: usize = 1_024;
@@ -73,7 +73,7 @@ impl LiarOptions {
         let network = Network::start(&config, &key, Arc::new(Ear { heard })).await?;
         print_line(&format!("ready in place of validator {seat}"))?;
         let own = key.public();
-        let liar = Liar::new(self.lie, key, domain, set.epoch);
+        let liar = Liar::new(self.lie, key, seat, domain, set);
         talk(liar, mail, network, others.into_iter().filter(|other| *other != own)).await
     }
 }
@@ -100,9 +100,9 @@ async fn talk(
         })
         .collect();
     while let Some(message) = mail.recv().await {
-        for lie in liar.hear(&message)? {
-            let lie = Arc::new(lie);
-            for lane in &lanes {
+        for Said { to, request } in liar.hear(&message)? {
+            let lie = Arc::new(request);
+            for (_, lane) in lanes.iter().enumerate().filter(|(place, _)| to.has(*place)) {
                 // A full lane is one that does not listen.
                 let _ = lane.try_send(lie.clone());
             }

@@ -1,6 +1,7 @@
 //! Attacks by peers that a joining node syncs from: they know the truth, and do with it what they like.
 
 mod changes;
+mod kinds;
 
 use std::{
     net::SocketAddr,
@@ -10,7 +11,6 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
-use slipnet::devnet::SyncMode;
 use slipstream_network::{
     Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
     Transport,
@@ -19,15 +19,17 @@ use slipstream_sync::protocol::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Request, Sn
 use slipstream_types::{Digest, PublicKey, SecretKey, bounded::BoundedVec, codec};
 use tokio::time::sleep;
 
-use self::changes::{bargains, changed, lures};
+pub(super) use self::kinds::ALL;
+use self::{
+    changes::{bargains, changed, lures, other_row},
+    kinds::{Liars, Lie},
+};
 use super::{
     attack::{Attack, Crowd, Face, Facts, Field, Tally},
     quic::keep,
     wire::fresh_key,
 };
-
-pub(super) const ALL: &[&dyn Attack] =
-    &[&LURE, &GROUND_KEY, &DRIP, &STALLERS, &HINTS, &OVERSIZED, &LITERAL, &CORRUPT, &FORGED, &GARBAGE];
+use crate::altered;
 
 /// The rest of an asker's deadline of 10 s.
 const LATE: Duration = Duration::from_millis(9_500);
@@ -44,127 +46,9 @@ const UPSTREAM: RequestLimits =
     RequestLimits { deadline: Duration::from_secs(10), response_bytes_max: ANSWER_BYTES_MAX };
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A liar's way with requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lie {
-    /// Offers a snapshot that is free and endless, holds every request, and is busy then.
-    Lure,
-    /// Serves the snapshot in pieces of a kibibyte, one every few seconds.
-    Drip,
-    /// Tells the truth about what it has, and answers nothing else.
-    Stall,
-    /// Adds hints that nobody asked for.
-    Hints,
-    /// Answers 40 MiB of zeros to every request.
-    Oversized,
-    /// Sends true parts with their compression undone.
-    Literal,
-    /// Changes a byte of every chunk and part.
-    Corrupt,
-    /// Tells of a head far ahead, under the signatures of the true one.
-    Forged,
-    /// Answers random bytes to every request.
-    Garbage,
-}
-
-/// So many peers that lie alike.
-struct Liars {
-    name: &'static str,
-    about: &'static str,
-    lie: Lie,
-    count: usize,
-    is_ground: bool,
-}
-
-static LURE: Liars = Liars {
-    name: "snapshot-lure",
-    about: "a server that offers a snapshot of 0 bytes and 2^64-1 rows, holds every request for 9.5 s and is busy then",
-    lie: Lie::Lure,
-    count: 1,
-    is_ground: false,
-};
-
-static GROUND_KEY: Liars = Liars {
-    name: "snapshot-lure-ground",
-    about: "three of them under keys that are ground to be asked first by nodes whose draws come from their public key",
-    lie: Lie::Lure,
-    count: 3,
-    is_ground: true,
-};
-
-static DRIP: Liars = Liars {
-    name: "snapshot-drip",
-    about: "a server of a cheap snapshot that sends a kibibyte of it every 4 s",
-    lie: Lie::Drip,
-    count: 1,
-    is_ground: false,
-};
-
-static STALLERS: Liars = Liars {
-    name: "stalling-servers",
-    about: "six fresh servers that promise everything and answer nothing",
-    lie: Lie::Stall,
-    count: 6,
-    is_ground: false,
-};
-
-static HINTS: Liars = Liars {
-    name: "unasked-hints",
-    about: "two servers that add 4 MiB of hints that nobody asked for to each of eight batches",
-    lie: Lie::Hints,
-    count: 2,
-    is_ground: false,
-};
-
-static OVERSIZED: Liars = Liars {
-    name: "oversized-answers",
-    about: "four servers that answer 40 MiB, whatever was asked",
-    lie: Lie::Oversized,
-    count: 4,
-    is_ground: false,
-};
-
-static LITERAL: Liars = Liars {
-    name: "literal-blobs",
-    about: "a server of true batches whose compression it has undone",
-    lie: Lie::Literal,
-    count: 1,
-    is_ground: false,
-};
-
-static CORRUPT: Liars = Liars {
-    name: "corrupt-answers",
-    about: "three servers that change a byte of everything",
-    lie: Lie::Corrupt,
-    count: 3,
-    is_ground: false,
-};
-
-static FORGED: Liars = Liars {
-    name: "forged-heads",
-    about: "three servers that tell of a head 1,000 batches ahead, under the signatures of the true one",
-    lie: Lie::Forged,
-    count: 3,
-    is_ground: false,
-};
-
-static GARBAGE: Liars = Liars {
-    name: "garbage-answers",
-    about: "three servers that answer random bytes, whatever was asked",
-    lie: Lie::Garbage,
-    count: 3,
-    is_ground: false,
-};
-
 impl Attack for Liars {
     fn facts(&self) -> Facts {
-        let mode = match self.lie {
-            Lie::Lure | Lie::Drip | Lie::Stall | Lie::Oversized | Lie::Forged | Lie::Garbage => {
-                SyncMode::Auto
-            }
-            // These lie about ranges, which shows best where ranges are the only way.
-            Lie::Hints | Lie::Literal | Lie::Corrupt => SyncMode::Replay,
-        };
+        let mode = self.lie.shows_in();
         let facts = Facts::new(Face::Server, self.name, self.about).joined(mode);
         if self.lie == Lie::Stall { facts.quick() } else { facts }
     }
@@ -217,8 +101,13 @@ async fn listen(
     index: usize,
 ) -> Result<(Arc<Network>, SocketAddr)> {
     let upstream: PeerAddress = field.target.upstream.parse()?;
-    let liar =
-        Arc::new(Liar { lie, upstream: upstream.id, network: OnceLock::new(), tally: field.tally.clone() });
+    let liar = Arc::new(Liar {
+        lie,
+        upstream: upstream.id,
+        network: OnceLock::new(),
+        tally: field.tally.clone(),
+        stranger: fresh_key(),
+    });
     let listen = SocketAddr::from((Field::address(index), 0));
     let mut config = NetworkConfig { listen, peers: vec![upstream.into()], ..NetworkConfig::default() };
     if field.target.liars.is_some() {
@@ -246,6 +135,8 @@ struct Liar {
     upstream: PeerId,
     network: OnceLock<Arc<Network>>,
     tally: Arc<Tally>,
+    /// No validator's.
+    stranger: SecretKey,
 }
 
 impl Liar {
@@ -282,9 +173,21 @@ impl Liar {
                 self.truth(&request).await?
             }
             (Lie::Oversized, _) => vec![0; OVERSIZED_BYTES],
-            (Lie::Hints | Lie::Literal | Lie::Corrupt, Request::Range(_)) => {
-                let answer = self.truth(&request).await?;
-                changed(&answer, self.lie)?
+            (Lie::ForeignGenesis, Request::Summary) => {
+                let mut summary = self.true_summary().await?;
+                altered::foreign(&mut summary);
+                codec::encode("summary", &summary)?
+            }
+            (lie, Request::Range(_)) if lie.is_about_ranges() => {
+                let truth = self.truth(&request).await?;
+                // Not every batch has what is to be changed.
+                let Some(lie) = changed(&truth, lie, &self.stranger)? else { return Ok(truth) };
+                lie
+            }
+            (Lie::HiddenRows | Lie::ChangedRows, Request::Chunk { .. }) => {
+                let truth = self.truth(&request).await?;
+                let Some(lie) = other_row(&truth, self.lie)? else { return Ok(truth) };
+                lie
             }
             (Lie::Corrupt, Request::Chunk { .. }) => {
                 let mut answer = self.truth(&request).await?;

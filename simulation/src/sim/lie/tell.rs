@@ -2,16 +2,12 @@
 
 use anyhow::Result;
 use rand::{Rng, rngs::StdRng, seq::IndexedMutRandom};
-use slipstream_storage::StateChunk;
 use slipstream_sync::{
     answer,
-    protocol::{
-        ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, RangeBatch, Request, SnapshotOffer,
-        Summary,
-    },
+    protocol::{ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, Request, SnapshotOffer, Summary},
 };
 use slipstream_types::{
-    Address, BatchNumber, Blob, BlobKind, Delta, Digest, Hints, StateValue, U256,
+    Address, BatchNumber, Blob, BlobKind, Hints,
     bounded::BoundedVec,
     codec,
     hints::{self, AccountHints, HINTS_VERSION, HintContext},
@@ -19,6 +15,7 @@ use slipstream_types::{
 };
 
 use super::{super::chain::Chain, Lie, Question, expired, waste};
+use crate::altered::{self, RowLie};
 
 impl Lie {
     /// The lie in place of an honest answer; `None` if the answer has no place for it.
@@ -107,7 +104,7 @@ impl Lie {
             (Lie::NoQuorum, Some(certificate)) => {
                 certificate.signatures = BoundedVec::new(certificate.signatures[..1].to_vec())?;
             }
-            (Lie::ForeignChain, _) => summary.genesis = Digest([7; 32]),
+            (Lie::ForeignChain, _) => altered::foreign(&mut summary),
             _ => {
                 summary.bodies_from = Some(BatchNumber::GENESIS);
                 summary.receipts_from = Some(BatchNumber::GENESIS);
@@ -128,7 +125,9 @@ impl Lie {
         match self {
             Lie::Body => batches[at].body = batches[at].body.take().map(flip),
             Lie::Delta => batches[at].delta = batches[at].delta.take().map(flip),
-            Lie::Money => give_money(&mut batches[at])?,
+            Lie::Money => {
+                altered::give_money(&mut batches[at])?;
+            }
             Lie::Short => batches.truncate(batches.len() / 2 + 1),
             Lie::Empty => batches.clear(),
             Lie::Missing => (batches[at].body, batches[at].delta) = (None, None),
@@ -155,7 +154,11 @@ impl Lie {
                     .for_each(|batch| batch.hints = if none { None } else { Some(hints.clone()) });
             }
             Lie::Literal => {
-                if !waste::literal(&mut batches)? {
+                let mut any = false;
+                for batch in &mut batches {
+                    any |= altered::undo_compression(batch)?;
+                }
+                if !any {
                     return Ok(None);
                 }
             }
@@ -175,19 +178,8 @@ impl Lie {
     }
 
     fn chunk(self, honest: &[u8], rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
-        let mut chunk: StateChunk = Blob::from_bytes(honest.to_vec())?.open(BlobKind::StateChunk)?;
-        let mut rows = chunk.rows.to_vec();
-        if rows.is_empty() {
-            return Ok(None);
-        }
-        let at = rng.random_range(0..rows.len());
-        match (self, &mut rows[at].1) {
-            (Lie::ChangedRow, StateValue::Account(account)) => account.balance += U256::from(1),
-            (Lie::ChangedRow, StateValue::Slot(value)) => *value += U256::from(1),
-            _ => drop(rows.remove(at)),
-        }
-        chunk.rows = BoundedVec::new(rows)?;
-        Ok(Some(Blob::seal(BlobKind::StateChunk, &chunk)?.into_bytes()))
+        let lie = if self == Lie::ChangedRow { RowLie::Changed } else { RowLie::Hidden };
+        altered::row(honest, lie, |rows| rng.random_range(0..rows))
     }
 }
 
@@ -217,18 +209,4 @@ pub(super) fn flip(blob: Blob) -> Blob {
         *byte ^= 0x10;
     }
     Blob::from_bytes(bytes).unwrap_or(blob)
-}
-
-fn give_money(batch: &mut RangeBatch) -> Result<()> {
-    let Some(blob) = &batch.delta else { return Ok(()) };
-    let delta = Delta::open(blob)?;
-    let mut entries = delta.entries().to_vec();
-    for entry in &mut entries {
-        if let Some(StateValue::Account(account)) = &mut entry.value {
-            account.balance += U256::from(1);
-        }
-    }
-    let codes = delta.codes().iter().map(|code| code.to_vec()).collect();
-    batch.delta = Some(Blob::seal(BlobKind::Delta, &Delta::new(entries, codes)?)?);
-    Ok(())
 }

@@ -136,7 +136,7 @@ pub enum Criterion {
         nodes: Vec<String>,
         /// The limit, from when the operator gave the liar to the node.
         at_most: Span,
-        /// One that can be proven; without it those that every node hears, `forged_heads` and `garbage_answers`.
+        /// One that can be proven; without it those that every node hears: `forged_heads`, `garbage_answers` and `foreign_genesis`.
         #[serde(default)]
         lie: Option<PeerLie>,
     },

@@ -1,0 +1,163 @@
+//! True answers that somebody altered: what the simulator's peers tell, and the siege's servers.
+//!
+//! Each function makes a lie of an honest answer, or of a part of one. It draws nothing: whoever lies says where.
+
+use anyhow::Result;
+use slipstream_executor::{Transaction, hint_context};
+use slipstream_storage::StateChunk;
+use slipstream_sync::protocol::{RangeBatch, Summary};
+use slipstream_types::{
+    AccountValue, Blob, BlobKind, Body, Certificate, Delta, Digest, LedgerInfo, SecretKey, StateKey,
+    StateValue, U256,
+    bounded::BoundedVec,
+    hints::{self, RowBefore},
+};
+
+/// The genesis of no chain.
+const FOREIGN_GENESIS: Digest = Digest([7; 32]);
+/// Literals from which on LZ4 tells their number behind the token.
+const SHORT: usize = 15;
+
+/// A lie about one row of a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RowLie {
+    /// It is left out.
+    Hidden,
+    /// It has one more.
+    Changed,
+}
+
+/// Makes the summary one of another chain.
+pub(crate) fn foreign(summary: &mut Summary) {
+    summary.genesis = FOREIGN_GENESIS;
+}
+
+/// A certificate of another state, which one stranger signed in all of the validators' seats.
+pub(crate) fn signed_by(stranger: &SecretKey, certificate: &Certificate) -> Result<Certificate> {
+    let state_root = Digest::tagged("slipnet/made-up/1", certificate.info.state_root.as_bytes());
+    let info = LedgerInfo { state_root, ..certificate.info.clone() };
+    let seats = certificate.signatures.iter().map(|(seat, _)| (*seat, stranger));
+    Ok(Certificate::signed(info, certificate.view, seats)?)
+}
+
+/// Changes the first header, and lets each later one stand on the one before: only the certified ledger shows it.
+pub(crate) fn graft(batches: &mut [RangeBatch]) {
+    let mut parent = None;
+    for RangeBatch { header, .. } in batches {
+        match parent {
+            None => header.gas_used += 1,
+            Some(parent) => header.parent = parent,
+        }
+        parent = Some(header.digest());
+    }
+}
+
+/// Gives each account of the batch's delta one wei more. False if there is none.
+pub(crate) fn give_money(batch: &mut RangeBatch) -> Result<bool> {
+    let Some(blob) = &batch.delta else { return Ok(false) };
+    let delta = Delta::open(blob)?;
+    let mut entries = delta.entries().to_vec();
+    let mut any = false;
+    for entry in &mut entries {
+        if let Some(StateValue::Account(account)) = &mut entry.value {
+            account.balance += U256::from(1);
+            any = true;
+        }
+    }
+    let codes = delta.codes().iter().map(|code| code.to_vec()).collect();
+    batch.delta = Some(Blob::seal(BlobKind::Delta, &Delta::new(entries, codes)?)?);
+    Ok(any)
+}
+
+/// A chunk of a snapshot with a lie about the row at a place of so many. `None` if it has no row there.
+pub(crate) fn row(chunk: &[u8], lie: RowLie, place: impl FnOnce(usize) -> usize) -> Result<Option<Vec<u8>>> {
+    let mut chunk: StateChunk = Blob::from_bytes(chunk.to_vec())?.open(BlobKind::StateChunk)?;
+    let mut rows = chunk.rows.to_vec();
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let at = place(rows.len());
+    match (lie, rows.get_mut(at)) {
+        (_, None) => return Ok(None),
+        (RowLie::Changed, Some((_, StateValue::Account(account)))) => account.balance += U256::from(1),
+        (RowLie::Changed, Some((_, StateValue::Slot(value)))) => *value += U256::from(1),
+        (RowLie::Hidden, Some(_)) => {
+            rows.remove(at);
+        }
+    }
+    chunk.rows = BoundedVec::new(rows)?;
+    Ok(Some(Blob::seal(BlobKind::StateChunk, &chunk)?.into_bytes()))
+}
+
+/// Says of every account that it has more, and of every slot that it is another.
+pub(crate) fn falsify(rows: &mut [RowBefore]) {
+    for (key, row) in rows {
+        match (key, row) {
+            (_, Some(StateValue::Account(account))) => account.balance += U256::from(1),
+            (_, Some(StateValue::Slot(value))) => *value += U256::from(1),
+            (StateKey::Slot(..), row) => *row = Some(StateValue::Slot(U256::from(1))),
+            (StateKey::Account(_), row) => {
+                *row = Some(StateValue::Account(AccountValue { nonce: 1, ..AccountValue::default() }))
+            }
+        }
+    }
+}
+
+/// Hints of the same keys with a false value of each. No validator vouches for them. `None` if the batch comes without a body or hints.
+pub(crate) fn false_hints(batch: &RangeBatch) -> Result<Option<Blob>> {
+    let (Some(body), Some(true_hints)) = (&batch.body, &batch.hints) else { return Ok(None) };
+    let body: Body = body.open(BlobKind::Body)?;
+    let decoded = body.transactions.iter().map(|raw| Transaction::decode_any(&raw[..]));
+    let transactions = decoded.collect::<Result<Vec<_>, _>>()?;
+    let context = hint_context(batch.header.proposer, &transactions);
+    let keys_max = hints::keys_max(batch.header.gas_used);
+    let told = hints::decode(&true_hints.content(BlobKind::Hints)?, &context, keys_max)?;
+    let mut rows: Vec<RowBefore> = told.hints.keys().map(|key| (key, None)).collect();
+    falsify(&mut rows);
+    let content = hints::encode_with_values(&told.hints, &[], told.conflicts.as_ref(), &rows, &context);
+    Ok(Some(Blob::compress(BlobKind::Hints, &content)?))
+}
+
+/// Undoes the compression of all parts of a batch. False if it has none.
+pub(crate) fn undo_compression(batch: &mut RangeBatch) -> Result<bool> {
+    each_part(batch, |kind, blob| literal(kind, &blob.content(kind)?))
+}
+
+/// Changes all parts of a batch that its header commits to. False if it has none.
+pub(crate) fn each_part(
+    batch: &mut RangeBatch,
+    change: impl Fn(BlobKind, &Blob) -> Result<Blob>,
+) -> Result<bool> {
+    let parts = [
+        (BlobKind::Body, &mut batch.body),
+        (BlobKind::Receipts, &mut batch.receipts),
+        (BlobKind::Delta, &mut batch.delta),
+    ];
+    let mut any = false;
+    for (kind, part) in parts {
+        if let Some(blob) = part {
+            *blob = change(kind, blob)?;
+            any = true;
+        }
+    }
+    Ok(any)
+}
+
+/// A blob as long as its content. LZ4: one sequence of literals alone, whose length follows its token in bytes of 255 and a last one.
+fn literal(kind: BlobKind, content: &[u8]) -> Result<Blob> {
+    let mut bytes = vec![kind as u8];
+    bytes.extend(u32::try_from(content.len())?.to_le_bytes());
+    bytes.push((content.len().min(SHORT) as u8) << 4);
+    if let Some(mut more) = content.len().checked_sub(SHORT) {
+        while more >= 255 {
+            bytes.push(255);
+            more -= 255;
+        }
+        bytes.push(more as u8);
+    }
+    bytes.extend(content);
+    Ok(Blob::from_bytes(bytes)?)
+}
+
+#[cfg(test)]
+mod tests;

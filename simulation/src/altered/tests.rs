@@ -1,0 +1,133 @@
+use alloy_primitives::{Bytes, TxKind};
+use slipstream_testkit::{Wallet, header, info, keys, next_header, set, sign};
+use slipstream_types::{
+    Address, BatchHeader, Hints, Path,
+    certificate::CertificateError,
+    delta::DeltaEntry,
+    hints::{AccountHints, has_values},
+};
+
+use super::*;
+
+fn batch(header: BatchHeader) -> RangeBatch {
+    RangeBatch { header, body: None, receipts: None, delta: None, hints: None }
+}
+
+fn account(balance: u64) -> StateValue {
+    StateValue::Account(AccountValue { nonce: 1, balance: U256::from(balance), ..AccountValue::default() })
+}
+
+/// Goal: an honest decoder takes the blobs, and they are longer than their content.
+#[test]
+fn literal_blobs_hold_the_truth() {
+    for length in [0, 1, 14, 15, 16, 269, 270, 271, 100_000] {
+        let content = vec![7; length];
+        let blob = literal(BlobKind::Body, &content).unwrap();
+        assert_eq!(blob.content(BlobKind::Body).unwrap(), content, "{length}");
+        assert!(blob.len() > length);
+    }
+}
+
+/// Goal: grafted batches follow each other, and the first one stands where the true one stood.
+#[test]
+fn grafted_batches_follow_each_other() {
+    let first = header(5, Digest([3; 32]));
+    let second = next_header(&first, Digest::ZERO);
+    let third = next_header(&second, Digest::ZERO);
+    let mut batches = [first.clone(), second, third].map(batch);
+    graft(&mut batches);
+    assert_eq!(batches[0].header.parent, first.parent);
+    assert_ne!(batches[0].header.digest(), first.digest());
+    for pair in batches.windows(2) {
+        assert_eq!(pair[1].header.parent, pair[0].header.digest());
+    }
+}
+
+/// Goal: only the signatures show that a stranger signed.
+#[test]
+fn strangers_sit_in_the_seats_of_validators() {
+    let validators = keys(0..4);
+    let set = set(0, &validators, Address::ZERO);
+    let certificate = sign(info(0, 5), &validators[..3]);
+    certificate.verify(&set).unwrap();
+    let strange = signed_by(&keys(9..10)[0], &certificate).unwrap();
+    let refused = strange.verify(&set).unwrap_err();
+    assert!(matches!(refused, CertificateError::BadSignature { index: 0, .. }), "{refused}");
+    assert_eq!(strange.info.number, certificate.info.number);
+    assert_ne!(strange.info.state_root, certificate.info.state_root);
+}
+
+/// Goal: the delta with more money is well formed, and is not the one that was certified.
+#[test]
+fn money_is_given_in_a_delta_of_good_form() {
+    let entries = [1, 2].map(|at| DeltaEntry {
+        key: StateKey::Account(Address::repeat_byte(at)),
+        value: Some(account(u64::from(at))),
+    });
+    let delta = Delta::new(entries.to_vec(), vec![vec![1, 2, 3]]).unwrap();
+    let sealed = Blob::seal(BlobKind::Delta, &delta).unwrap();
+    let mut rich = RangeBatch { delta: Some(sealed), ..batch(header(5, Digest::ZERO)) };
+    assert!(give_money(&mut rich).unwrap());
+    let told = Delta::open(rich.delta.as_ref().unwrap()).unwrap();
+    assert_eq!(told.codes(), delta.codes());
+    for (told, truth) in told.entries().iter().zip(delta.entries()) {
+        let (Some(StateValue::Account(told)), Some(StateValue::Account(truth))) = (told.value, truth.value)
+        else {
+            panic!("{told:?}")
+        };
+        assert_eq!(told.balance, truth.balance + U256::from(1));
+    }
+    assert!(!give_money(&mut batch(header(5, Digest::ZERO))).unwrap());
+}
+
+/// Goal: exactly one row is hidden or changed, and a chunk without rows has no place for a lie.
+#[test]
+fn one_row_is_hidden_or_changed() {
+    let rows: Vec<_> =
+        (1..=3).map(|at| (StateKey::Account(Address::repeat_byte(at)), account(u64::from(at)))).collect();
+    let chunk = |rows: &[(StateKey, StateValue)]| {
+        let rows = BoundedVec::new(rows.to_vec()).unwrap();
+        let chunk = StateChunk { first: Path::MIN, last: Path::MAX, rows, proof: Default::default() };
+        Blob::seal(BlobKind::StateChunk, &chunk).unwrap().into_bytes()
+    };
+    let told = |lie| {
+        let told = row(&chunk(&rows), lie, |count| count - 2).unwrap().unwrap();
+        let told: StateChunk = Blob::from_bytes(told).unwrap().open(BlobKind::StateChunk).unwrap();
+        told.rows.into_inner()
+    };
+    assert_eq!(told(RowLie::Hidden), [rows[0], rows[2]]);
+    let changed = (rows[1].0, account(3));
+    assert_eq!(told(RowLie::Changed), [rows[0], changed, rows[2]]);
+    assert_eq!(row(&chunk(&[]), RowLie::Hidden, |_| 0).unwrap(), None);
+}
+
+/// Goal: whoever decodes false hints gets the true keys, and of each a row.
+#[test]
+fn false_hints_have_the_true_keys() {
+    let mut wallet = Wallet::new(1, 1, 21_000);
+    let raw = wallet.sign(TxKind::Call(Address::repeat_byte(5)), 1, Bytes::new());
+    let transactions = [Transaction::decode_any(&raw).unwrap()];
+    let header = header(5, Digest::ZERO);
+    let context = hint_context(header.proposer, &transactions);
+    let read = AccountHints {
+        address: Address::repeat_byte(8),
+        code: true,
+        slots: vec![U256::from(4).into(), U256::from(300).into()],
+    };
+    let content = hints::encode(&Hints { accounts: vec![read] }, &[], None, &context);
+    assert!(!has_values(&content));
+    let decoded = |content: &[u8]| hints::decode(content, &context, hints::keys_max(0)).unwrap();
+    let truth = decoded(&content);
+    let body = Body::new(vec![raw]).unwrap();
+    let whole = RangeBatch {
+        body: Some(Blob::seal(BlobKind::Body, &body).unwrap()),
+        hints: Some(Blob::compress(BlobKind::Hints, &content).unwrap()),
+        ..batch(header)
+    };
+    let lie = false_hints(&whole).unwrap().unwrap().content(BlobKind::Hints).unwrap();
+    let told = decoded(&lie);
+    assert_eq!(told.hints, truth.hints);
+    assert!(has_values(&lie) && told.values.len() == truth.hints.keys().count());
+    assert!(told.values.iter().all(|(_, row)| row.is_some()), "{:?}", told.values);
+    assert_eq!(false_hints(&RangeBatch { hints: None, ..whole }).unwrap(), None);
+}

@@ -1,0 +1,137 @@
+//! [`PeerLie`]: how the peers lie that a fault gives to nodes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How peers lie that a fault gives to nodes. They take the truth from an honest node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerLie {
+    /// They tell of a head 1,000 batches ahead, under the signatures of the true one.
+    ForgedHeads,
+    /// They answer random bytes, whatever is asked.
+    GarbageAnswers,
+    /// They change a byte of all batches and chunks.
+    CorruptAnswers,
+    /// They answer 40 MiB of zeros, whatever is asked.
+    OversizedAnswers,
+    /// They tell the truth about what they have, and answer nothing else.
+    StallingServers,
+    /// They offer a snapshot that is free and endless, hold every request for 9.5 s, and are busy then.
+    SnapshotLure,
+    /// The same, under keys that are ground to be asked first by a node whose draws come from its public key.
+    SnapshotLureGround,
+    /// They send a cheap snapshot in pieces of a KiB, one every four seconds.
+    SnapshotDrip,
+    /// They add 4 MiB of hints that nobody asked for to each batch.
+    UnaskedHints,
+    /// They send true batches whose compression they have undone.
+    LiteralBlobs,
+    /// They tell of another chain's genesis beside the true head.
+    ForeignGenesis,
+    /// They put a stranger's signatures under the batches that they send.
+    StrangeSignatures,
+    /// They send batches with other headers, each on the one before, under the true certificate.
+    GraftedBatches,
+    /// They send state changes that give every account one wei more.
+    ChangedMoney,
+    /// They leave a row out of each chunk of a snapshot.
+    HiddenRows,
+    /// They change a row of each chunk of a snapshot.
+    ChangedRows,
+    /// They send hints that tell a false value of each key.
+    FalseHints,
+}
+
+impl PeerLie {
+    /// All of them.
+    pub const ALL: [PeerLie; 17] = [
+        PeerLie::ForgedHeads,
+        PeerLie::GarbageAnswers,
+        PeerLie::CorruptAnswers,
+        PeerLie::OversizedAnswers,
+        PeerLie::StallingServers,
+        PeerLie::SnapshotLure,
+        PeerLie::SnapshotLureGround,
+        PeerLie::SnapshotDrip,
+        PeerLie::UnaskedHints,
+        PeerLie::LiteralBlobs,
+        PeerLie::ForeignGenesis,
+        PeerLie::StrangeSignatures,
+        PeerLie::GraftedBatches,
+        PeerLie::ChangedMoney,
+        PeerLie::HiddenRows,
+        PeerLie::ChangedRows,
+        PeerLie::FalseHints,
+    ];
+
+    /// As the program of the liars knows it.
+    pub fn of_program(self) -> &'static str {
+        match self {
+            PeerLie::ForgedHeads => "forged-heads",
+            PeerLie::GarbageAnswers => "garbage-answers",
+            PeerLie::CorruptAnswers => "corrupt-answers",
+            PeerLie::OversizedAnswers => "oversized-answers",
+            PeerLie::StallingServers => "stalling-servers",
+            PeerLie::SnapshotLure => "snapshot-lure",
+            PeerLie::SnapshotLureGround => "snapshot-lure-ground",
+            PeerLie::SnapshotDrip => "snapshot-drip",
+            PeerLie::UnaskedHints => "unasked-hints",
+            PeerLie::LiteralBlobs => "literal-blobs",
+            PeerLie::ForeignGenesis => "foreign-genesis",
+            PeerLie::StrangeSignatures => "strange-signatures",
+            PeerLie::GraftedBatches => "grafted-batches",
+            PeerLie::ChangedMoney => "changed-money",
+            PeerLie::HiddenRows => "hidden-rows",
+            PeerLie::ChangedRows => "changed-rows",
+            PeerLie::FalseHints => "false-hints",
+        }
+    }
+
+    /// Its name in the file.
+    pub fn name(self) -> String {
+        self.of_program().replace('-', "_")
+    }
+
+    /// The one of a name in the file.
+    pub(in crate::scenario) fn named(name: &str) -> Option<PeerLie> {
+        PeerLie::ALL.into_iter().find(|lie| lie.name() == name)
+    }
+
+    /// Whether a node that is told it has proof.
+    pub(in crate::scenario) fn can_be_proven(self) -> bool {
+        matches!(
+            self,
+            PeerLie::ForgedHeads
+                | PeerLie::GarbageAnswers
+                | PeerLie::CorruptAnswers
+                | PeerLie::ForeignGenesis
+                | PeerLie::StrangeSignatures
+                | PeerLie::GraftedBatches
+                | PeerLie::ChangedMoney
+                | PeerLie::HiddenRows
+                | PeerLie::ChangedRows
+        )
+    }
+
+    /// Whether a node hears it, whatever it does: each asks its peers what they have twice a second, and batches only when it lacks some.
+    pub(in crate::scenario) fn is_told_to_all(self) -> bool {
+        matches!(self, PeerLie::ForgedHeads | PeerLie::GarbageAnswers | PeerLie::ForeignGenesis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lies_of_peers_have_one_name_in_files_and_reports() {
+        for lie in PeerLie::ALL {
+            assert_eq!(json!(lie), json!(lie.name()));
+            assert_eq!(PeerLie::named(&lie.name()), Some(lie));
+            assert!(lie.can_be_proven() || !lie.is_told_to_all(), "{lie:?}");
+        }
+    }
+}
