@@ -15,7 +15,10 @@ use super::{
     names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
     span::Span,
 };
-use crate::load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload};
+use crate::{
+    load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload},
+    relay::KIB_PER_SECOND_MAX,
+};
 
 /// Nodes of one scenario: a fullnode takes some 60 MiB, and ports and relays grow with their square.
 pub const NODES_MAX: u32 = 64;
@@ -148,7 +151,7 @@ fn shape(at: &At, shape: &LinkShape) -> Checked {
     at.then("delay").span(shape.delay, 0, most)?;
     at.then("jitter").span(shape.jitter, 0, most)?;
     if let Some(rate) = shape.kib_per_second {
-        at.then("kib_per_second").within(rate, 1..=100 << 20)?;
+        at.then("kib_per_second").within(rate, 1..=KIB_PER_SECOND_MAX)?;
     }
     if !(0.0..=1.0).contains(&shape.loss) {
         return Err(at.then("loss").wrong(format!("must be a share from 0 to 1, not {}", shape.loss)));
