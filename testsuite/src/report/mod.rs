@@ -30,6 +30,7 @@ pub use figures::{Aim, Figure, Report, number};
 pub use html::escaped;
 pub use liar::LiarOpinion;
 pub use phase::{LatencyFigures, PhaseFigures};
+pub(crate) use run::LIST_MAX;
 pub use run::{
     CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
     Total,

@@ -70,7 +70,7 @@ fn load(plan: &Plan, members: &[Member]) -> Job {
         ("--duration", LOAD_DURATION.to_owned()),
     ];
     let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-    Job { name: "load".to_owned(), submit, follower: None, arguments }
+    Job { name: "load".to_owned(), submit, followers: Vec::new(), arguments }
 }
 
 /// What the plan says of every node's configuration.

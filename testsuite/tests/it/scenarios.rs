@@ -27,7 +27,7 @@ topology:
   - { name: old }
   - { name: new, mode: replay, joins: 6s }
 workload:
-- { name: main, at: 1s, for: 10s, rate: { constant: 20 }, follower: old }
+- { name: main, at: 1s, for: 10s, rate: { constant: 20 }, followers: [old] }
 faults:
 - { at: 12s, for: 2s, what: { kill: { nodes: [old] } } }
 criteria:

@@ -138,6 +138,11 @@ fn what_is_no_report_is_refused() {
         *steps = vec![steps[0].clone(); LIST_MAX + 1];
     });
     assert!(many.contains("the search main has 2049 steps"), "{many}");
+    let many = refused(&|report| {
+        let latencies = &mut report.phases[0].latencies;
+        *latencies = vec![latencies[0].clone(); LIST_MAX + 1];
+    });
+    assert!(many.contains("the phase main has 2049 latencies"), "{many}");
     let long = refused(&|report| report.nodes[0].head.points = vec![(0, 0.0); POINTS_MAX + 1]);
     assert!(long.contains("4097 points"), "{long}");
     let late = refused(&|report| report.catch_up[0].behind.points = vec![(2, 0.0), (1, 0.0)]);

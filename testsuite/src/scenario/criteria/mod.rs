@@ -44,7 +44,7 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// As `commit`, until the phase's follower showed the batch.
+    /// As `commit`, until the phase's followers showed the batch: at the slowest of them.
     Follow {
         /// The phase.
         phase: String,
@@ -281,13 +281,13 @@ pub struct PhaseTotals {
     pub wrong: u64,
     /// None if nothing was committed.
     pub commit_ms: Option<Quantiles>,
-    /// None without a follower.
+    /// At the slowest follower, each percentile by itself; none without one.
     pub follow_ms: Option<Quantiles>,
     /// The reads, by how they travelled.
     pub reads: BTreeMap<Way, ReadTotals>,
     /// Of what was due the share that was never seen committed.
     pub commit_missing_share: f64,
-    /// Of what was due the share that the follower never showed.
+    /// Of what was due the share that a follower never showed, at the one where it is largest.
     pub follow_missing_share: f64,
     /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
     pub is_limited_by_generators: bool,

@@ -27,11 +27,8 @@ impl Curves {
 
 /// Of the loads of a phase, each with when its first transaction was due, in ms since the clock started. The whole of the commits is given;
 /// that of followers and reads is of `whole`, the load, or of a search the step at the rate that it found.
-///
-/// Where the phase's follower is the node that commits are read from, both curves are the same.
 pub(super) fn curves(
     phase: &str,
-    follower: Option<&str>,
     runs: &[(u64, &LoadSummary)],
     (total, whole): (Total, Option<&LoadSummary>),
 ) -> Vec<LoadSeries> {
@@ -42,9 +39,6 @@ pub(super) fn curves(
         curves.push(&commit, *begin_ms, &run.points);
         for (node, points) in &run.follow_points {
             curves.push(&follow(node), *begin_ms, points);
-        }
-        if let Some(node) = follower.filter(|node| !run.follow_points.contains_key(*node)) {
-            curves.push(&follow(node), *begin_ms, &run.points);
         }
         for reads in &run.reads {
             let series = curves.of(&read(phase, &reads.node, reads.way));
@@ -58,9 +52,6 @@ pub(super) fn curves(
         let per_second = *per_second;
         let latency_ms = whole.follow_ms.get(node).copied().flatten();
         curves.of(&follow(node)).total = Some(Total { per_second, latency_ms });
-    }
-    if let Some(node) = follower.filter(|node| !whole.follow_per_second.contains_key(*node)) {
-        curves.of(&follow(node)).total = Some(total);
     }
     for reads in &whole.reads {
         let due = reads.read_ms.map_or(0, |all| all.count);
@@ -80,13 +71,13 @@ fn read(phase: &str, node: &str, way: ReadWay) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::load::{Audit, Percentiles, ReadPoint, Reads};
 
-    fn latency(p50: f64) -> Percentiles {
+    pub(in crate::scenario::engine) fn latency(p50: f64) -> Percentiles {
         Percentiles { count: 1, p50, p90: p50 + 1.0, p95: p50 + 2.0, p99: p50 + 3.0, max: p50 + 4.0 }
     }
 
@@ -95,7 +86,7 @@ mod tests {
     }
 
     /// A load of two seconds at one node, which another one follows.
-    fn summary(follower: &str) -> LoadSummary {
+    pub(in crate::scenario::engine) fn summary(follower: &str) -> LoadSummary {
         let reads = Reads {
             node: "near".to_owned(),
             way: ReadWay::WebSocket,
@@ -156,7 +147,7 @@ mod tests {
     fn a_phase_has_curves_of_all_that_it_measures() {
         let run = summary("near");
         let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
-        let found = curves("main", Some("near"), &[(10_000, &run)], (total, Some(&run)));
+        let found = curves("main", &[(10_000, &run)], (total, Some(&run)));
         let [commit, follow, read] = &found[..] else { panic!("{found:?}") };
         let names = [commit, follow, read].map(|series| series.name.as_str());
         assert_eq!(names, ["commit main", "follow main at near", "read main at near by WebSocket"]);
@@ -184,7 +175,7 @@ mod tests {
         let (first, second) = (summary("near"), summary("near"));
         let total = Total { per_second: 0.0, latency_ms: None };
         let runs = [(0, &first), (5_000, &second)];
-        let found = curves("search", None, &runs, (total, None));
+        let found = curves("search", &runs, (total, None));
         assert_eq!(found.len(), 3);
         let times =
             |series: &LoadSeries| series.per_second.points.iter().map(|(at, _)| *at).collect::<Vec<_>>();
@@ -192,19 +183,17 @@ mod tests {
         assert_eq!(found.iter().map(|series| series.total).collect::<Vec<_>>(), [Some(total), None, None]);
     }
 
+    /// Goal: each follower has a curve and a total of its own.
     #[test]
-    fn who_commits_are_read_from_follows_itself() {
-        let run = LoadSummary {
-            follow_ms: BTreeMap::new(),
-            follow_per_second: BTreeMap::new(),
-            follow_points: BTreeMap::new(),
-            reads: Vec::new(),
-            ..summary("near")
-        };
+    fn each_follower_has_a_curve() {
+        let mut run = summary("near");
+        run.follow_points.insert("far".to_owned(), vec![point(1_000, 4.0, Some(80.0))]);
+        run.follow_per_second.insert("far".to_owned(), 1.5);
+        run.follow_ms.insert("far".to_owned(), Some(latency(70.0)));
         let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
-        let found = curves("main", Some("first"), &[(0, &run)], (total, Some(&run)));
-        let [commit, follow] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((&follow.p50, follow.total), (&commit.p50, Some(total)));
-        assert_eq!(follow.name, "follow main at first");
+        let found = curves("main", &[(0, &run)], (total, Some(&run)));
+        let far = found.iter().find(|series| series.name == "follow main at far").unwrap();
+        assert_eq!(far.total, Some(Total { per_second: 1.5, latency_ms: Some(latency(70.0)) }));
+        assert_eq!((&far.per_second.points[..], found.len()), (&[(1_000, 4.0)][..], 4));
     }
 }
