@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     load::{Cause, Percentiles},
-    report::{LatencyFigures, SearchStep},
+    report::{AuditFigures, LatencyFigures, SearchStep},
 };
 
 fn percentiles(p50: f64, p99: f64) -> Percentiles {
@@ -76,6 +76,12 @@ pub(in crate::report) fn report() -> RunReport {
                 ms: Some(Percentiles { count: 3, p50: 5.0, p90: 7.0, p95: 8.0, p99: 9.0, max: 9.0 }),
                 failed: 1,
             }],
+            audit: Some(AuditFigures {
+                receipts: 59_880,
+                foreign: 2,
+                balances: 812,
+                ..AuditFigures::default()
+            }),
         }],
         searches: vec![SearchFigures {
             name: "main".into(),

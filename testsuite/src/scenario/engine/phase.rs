@@ -9,11 +9,11 @@ use super::{Stage, curves::curves};
 use crate::{
     accounts::{self, Account},
     load::{
-        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Rate, ReadWay, Rule,
-        Saturation, SaturationOptions,
+        self, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Rate, ReadWay, Rule, Saturation,
+        SaturationOptions,
     },
     progress::Progress,
-    report::{HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
+    report::{AuditFigures, HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
     rpc::Rpc,
     scenario::{
         criteria::{PhaseTotals, Quantiles, ReadTotals, Way},
@@ -229,7 +229,6 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.accepted += summary.accepted;
     totals.given_up += summary.given_up;
     totals.committed += summary.committed;
-    let Audit { receipts_failed, receipts_wrong, duplicates, balances_wrong, .. } = summary.audit;
     totals.is_limited_by_generators |= summary.limited_by == Some(Limit::Generators);
     for reads in &summary.reads {
         let way = match reads.way {
@@ -243,7 +242,7 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
         let sum = totals.reads.entry(way).or_default();
         *sum = sum.worse(these);
     }
-    totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
+    totals.audit.add(AuditFigures::of(&summary.audit));
 }
 
 /// Of commits, and of the slowest of the phase's followers.
