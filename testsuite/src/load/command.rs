@@ -66,7 +66,7 @@ pub struct LoadCommand {
     /// not answer ends the load.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
-    /// Reads per second at each node, half over HTTP and half over WebSocket.
+    /// Reads per second at each node, half over HTTP and half over WebSocket, beside a subscription to its heads.
     #[arg(long, default_value_t = 0)]
     reads: u32,
     /// A directory of access lists (NUMBER.rlp.gz), for the workload access-lists.

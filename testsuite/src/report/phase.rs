@@ -25,7 +25,7 @@ pub struct PhaseFigures {
     pub limited_by: Option<Limit>,
     /// Transactions that no node took.
     pub given_up: u64,
-    /// Of commits, of each follower, and of the reads at each node.
+    /// Of commits, of each follower, and of the reads and the told heads at each node.
     pub latencies: Vec<LatencyFigures>,
     /// Receipts and balances; none in a report of an earlier release.
     #[serde(default)]
@@ -36,11 +36,11 @@ pub struct PhaseFigures {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyFigures {
-    /// What: `commit`, `follow NODE`, `read NODE by HTTP` or `read NODE by WebSocket`.
+    /// What: `commit`, `follow NODE`, `read NODE by HTTP`, `read NODE by WebSocket` or `newHeads NODE by WebSocket`.
     pub of: String,
     /// In milliseconds; none if nothing came.
     pub ms: Option<Percentiles>,
-    /// Reads without an answer.
+    /// Reads without an answer, and heads that no subscription told.
     pub failed: u64,
 }
 
@@ -128,6 +128,11 @@ impl PhaseFigures {
                 ms: reads.read_ms,
                 failed: reads.failed,
             }
+        }));
+        latencies.extend(summary.news.iter().map(|news| LatencyFigures {
+            of: format!("newHeads {} by WebSocket", news.node),
+            ms: news.news_ms,
+            failed: news.missed,
         }));
         // What was sent again left twice, and was due once.
         let left = summary.sent.min(summary.offered) as f64;

@@ -95,9 +95,10 @@ pub struct NodeSeries {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSeries {
-    /// What it is of, such as `commit main`, `follow main at fullnode-0` or `read main at fullnode-0 by HTTP`.
+    /// What it is of, such as `commit main`, `follow main at fullnode-0`, `read main at fullnode-0 by HTTP` or `newHeads main at fullnode-0 by
+    /// WebSocket`.
     pub name: String,
-    /// Transactions that were done in each second, or the reads that were due then and were answered; in a long run in each stretch of some.
+    /// Transactions that were done in each second, or the reads and heads that were due then and came; in a long run in each stretch of some.
     pub per_second: Series,
     /// Median latency of what was due in each second, in ms from then.
     pub p50: Series,

@@ -144,6 +144,9 @@ fn name_first(summary: &mut LoadSummary, url: &str, first: &str, follows_itself:
     for reads in summary.reads.iter_mut().filter(|reads| reads.node == url) {
         first.clone_into(&mut reads.node);
     }
+    for news in summary.news.iter_mut().filter(|news| news.node == url) {
+        first.clone_into(&mut news.node);
+    }
     if follows_itself {
         summary.follow_ms.insert(first.to_owned(), summary.commit_ms);
         summary.follow_per_second.insert(first.to_owned(), summary.achieved_per_second);
@@ -296,11 +299,12 @@ mod tests {
             ..summary("near")
         };
         run.reads[0].node = "http://a:1".to_owned();
+        run.news[0].node = "http://a:1".to_owned();
         name_first(&mut run, "http://a:1", "first", true);
-        assert_eq!(run.reads[0].node, "first");
+        assert_eq!((run.reads[0].node.as_str(), run.news[0].node.as_str()), ("first", "first"));
         let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
         let found = curves("main", &[(0, &run)], (total, Some(&run)));
-        let [commit, follow, _] = &found[..] else { panic!("{found:?}") };
+        let [commit, follow, ..] = &found[..] else { panic!("{found:?}") };
         assert_eq!((&follow.p50, follow.total), (&commit.p50, Some(total)));
         assert_eq!(follow.name, "follow main at first");
         let rows = PhaseFigures::of("main", &run).latencies;
