@@ -58,6 +58,7 @@ console.log(JSON.stringify({
   faults: await texts('#faults td'),
   liars: await texts('#liars td'),
   load: await texts('#load td'),
+  audit: await texts('#audit td'),
   searches: await texts('#searches tbody td'),
   ...seen,
   pointed,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     devnet::{Devnet, DevnetOptions},
-    relay::{Links, Region, Terrain},
+    relay::{Limits, Links, Region, Shape, Terrain},
 };
 
 /// A devnet and what lies between its nodes.
@@ -14,8 +14,11 @@ use crate::{
 pub struct Plan {
     /// The devnet.
     pub devnet: DevnetOptions,
-    /// Where its nodes are, in turn, validators first; no relays if there is none.
+    /// Where its nodes are, in turn, validators first.
     pub regions: Vec<Region>,
+    /// What the links between its nodes lose and hold up. Without regions and limits there are no relays.
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 impl Plan {
@@ -24,15 +27,29 @@ impl Plan {
         Region::of_node(&self.regions, index)
     }
 
-    /// Starts the devnet, and the links between its nodes if it has regions.
+    /// Whether relays lie between its nodes.
+    pub fn has_relays(&self) -> bool {
+        !self.regions.is_empty() || !self.limits.is_none()
+    }
+
+    fn terrain(&self) -> Terrain {
+        Terrain::Regions(self.regions.clone(), self.limits)
+    }
+
+    /// The link between two nodes, by their places; none where one dials the other directly.
+    pub fn shape(&self, from: usize, to: usize) -> Option<Shape> {
+        self.has_relays().then(|| self.terrain().shape(from, to))
+    }
+
+    /// Starts the devnet, and the links between its nodes if it has any.
     ///
     /// # Errors
     /// As [`Devnet::start`].
     pub async fn start(&self) -> Result<(Devnet, Option<Links>)> {
-        if self.regions.is_empty() {
+        if !self.has_relays() {
             return Ok((Devnet::start(self.devnet.clone()).await?, None));
         }
-        let links = Links::new(&self.devnet.seed, Terrain::Regions(self.regions.clone()));
+        let links = Links::new(&self.devnet.seed, self.terrain());
         let options = DevnetOptions { outbound: Some(0), ..self.devnet.clone() };
         let devnet = Devnet::start_routed(options, &|from, to, peer| links.lay(from, to, &peer)).await?;
         Ok((devnet, Some(links)))

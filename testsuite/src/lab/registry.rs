@@ -237,11 +237,14 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
-    use crate::devnet::DevnetOptions;
+    use crate::{devnet::DevnetOptions, relay::Limits};
 
     fn plan() -> Plan {
-        Plan { devnet: DevnetOptions::default(), regions: Vec::new() }
+        let limits = Limits { loss: 0.005, kib_per_second: NonZeroU64::new(4_096) };
+        Plan { devnet: DevnetOptions::default(), regions: Vec::new(), limits }
     }
 
     /// Goal: devnets are found by name, or without one if there is only one.
@@ -256,7 +259,8 @@ mod tests {
             entry.make().unwrap();
             entry.write_plan(&plan()).unwrap();
             assert_eq!(registry.find(Some(name)).unwrap().name(), name);
-            assert_eq!(entry.plan().unwrap().devnet.validators, 4);
+            let again = entry.plan().unwrap();
+            assert_eq!((again.devnet.validators, again.limits), (4, plan().limits));
         }
         assert!(said(None).ends_with("there are: a, b"));
         assert!(said(Some("c")).ends_with("there are: a, b"));

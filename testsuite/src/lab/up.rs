@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     fs::File,
+    num::NonZeroU64,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -18,7 +19,7 @@ use crate::{
     manifest::Manifest,
     output::{note, print, print_line},
     progress::Progress,
-    relay::{REGION_SOURCE, Region, region_table},
+    relay::{KIB_PER_SECOND_MAX, Limits, REGION_SOURCE, Region, region_table},
     scenario,
     signals::interrupted,
     target::{self, Target},
@@ -30,7 +31,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a detached devnet is asked whether it is ready.
 const READY_POLL: Duration = Duration::from_millis(100);
 /// The options that a scenario decides.
-const OF_A_DEVNET: [&str; 11] = [
+const OF_A_DEVNET: [&str; 13] = [
     "validators",
     "fullnodes",
     "accounts",
@@ -38,11 +39,15 @@ const OF_A_DEVNET: [&str; 11] = [
     "no_unprotected_transactions",
     "seed",
     "latency",
+    "loss",
+    "kib_per_second",
     "sync_mode",
     "snapshot_interval",
     "state_history",
     "log",
 ];
+/// The most that links of a devnet lose: of more, handshakes do not come through and no devnet becomes ready.
+const LOSS_PERCENT_MAX: f64 = 50.0;
 /// Lines of the keeper's that an error repeats.
 const LAST_WORDS_LINES: usize = 20;
 
@@ -73,6 +78,12 @@ pub struct Up {
     /// Put the nodes into these regions in turn, validators first, with relays between them.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "REGIONS")]
     latency: Vec<Region>,
+    /// Lose this part of the datagrams between nodes, in percent, at most 50: 0.5 is one of 200.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    loss: Option<f64>,
+    /// Carry so many KiB per second at most between two nodes, in each direction.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KIB_PER_SECOND_MAX))]
+    kib_per_second: Option<u64>,
     /// Write files for other machines into --dir, and start nothing.
     #[arg(long, value_enum, requires = "dir", conflicts_with = "detach")]
     target: Option<Target>,
@@ -115,8 +126,10 @@ impl Up {
             return write_scenario(target, name, dir, self.base_port);
         }
         let json = self.json;
+        let limits = self.limits();
         let plan = Plan {
             regions: self.latency,
+            limits,
             devnet: DevnetOptions {
                 validators: self.validators,
                 fullnodes: self.fullnodes,
@@ -146,10 +159,28 @@ impl Up {
                 region_table(&plan.regions)
             ));
         }
+        if !limits.is_none() {
+            note(&format!("each link, in each direction: {limits}"));
+        }
         match self.detach {
             Some(name) => detach(&name, plan, json, progress).await,
             None => stay(&plan, json, progress).await,
         }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            loss: self.loss.unwrap_or(0.0) / 100.0,
+            kib_per_second: self.kib_per_second.and_then(NonZeroU64::new),
+        }
+    }
+}
+
+/// A part in percent, that links can lose.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=LOSS_PERCENT_MAX).contains(&percent) => Ok(percent),
+        _ => Err(format!("{text}: expected percent from 0 to {LOSS_PERCENT_MAX}, such as 0.5")),
     }
 }
 
@@ -310,11 +341,38 @@ mod tests {
             "nothing runs a scenario here but `slipnet run`"
         );
         assert!(parse("--target compose --scenario a.yaml").is_err(), "the files need a directory");
-        for option in ["-v 3", "-f 1", "--seed s", "--latency eu", "--log debug", "--no-predeploys"] {
+        for option in [
+            "-v 3",
+            "-f 1",
+            "--seed s",
+            "--latency eu",
+            "--loss 1",
+            "--kib-per-second 9",
+            "--log debug",
+            "--no-predeploys",
+        ] {
             assert!(
                 parse(&format!("--target compose --scenario a.yaml --dir d {option}")).is_err(),
                 "{option}"
             );
+        }
+    }
+
+    /// Goal: loss and bandwidth are bounded, and a wrong one is told with what to write.
+    #[test]
+    fn links_lose_and_hold_up_as_they_are_told() {
+        let up = parse("--loss 0.5 --kib-per-second 4096").unwrap();
+        let limits = Limits { loss: 0.005, kib_per_second: NonZeroU64::new(4_096) };
+        assert_eq!((up.limits(), parse("-v 1").unwrap().limits()), (limits, Limits::default()));
+        let refused = |line: &str| match parse(line) {
+            Ok(_) => panic!("accepted: {line}"),
+            Err(error) => error.to_string(),
+        };
+        for line in ["--loss 51", "--loss=-1", "--loss NaN", "--loss much"] {
+            assert!(refused(line).contains("expected percent from 0 to 50, such as 0.5"), "{line}");
+        }
+        for line in ["--kib-per-second 0", "--kib-per-second 104857601", "--kib-per-second fast"] {
+            assert!(refused(line).contains("--kib-per-second"), "{line}");
         }
     }
 }

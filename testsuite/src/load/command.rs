@@ -66,7 +66,7 @@ pub struct LoadCommand {
     /// not answer ends the load.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
-    /// Reads per second at each node, half over HTTP and half over WebSocket.
+    /// Reads per second at each node, half over HTTP and half over WebSocket, beside a subscription to its heads.
     #[arg(long, default_value_t = 0)]
     reads: u32,
     /// A directory of access lists (NUMBER.rlp.gz), for the workload access-lists.
@@ -75,12 +75,12 @@ pub struct LoadCommand {
     /// manifest.json of a devnet, for its nodes and accounts.
     #[arg(long, conflicts_with = "api")]
     manifest: Option<PathBuf>,
-    /// API of a node; the first gets the commits read, the last, if there are several, is the follower.
+    /// API of a node; the first gets the commits read, the last, if there are several and no --follower, is the follower.
     #[arg(long)]
     api: Vec<String>,
-    /// API of the follower, which takes no transactions, in place of the last --api.
+    /// API of a follower, in place of the last --api; once for each. It takes transactions only if it is an --api too.
     #[arg(long, requires = "api")]
-    follower: Option<String>,
+    follower: Vec<String>,
     /// Sending accounts.
     #[arg(long, default_value_t = 200)]
     accounts: u32,
@@ -181,11 +181,11 @@ impl LoadCommand {
                     .context("--skip-accounts and --accounts are too many together")?;
                 let mut accounts = Account::derive_many(&self.seed, last);
                 let accounts = accounts.split_off(self.skip_accounts as usize);
-                let follower = match &self.follower {
-                    Some(url) => Some(Rpc::new(url)?),
-                    None => apis.last().filter(|_| apis.len() > 1).cloned(),
+                let followers = match self.follower.is_empty() {
+                    false => self.follower.iter().map(|url| Rpc::new(url)).collect::<Result<Vec<_>>>()?,
+                    true => apis.last().filter(|_| apis.len() > 1).cloned().into_iter().collect(),
                 };
-                let followers = follower.map(|rpc| (rpc.url().to_owned(), rpc)).into_iter().collect();
+                let followers = followers.into_iter().map(|rpc| (rpc.url().to_owned(), rpc)).collect();
                 LoadOptions { accounts, submit: apis, followers, ..LoadOptions::default() }
             }
         };
@@ -283,15 +283,17 @@ mod tests {
     /// Goal: loads that run side by side have accounts of their own, and a follower that is named takes no transactions.
     #[test]
     fn a_load_leaves_accounts_and_the_follower_to_others() {
-        let text =
-            "--api a:1 --api b:2 --follower c:3 --accounts 2 --skip-accounts 3 --seed s --at 65s --start 7";
+        let text = "--api a:1 --api b:2 --follower c:3 --follower d:4 --accounts 2 --skip-accounts 3 --seed s --at 65s --start 7";
         let command = parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
         let options = command.options().unwrap();
         let all = Account::derive_many("s", 5);
         let addresses = |accounts: &[Account]| accounts.iter().map(|it| it.address).collect::<Vec<_>>();
         assert_eq!(addresses(&options.accounts), addresses(&all[3..]));
-        assert_eq!((options.submit.len(), options.followers.len()), (2, 1));
-        assert_eq!(options.followers[0].0, "http://c:3");
+        assert_eq!((options.submit.len(), options.followers.len()), (2, 2));
+        assert_eq!(
+            options.followers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["http://c:3", "http://d:4"]
+        );
         assert_eq!((command.at, command.start), (Duration::from_secs(65), Some(7)));
         assert!(parse(&["--follower", "c:3"]).is_err());
         assert!(parse(&["--search-for", "10s"]).is_err());

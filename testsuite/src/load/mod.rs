@@ -28,12 +28,14 @@ mod audit;
 mod auditor;
 mod command;
 mod commits;
+mod feed;
 mod fleet;
 mod lane;
 mod nonce;
 mod percentiles;
 mod plan;
 mod protocol;
+mod question;
 mod read;
 mod receipt;
 mod saturation;
@@ -60,6 +62,7 @@ use serde::Serialize;
 pub use audit::{Audit, Difference, Place, Unit};
 pub use command::LoadCommand;
 pub use commits::Point;
+pub use feed::HeadNews;
 pub use percentiles::{Latencies, Percentiles};
 pub use protocol::ReadWay;
 pub use saturation::{Cause, Found, Rule, Search, Step};
@@ -110,7 +113,8 @@ pub struct LoadOptions {
     pub connections: usize,
     /// Processes that generate.
     pub generators: usize,
-    /// Reads per second at each node, half over HTTP and half over WebSocket; at most [`READS_MAX`].
+    /// Reads per second at each node, half over HTTP and half over WebSocket; at most [`READS_MAX`]. With any, the heads are subscribed
+    /// to as well.
     pub reads_per_second: u32,
     /// A directory of `NUMBER.rlp.gz`, for [`Workload::AccessLists`].
     pub access_lists: Option<PathBuf>,

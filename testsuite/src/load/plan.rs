@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     TRANSACTIONS_MAX,
     access_lists::{self, Touch},
+    question::Contract,
     schedule::{Rate, Schedule},
     setup::Call,
     workload::{Mix, Workload},
@@ -46,6 +47,12 @@ pub(super) struct Targets {
 }
 
 impl Targets {
+    /// The contract that reads call, if there is any.
+    pub(super) fn contract(&self) -> Option<Contract> {
+        let token = self.tokens().first().copied().map(Contract::Token);
+        token.or_else(|| self.lists.map(Contract::Lists))
+    }
+
     /// All tokens whose balances are audited.
     pub(super) fn tokens(&self) -> Vec<Address> {
         self.token.into_iter().chain(self.pair.into_iter().flat_map(|(_, tokens)| tokens)).collect()
@@ -260,6 +267,11 @@ pub(super) mod tests {
             assert_eq!(transfers.written_slots(index), Vec::<U256>::new());
         }
         assert_eq!(plan("storage").written_slots(3).len(), STORAGE_SLOTS);
+        let targets = |token| Targets { token, lists: Some(Address::repeat_byte(5)), ..Targets::default() };
+        assert_eq!(targets(None).contract(), Some(Contract::Lists(Address::repeat_byte(5))));
+        let token = Address::repeat_byte(1);
+        assert_eq!(targets(Some(token)).contract(), Some(Contract::Token(token)));
+        assert_eq!(Targets::default().contract(), None);
         let error = plan("access-lists").call(0).unwrap_err().to_string();
         assert!(error.contains("--access-lists"), "{error}");
     }

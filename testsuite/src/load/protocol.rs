@@ -24,7 +24,9 @@ use alloy_primitives::B256;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{percentiles::Latencies, plan::PlanOptions, setup::ChainFacts, stretches::Stretches};
+use super::{
+    percentiles::Latencies, plan::PlanOptions, question::Contract, setup::ChainFacts, stretches::Stretches,
+};
 
 /// Bytes of one line. A job of 10,000 accounts has one megabyte; the end of a generator that had to sign all of two million transactions
 /// again names each with its new hash, in 80 bytes.
@@ -74,6 +76,8 @@ pub(super) struct ReadJob {
     pub(super) nodes: Vec<(String, String)>,
     /// Reads per second at each node, half of them over WebSocket.
     pub(super) per_second: u32,
+    /// A contract of the workload; none if it has none.
+    pub(super) contract: Option<Contract>,
 }
 
 /// What a generator tells a load.

@@ -1,4 +1,5 @@
-//! Reads beside the writes: what wallets and pages ask a node, at a fixed rate, half over HTTP and half over WebSocket.
+//! Reads beside the writes: what wallets and pages ask a node ([`super::question`]), at a fixed rate, half over HTTP and half over
+//! WebSocket.
 //!
 //! As with writes, the loop is open: a read is due at a time, and its latency counts from there, also if the one before it was late.
 //! A read without an answer counts as one of ten seconds at least: a node that answers nothing must not look quick.
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     percentiles::Latencies,
     protocol::{ReadJob, ReadOutcome, ReadWay},
+    question::Questions,
     stretches::Stretches,
 };
 use crate::rpc::Rpc;
@@ -23,9 +25,9 @@ use crate::rpc::Rpc;
 /// Readers of each node: one after the other of each way. A slow answer holds up one of them.
 const READERS: usize = 8;
 /// An answer that takes longer is none.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// Before a socket that could not be opened is tried again.
-const RECONNECT: Duration = Duration::from_millis(250);
+pub(super) const RECONNECT: Duration = Duration::from_millis(250);
 
 /// Reads from the generator's share of the nodes until it is stopped or `duration` is over.
 pub(super) async fn run(
@@ -52,7 +54,7 @@ pub(super) async fn run(
                     line: Line::new(way, url)?,
                     place,
                     per_second: job.per_second,
-                    addresses: addresses.to_vec(),
+                    questions: Questions::new(addresses.to_vec(), job.contract),
                     outcome,
                 };
                 readers.spawn(reader.run(begin, duration, stop.clone()));
@@ -71,7 +73,7 @@ struct Reader {
     line: Line,
     place: usize,
     per_second: u32,
-    addresses: Vec<Address>,
+    questions: Questions,
     outcome: ReadOutcome,
 }
 
@@ -99,35 +101,34 @@ impl Reader {
             }
             let ready = (begin + due).max(free_at);
             self.outcome.own.record(Instant::now().saturating_duration_since(ready));
-            let (method, params) = question(read, &self.addresses);
+            let question = self.questions.next(read, read / READERS);
+            let (method, params) = question.call();
             let answer = tokio::time::timeout(DEADLINE, self.line.call(method, params)).await;
-            match answer {
-                Ok(Ok(_)) => {
+            match answer.map(|answer| self.questions.learn(&question, &answer?)) {
+                Ok(Ok(())) => {
                     let latency = (begin + due).elapsed();
                     self.outcome.latencies.record(latency);
                     self.outcome.stretches.record(due, latency);
                 }
                 Ok(Err(_)) => {
                     self.miss(begin, due);
-                    self.line.close();
                     tokio::time::sleep(RECONNECT).await;
                 }
-                Err(_) => {
-                    self.miss(begin, due);
-                    self.line.close();
-                }
+                Err(_) => self.miss(begin, due),
             }
             free_at = Instant::now();
         }
         self.outcome
     }
 
-    /// A read that was due then has no answer.
+    /// A read that was due then has no answer. What comes later begins anew.
     fn miss(&mut self, begin: Instant, due: Duration) {
         let latency = (begin + due).elapsed().max(DEADLINE);
         self.outcome.failed += 1;
         self.outcome.latencies.record(latency);
         self.outcome.stretches.miss(due, latency);
+        self.line.close();
+        self.questions.forget();
     }
 }
 
@@ -136,15 +137,17 @@ fn due(read: usize, per_second: u32) -> Duration {
     Duration::from_nanos((read as u64).saturating_mul(1_000_000_000) / u64::from(per_second.max(1)))
 }
 
-/// What a wallet asks, in turn: the head, a balance, a nonce, and the last block.
-fn question(read: usize, addresses: &[Address]) -> (&'static str, Value) {
-    let address = addresses.get(read % addresses.len().max(1)).copied().unwrap_or_default();
-    match read / READERS % 4 {
-        0 => ("eth_blockNumber", json!([])),
-        1 => ("eth_getBalance", json!([address, "latest"])),
-        2 => ("eth_getTransactionCount", json!([address, "pending"])),
-        _ => ("eth_getBlockByNumber", json!(["latest", false])),
-    }
+/// `HOST:PORT` of a node's API.
+pub(super) fn host(rpc: &Rpc) -> String {
+    rpc.url().trim_start_matches("http://").to_owned()
+}
+
+/// Opens a WebSocket to the API at `HOST:PORT`.
+pub(super) async fn open_socket(host: &str) -> Result<WebSocketStream<TcpStream>> {
+    let stream = TcpStream::connect(host).await?;
+    stream.set_nodelay(true)?;
+    let (opened, _) = client_async(format!("ws://{host}/ws"), stream).await?;
+    Ok(opened)
 }
 
 /// The way to a node.
@@ -158,10 +161,7 @@ impl Line {
         let rpc = Rpc::new(url)?;
         Ok(match way {
             ReadWay::Http => Line::Http(Box::new(rpc)),
-            ReadWay::WebSocket => {
-                let host = rpc.url().trim_start_matches("http://").to_owned();
-                Line::Socket { host, socket: None, id: 0 }
-            }
+            ReadWay::WebSocket => Line::Socket { host: host(&rpc), socket: None, id: 0 },
         })
     }
 
@@ -179,12 +179,7 @@ impl Line {
         };
         let open = match socket {
             Some(open) => open,
-            None => {
-                let stream = TcpStream::connect(host.as_str()).await?;
-                stream.set_nodelay(true)?;
-                let (opened, _) = client_async(format!("ws://{host}/ws"), stream).await?;
-                socket.insert(Box::new(opened))
-            }
+            None => socket.insert(Box::new(open_socket(host).await?)),
         };
         *id += 1;
         let request = json!({ "jsonrpc": "2.0", "id": *id, "method": method, "params": params });
@@ -218,11 +213,8 @@ mod tests {
     };
 
     #[test]
-    fn reads_are_due_evenly_and_ask_in_turn() {
+    fn reads_are_due_evenly() {
         assert_eq!((due(0, 10), due(25, 10)), (Duration::ZERO, Duration::from_millis(2_500)));
-        let methods: Vec<_> = (0..4).map(|turn| question(turn * READERS, &[]).0).collect();
-        assert_eq!(methods[0], "eth_blockNumber");
-        assert_eq!(methods.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
     }
 
     /// A node whose first socket closes after one answer: the reader opens another, and counts one failure.
@@ -257,7 +249,8 @@ mod tests {
     async fn a_node_that_fails_is_counted_and_holds_nobody_up() {
         // The sink answers arrays: to a single call that is no JSON-RPC.
         let sink = Sink::start().await.unwrap();
-        let job = ReadJob { nodes: vec![("a".to_owned(), sink.url().to_owned())], per_second: 40 };
+        let job =
+            ReadJob { nodes: vec![("a".to_owned(), sink.url().to_owned())], per_second: 40, contract: None };
         let time = (Instant::now(), Duration::from_millis(200));
         let outcomes = run(&job, (0, 1), time, &[], &CancellationToken::new()).await.unwrap();
         assert_eq!(outcomes.len(), READERS);
@@ -276,7 +269,8 @@ mod tests {
     /// Goal: reads that wait behind a node's silence when the run ends are counted, and not forgotten.
     #[tokio::test]
     async fn what_was_due_when_the_run_ended_has_failed() {
-        let job = ReadJob { nodes: vec![("a".to_owned(), "127.0.0.1:1".to_owned())], per_second: 40 };
+        let nodes = vec![("a".to_owned(), "127.0.0.1:1".to_owned())];
+        let job = ReadJob { nodes, per_second: 40, contract: None };
         let stop = CancellationToken::new();
         stop.cancel();
         let begin = instant_of(monotonic_ns() - 100_000_000);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     audit::Audit,
     commits::{Commits, Point},
+    feed::{HeadNews, Told},
     percentiles::Percentiles,
     plan::Plan,
     protocol::{Outcome, ReadWay},
@@ -117,6 +118,9 @@ pub struct LoadSummary {
     pub resolution_ms: f64,
     /// Reads beside the writes.
     pub reads: Vec<Reads>,
+    /// What subscriptions to the heads of the nodes that were read told.
+    #[serde(default)]
+    pub news: Vec<HeadNews>,
     /// How late generators were by themselves.
     pub generator_late_ms: Option<Percentiles>,
     /// How long transactions waited in a generator for a node's answer to what was sent before.
@@ -147,6 +151,7 @@ pub(super) struct Facts<'a> {
     pub(super) contents: &'a Contents,
     /// The node whose commits count first.
     pub(super) heads: &'a [Heads],
+    pub(super) told: &'a [Told],
     pub(super) resolution: Duration,
     pub(super) backlog: u64,
     /// Transactions that left by the end of the schedule.
@@ -240,6 +245,7 @@ impl LoadSummary {
                 .collect(),
             resolution_ms: resolution.as_secs_f64() * 1_000.0,
             reads: reads.collect(),
+            news: facts.told.iter().map(|told| told.judged(heads, duration, watched)).collect(),
             generator_late_ms: own,
             generator_blocked_ms: outcome.blocked.percentiles(),
             points: points(first),
@@ -307,6 +313,10 @@ impl fmt::Display for LoadSummary {
             let latency = read_ms.map_or_else(|| "no read was due".to_owned(), |latency| latency.to_string());
             writeln!(f, "read latency    {latency}  {node} by {way}, {failed} failed")?;
         }
+        for HeadNews { node, news_ms, missed, .. } in &self.news {
+            let latency = news_ms.map_or_else(|| "no head was due".to_owned(), |latency| latency.to_string());
+            writeln!(f, "newHeads        {latency}  {node} by websocket, {missed} missed")?;
+        }
         let Audit { receipts, receipts_failed, receipts_wrong, balances, balances_wrong, .. } = self.audit;
         writeln!(f, "receipts        {receipts} checked: {receipts_failed} failed, {receipts_wrong} wrong")?;
         writeln!(f, "balances        {balances} checked: {balances_wrong} wrong")?;
@@ -346,6 +356,7 @@ mod tests {
             outcome: &Outcome::default(),
             contents: &Contents { first: 5, batches },
             heads: &[heads("a", vec![ms(1_000), ms(5_000)]), heads("b", vec![ms(1_500)])],
+            told: &[Told::default()],
             resolution: ms(5),
             backlog: 20,
             sent_in_time: 27,
@@ -412,5 +423,7 @@ mod tests {
         assert_eq!(again.to_string(), summary.to_string());
         let table = summary.to_string();
         assert!(table.contains("proved 1000 tx/s") && table.contains("  b\n"), "{table}");
+        // Nothing was told of batch 5, which was there after a second, and batch 6 came after the schedule.
+        assert!(table.contains("by websocket, 1 missed"), "{table}");
     }
 }

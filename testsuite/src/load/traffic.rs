@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     LoadOptions,
     auditor::{Auditor, Known},
+    feed::{HeadFeed, Told},
     fleet::{self, Fleet},
     plan::{Plan, PlanOptions, Targets},
     protocol::{Job, ReadJob, Tally, instant_of, monotonic_ns},
@@ -87,6 +88,10 @@ impl<'a> Ready<'a> {
         let nodes = self.nodes();
         let interval = track::interval(nodes.len());
         let begin = instant_of(begin_ns);
+        let feeds = match options.reads_per_second {
+            0 => Vec::new(),
+            _ => nodes.iter().cloned().map(|node| HeadFeed::start(node, begin, stop.clone())).collect(),
+        };
         let watch = |node| HeadWatch::start(node, first_batch, begin, interval, stop.clone());
         let (full, batches) = mpsc::unbounded_channel();
         // A set: an audit that nobody waits for any more ends with it.
@@ -102,6 +107,7 @@ impl<'a> Ready<'a> {
                 stop.clone(),
             ),
             heads: nodes.into_iter().map(watch).collect(),
+            feeds,
             begin,
             end: duration,
             backlog: None,
@@ -113,7 +119,7 @@ impl<'a> Ready<'a> {
         stop.cancel();
         let backlog = sending.backlog.unwrap_or(0);
         let sent_in_time = sending.sent_in_time.unwrap_or(tally.sent);
-        let (contents, heads) = sending.results().await?;
+        let (contents, heads, told) = sending.results().await?;
         let watched = Instant::now().saturating_duration_since(begin);
 
         progress.step("auditing receipts and balances");
@@ -135,6 +141,7 @@ impl<'a> Ready<'a> {
             outcome: &outcome,
             contents: &contents,
             heads: &heads,
+            told: &told,
             resolution: interval,
             backlog,
             sent_in_time,
@@ -180,7 +187,8 @@ impl<'a> Ready<'a> {
     fn reads(&self) -> Option<ReadJob> {
         let nodes = self.nodes().into_iter().map(|(name, rpc)| (name, rpc.url().to_owned()));
         let per_second = self.options.reads_per_second;
-        (per_second > 0).then(|| ReadJob { nodes: nodes.collect(), per_second })
+        let contract = self.targets.contract();
+        (per_second > 0).then(|| ReadJob { nodes: nodes.collect(), per_second, contract })
     }
 
     async fn auditor(&self, nonces: &[u64]) -> Result<Auditor> {
@@ -201,6 +209,8 @@ impl<'a> Ready<'a> {
 struct Sending {
     contents: ContentsReader,
     heads: Vec<HeadWatch>,
+    /// None where nobody reads.
+    feeds: Vec<HeadFeed>,
     begin: Instant,
     /// When the last transaction is due, after the start.
     end: Duration,
@@ -245,13 +255,17 @@ impl Sending {
         }
     }
 
-    /// What the nodes showed until their watch was stopped: the contents of batches, and when each node had which.
-    async fn results(self) -> Result<(Contents, Vec<Heads>)> {
+    /// What the nodes showed until their watch was stopped: the contents of batches, when each node had which, and when it told so.
+    async fn results(self) -> Result<(Contents, Vec<Heads>, Vec<Told>)> {
         let contents = self.contents.result().await?;
         let mut heads = Vec::new();
         for watch in self.heads {
             heads.push(watch.result().await?);
         }
-        Ok((contents, heads))
+        let mut told = Vec::new();
+        for feed in self.feeds {
+            told.push(feed.result().await?);
+        }
+        Ok((contents, heads, told))
     }
 }

@@ -2,23 +2,62 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU64,
 };
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
 
 use super::{Region, Relay, RelayStats, Shape};
 use crate::accounts;
+
+const KIB: NonZeroU64 = NonZeroU64::new(1 << 10).expect("1,024 is above 0");
+
+/// What links lose and hold up beside their delay, in each direction.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// The part of datagrams that is lost, from 0 to 1.
+    pub loss: f64,
+    /// KiB per second; unlimited if it is not given.
+    pub kib_per_second: Option<NonZeroU64>,
+}
+
+impl Limits {
+    /// Whether they change nothing.
+    pub fn is_none(self) -> bool {
+        self == Limits::default()
+    }
+
+    /// A link with these limits, and otherwise as it is.
+    pub fn of(self, link: Shape) -> Shape {
+        let Limits { loss, kib_per_second } = self;
+        let bandwidth_bytes_per_second = kib_per_second.map(|kib| kib.saturating_mul(KIB));
+        Shape { loss, bandwidth_bytes_per_second, ..link }
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} % lost", self.loss * 100.0)?;
+        match self.kib_per_second {
+            Some(kib) => write!(f, ", {kib} KiB/s at most"),
+            None => Ok(()),
+        }
+    }
+}
 
 /// What lies between nodes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Terrain {
     /// The same link between every two nodes.
     Plain(Shape),
-    /// Nodes are in these regions in turn, validators first.
-    Regions(Vec<Region>),
+    /// Nodes are in these regions in turn, validators first; all links have these limits.
+    Regions(Vec<Region>, Limits),
 }
 
 impl Terrain {
@@ -26,9 +65,9 @@ impl Terrain {
     pub fn shape(&self, from: usize, to: usize) -> Shape {
         match self {
             Terrain::Plain(shape) => *shape,
-            Terrain::Regions(regions) => {
+            Terrain::Regions(regions, limits) => {
                 let [from, to] = [from, to].map(|index| Region::of_node(regions, index));
-                from.zip(to).map_or_else(Shape::default, |(from, to)| from.link(to))
+                limits.of(from.zip(to).map_or_else(Shape::default, |(from, to)| from.link(to)))
             }
         }
     }
@@ -38,9 +77,9 @@ impl Terrain {
 ///
 /// ```no_run
 /// # async fn example() -> anyhow::Result<()> {
-/// use slipnet::{devnet::{Devnet, DevnetOptions}, relay::{Links, Region, Terrain}};
+/// use slipnet::{devnet::{Devnet, DevnetOptions}, relay::{Limits, Links, Region, Terrain}};
 ///
-/// let links = Links::new("slipnet", Terrain::Regions(vec![Region::Eu, Region::Us]));
+/// let links = Links::new("slipnet", Terrain::Regions(vec![Region::Eu, Region::Us], Limits::default()));
 /// let options = DevnetOptions { outbound: Some(0), ..DevnetOptions::default() };
 /// let devnet = Devnet::start_routed(options, &|from, to, peer| links.lay(from, to, &peer)).await?;
 /// links.isolate(0, true);
@@ -173,8 +212,24 @@ mod tests {
 
     #[test]
     fn regions_decide_the_shape() {
-        let terrain = Terrain::Regions(vec![Region::Eu, Region::Us]);
+        let terrain = Terrain::Regions(vec![Region::Eu, Region::Us], Limits::default());
         assert_eq!(terrain.shape(0, 3), Region::Eu.link(Region::Us));
         assert_eq!(terrain.shape(0, 2), Region::Eu.link(Region::Eu));
+    }
+
+    /// Goal: limits leave the delay of regions as it is, and hold where there are no regions.
+    #[test]
+    fn limits_are_beside_the_delay() {
+        let limits = Limits { loss: 0.01, kib_per_second: NonZeroU64::new(512) };
+        let far = Terrain::Regions(vec![Region::Eu, Region::Us], limits).shape(0, 1);
+        assert_eq!(Shape { loss: 0.0, bandwidth_bytes_per_second: None, ..far }, Region::Eu.link(Region::Us));
+        let near = Terrain::Regions(Vec::new(), limits).shape(0, 1);
+        for shape in [far, near] {
+            assert_eq!(shape.bandwidth_bytes_per_second.map(NonZeroU64::get), Some(524_288));
+            assert_eq!(shape.loss, 0.01);
+            shape.check().unwrap();
+        }
+        assert!(near.delay.is_zero() && !limits.is_none() && Limits::default().is_none());
+        assert_eq!(limits.to_string(), "1.00 % lost, 512 KiB/s at most");
     }
 }

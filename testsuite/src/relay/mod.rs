@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::{net::UdpSocket, task::JoinHandle};
 
-pub use links::{Links, Terrain};
+pub use links::{Limits, Links, Terrain};
 pub use meter::RelayStats;
 pub use region::{Region, SOURCE as REGION_SOURCE, table as region_table};
 pub use schedule::Change;
@@ -46,6 +46,8 @@ use self::{meter::Meter, session::Session};
 const DELAY_MAX: Duration = Duration::from_secs(60);
 /// The lowest bandwidth: one full datagram of 1,452 bytes takes one and a half seconds.
 const BANDWIDTH_MIN: u64 = 1_000;
+/// The highest bandwidth that scenarios and devnets ask for, in KiB per second: above it no limit is ever reached.
+pub(crate) const KIB_PER_SECOND_MAX: u64 = 100 << 20;
 /// Dialling addresses of one relay. A node dials from one; above it the one that was silent for longest is forgotten.
 const SESSIONS_MAX: usize = 64;
 /// The longest datagram that UDP has.

@@ -104,6 +104,36 @@ impl RunReport {
         });
         let heads = ["phase", "of", "count", "failed", "p50", "p90", "p95", "p99", "max"];
         table(text, "Latencies of phases, ms from when each was due", &heads, late);
+        self.write_audits(text);
+    }
+
+    fn write_audits(&self, text: &mut String) {
+        let audits = self.phases.iter().filter_map(|phase| Some((&phase.name, phase.audit?)));
+        let audits = audits.map(|(name, it)| {
+            let counts = [
+                it.receipts,
+                it.receipts_failed,
+                it.receipts_wrong,
+                it.duplicates,
+                it.lost,
+                it.foreign,
+                it.balances,
+                it.balances_wrong,
+            ];
+            [vec![name.clone()], counts.map(|count| count.to_string()).to_vec()].concat()
+        });
+        let heads = [
+            "phase",
+            "receipts compared",
+            "failed",
+            "wrong",
+            "twice",
+            "lost",
+            "foreign",
+            "balances compared",
+            "wrong",
+        ];
+        table(text, "Audit of phases, to the last unit", &heads, audits);
     }
 
     fn write_head(&self, text: &mut String) {
@@ -229,6 +259,7 @@ mod tests {
             "## Liars",
             "## Phases",
             "## Latencies",
+            "## Audit",
             "## Search of main: 400/s sustained",
             "## Load",
             "## Catch-up",
@@ -258,6 +289,7 @@ mod tests {
         assert!(text.contains("| validator-0 | fetch 2.00 |"), "{text}");
         assert!(text.contains("| generators | **they were the limit, not the nodes** |"), "{text}");
         assert!(text.contains("| main | read fullnode-0 by WebSocket | 3 | 1 | 5.00 | 7.00 |"), "{text}");
+        assert!(text.contains("| main | 59880 | 0 | 0 | 0 | 0 | 2 | 812 | 0 |"), "{text}");
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub use environment::Environment;
 pub use figures::{Aim, Figure, Report, number};
 pub use html::escaped;
 pub use liar::LiarOpinion;
-pub use phase::{LatencyFigures, PhaseFigures};
+pub use phase::{AuditFigures, LatencyFigures, PhaseFigures};
+pub(crate) use run::LIST_MAX;
 pub use run::{
     CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
     Total,

@@ -10,9 +10,9 @@ use crate::load::Percentiles;
 
 /// The longest report that is read. A hundred nodes of an hour take some 60 MB.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Most nodes, load series, faults, criteria and curves each: above it a page cannot be looked at. A scenario of 256 phases has six curves
-/// of each.
-const LIST_MAX: usize = 2_048;
+/// Most nodes, load series, faults, criteria and curves each: above it a page cannot be looked at. A scenario of 256 phases, each with a
+/// follower and reads, has eight curves of each.
+pub(crate) const LIST_MAX: usize = 2_048;
 
 /// One run, as JSON: the one source of Markdown, HTML and comparisons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -95,9 +95,10 @@ pub struct NodeSeries {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSeries {
-    /// What it is of, such as `commit main`, `follow main at fullnode-0` or `read main at fullnode-0 by HTTP`.
+    /// What it is of, such as `commit main`, `follow main at fullnode-0`, `read main at fullnode-0 by HTTP` or `newHeads main at fullnode-0 by
+    /// WebSocket`.
     pub name: String,
-    /// Transactions that were done in each second, or the reads that were due then and were answered; in a long run in each stretch of some.
+    /// Transactions that were done in each second, or the reads and heads that were due then and came; in a long run in each stretch of some.
     pub per_second: Series,
     /// Median latency of what was due in each second, in ms from then.
     pub p50: Series,
@@ -251,6 +252,13 @@ impl RunReport {
         for SearchFigures { name, steps, .. } in &report.searches {
             let length = steps.len();
             ensure!(length <= LIST_MAX, "the search {name} has {length} steps, at most {LIST_MAX} are read");
+        }
+        for PhaseFigures { name, latencies, .. } in &report.phases {
+            let length = latencies.len();
+            ensure!(
+                length <= LIST_MAX,
+                "the phase {name} has {length} latencies, at most {LIST_MAX} are read"
+            );
         }
         for node in &report.nodes {
             let inner = [("stages", node.stages.len()), ("peers", node.peers.len())];

@@ -229,7 +229,7 @@ fn jobs(scenario: &Scenario, names: &Names, left_out: &mut Vec<String>) -> Vec<J
         jobs.push(Job {
             name: format!("load-{}", phase.name),
             submit: read_from.into_iter().chain(others).map(|place| place.0).collect(),
-            follower: phase.follower.as_ref().and_then(first).map(|place| place.0),
+            followers: names.find_all(&phase.followers).into_iter().map(|place| place.0).collect(),
             arguments: arguments(scenario, phase, index * share, share),
         });
     }

@@ -185,10 +185,10 @@ pub struct Phase {
     /// The node that commits are read from; it takes transactions too. Without it the first of `to`.
     #[serde(default)]
     pub read_from: Option<String>,
-    /// The node at which the follow latency is read.
+    /// The nodes at which the follow latency is read: names of nodes or groups, or `fullnodes`.
     #[serde(default)]
-    pub follower: Option<String>,
-    /// Reads per second at each of these nodes beside the writes, half by HTTP and half by WebSocket.
+    pub followers: Vec<String>,
+    /// Reads per second, at the followers and at the node that commits are read from, half by HTTP and half by WebSocket.
     #[serde(default)]
     pub reads_per_second: u32,
     /// A directory of `NUMBER.rlp.gz`, for the kind `access-lists`.

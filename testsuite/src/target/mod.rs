@@ -123,8 +123,8 @@ pub(crate) struct Job {
     pub(crate) name: String,
     /// The places of those that take transactions. Commits are read from the first.
     pub(crate) submit: Vec<usize>,
-    /// The place of who takes none, and is read from.
-    pub(crate) follower: Option<usize>,
+    /// The places of those whose follow latency is read; the last of `submit` if there is none.
+    pub(crate) followers: Vec<usize>,
     /// Of `slipnet load`, without the nodes and the start.
     pub(crate) arguments: Vec<String>,
 }
@@ -213,7 +213,7 @@ fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String) -> V
     let url = |place: &usize| format!("http://{}:{API_PORT}", host(&blueprint.members[*place]));
     let mut arguments = vec!["load".to_owned()];
     arguments.extend(job.submit.iter().flat_map(|place| ["--api".to_owned(), url(place)]));
-    arguments.extend(job.follower.iter().flat_map(|place| ["--follower".to_owned(), url(place)]));
+    arguments.extend(job.followers.iter().flat_map(|place| ["--follower".to_owned(), url(place)]));
     let wait = if blueprint.is_timed { WAIT_TIMED } else { WAIT_START };
     arguments.extend(["--wait".to_owned(), wait.to_owned()]);
     arguments.extend(job.arguments.iter().cloned());

@@ -45,9 +45,7 @@ fn member(plan: &Plan, place: u32, count: u32) -> Member {
     let index = place as usize;
     let region = plan.region(index);
     let dialled = (0..count as usize).filter(|other| devnet::dials(index, *other, validators as usize));
-    let ways = dialled
-        .map(|to| Way { to, shape: region.zip(plan.region(to)).map(|(one, other)| one.link(other)) })
-        .collect();
+    let ways = dialled.map(|to| Way { to, shape: plan.shape(index, to) }).collect();
     Member {
         name,
         role,
@@ -72,7 +70,7 @@ fn load(plan: &Plan, members: &[Member]) -> Job {
         ("--duration", LOAD_DURATION.to_owned()),
     ];
     let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-    Job { name: "load".to_owned(), submit, follower: None, arguments }
+    Job { name: "load".to_owned(), submit, followers: Vec::new(), arguments }
 }
 
 /// What the plan says of every node's configuration.
@@ -84,7 +82,7 @@ fn config(plan: &Plan) -> Value {
         "sync": { "mode": options.sync_mode.name() },
         "log": { "filter": options.log_filter },
     });
-    if !plan.regions.is_empty() {
+    if plan.has_relays() {
         // What peers tell of lies behind the relays.
         config["network"]["outbound"] = json!(0);
     }
@@ -99,12 +97,12 @@ fn config(plan: &Plan) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::{num::NonZeroU64, path::PathBuf};
 
     use super::*;
     use crate::{
         devnet::DevnetOptions,
-        relay::Region,
+        relay::{Limits, Region},
         target::{Target, peers, sidecar, write},
     };
 
@@ -115,7 +113,7 @@ mod tests {
             dir: Some(PathBuf::from("/nonexistent")),
             ..DevnetOptions::default()
         };
-        Plan { devnet, regions: regions.to_vec() }
+        Plan { devnet, regions: regions.to_vec(), limits: Limits::default() }
     }
 
     /// Goal: nodes dial as those of a devnet on this machine do, directly or through their sidecars.
@@ -144,6 +142,25 @@ mod tests {
             ]
         );
         assert_eq!(far.members[0].config["network"]["outbound"], 0);
+    }
+
+    /// Goal: what links lose and hold up goes to the sidecars, with regions and without.
+    #[test]
+    fn limits_go_to_the_sidecars() {
+        let host = |member: &Member| member.name.clone();
+        let limits = Limits { loss: 0.005, kib_per_second: NonZeroU64::new(4) };
+        for (regions, said) in [
+            (&[][..], "127.0.0.1:10001=validator-1:7400,bandwidth=4096,loss=0.005"),
+            (
+                &[Region::Eu, Region::Ap][..],
+                "127.0.0.1:10001=validator-1:7400,delay=80ms,jitter=1.6ms,bandwidth=4096,loss=0.005",
+            ),
+        ] {
+            let blueprint = blueprint(&Plan { limits, ..plan(regions) }).unwrap();
+            let arguments = sidecar(&blueprint, &blueprint.members[0], host).unwrap();
+            assert_eq!(arguments[3..], ["--link", said]);
+            assert_eq!(blueprint.members[0].config["network"]["outbound"], 0);
+        }
     }
 
     #[test]

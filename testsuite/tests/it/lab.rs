@@ -90,7 +90,8 @@ fn wait_gone(manifest: &Manifest) {
 fn devnets_outlive_the_command_side_by_side() {
     let lab = Lab::new();
     let a = lab.up("a", &["-v", "1", "-f", "1"]);
-    let b = lab.up("b", &["-v", "2", "-f", "0", "--latency", "eu,us"]);
+    let b =
+        lab.up("b", &["-v", "2", "-f", "0", "--latency", "eu,us", "--loss", "1", "--kib-per-second", "8192"]);
     assert!(a.nodes.iter().chain(&b.nodes).all(|node| exists(node.pid)));
     assert!(lab.refused(&["up", "-d", "a"]).contains("runs already"));
     assert!(lab.refused(&["down"]).contains("there are: a, b"));
@@ -116,6 +117,9 @@ fn devnets_outlive_the_command_side_by_side() {
     let (state, _) = lab.state("b");
     assert_eq!(state["nodes"][1]["region"], "us", "{state}");
     assert!(state["relays"]["datagrams"].as_u64().unwrap() > 0, "{state}");
+    lab.wait("b", "one of a hundred datagrams is lost", |state, _| {
+        state["relays"]["lost"].as_u64() > Some(0)
+    });
 
     assert!(lab.refused(&["clean", "-n", "a"]).contains("a runs: `slipnet down --devnet a` stops it"));
     lab.said(&["down", "-n", "a"]);

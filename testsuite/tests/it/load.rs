@@ -26,8 +26,8 @@ async fn devnet() -> (Devnet, LoadOptions) {
     (devnet, options)
 }
 
-/// Goal: two generators send every kind of transaction in a burst and a ramp. Each node has its latencies, and reads are answered
-/// both ways. Receipts, balances, nonces and slots are right. A second run on the same chain is, too.
+/// Goal: two generators send every kind of transaction in a burst and a ramp. Each node has its latencies, reads are answered both
+/// ways, and subscriptions tell every head. Receipts, balances, nonces and slots are right. A second run on the same chain is, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_transaction_is_followed_and_audited() {
     let (devnet, options) = devnet().await;
@@ -61,6 +61,8 @@ async fn every_kind_of_transaction_is_followed_and_audited() {
                 "{summary}"
             );
         }
+        assert_eq!(summary.news.len(), 2, "both nodes");
+        assert!(summary.news.iter().all(|news| news.missed == 0 && news.news_ms.is_some()), "{summary}");
     }
     devnet.stop().await.unwrap();
 }

@@ -28,7 +28,7 @@ topology:
   - { name: old }
   - { name: new, mode: replay, joins: 6s }
 workload:
-- { name: main, at: 1s, for: 10s, rate: { constant: 20 }, follower: old }
+- { name: main, at: 1s, for: 10s, rate: { constant: 20 }, followers: [old] }
 faults:
 - { at: 12s, for: 2s, what: { kill: { nodes: [old] } } }
 criteria:
@@ -269,7 +269,7 @@ workload:
   for: 20s
   rate: { constant: 20 }
   mix: { transfers: 2, erc20: 1 }
-  follower: steady
+  followers: [steady]
   reads_per_second: 16
 - { name: search, at: 23s, for: 10s, rate: { saturation: { from: 4, step_seconds: 2 } } }
 faults:

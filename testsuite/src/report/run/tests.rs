@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     load::{Cause, Percentiles},
-    report::{LatencyFigures, SearchStep},
+    report::{AuditFigures, LatencyFigures, SearchStep},
 };
 
 fn percentiles(p50: f64, p99: f64) -> Percentiles {
@@ -76,6 +76,12 @@ pub(in crate::report) fn report() -> RunReport {
                 ms: Some(Percentiles { count: 3, p50: 5.0, p90: 7.0, p95: 8.0, p99: 9.0, max: 9.0 }),
                 failed: 1,
             }],
+            audit: Some(AuditFigures {
+                receipts: 59_880,
+                foreign: 2,
+                balances: 812,
+                ..AuditFigures::default()
+            }),
         }],
         searches: vec![SearchFigures {
             name: "main".into(),
@@ -138,6 +144,11 @@ fn what_is_no_report_is_refused() {
         *steps = vec![steps[0].clone(); LIST_MAX + 1];
     });
     assert!(many.contains("the search main has 2049 steps"), "{many}");
+    let many = refused(&|report| {
+        let latencies = &mut report.phases[0].latencies;
+        *latencies = vec![latencies[0].clone(); LIST_MAX + 1];
+    });
+    assert!(many.contains("the phase main has 2049 latencies"), "{many}");
     let long = refused(&|report| report.nodes[0].head.points = vec![(0, 0.0); POINTS_MAX + 1]);
     assert!(long.contains("4097 points"), "{long}");
     let late = refused(&|report| report.catch_up[0].behind.points = vec![(2, 0.0), (1, 0.0)]);

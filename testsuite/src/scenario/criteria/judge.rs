@@ -123,22 +123,38 @@ fn latency(quantiles: Option<Quantiles>, missing_share: f64, percentile: Percent
 }
 
 fn load_complete(findings: &Findings) -> Verdict {
-    let wrong: Vec<String> = findings
-        .phases
-        .iter()
-        .filter(|phase| phase.committed < phase.accepted || phase.given_up > 0 || phase.wrong > 0)
-        .map(|phase| {
-            let PhaseTotals { name, accepted, given_up, committed, wrong, .. } = phase;
-            format!("{name}: {committed} of {accepted} committed, {given_up} given up, {wrong} wrong")
-        })
-        .collect();
+    let wrong: Vec<String> = findings.phases.iter().filter_map(incomplete).collect();
     let committed: u64 = findings.phases.iter().map(|phase| phase.committed).sum();
+    let of = |count: fn(&PhaseTotals) -> u64| findings.phases.iter().map(count).sum::<u64>();
+    let (receipts, balances) = (of(|phase| phase.audit.receipts), of(|phase| phase.audit.balances));
     let measured = match (wrong.is_empty(), committed) {
         (true, 0) => "no phase committed anything".to_owned(),
-        (true, committed) => format!("{committed} committed, none missing"),
+        (true, committed) => {
+            format!(
+                "{committed} committed, none missing; {receipts} receipts and {balances} balances are right"
+            )
+        }
         (false, _) => told(&wrong),
     };
-    (wrong.is_empty() && committed > 0, measured, "everything that was taken is committed".to_owned())
+    let wanted = "everything that was taken is committed, and all receipts and balances are right";
+    (wrong.is_empty() && committed > 0, measured, wanted.to_owned())
+}
+
+/// What is missing or wrong in a phase; none if nothing is. What was not compared may be anything.
+fn incomplete(phase: &PhaseTotals) -> Option<String> {
+    let PhaseTotals { name, accepted, given_up, committed, audit, .. } = phase;
+    let mut wrong = audit.wrong();
+    if audit.receipts < *committed {
+        wrong.push(format!("{} receipts compared", audit.receipts));
+    }
+    if audit.balances == 0 {
+        wrong.push("no balances compared".to_owned());
+    }
+    if committed >= accepted && *given_up == 0 && wrong.is_empty() {
+        return None;
+    }
+    let wrong = if wrong.is_empty() { "0 wrong".to_owned() } else { wrong.join(", ") };
+    Some(format!("{name}: {committed} of {accepted} committed, {given_up} given up, {wrong}"))
 }
 
 /// Nodes that the seed, or the chain, may have chosen for a fault. One that is lied to runs on.

@@ -23,6 +23,7 @@ pub use judge::judge;
 pub(super) use liars::counts_liars;
 
 use super::{fault::PeerLie, names, span::Span};
+use crate::report::AuditFigures;
 
 /// What must hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,7 +45,7 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// As `commit`, until the phase's follower showed the batch.
+    /// As `commit`, until the phase's followers showed the batch: at the slowest of them.
     Follow {
         /// The phase.
         phase: String,
@@ -65,7 +66,8 @@ pub enum Criterion {
         #[serde(default)]
         way: Option<Way>,
     },
-    /// Everything that nodes took is committed, nothing was given up, and all receipts and balances are right.
+    /// Everything that nodes took is committed, nothing was given up, all receipts and balances were compared and are right, and nobody
+    /// else sent from the load's accounts.
     LoadComplete,
     /// Nodes that joined or came back were within two batches of the highest head in time, each time. A node that a fault may have drawn
     /// (`one_of`, `primary`) and did not is left out, unless it is so with all.
@@ -277,17 +279,17 @@ pub struct PhaseTotals {
     pub committed: u64,
     /// Per second.
     pub committed_per_second: f64,
-    /// Receipts, balances and places in batches that are not as they must be.
-    pub wrong: u64,
+    /// Receipts and balances that were compared, and what of them is not as it must be.
+    pub audit: AuditFigures,
     /// None if nothing was committed.
     pub commit_ms: Option<Quantiles>,
-    /// None without a follower.
+    /// At the slowest follower, each percentile by itself; none without one.
     pub follow_ms: Option<Quantiles>,
     /// The reads, by how they travelled.
     pub reads: BTreeMap<Way, ReadTotals>,
     /// Of what was due the share that was never seen committed.
     pub commit_missing_share: f64,
-    /// Of what was due the share that the follower never showed.
+    /// Of what was due the share that a follower never showed, at the one where it is largest.
     pub follow_missing_share: f64,
     /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
     pub is_limited_by_generators: bool,

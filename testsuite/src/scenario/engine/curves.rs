@@ -1,7 +1,8 @@
-//! The curves of a phase over the scenario's time: of its commits, of what its followers show, and of its reads.
+//! The curves of a phase over the scenario's time: of its commits, of what its followers show, of its reads, and of the heads that
+//! subscriptions tell.
 
 use crate::{
-    load::{LoadSummary, Point, ReadWay},
+    load::{LoadSummary, Percentiles, Point, ReadPoint, ReadWay},
     report::{LoadSeries, Total},
 };
 
@@ -23,15 +24,19 @@ impl Curves {
             series.push(begin_ms + point.at_ms, point.committed_per_second, point.commit_ms);
         }
     }
+
+    fn push_answers(&mut self, name: &str, begin_ms: u64, points: &[ReadPoint]) {
+        let series = self.of(name);
+        for point in points {
+            series.push(begin_ms + point.at_ms, point.answered_per_second, point.read_ms);
+        }
+    }
 }
 
 /// Of the loads of a phase, each with when its first transaction was due, in ms since the clock started. The whole of the commits is given;
 /// that of followers and reads is of `whole`, the load, or of a search the step at the rate that it found.
-///
-/// Where the phase's follower is the node that commits are read from, both curves are the same.
 pub(super) fn curves(
     phase: &str,
-    follower: Option<&str>,
     runs: &[(u64, &LoadSummary)],
     (total, whole): (Total, Option<&LoadSummary>),
 ) -> Vec<LoadSeries> {
@@ -43,14 +48,11 @@ pub(super) fn curves(
         for (node, points) in &run.follow_points {
             curves.push(&follow(node), *begin_ms, points);
         }
-        if let Some(node) = follower.filter(|node| !run.follow_points.contains_key(*node)) {
-            curves.push(&follow(node), *begin_ms, &run.points);
-        }
         for reads in &run.reads {
-            let series = curves.of(&read(phase, &reads.node, reads.way));
-            for point in &reads.points {
-                series.push(begin_ms + point.at_ms, point.answered_per_second, point.read_ms);
-            }
+            curves.push_answers(&read(phase, &reads.node, reads.way), *begin_ms, &reads.points);
+        }
+        for news in &run.news {
+            curves.push_answers(&told(phase, &news.node), *begin_ms, &news.points);
         }
     }
     let Some(whole) = whole else { return curves.0 };
@@ -59,16 +61,22 @@ pub(super) fn curves(
         let latency_ms = whole.follow_ms.get(node).copied().flatten();
         curves.of(&follow(node)).total = Some(Total { per_second, latency_ms });
     }
-    if let Some(node) = follower.filter(|node| !whole.follow_per_second.contains_key(*node)) {
-        curves.of(&follow(node)).total = Some(total);
-    }
+    let answers = |latency_ms: Option<Percentiles>, failed: u64| {
+        let due = latency_ms.map_or(0, |all| all.count);
+        Some(Total { per_second: due.saturating_sub(failed) as f64 / whole.duration_seconds, latency_ms })
+    };
     for reads in &whole.reads {
-        let due = reads.read_ms.map_or(0, |all| all.count);
-        let per_second = due.saturating_sub(reads.failed) as f64 / whole.duration_seconds;
-        curves.of(&read(phase, &reads.node, reads.way)).total =
-            Some(Total { per_second, latency_ms: reads.read_ms });
+        let name = read(phase, &reads.node, reads.way);
+        curves.of(&name).total = answers(reads.read_ms, reads.failed);
+    }
+    for news in &whole.news {
+        curves.of(&told(phase, &news.node)).total = answers(news.news_ms, news.missed);
     }
     curves.0
+}
+
+fn told(phase: &str, node: &str) -> String {
+    format!("newHeads {phase} at {node} by WebSocket")
 }
 
 fn read(phase: &str, node: &str, way: ReadWay) -> String {
@@ -80,13 +88,13 @@ fn read(phase: &str, node: &str, way: ReadWay) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::load::{Audit, Percentiles, ReadPoint, Reads};
+    use crate::load::{Audit, HeadNews, Reads};
 
-    fn latency(p50: f64) -> Percentiles {
+    pub(in crate::scenario::engine) fn latency(p50: f64) -> Percentiles {
         Percentiles { count: 1, p50, p90: p50 + 1.0, p95: p50 + 2.0, p99: p50 + 3.0, max: p50 + 4.0 }
     }
 
@@ -95,7 +103,7 @@ mod tests {
     }
 
     /// A load of two seconds at one node, which another one follows.
-    fn summary(follower: &str) -> LoadSummary {
+    pub(in crate::scenario::engine) fn summary(follower: &str) -> LoadSummary {
         let reads = Reads {
             node: "near".to_owned(),
             way: ReadWay::WebSocket,
@@ -110,6 +118,17 @@ mod tests {
                 },
                 ReadPoint { at_ms: 2_000, due_per_second: 0.0, answered_per_second: 0.0, read_ms: None },
             ],
+        };
+        let news = HeadNews {
+            node: "near".to_owned(),
+            news_ms: Some(Percentiles { count: 10, ..latency(2.0) }),
+            missed: 2,
+            points: vec![ReadPoint {
+                at_ms: 1_000,
+                due_per_second: 10.0,
+                answered_per_second: 8.0,
+                read_ms: Some(latency(3.0)),
+            }],
         };
         let follow = vec![point(1_000, 0.0, Some(60.0)), point(2_000, 5.0, None)];
         LoadSummary {
@@ -142,6 +161,7 @@ mod tests {
             follow_per_second: BTreeMap::from([(follower.to_owned(), 1.9)]),
             resolution_ms: 5.0,
             reads: vec![reads],
+            news: vec![news],
             generator_late_ms: None,
             generator_blocked_ms: None,
             points: vec![point(1_000, 2.0, Some(20.0)), point(2_000, 3.0, None)],
@@ -156,10 +176,11 @@ mod tests {
     fn a_phase_has_curves_of_all_that_it_measures() {
         let run = summary("near");
         let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
-        let found = curves("main", Some("near"), &[(10_000, &run)], (total, Some(&run)));
-        let [commit, follow, read] = &found[..] else { panic!("{found:?}") };
-        let names = [commit, follow, read].map(|series| series.name.as_str());
-        assert_eq!(names, ["commit main", "follow main at near", "read main at near by WebSocket"]);
+        let found = curves("main", &[(10_000, &run)], (total, Some(&run)));
+        let [commit, follow, read, told] = &found[..] else { panic!("{found:?}") };
+        let names = [commit, follow, read, told].map(|series| series.name.as_str());
+        let reads = ["read main at near by WebSocket", "newHeads main at near by WebSocket"];
+        assert_eq!(names, ["commit main", "follow main at near", reads[0], reads[1]]);
         assert_eq!(commit.per_second.points, [(11_000, 2.0), (12_000, 3.0)]);
         assert_eq!(
             (&commit.p50.points[..], &commit.p99.points[..]),
@@ -176,6 +197,12 @@ mod tests {
         // Seven of eight were answered in two seconds; the other one is among the latencies.
         let latency_ms = run.reads[0].read_ms;
         assert_eq!(read.total, Some(Total { per_second: 3.5, latency_ms }));
+        // Eight of ten heads were told.
+        assert_eq!(
+            (&told.per_second.points[..], &told.p50.points[..]),
+            (&[(11_000, 8.0)][..], &[(11_000, 3.0)][..])
+        );
+        assert_eq!(told.total, Some(Total { per_second: 4.0, latency_ms: run.news[0].news_ms }));
     }
 
     /// Goal: the steps of a search follow each other in one curve, and its whole is that of the step at the rate that was found.
@@ -184,27 +211,30 @@ mod tests {
         let (first, second) = (summary("near"), summary("near"));
         let total = Total { per_second: 0.0, latency_ms: None };
         let runs = [(0, &first), (5_000, &second)];
-        let found = curves("search", None, &runs, (total, None));
-        assert_eq!(found.len(), 3);
+        let found = curves("search", &runs, (total, None));
+        assert_eq!(found.len(), 4);
         let times =
             |series: &LoadSeries| series.per_second.points.iter().map(|(at, _)| *at).collect::<Vec<_>>();
-        assert!(found.iter().all(|series| times(series) == [1_000, 2_000, 6_000, 7_000]));
-        assert_eq!(found.iter().map(|series| series.total).collect::<Vec<_>>(), [Some(total), None, None]);
+        let (told, others) = found.split_last().unwrap();
+        assert!(others.iter().all(|series| times(series) == [1_000, 2_000, 6_000, 7_000]));
+        assert_eq!(times(told), [1_000, 6_000]);
+        assert_eq!(
+            found.iter().map(|series| series.total).collect::<Vec<_>>(),
+            [Some(total), None, None, None]
+        );
     }
 
+    /// Goal: each follower has a curve and a total of its own.
     #[test]
-    fn who_commits_are_read_from_follows_itself() {
-        let run = LoadSummary {
-            follow_ms: BTreeMap::new(),
-            follow_per_second: BTreeMap::new(),
-            follow_points: BTreeMap::new(),
-            reads: Vec::new(),
-            ..summary("near")
-        };
+    fn each_follower_has_a_curve() {
+        let mut run = summary("near");
+        run.follow_points.insert("far".to_owned(), vec![point(1_000, 4.0, Some(80.0))]);
+        run.follow_per_second.insert("far".to_owned(), 1.5);
+        run.follow_ms.insert("far".to_owned(), Some(latency(70.0)));
         let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
-        let found = curves("main", Some("first"), &[(0, &run)], (total, Some(&run)));
-        let [commit, follow] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((&follow.p50, follow.total), (&commit.p50, Some(total)));
-        assert_eq!(follow.name, "follow main at first");
+        let found = curves("main", &[(0, &run)], (total, Some(&run)));
+        let far = found.iter().find(|series| series.name == "follow main at far").unwrap();
+        assert_eq!(far.total, Some(Total { per_second: 1.5, latency_ms: Some(latency(70.0)) }));
+        assert_eq!((&far.per_second.points[..], found.len()), (&[(1_000, 4.0)][..], 5));
     }
 }

@@ -9,11 +9,11 @@ use super::{Stage, curves::curves};
 use crate::{
     accounts::{self, Account},
     load::{
-        self, Audit, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Rate, ReadWay, Rule,
-        Saturation, SaturationOptions,
+        self, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Rate, ReadWay, Rule, Saturation,
+        SaturationOptions,
     },
     progress::Progress,
-    report::{HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
+    report::{AuditFigures, HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
     rpc::Rpc,
     scenario::{
         criteria::{PhaseTotals, Quantiles, ReadTotals, Way},
@@ -69,7 +69,10 @@ impl Stage<'_> {
             let node = self.node(place).context("a load goes to nodes that are there from the start")?;
             submit.push(node.rpc().clone());
         }
-        let followers = phase.follower.iter().map(|name| Ok((name.clone(), at(name)?)));
+        let followers = self.names.find_all(&phase.followers).into_iter().map(|place| {
+            let node = self.node(place).context("followers are there from the start")?;
+            Ok((self.names.name(place).to_owned(), node.rpc().clone()))
+        });
         let mix = phase.mix.iter().map(|(kind, weight)| format!("{kind}={weight}"));
         let options = LoadOptions {
             workload: mix.collect::<Vec<_>>().join(",").parse::<Mix>()?,
@@ -108,10 +111,8 @@ async fn perform(
 ) -> Result<PhaseEnd> {
     tokio::time::sleep_until(begin).await;
     let url = options.submit.first().map(|rpc| rpc.url().to_owned()).unwrap_or_default();
-    let named = |summary: &mut LoadSummary| {
-        let reads = summary.reads.iter_mut().filter(|reads| reads.node == url);
-        reads.for_each(|reads| reads.node.clone_from(&first));
-    };
+    let follows_itself = options.followers.iter().any(|(name, _)| *name == first);
+    let named = |summary: &mut LoadSummary| name_first(summary, &url, &first, follows_itself);
     let rate = match phase.rate {
         PhaseRate::Constant(per_second) => Rate::Constant { per_second },
         PhaseRate::Ramp { from, to } => Rate::Ramp { from, to },
@@ -133,9 +134,24 @@ async fn perform(
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     add(&mut totals, &summary);
     totals.committed_per_second = summary.achieved_per_second;
-    latencies(&mut totals, &phase, &summary);
+    latencies(&mut totals, &summary);
     let total = Total { per_second: summary.achieved_per_second, latency_ms: summary.commit_ms };
     Ok(end(totals, &phase, &runs, (total, Some(&summary))))
+}
+
+/// Gives the node that commits are read from its name in place of its API's address. If it is a follower too, it follows itself.
+fn name_first(summary: &mut LoadSummary, url: &str, first: &str, follows_itself: bool) {
+    for reads in summary.reads.iter_mut().filter(|reads| reads.node == url) {
+        first.clone_into(&mut reads.node);
+    }
+    for news in summary.news.iter_mut().filter(|news| news.node == url) {
+        first.clone_into(&mut news.node);
+    }
+    if follows_itself {
+        summary.follow_ms.insert(first.to_owned(), summary.commit_ms);
+        summary.follow_per_second.insert(first.to_owned(), summary.achieved_per_second);
+        summary.follow_points.insert(first.to_owned(), summary.points.clone());
+    }
 }
 
 /// When the first transaction of a load was due, in ms after the scenario's clock started: its preparation takes time after `begin`, at
@@ -158,7 +174,7 @@ fn end(
         due: runs.iter().map(|(_, run)| run.offered as f64).sum(),
         sent: runs.iter().map(|(_, run)| sent(run)).sum(),
         spans: runs.iter().map(|(begin_ms, run)| (*begin_ms, begin_ms + until(run))).collect(),
-        curves: curves(&phase.name, phase.follower.as_deref(), runs, whole),
+        curves: curves(&phase.name, runs, whole),
         figures: runs.iter().map(|(_, run)| PhaseFigures::of(&phase.name, run)).collect(),
         search: None,
         totals,
@@ -204,7 +220,7 @@ fn searched(phase: &Phase, begin: tokio::time::Instant, saturation: &Saturation)
     let best = saturation.steps.iter().rev().find(is_at_rate);
     let latency_ms = best.and_then(|step| step.commit_ms);
     if let Some(best) = best {
-        latencies(&mut totals, phase, best);
+        latencies(&mut totals, best);
     }
     let runs: Vec<_> = saturation.steps.iter().map(|step| (begin_ms(phase, begin, step), step)).collect();
     let total = Total { per_second: f64::from(rate), latency_ms };
@@ -216,7 +232,6 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.accepted += summary.accepted;
     totals.given_up += summary.given_up;
     totals.committed += summary.committed;
-    let Audit { receipts_failed, receipts_wrong, duplicates, balances_wrong, .. } = summary.audit;
     totals.is_limited_by_generators |= summary.limited_by == Some(Limit::Generators);
     for reads in &summary.reads {
         let way = match reads.way {
@@ -230,21 +245,19 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
         let sum = totals.reads.entry(way).or_default();
         *sum = sum.worse(these);
     }
-    totals.wrong += receipts_failed + receipts_wrong + duplicates + balances_wrong;
+    totals.audit.add(AuditFigures::of(&summary.audit));
 }
 
-/// Of commits, and of the phase's follower.
-fn latencies(totals: &mut PhaseTotals, phase: &Phase, summary: &LoadSummary) {
+/// Of commits, and of the slowest of the phase's followers.
+fn latencies(totals: &mut PhaseTotals, summary: &LoadSummary) {
     let missing = |came: Option<Percentiles>| {
         let came = came.map_or(0, |came| came.count);
         summary.offered.saturating_sub(came) as f64 / summary.offered.max(1) as f64
     };
     (totals.commit_ms, totals.commit_missing_share) =
         (summary.commit_ms.map(quantiles), missing(summary.commit_ms));
-    let Some(follower) = &phase.follower else { return };
-    // Commits are read from it if it is not among the load's followers.
-    let follow = summary.follow_ms.get(follower).copied().unwrap_or(summary.commit_ms);
-    (totals.follow_ms, totals.follow_missing_share) = (follow.map(quantiles), missing(follow));
+    totals.follow_ms = summary.follow_ms.values().flatten().copied().map(quantiles).reduce(Quantiles::worse);
+    totals.follow_missing_share = summary.follow_ms.values().copied().map(missing).fold(0.0, f64::max);
 }
 
 fn quantiles(percentiles: Percentiles) -> Quantiles {
@@ -254,7 +267,49 @@ fn quantiles(percentiles: Percentiles) -> Quantiles {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::scenario::engine::curves::tests::{latency, summary};
+
+    /// Goal: each follower counts, at the slowest; one that showed nothing has missed everything.
+    #[test]
+    fn the_slowest_follower_counts() {
+        let mut run = summary("near");
+        let of = |run: &LoadSummary| {
+            let mut totals = PhaseTotals::default();
+            latencies(&mut totals, run);
+            (totals.follow_ms.map(|ms| ms.p50), totals.follow_missing_share)
+        };
+        run.follow_ms.insert("far".to_owned(), Some(Percentiles { count: 4, ..latency(70.0) }));
+        run.follow_ms.insert("near".to_owned(), Some(Percentiles { count: 3, ..latency(50.0) }));
+        assert_eq!(of(&run), (Some(70.0), 0.25));
+        run.follow_ms.insert("silent".to_owned(), None);
+        assert_eq!(of(&run), (Some(70.0), 1.0));
+        run.follow_ms.clear();
+        assert_eq!(of(&run), (None, 0.0), "nobody follows");
+    }
+
+    #[test]
+    fn who_commits_are_read_from_follows_itself() {
+        let mut run = LoadSummary {
+            follow_ms: BTreeMap::new(),
+            follow_per_second: BTreeMap::new(),
+            follow_points: BTreeMap::new(),
+            ..summary("near")
+        };
+        run.reads[0].node = "http://a:1".to_owned();
+        run.news[0].node = "http://a:1".to_owned();
+        name_first(&mut run, "http://a:1", "first", true);
+        assert_eq!((run.reads[0].node.as_str(), run.news[0].node.as_str()), ("first", "first"));
+        let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
+        let found = curves("main", &[(0, &run)], (total, Some(&run)));
+        let [commit, follow, ..] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&follow.p50, follow.total), (&commit.p50, Some(total)));
+        assert_eq!(follow.name, "follow main at first");
+        let rows = PhaseFigures::of("main", &run).latencies;
+        assert!(rows.iter().any(|row| row.of == "follow first" && row.ms == run.commit_ms), "{rows:?}");
+    }
 
     #[test]
     fn a_network_that_prunes_is_audited_sooner() {

@@ -33,7 +33,7 @@ topology:
   - { nodes: [validators], region: eu }
   - { nodes: [near], region: jp, config: { storage.snapshots_kept: 1 }, program: fork }
 workload:
-- { name: flat, at: 2s, for: 10s, rate: { constant: 20 }, follower: near, reads_per_second: 3 }
+- { name: flat, at: 2s, for: 10s, rate: { constant: 20 }, followers: [near, validator-2], reads_per_second: 3 }
 - { name: peaks, at: 5s, for: 10s, rate: { burst: { base: 5, peak: 50, period: 4s, peak_lasts: 500ms } }, read_from: near, to: [validator-1] }
 - { name: search, at: 20s, for: 30s, rate: { saturation: { from: 100, step_seconds: 5 } }, mix: { erc20: 1, transfers: 3 } }
 faults:
@@ -85,8 +85,11 @@ fn faults_of_links_become_changes() {
 fn phases_become_loads() {
     let blueprint = blueprint_of(&parsed(TEXT));
     let [flat, peaks, search] = &blueprint.jobs[..] else { panic!("three loads") };
-    assert_eq!((flat.name.as_str(), &flat.submit[..], flat.follower), ("load-flat", &[0, 1, 2][..], Some(3)));
-    assert_eq!((&peaks.submit[..], peaks.follower), (&[3, 1][..], None));
+    assert_eq!(
+        (flat.name.as_str(), &flat.submit[..], &flat.followers[..]),
+        ("load-flat", &[0, 1, 2][..], &[2, 3][..])
+    );
+    assert_eq!((&peaks.submit[..], peaks.followers.is_empty()), (&[3, 1][..], true));
     let of = |job: &Job, flag: &str| {
         let place = job.arguments.iter().position(|argument| argument == flag)?;
         job.arguments.get(place + 1).cloned()

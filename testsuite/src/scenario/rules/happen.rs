@@ -271,8 +271,11 @@ impl Rules<'_> {
             Criterion::Read { phase: name, .. } if phase(name).is_some_and(|it| it.reads_per_second == 0) => {
                 Err(at.wrong(format!("nothing is read: write `reads_per_second` into the phase `{name}`")))
             }
-            Criterion::Follow { phase: name, .. } if phase(name).is_some_and(|it| it.follower.is_none()) => {
-                Err(at.wrong(format!("nobody follows: write `follower` into the phase `{name}`")))
+            Criterion::Follow { phase: name, .. }
+                if phase(name).is_some_and(|it| it.followers.is_empty()) =>
+            {
+                Err(at
+                    .wrong(format!("nobody follows: write `followers: [fullnodes]` into the phase `{name}`")))
             }
             Criterion::CatchUp { nodes, .. } => self.left_behind(&at_nodes, nodes),
             Criterion::Convicted { nodes, .. } => self.lied(&at_nodes, nodes),

@@ -17,7 +17,11 @@ use super::{
     names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
     span::Span,
 };
-use crate::load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload};
+use crate::{
+    load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload},
+    relay::KIB_PER_SECOND_MAX,
+    report::LIST_MAX as CURVES_MAX,
+};
 
 /// Nodes of one scenario: a fullnode takes some 60 MiB, and ports and relays grow with their square.
 pub const NODES_MAX: u32 = 64;
@@ -123,7 +127,7 @@ fn shape(at: &At, shape: &LinkShape) -> Checked {
     at.then("delay").span(shape.delay, 0, most)?;
     at.then("jitter").span(shape.jitter, 0, most)?;
     if let Some(rate) = shape.kib_per_second {
-        at.then("kib_per_second").within(rate, 1..=100 << 20)?;
+        at.then("kib_per_second").within(rate, 1..=KIB_PER_SECOND_MAX)?;
     }
     if !(0.0..=1.0).contains(&shape.loss) {
         return Err(at.then("loss").wrong(format!("must be a share from 0 to 1, not {}", shape.loss)));
@@ -254,6 +258,7 @@ impl Rules<'_> {
     }
 
     fn workload(&self) -> Checked {
+        let mut curves = 0;
         for (index, phase) in self.scenario.workload.iter().enumerate() {
             let at = At::key("workload").item(index);
             at.then("name").name(&phase.name)?;
@@ -261,6 +266,12 @@ impl Rules<'_> {
                 return Err(at.then("name").wrong(format!("`{}` is taken: choose another name", phase.name)));
             }
             self.phase(&at, phase)?;
+            curves += self.curves(phase);
+            if curves > CURVES_MAX {
+                return Err(at.then("followers").wrong(format!(
+                    "with them the load has more than {CURVES_MAX} curves: a report cannot show them; take fewer followers or phases"
+                )));
+            }
         }
         Ok(())
     }
@@ -300,13 +311,22 @@ impl Rules<'_> {
         self.known(&at.then("to"), &phase.to)?;
         // A load is told all of its nodes before the clock starts.
         self.there_by(&at.then("to"), &phase.to, Span::default())?;
-        for (key, name) in [("read_from", &phase.read_from), ("follower", &phase.follower)] {
-            if let Some(name) = name {
-                self.single(&at.then(key), name)?;
-                self.there_by(&at.then(key), std::slice::from_ref(name), Span::default())?;
-            }
+        if let Some(name) = &phase.read_from {
+            self.single(&at.then("read_from"), name)?;
+            self.there_by(&at.then("read_from"), std::slice::from_ref(name), Span::default())?;
+        }
+        if !phase.followers.is_empty() {
+            self.known(&at.then("followers"), &phase.followers)?;
+            self.there_by(&at.then("followers"), &phase.followers, Span::default())?;
         }
         Ok(())
+    }
+
+    /// Curves of a phase in a report: commits, each follower, and at each node that is read both ways and its heads.
+    fn curves(&self, phase: &Phase) -> usize {
+        let followers = self.names.find_all(&phase.followers).len();
+        let read = if phase.reads_per_second > 0 { followers + 1 } else { 0 };
+        1 + followers + 3 * read
     }
 
     fn mix(&self, at: &At, phase: &Phase) -> Checked {

@@ -152,13 +152,16 @@ fn names_are_checked() {
         ),
         (
             "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ follow: { phase: x, percentile: p50, at_most: 1s } }]\n",
-            "`follower`",
+            "`followers: [fullnodes]`",
         ),
         (
             "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ read: { phase: x, percentile: p50, at_most: 1s } }]\n",
             "`reads_per_second`",
         ),
         ("criteria: [{ history: { nodes: [all] } }]\n", "from_at_most"),
+        ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, followers: [nobody] }]\n", "`nobody`"),
+        ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, followers: [fullnodes] }]\n", "`fullnodes`"),
+        ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, follower: validator-0 }]\n", "followers"),
     ] {
         let error = refused(lines);
         assert!(error.contains(said), "{lines}{error}");
@@ -234,7 +237,7 @@ fn nobody_is_met_before_it_joins() {
         "faults: [{ at: 1s, what: { export_snapshot: late } }]\n",
         "faults: [{ at: 1s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [late] } } } } }]\n",
         "workload: [{ name: x, for: 9s, rate: { constant: 1 }, to: [late] }]\n",
-        "workload: [{ name: x, for: 9s, rate: { constant: 1 }, follower: late }]\n",
+        "workload: [{ name: x, for: 9s, rate: { constant: 1 }, followers: [validator-0, late] }]\n",
     ] {
         let error = refused(&format!("{LATE}{lines}"));
         assert!(error.contains("joins at 20s"), "{lines}{error}");
@@ -246,6 +249,26 @@ fn nobody_is_met_before_it_joins() {
     let fault = "faults: [{ at: 20s, for: 1s, what: { pause: { nodes: [late] } } }]\n";
     Scenario::parse(&format!("{fine}{LATE}{fault}"), Path::new("a.yaml"))
         .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Goal: a report can show the latencies at each follower of each phase, and is read again.
+#[test]
+fn curves_are_bounded() {
+    let phases = |count: usize| {
+        let phase = |index: usize| {
+            format!(
+                "- {{ name: p{index}, for: 9s, rate: {{ constant: 1 }}, followers: [all], reads_per_second: 1 }}\n"
+            )
+        };
+        format!(
+            "topology: {{ validators: 32, accounts: 1000 }}\nworkload:\n{}",
+            (0..count).map(phase).collect::<String>()
+        )
+    };
+    // Each has 132: commits, 32 followers, and three of each node that is read.
+    assert!(refused(&phases(16)).contains("more than 2048 curves"));
+    let text = format!("name: a\ndescription: b\nduration: 30s\ncriteria: [no_alarm]\n{}", phases(15));
+    Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Goal: a report can show all that happens.

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use slipnet::{
     load::{Cause, Percentiles},
     report::{
-        CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LatencyFigures, LiarOpinion,
-        LoadSeries, NamedSeries, NodeSeries, PhaseFigures, RunReport, SearchFigures, SearchStep, Series,
-        Total,
+        AuditFigures, CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LatencyFigures,
+        LiarOpinion, LoadSeries, NamedSeries, NodeSeries, PhaseFigures, RunReport, SearchFigures, SearchStep,
+        Series, Total,
     },
 };
 
@@ -109,6 +109,13 @@ fn report() -> RunReport {
                 ms: None,
                 failed: 7,
             }],
+            audit: Some(AuditFigures {
+                receipts: 54_321,
+                foreign: 2,
+                lost: 1,
+                balances: 1_234,
+                ..AuditFigures::default()
+            }),
             ..PhaseFigures::default()
         }],
         faults: vec![
@@ -152,6 +159,7 @@ async fn a_report_is_drawn() {
     let sections = [
         "Harness",
         "Phases",
+        "Audit",
         "Criteria",
         "Faults",
         "Liars",
@@ -170,6 +178,10 @@ async fn a_report_is_drawn() {
     assert!(seen["harness"].to_string().contains("900 (the harness fell short)"), "{seen}");
     assert!(seen["harness"].to_string().contains("they were the limit"), "{seen}");
     assert!(seen["faults"].to_string().contains("clock jump"), "{seen}");
+    assert_eq!(
+        seen["audit"],
+        json!(["main: receipts", "54321", "1 lost, 2 foreign", "main: balances", "1234", "all right"])
+    );
     let load = seen["load"].as_array().unwrap();
     assert!(load[0] == "commit main" && load[1] == "10" && load[5] == "100", "{seen}");
     let liars = &seen["liars"];

@@ -12,7 +12,7 @@ use serde_json::Value;
 use slipnet::{
     devnet::DevnetOptions,
     lab::Plan,
-    relay::{Link, Region},
+    relay::{Limits, Link, Region},
     target::{self, Target},
 };
 use slipstream_config::Overrides;
@@ -74,7 +74,7 @@ fn plan(dir: &Path, regions: &[Region]) -> Plan {
         dir: Some(dir.to_owned()),
         ..DevnetOptions::default()
     };
-    Plan { devnet, regions: regions.to_vec() }
+    Plan { devnet, regions: regions.to_vec(), limits: Limits::default() }
 }
 
 fn strings(list: &Value) -> Vec<&str> {

@@ -5,7 +5,7 @@ use std::{
 
 use super::*;
 use crate::{
-    report::{CatchUp, LiarOpinion, Series},
+    report::{AuditFigures, CatchUp, LiarOpinion, Series},
     scenario::criteria::{Convictions, Way},
 };
 
@@ -13,7 +13,7 @@ use crate::{
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, joins: 5s }}]\n\
-         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, follower: validator-1 }}]\n\
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, followers: [validator-1] }}]\n\
          faults:\n- {{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}\n\
          - {{ at: 2s, for: 1s, what: {{ kill: {{ nodes: [validator-0] }} }} }}\n\
          - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\n\
@@ -86,6 +86,7 @@ fn findings() -> Findings {
         accepted: 10,
         committed: 10,
         committed_per_second: 42.0,
+        audit: AuditFigures { receipts: 10, balances: 4, ..AuditFigures::default() },
         commit_ms: Some(quantiles),
         reads: BTreeMap::from([
             (Way::Http, reads(Quantiles { p50: 9.0, ..quantiles })),
@@ -228,6 +229,34 @@ fn half_of_a_measurement_fails() {
         |percentile: &str| format!("{{ commit: {{ phase: main, percentile: {percentile}, at_most: 1h }} }}");
     findings.phases[0].commit_missing_share = 0.02;
     assert!(passes(&commit("p95"), &report, &findings) && !passes(&commit("p99"), &report, &findings));
+}
+
+/// Goal: a load is complete only if all was compared, and nothing is wrong, foreign or lost.
+#[test]
+fn the_audit_must_be_clean_and_whole() {
+    let verdict = |change: fn(&mut PhaseTotals)| {
+        let mut findings = findings();
+        change(&mut findings.phases[0]);
+        let result = judge(&scenario("load_complete"), &report(), &findings).remove(0);
+        (result.passed, result.measured)
+    };
+    let (passed, measured) = verdict(|_| {});
+    assert!(passed && measured.ends_with("10 receipts and 4 balances are right"), "{measured}");
+    let changes: [(fn(&mut PhaseTotals), &str); 9] = [
+        (|phase| phase.audit.receipts_failed = 1, "1 failed"),
+        (|phase| phase.audit.receipts_wrong = 1, "1 with wrong receipts"),
+        (|phase| phase.audit.duplicates = 1, "1 twice"),
+        (|phase| phase.audit.lost = 1, "1 lost"),
+        (|phase| phase.audit.foreign = 1, "1 foreign"),
+        (|phase| phase.audit.balances_wrong = 1, "1 wrong balances"),
+        (|phase| phase.audit.receipts = 9, "9 receipts compared"),
+        (|phase| phase.audit.balances = 0, "no balances compared"),
+        (|phase| phase.given_up = 1, "1 given up, 0 wrong"),
+    ];
+    for (change, said) in changes {
+        let (passed, measured) = verdict(change);
+        assert!(!passed && measured.contains(said), "{said}: {measured}");
+    }
 }
 
 /// Goal: the kernel's peak counts where no sample saw it.
