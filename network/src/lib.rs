@@ -84,7 +84,7 @@ mod tests;
 pub use bytes::Bytes;
 
 pub use address::{ParsePeerAddressError, PeerAddress};
-pub use bans::{Ban, BannedBy};
+pub use bans::{Ban, BanEnd, BannedBy};
 pub use config::NetworkConfig;
 pub use contacts::{ConfiguredPeer, ContactFailure, ContactKind, ContactState, Contacts};
 pub use error::NetworkError;
@@ -92,7 +92,7 @@ pub use exchange::{ExchangeEvent, ExchangeStatus};
 pub use fair::{FairLimits, FairQueue};
 pub use memory::{MemoryHub, MemoryTransport};
 pub use payload::Payload;
-pub use quic::{Network, OrderError};
+pub use quic::{Network, OrderError, Orders};
 pub use refusal::{REFUSAL_BYTES_MAX, Refusal, RefusalKind};
 pub use resolver::{NoNames, Resolver, SystemResolver};
 pub use shared_keys::SharedKey;
