@@ -222,9 +222,8 @@ mod tests {
     fn each_rule_names_its_key() {
         let peer: PeerTarget = format!("{}@127.0.0.1:1", "01".repeat(32)).parse().unwrap();
         let base = NetworkConfig::default();
-        let named = |key: &str, name: &str| -> PeerName {
-            format!("{}={name}", key.repeat(32)).parse().unwrap()
-        };
+        let named =
+            |key: &str, name: &str| -> PeerName { format!("{}={name}", key.repeat(32)).parse().unwrap() };
         for (config, name) in [
             (
                 NetworkConfig { names: vec![named("01", "a"), named("02", "a")], ..base.clone() },
