@@ -88,7 +88,7 @@ pub(super) fn assemble(
     let (core, decided) = Core::new(config, key, network.clone(), store.clone())?;
     let operator = Operator {
         token,
-        network: network.clone(),
+        network: core.network.clone(),
         follower: core.follower.clone(),
         log,
         orders: Arc::new(orders),
