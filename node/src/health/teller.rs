@@ -178,9 +178,11 @@ fn rounded(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use slipstream_types::BatchNumber;
 
     use super::{super::Blocker, *};
+    use crate::status::fixture;
 
     fn health(state: State, alert: Option<Reason>) -> Health {
         Health {
@@ -256,5 +258,21 @@ mod tests {
             only_alerts(lines),
             [(0, Line::Begins(Reason::Halted)), (45, Line::Begins(Reason::NoPeers))]
         );
+    }
+
+    /// Goal: the line names the validators that are silent, a few of them, and is short while all are heard.
+    #[test]
+    fn silent_validators_are_named() {
+        let own = |peers: Vec<serde_json::Value>| {
+            let mut own = fixture::consensus();
+            own["peers"] = peers.into();
+            fixture::status(json!({ "consensus": own })).consensus.unwrap()
+        };
+        let peer = |index: u16, name: Option<&str>, heard: Option<u64>| json!({ "index": index, "key": fixture::key(30), "name": name, "heard_ms_ago": heard });
+        assert_eq!(unheard(&own(vec![peer(0, None, Some(SILENT_AFTER_MS))])), None);
+        let some = own(vec![peer(0, None, Some(1)), peer(2, Some("two"), Some(11_000)), peer(3, None, None)]);
+        assert_eq!(unheard(&some).unwrap(), "2 (two), 3");
+        let many = own((2..13).map(|index| peer(index, None, None)).collect());
+        assert_eq!(unheard(&many).unwrap(), "2, 3, 4, 5, 6, 7, 8, 9 and 3 more");
     }
 }
