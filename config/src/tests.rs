@@ -305,6 +305,26 @@ fn peers_without_an_address_are_refused() {
     }
 }
 
+/// Goal: a name that could garble a screen, or means two keys, is refused with its place.
+#[test]
+fn names_are_printable_and_each_means_one_key() {
+    let (a, b) = ("11".repeat(32), "22".repeat(32));
+    let names = |list: &str| format!("role: validator\ngenesis: g.json\nnetwork:\n  names: [{list}]\n");
+    let config =
+        parse(&names(&format!("\"{a}=validator-0\", \"{b}=Zürich <2>\"")), Path::new("node.yaml")).unwrap();
+    let found: Vec<_> = config.network.names.iter().map(|named| named.name.as_str()).collect();
+    assert_eq!(found, ["validator-0", "Zürich <2>"]);
+    for (list, said) in [
+        (format!("\"{a}=x\", \"{b}=x\""), "network.names: two keys are named \"x\""),
+        (format!("\"{a}=x\", \"{a}=y\""), "has two names"),
+        (format!("\"{a}=\\u001b[2J\""), "network.names[0]: "),
+        (format!("\"{a}\""), "there is no ="),
+    ] {
+        let text = refused(&names(&list));
+        assert!(text.contains(said), "{text}");
+    }
+}
+
 #[test]
 fn a_validator_waits_for_the_disk() {
     let text = refused("role: validator\ngenesis: g.json\nstorage: { fsync: false }\n");

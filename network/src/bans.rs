@@ -14,6 +14,9 @@ const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// first goes, and only without any of these one of the operator's.
 pub(crate) const BANS_MAX: usize = 4_096;
 
+/// Bans of the operator at once, so that the node's own have room beside them and the file that keeps them is small.
+pub(crate) const ORDERED_BANS_MAX: usize = 1_024;
+
 /// Bytes of a reason that are kept: of all bans a MiB.
 const REASON_BYTES_MAX: usize = 256;
 
@@ -48,6 +51,34 @@ impl fmt::Display for BannedBy {
     }
 }
 
+/// When a ban ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum BanEnd {
+    /// At this moment.
+    At(Instant),
+    /// Once somebody lifts it.
+    Never,
+}
+
+impl BanEnd {
+    /// The moment, if there is one.
+    pub fn instant(self) -> Option<Instant> {
+        match self {
+            BanEnd::At(at) => Some(at),
+            BanEnd::Never => None,
+        }
+    }
+
+    /// After this time, a year at most.
+    pub(crate) fn after(duration: Duration, now: Instant) -> BanEnd {
+        BanEnd::At(now + duration.min(BAN_MAX))
+    }
+
+    fn is_after(self, now: Instant) -> bool {
+        self > BanEnd::At(now)
+    }
+}
+
 /// A ban that stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ban {
@@ -57,8 +88,8 @@ pub struct Ban {
     pub by: BannedBy,
     /// Why: at most 256 bytes, without control characters.
     pub reason: String,
-    /// The moment at which the ban ends.
-    pub until: Instant,
+    /// When the ban ends.
+    pub until: BanEnd,
 }
 
 /// All bans of a node.
@@ -69,14 +100,13 @@ pub(crate) struct Bans(BTreeMap<PeerId, Standing>);
 struct Standing {
     by: BannedBy,
     reason: String,
-    until: Instant,
+    until: BanEnd,
 }
 
 impl Bans {
     /// Bans a peer. Of two bans the later end counts, and the operator's word.
-    pub(crate) fn add(&mut self, peer: PeerId, by: BannedBy, reason: &str, duration: Duration, now: Instant) {
-        let until = now + duration.min(BAN_MAX);
-        match self.0.get_mut(&peer).filter(|standing| standing.until > now) {
+    pub(crate) fn add(&mut self, peer: PeerId, by: BannedBy, reason: &str, until: BanEnd, now: Instant) {
+        match self.0.get_mut(&peer).filter(|standing| standing.until.is_after(now)) {
             Some(standing) if by < standing.by || by == standing.by && until < standing.until => {
                 standing.until = standing.until.max(until);
                 return;
@@ -87,7 +117,7 @@ impl Bans {
             }
         }
         if self.0.len() > BANS_MAX {
-            self.0.retain(|_, standing| standing.until > now);
+            self.0.retain(|_, standing| standing.until.is_after(now));
         }
         if self.0.len() > BANS_MAX
             && let Some(first) = self.0.iter().min_by_key(|(_, it)| (it.by, it.until)).map(|(id, _)| *id)
@@ -98,18 +128,25 @@ impl Bans {
 
     /// Ends a ban; false if there is none.
     pub(crate) fn lift(&mut self, peer: PeerId, now: Instant) -> bool {
-        self.0.remove(&peer).is_some_and(|standing| standing.until > now)
+        self.0.remove(&peer).is_some_and(|standing| standing.until.is_after(now))
     }
 
     /// When a peer's ban ends.
-    pub(crate) fn until(&self, peer: PeerId, now: Instant) -> Option<Instant> {
-        self.0.get(&peer).map(|standing| standing.until).filter(|until| *until > now)
+    pub(crate) fn until(&self, peer: PeerId, now: Instant) -> Option<BanEnd> {
+        self.0.get(&peer).map(|standing| standing.until).filter(|until| until.is_after(now))
+    }
+
+    /// Whether one more ban of the operator has room; one that stands is no further one.
+    pub(crate) fn has_room_for_order(&self, peer: PeerId, now: Instant) -> bool {
+        let ordered = |it: &Standing| it.by == BannedBy::Operator && it.until.is_after(now);
+        self.0.get(&peer).is_some_and(ordered)
+            || self.0.values().filter(|it| ordered(it)).count() < ORDERED_BANS_MAX
     }
 
     /// The ban of a peer.
     pub(crate) fn of(&self, peer: PeerId, now: Instant) -> Option<Ban> {
         let Standing { by, reason, until } = self.0.get(&peer)?;
-        (*until > now).then(|| Ban { peer, by: *by, reason: reason.clone(), until: *until })
+        until.is_after(now).then(|| Ban { peer, by: *by, reason: reason.clone(), until: *until })
     }
 
     /// The bans that stand: the operator's first, and of each the longest first.
@@ -143,13 +180,13 @@ mod tests {
     #[test]
     fn the_operators_bans_outlive_a_flood_of_others() {
         let (mut bans, now) = (Bans::default(), Instant::now());
-        bans.add(peer(0), BannedBy::Operator, "mine", MINUTE, now);
+        bans.add(peer(0), BannedBy::Operator, "mine", BanEnd::after(MINUTE, now), now);
         for n in 1..BANS_MAX as u32 + 10 {
             bans.add(
                 peer(n),
                 BannedBy::Node,
                 &"lied\n".repeat(200),
-                MINUTE + Duration::from_secs(n.into()),
+                BanEnd::after(MINUTE + Duration::from_secs(n.into()), now),
                 now,
             );
         }
@@ -170,23 +207,44 @@ mod tests {
         let (mut bans, now) = (Bans::default(), Instant::now());
         let of = |bans: &Bans| {
             let Ban { by, reason, until, .. } = bans.of(peer(1), now).unwrap();
-            (by, reason, until - now)
+            (by, reason, until.instant().unwrap() - now)
         };
-        bans.add(peer(1), BannedBy::Node, "a lie", 3 * MINUTE, now);
-        bans.add(peer(1), BannedBy::Node, "another", MINUTE, now);
+        bans.add(peer(1), BannedBy::Node, "a lie", BanEnd::after(3 * MINUTE, now), now);
+        bans.add(peer(1), BannedBy::Node, "another", BanEnd::after(MINUTE, now), now);
         assert_eq!(of(&bans), (BannedBy::Node, "a lie".into(), 3 * MINUTE));
-        bans.add(peer(1), BannedBy::Operator, "mine", MINUTE, now);
+        bans.add(peer(1), BannedBy::Operator, "mine", BanEnd::after(MINUTE, now), now);
         assert_eq!(of(&bans), (BannedBy::Operator, "mine".into(), 3 * MINUTE));
-        bans.add(peer(1), BannedBy::Node, "a lie", 4 * MINUTE, now);
+        bans.add(peer(1), BannedBy::Node, "a lie", BanEnd::after(4 * MINUTE, now), now);
         assert_eq!(of(&bans), (BannedBy::Operator, "mine".into(), 4 * MINUTE));
-        bans.add(peer(1), BannedBy::Operator, "longer", Duration::MAX, now);
+        bans.add(peer(1), BannedBy::Operator, "longer", BanEnd::after(Duration::MAX, now), now);
         assert_eq!(of(&bans), (BannedBy::Operator, "longer".into(), BAN_MAX));
         assert!(bans.lift(peer(1), now) && !bans.lift(peer(1), now));
-        bans.add(peer(1), BannedBy::Operator, "mine", MINUTE, now);
+        bans.add(peer(1), BannedBy::Operator, "mine", BanEnd::after(MINUTE, now), now);
         let later = now + MINUTE;
         assert!(bans.until(peer(1), later).is_none() && bans.list(later).is_empty());
-        bans.add(peer(1), BannedBy::Node, "a lie", MINUTE, later);
+        bans.add(peer(1), BannedBy::Node, "a lie", BanEnd::after(MINUTE, later), later);
         assert_eq!(bans.of(peer(1), later).unwrap().by, BannedBy::Node, "the other has ended");
         assert!(!bans.lift(peer(1), later + MINUTE), "it has ended by itself");
+    }
+
+    /// Goal: a ban without an end outlasts all others, and what the operator orders has a bound of its own.
+    #[test]
+    fn a_ban_without_an_end_stands_until_it_is_lifted() {
+        let (mut bans, now) = (Bans::default(), Instant::now());
+        let much_later = now + 3 * BAN_MAX;
+        bans.add(peer(1), BannedBy::Operator, "for good", BanEnd::Never, now);
+        bans.add(peer(1), BannedBy::Operator, "an hour", BanEnd::after(MINUTE, now), now);
+        assert_eq!(bans.until(peer(1), much_later), Some(BanEnd::Never));
+        bans.add(peer(2), BannedBy::Operator, "a year", BanEnd::after(Duration::MAX, now), now);
+        let listed: Vec<_> = bans.list(now).into_iter().map(|ban| ban.peer).collect();
+        assert_eq!(listed, [peer(1), peer(2)]);
+        assert!(bans.lift(peer(1), much_later) && bans.until(peer(1), now).is_none());
+        for n in 0..ORDERED_BANS_MAX as u32 {
+            assert!(bans.has_room_for_order(peer(n), now), "{n}");
+            bans.add(peer(n), BannedBy::Operator, "mine", BanEnd::Never, now);
+        }
+        let last = peer(ORDERED_BANS_MAX as u32);
+        bans.add(last, BannedBy::Node, "a lie", BanEnd::after(MINUTE, now), now);
+        assert!(!bans.has_room_for_order(last, now) && bans.has_room_for_order(peer(7), now));
     }
 }

@@ -10,8 +10,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    MESSAGE_BYTES_MAX, NetworkError, PeerId, PeerTarget,
+    MESSAGE_BYTES_MAX, NetworkError, PeerId, PeerName, PeerTarget,
     exchange::{RECORD_ADDRESSES_MAX, Scope},
+    names,
 };
 
 /// Above this a node would be a burden to its peers.
@@ -32,6 +33,10 @@ pub struct NetworkConfig {
     /// attempt, within 10 s, so that a changed record is followed; up to four of its addresses are dialled in one attempt. A
     /// fullnode needs at least one. The node's own entry is skipped, so that one list serves a whole validator set.
     pub peers: Vec<PeerTarget>,
+    /// Names `KEY=NAME` for keys of validators and peers, as in `KEY=validator-0`: they stand beside the key in the status, on the
+    /// node's page, in `slipstream top` and in the log. At most 1024, each of 1 to 64 letters, digits, signs of ASCII, and blanks
+    /// between them; no two keys have one name. This node alone uses them: peers learn none, but whoever reaches the API reads them.
+    pub names: Vec<PeerName>,
     /// Where this node is reached from outside, at most four `IP:PORT`: signed with the node's key and told to peers, who tell
     /// others. A node that does not know its address, or is to stay unknown (as most validators are), leaves it empty and is told
     /// of by nobody.
@@ -79,6 +84,7 @@ impl Default for NetworkConfig {
         NetworkConfig {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7400)),
             peers: Vec::new(),
+            names: Vec::new(),
             advertise: Vec::new(),
             outbound: 8,
             peers_max: 64,
@@ -109,6 +115,7 @@ impl NetworkConfig {
             let reason = format!("must not be lower than the {} configured peers", self.peers.len());
             return wrong("network.peers_max", reason);
         }
+        names::check(&self.names)?;
         self.check_advertised()?;
         for (key, value, range) in self.ranges() {
             if !range.contains(&value) {
@@ -215,7 +222,18 @@ mod tests {
     fn each_rule_names_its_key() {
         let peer: PeerTarget = format!("{}@127.0.0.1:1", "01".repeat(32)).parse().unwrap();
         let base = NetworkConfig::default();
+        let named =
+            |key: &str, name: &str| -> PeerName { format!("{}={name}", key.repeat(32)).parse().unwrap() };
         for (config, name) in [
+            (
+                NetworkConfig { names: vec![named("01", "a"), named("02", "a")], ..base.clone() },
+                "network.names",
+            ),
+            (
+                NetworkConfig { names: vec![named("01", "a"), named("01", "b")], ..base.clone() },
+                "network.names",
+            ),
+            (NetworkConfig { names: vec![named("01", "a"); 1_025], ..base.clone() }, "network.names"),
             (NetworkConfig { peers: vec![peer.clone(), peer.clone()], ..base.clone() }, "network.peers"),
             (NetworkConfig { peers: vec![peer], peers_max: 0, ..base.clone() }, "network.peers_max"),
             (

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::{BannedBy, PeerId, PeerTarget, SharedKey};
+use crate::{BanEnd, BannedBy, PeerId, PeerTarget, SharedKey};
 
 /// How many connections in a row a peer may end at once before the log tells. Two nodes that dial each other at the same
 /// moment end one of their connections too.
@@ -14,10 +14,12 @@ const ENDED_TOLD_AT: u32 = 3;
 /// The state of each configured peer, for operators of a network that does not connect.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Contacts {
-    /// Each peer of `network.peers`, in that order, without the node itself; then those that the operator added since the start.
+    /// Each peer of `network.peers`, in that order, without the node itself; then those that the operator added.
     pub configured: Vec<ConfiguredPeer>,
     /// Keys that more than one node used within the last minute.
     pub shared_keys: Vec<SharedKey>,
+    /// Peers of `network.peers` that the operator removed: they are neither dialled nor have a place kept for them.
+    pub removed: Vec<PeerTarget>,
 }
 
 /// A peer of `network.peers`, or one that the operator added.
@@ -27,7 +29,7 @@ pub struct ConfiguredPeer {
     pub peer: PeerTarget,
     /// How this node stands with it.
     pub state: ContactState,
-    /// Whether the operator added it since the start.
+    /// Whether the operator added it.
     pub is_added: bool,
 }
 
@@ -55,7 +57,7 @@ pub enum ContactState {
     /// This node, or its operator, has banned it.
     Banned {
         /// When the ban ends.
-        until: Instant,
+        until: BanEnd,
         /// Whether the operator or the node banned it.
         by: BannedBy,
         /// The reason, in words.

@@ -21,7 +21,7 @@ use self::{
     kept::{Stranger, kept},
     turns::{Home, TURN_AT_WORK, TURN_MIN, Turns},
 };
-use crate::{BannedBy, PeerId, bans::Bans, origin::Origin};
+use crate::{BanEnd, BannedBy, PeerId, bans::Bans, origin::Origin};
 
 /// Connections of strangers from one host, so that it cannot take all places with free keys.
 pub(crate) const CONNECTIONS_PER_HOST_MAX: usize = 8;
@@ -319,11 +319,11 @@ impl<L: Useful> Peers<L> {
         duration: Duration,
         now: Instant,
     ) -> Option<L> {
-        self.bans.add(peer, by, reason, duration, now);
+        self.bans.add(peer, by, reason, BanEnd::after(duration, now), now);
         self.disconnect(peer, now)
     }
 
-    pub(crate) fn banned_until(&self, peer: PeerId, now: Instant) -> Option<Instant> {
+    pub(crate) fn banned_until(&self, peer: PeerId, now: Instant) -> Option<BanEnd> {
         self.bans.until(peer, now)
     }
 

@@ -45,6 +45,7 @@ mod mask;
 mod mesh;
 pub mod node;
 pub mod operator_token;
+mod orders_file;
 mod origin;
 mod repair;
 mod router;

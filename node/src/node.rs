@@ -24,7 +24,7 @@ use crate::{
     api::{self, listener, starting::Starting},
     error::NodeError,
     lock::{self, DataLock},
-    repair,
+    orders_file, repair,
     router::Router,
     tasks::{TaskFailure, Tasks},
 };
@@ -73,8 +73,10 @@ impl Node {
         let starting = Starting::serve(&listener, api::vouched(&config.api.trusted_addresses))
             .map_err(|source| NodeError::Io { action: "answer on the API's port", source })?;
         let router = Arc::new(Router::default());
-        let network = Network::start(&config.network, &inputs.key, router.clone()).await?;
-        let opened = open_store(config, inputs.genesis, &*network, &listener, &starting).await;
+        let kept = orders_file::read(&config.data_dir);
+        let network =
+            Network::start_with_orders(&config.network, &inputs.key, router.clone(), &kept.orders).await?;
+        let opened = open_store(config, inputs.genesis, &*network, &listener, &starting, kept.damage).await;
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {

@@ -185,6 +185,9 @@ pub struct SnapshotStatus {
 pub struct PeerStatus {
     /// Who.
     pub id: PeerId,
+    /// What this node's operator calls it; sync itself knows no names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Its certified head.
     pub head: Option<BatchNumber>,
     /// Milliseconds since it told of its head; none while it has not.

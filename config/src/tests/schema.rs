@@ -199,6 +199,7 @@ fn the_schema_agrees_with_the_node() {
         ),
         "sync: { audit: 0.5, forbid: [snapshot], repair: off }",
         "sync: { archives: [\"s3://bucket\", \"https://a.example/x@y\", \"file:///a b\"] }",
+        "network: { names: [\"0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f=validator 0\"] }",
         "preset: light",
     ] {
         assert_eq!(problems(&validator, &value(good)), Vec::<String>::new(), "{good}");
@@ -218,6 +219,7 @@ fn the_schema_agrees_with_the_node() {
         ("storage: { snapshots_kept: 1001 }", "/storage/snapshots_kept"),
         ("network: { peers_max: 0 }", "/network/peers_max"),
         ("network: { peers: [abc] }", "/network/peers/0"),
+        ("network: { names: [abc] }", "/network/names/0"),
         ("api: { call_time_max_ms: 9 }", "/api/call_time_max_ms"),
         ("consensus: { pool: { journal_mib: 1025 } }", "/consensus/pool/journal_mib"),
     ] {

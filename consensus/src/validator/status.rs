@@ -13,6 +13,9 @@ use tokio::time::Instant;
 pub struct ConsensusStatus {
     /// Position in the set.
     pub index: u16,
+    /// What this node's operator calls its key; a validator itself knows no names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Size of the set.
     pub validators: usize,
     /// Signatures that make a certificate.
@@ -23,6 +26,9 @@ pub struct ConsensusStatus {
     pub changing: bool,
     /// Position of the view's primary, which orders the batches.
     pub primary: u16,
+    /// What this node's operator calls the primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_name: Option<String>,
     /// Whether that is this validator.
     pub is_primary: bool,
     /// Whether it has no record of its votes and listens before it votes again.
@@ -51,6 +57,19 @@ impl ConsensusStatus {
     pub fn heard_within(&self, ms: u64) -> usize {
         let heard = self.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(|ago| ago <= ms));
         1 + heard.count()
+    }
+
+    /// What the operator calls the validator at a position.
+    pub fn name_of(&self, index: u16) -> Option<&str> {
+        match index == self.index {
+            true => self.name.as_deref(),
+            false => self.peers.iter().find(|peer| peer.index == index)?.name.as_deref(),
+        }
+    }
+
+    /// The validator at a position for people: the position, with the name if it has one.
+    pub fn member(&self, index: u16) -> String {
+        self.name_of(index).map_or_else(|| index.to_string(), |name| format!("{index} ({name})"))
     }
 }
 
@@ -101,12 +120,15 @@ pub enum EvidenceKind {
 }
 
 /// Another validator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerStanding {
     /// Its position in the set.
     pub index: u16,
     /// Its key, which is its identity as a peer.
     pub key: PublicKey,
+    /// What this node's operator calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Milliseconds since anything came from it; none if nothing did since this validator began. Votes count, but there are none while
     /// nothing is to be decided: whoever asks it other things may know better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,16 +178,19 @@ impl Shown {
         let peer = |(index, it): (u16, &Validator)| PeerStanding {
             index,
             key: it.public_key,
+            name: None,
             heard_ms_ago: None,
             said: None,
         };
         let status = ConsensusStatus {
             index,
+            name: None,
             validators: set.validators.len(),
             quorum: set.quorum(),
             view: 0,
             changing: false,
             primary: 0,
+            primary_name: None,
             is_primary: index == 0,
             observing: false,
             complains: false,

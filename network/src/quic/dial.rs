@@ -14,7 +14,7 @@ use super::{
     link::{End, describe},
     tls,
 };
-use crate::{ContactFailure, PeerAddress, PeerHost, PeerTarget, peers::Direction};
+use crate::{BanEnd, ContactFailure, PeerAddress, PeerHost, PeerTarget, peers::Direction};
 
 /// Wait after the first failed attempt.
 const BACKOFF_FIRST: Duration = Duration::from_millis(250);
@@ -34,7 +34,12 @@ pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
         // Before the look at the ban: one that is lifted in between is noticed.
         let unbanned = driver.unbanned.notified();
         if let Some(until) = driver.banned_until(target.id) {
-            let _ = timeout_at(until, unbanned).await;
+            match until {
+                BanEnd::At(until) => {
+                    let _ = timeout_at(until, unbanned).await;
+                }
+                BanEnd::Never => unbanned.await,
+            }
             continue;
         }
         let began = Instant::now();

@@ -24,7 +24,7 @@ use super::{
     serve, tls,
 };
 use crate::{
-    BannedBy, Handler, NetworkConfig, PeerId, Resolver, SharedKey, TurnedAway,
+    BanEnd, BannedBy, Handler, NetworkConfig, PeerId, Resolver, SharedKey, TurnedAway,
     contacts::Attempts,
     journal::Journal,
     peers::{Direction, Peers, Unwanted},
@@ -237,7 +237,7 @@ impl Driver {
         self.peers.lock().is_reserved(peer)
     }
 
-    pub(super) fn banned_until(&self, peer: PeerId) -> Option<Instant> {
+    pub(super) fn banned_until(&self, peer: PeerId) -> Option<BanEnd> {
         self.peers.lock().banned_until(peer, Instant::now())
     }
 

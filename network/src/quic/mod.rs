@@ -52,7 +52,7 @@ use self::{
     endpoint::{open, open_on, server_config, transport_config},
     exchange::{Answering, Exchange},
     link::{Goodbye, Link, close},
-    orders::Added,
+    orders::{Dialled, obey},
     resources::Resources,
 };
 use crate::{
@@ -66,7 +66,7 @@ use crate::{
 const SHUTDOWN_TASKS: Duration = Duration::from_millis(1_500);
 const SHUTDOWN_SOCKET: Duration = Duration::from_millis(400);
 
-pub use orders::OrderError;
+pub use orders::{OrderError, Orders};
 
 /// The network over QUIC.
 ///
@@ -81,10 +81,10 @@ pub struct Network {
     local_address: SocketAddr,
     peers: Arc<Mutex<Peers<Arc<Link>>>>,
     ledger: Arc<Mutex<Ledger>>,
-    /// Those that are dialled.
+    /// The peers of `network.peers`.
     configured: Vec<PeerTarget>,
-    /// Peers that the operator added since the start.
-    added: Mutex<BTreeMap<PeerId, Added>>,
+    /// Those that are dialled: these without the ones that the operator removed, and those that it added.
+    dialled: Mutex<BTreeMap<PeerId, Dialled>>,
     /// Holds neither the handler nor its tasks.
     driver: Weak<Driver>,
     /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
@@ -118,7 +118,25 @@ impl Network {
         handler: Arc<dyn Handler>,
         resolver: Arc<dyn Resolver>,
     ) -> Result<Arc<Network>, NetworkError> {
-        Self::begin(config, key, handler, resolver, |server, tasks| open(config.listen, server, tasks))
+        Self::begin(config, key, handler, resolver, &Orders::default(), |server, tasks| {
+            open(config.listen, server, tasks)
+        })
+    }
+
+    /// As [`Network::start`], with what the operator ordered before: it holds before anybody is dialled or let in.
+    ///
+    /// # Errors
+    /// As [`Network::start`].
+    pub async fn start_with_orders(
+        config: &NetworkConfig,
+        key: &SecretKey,
+        handler: Arc<dyn Handler>,
+        orders: &Orders,
+    ) -> Result<Arc<Network>, NetworkError> {
+        let resolver = Arc::new(SystemResolver::default());
+        Self::begin(config, key, handler, resolver, orders, |server, tasks| {
+            open(config.listen, server, tasks)
+        })
     }
 
     /// As [`Network::start`], on a socket that is not the system's: a simulated network's. Under tokio's paused clock what it does follows from
@@ -134,7 +152,7 @@ impl Network {
         resolver: Arc<dyn Resolver>,
         seed: [u8; 32],
     ) -> Result<Arc<Network>, NetworkError> {
-        Self::begin(config, key, handler, resolver, |server, tasks| {
+        Self::begin(config, key, handler, resolver, &Orders::default(), |server, tasks| {
             open_on(socket, seed, server, tasks)
                 .map_err(|source| NetworkError::Bind { address: config.listen, source })
         })
@@ -145,6 +163,7 @@ impl Network {
         key: &SecretKey,
         handler: Arc<dyn Handler>,
         resolver: Arc<dyn Resolver>,
+        orders: &Orders,
         open: impl FnOnce(quinn::ServerConfig, TaskTracker) -> Result<Endpoint, NetworkError>,
     ) -> Result<Arc<Network>, NetworkError> {
         config.check()?;
@@ -156,9 +175,10 @@ impl Network {
         let endpoint = open(server_config(config, &identity).map_err(tls_error)?, quinn_tasks.clone())?;
         let local_address =
             endpoint.local_addr().map_err(|source| NetworkError::Bind { address: config.listen, source })?;
-        let reserved = config.others(local).map(|peer| peer.id);
+        let reserved = config.others(local).map(|peer| peer.id).filter(|id| !orders.removed.contains(id));
         // A crossing attempt began at most one handshake before the other one ended, on either clock.
-        let peers = Peers::new(local, config.peers_max, reserved, 2 * config.handshake_timeout());
+        let mut peers = Peers::new(local, config.peers_max, reserved, 2 * config.handshake_timeout());
+        let dialled = obey(&mut peers, orders, config, local, Instant::now());
         let ledger = Ledger {
             attempts: Attempts::default(),
             shared_keys: SharedKeys::new(local),
@@ -187,9 +207,7 @@ impl Network {
         driver.spawn(driver.clone().accept());
         driver.spawn(driver.clone().exchange_peers());
         let configured: Vec<PeerTarget> = config.others(local).cloned().collect();
-        for peer in &configured {
-            driver.spawn(dial::keep_connected(driver.clone(), peer.clone()));
-        }
+        let dialled = dialled.into_iter().map(|peer| (peer.id, Dialled::begin(&driver, peer))).collect();
         info!(peer = %local, address = %local_address, "listening for peers");
         Ok(Arc::new(Network {
             turned_away: driver.resources.turned_away.clone(),
@@ -199,7 +217,7 @@ impl Network {
             peers: driver.peers.clone(),
             ledger: driver.ledger.clone(),
             configured,
-            added: Mutex::default(),
+            dialled: Mutex::new(dialled),
             driver: Arc::downgrade(&driver),
             endpoint: Mutex::new(Some(endpoint)),
             stop: driver.stop.clone(),
@@ -350,17 +368,19 @@ impl Transport for Network {
 
     fn contacts(&self) -> Contacts {
         let now = Instant::now();
-        let added: Vec<_> = self.added.lock().values().map(|added| (added.peer.clone(), true)).collect();
+        let (named, removed) = self.named();
         let (peers, ledger) = (self.peers.lock(), self.ledger.lock());
         let state = |id| match (peers.since(id), peers.bans.of(id, now)) {
             (Some(since), _) => ContactState::Connected { since },
             (None, Some(Ban { until, by, reason, .. })) => ContactState::Banned { until, by, reason },
             (None, None) => ledger.attempts.state(&id),
         };
-        let named = self.configured.iter().map(|peer| (peer.clone(), false)).chain(added);
-        let configured =
-            named.map(|(peer, is_added)| ConfiguredPeer { state: state(peer.id), peer, is_added });
-        Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now) }
+        let configured = named.into_iter().map(|(peer, is_added)| ConfiguredPeer {
+            state: state(peer.id),
+            peer,
+            is_added,
+        });
+        Contacts { configured: configured.collect(), shared_keys: ledger.shared_keys.list(now), removed }
     }
 
     fn bans(&self) -> Vec<Ban> {

@@ -8,6 +8,8 @@
 //!   GET           /v1/operator/peers/KEY/ping   a question to a connected peer
 //!   PUT, DELETE   /v1/operator/bans/KEY         a peer that is not let in
 //! ```
+//!
+//! Orders on peers are written to the data directory before they are answered, and hold over a restart.
 
 use std::{
     sync::Arc,
@@ -33,7 +35,10 @@ use slipstream_sync::{Follower, protocol::Request as SyncRequest};
 use slipstream_types::codec;
 
 use super::{Api, listener::Seat};
-use crate::{FilterError, Log, operator_token::OperatorToken, sparse::Sparse, status::peers::BanStatus};
+use crate::{
+    FilterError, Log, operator_token::OperatorToken, orders_file::OrdersFile, sparse::Sparse,
+    status::peers::BanStatus,
+};
 
 /// Bytes of a body: a filter of the greatest length, each character of it escaped.
 const BODY_BYTES_MAX: usize = 32 << 10;
@@ -52,6 +57,7 @@ pub(crate) struct Operator {
     pub(crate) network: Arc<Network>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) log: Log,
+    pub(crate) orders: Arc<OrdersFile>,
 }
 
 /// The log's filter.
@@ -73,7 +79,9 @@ pub(crate) struct AddBody {
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BanBody {
-    pub(crate) seconds: u64,
+    /// How long. Without it a peer of `network.peers` is banned until it is unbanned, another one for an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seconds: Option<u64>,
     pub(crate) why: String,
 }
 
@@ -175,11 +183,13 @@ async fn add(
     let peer = format!("{}@{}", peer_of(&key)?, body.at).parse::<PeerTarget>();
     let peer = peer.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, &error))?;
     api.operator.network.add_peer(peer).map_err(disobeyed)?;
+    keep(&api).await?;
     Ok(done())
 }
 
 async fn remove(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {
     api.operator.network.remove_peer(peer_of(&key)?).map_err(disobeyed)?;
+    keep(&api).await?;
     Ok(done())
 }
 
@@ -189,7 +199,7 @@ async fn ban(
     Json(body): Json<BanBody>,
 ) -> Result<Response, Refused> {
     let peer = peer_of(&key)?;
-    if !BAN_SECONDS.contains(&body.seconds) {
+    if body.seconds.is_some_and(|seconds| !BAN_SECONDS.contains(&seconds)) {
         let text = format!("a ban lasts from {} to {} seconds", BAN_SECONDS.start(), BAN_SECONDS.end());
         return Err(Refused::new(StatusCode::BAD_REQUEST, &text));
     }
@@ -197,8 +207,9 @@ async fn ban(
         let text = format!("the reason of a ban has at most {WHY_BYTES_MAX} bytes, not {}", body.why.len());
         return Err(Refused::new(StatusCode::BAD_REQUEST, &text));
     }
-    let duration = Duration::from_secs(body.seconds);
+    let duration = body.seconds.map(Duration::from_secs);
     let ban = api.operator.network.ban_peer(peer, &body.why, duration).map_err(disobeyed)?;
+    keep(&api).await?;
     Ok(Json(BanStatus::of(&ban, tokio::time::Instant::now())).into_response())
 }
 
@@ -206,7 +217,25 @@ async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<R
     let peer = peer_of(&key)?;
     api.operator.network.unban_peer(peer).map_err(disobeyed)?;
     api.operator.follower.unban(&peer);
+    keep(&api).await?;
     Ok(done())
+}
+
+/// Writes the orders that stand.
+async fn keep(api: &Api) -> Result<(), Refused> {
+    let (file, network) = (api.operator.orders.clone(), api.operator.network.clone());
+    let written = tokio::task::spawn_blocking(move || {
+        let place = file.path().display().to_string();
+        file.write(|| network.orders()).map_err(|error| format!("cannot write {place}: {error}"))
+    });
+    let problem = match written.await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(problem)) => problem,
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(problem, "an order of the operator is not kept over a restart");
+    let text = format!("it is done, and forgotten at a restart: {problem}");
+    Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, &text))
 }
 
 /// Asks a peer what it has, as sync does: the way there and back, and its readiness to answer.
@@ -260,9 +289,11 @@ fn disobeyed(error: OrderError) -> Refused {
         OrderError::NoAddress(_) => StatusCode::BAD_REQUEST,
         OrderError::NotAdded(_) | OrderError::NotBanned(_) => StatusCode::NOT_FOUND,
         OrderError::ShutDown => StatusCode::SERVICE_UNAVAILABLE,
-        OrderError::Own(_) | OrderError::Configured(_) | OrderError::TooMany | OrderError::NoPlace => {
-            StatusCode::CONFLICT
-        }
+        OrderError::Own(_)
+        | OrderError::Configured(_)
+        | OrderError::TooMany
+        | OrderError::TooManyBans
+        | OrderError::NoPlace => StatusCode::CONFLICT,
     };
     Refused::new(status, &error)
 }

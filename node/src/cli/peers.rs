@@ -20,18 +20,15 @@ use crate::{
     status::{NodeStatus, peers::BanStatus},
 };
 
-/// The lifetime of every change to a running node.
-const UNTIL_RESTART: &str = "until the node stops";
-
 #[derive(Debug, Subcommand)]
 pub(super) enum PeersCommand {
-    /// Show who is connected, who should be, and who is banned until when and why
+    /// Show who is connected and why (config, added, found), who should be, and who is banned until when and why
     List(ListArgs),
-    /// Dial a peer KEY@HOST:PORT and keep a place for it, as if it stood in network.peers, until the node stops
+    /// Dial a peer KEY@HOST:PORT and keep a place for it, as if it stood in network.peers, also after a restart
     Add(AddArgs),
-    /// Neither dial nor keep a peer any more that was added
+    /// Neither dial nor keep a peer any more, one that was added or one of network.peers
     Remove(KeyArgs),
-    /// End the connection to a peer and let it in no more, for a time, at most until the node stops
+    /// End the connection to a peer and let it in no more, for a time or until it is unbanned, also after a restart
     Ban(BanArgs),
     /// Lift the ban of a peer, whether the operator or the node itself has banned it
     Unban(KeyArgs),
@@ -76,9 +73,9 @@ pub(super) struct KeyArgs {
 pub(super) struct BanArgs {
     #[command(flatten)]
     peer: KeyArgs,
-    /// How long, such as 30m, 1h or 2days; a year at most
-    #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
-    time: Duration,
+    /// How long, such as 30m, 1h or 2days, a year at most; without it a peer of network.peers until it is unbanned, another one an hour
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
     /// Why, for whoever looks at the list; the peer is not told
     #[arg(long, value_name = "TEXT", default_value = "by hand")]
     why: String,
@@ -99,13 +96,13 @@ pub(super) fn peers(command: &PeersCommand) -> Result<()> {
         PeersCommand::Add(AddArgs { peer, node }) => {
             let body = AddBody { at: peer.at.to_string() };
             node.find()?.order::<Value>("PUT", &format!("/v1/operator/peers/{}", peer.id), &body)?;
-            print(&format!(
-                "{peer} is dialled and kept {UNTIL_RESTART}; network.peers would keep it for good"
-            ))
+            print(&format!("{peer} is dialled and kept, also after a restart, until it is removed"))
         }
         PeersCommand::Remove(KeyArgs { peer, node }) => {
             node.find()?.order::<Value>("DELETE", &format!("/v1/operator/peers/{peer}"), &json!({}))?;
-            print(&format!("{peer} is neither dialled nor kept any more"))
+            print(&format!(
+                "{peer} is neither dialled nor kept any more; it may still come in unless it is banned"
+            ))
         }
         PeersCommand::Ban(args) => ban(args),
         PeersCommand::Unban(KeyArgs { peer, node }) => {
@@ -123,9 +120,18 @@ fn list(args: &ListArgs) -> Result<()> {
     };
     let status: NodeStatus = parse(&ask(&authority, "/v1/status")?)?;
     if args.json {
-        let NodeStatus { peers, configured_peers, bans, bans_count, exchange, shared_keys, .. } = status;
+        let NodeStatus {
+            peers,
+            configured_peers,
+            removed_peers,
+            bans,
+            bans_count,
+            exchange,
+            shared_keys,
+            ..
+        } = status;
         let list = json!({
-            "peers": peers, "configured_peers": configured_peers, "bans": bans, "bans_count": bans_count, "exchange": exchange,
+            "peers": peers, "configured_peers": configured_peers, "removed_peers": removed_peers, "bans": bans, "bans_count": bans_count, "exchange": exchange,
             "shared_keys": shared_keys,
         });
         return print(&list.to_string());
@@ -136,16 +142,16 @@ fn list(args: &ListArgs) -> Result<()> {
 }
 
 fn ban(args: &BanArgs) -> Result<()> {
-    let (seconds, KeyArgs { peer, node }) = (args.time.as_secs(), &args.peer);
-    if !BAN_SECONDS.contains(&seconds) {
-        bail!("--for: a ban lasts from a second to a year, not {}", humantime::format_duration(args.time));
+    let KeyArgs { peer, node } = &args.peer;
+    if let Some(time) = args.time.filter(|time| !BAN_SECONDS.contains(&time.as_secs())) {
+        bail!("--for: a ban lasts from a second to a year, not {}", humantime::format_duration(time));
     }
     if args.why.len() > WHY_BYTES_MAX {
         bail!("--why: a reason has at most {WHY_BYTES_MAX} bytes, not {}", args.why.len());
     }
-    let body = BanBody { seconds, why: args.why.clone() };
+    let body = BanBody { seconds: args.time.map(|time| time.as_secs()), why: args.why.clone() };
     let standing: BanStatus = node.find()?.order("PUT", &format!("/v1/operator/bans/{peer}"), &body)?;
-    print(&format!("banned {}; all bans end when the node stops", text::ban(&standing)))
+    print(&format!("banned {}", text::ban(&standing)))
 }
 
 fn ping(args: &PingArgs) -> Result<()> {

@@ -14,7 +14,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use slipstream_consensus::ConsensusStatus;
-use slipstream_network::{ContactState, Contacts, Transport};
+use slipstream_network::{BanEnd, ContactState, Contacts, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::{Follower, SyncStatus};
 use slipstream_types::{BatchHeader, BatchNumber, Clock};
@@ -180,10 +180,9 @@ impl HealthSource {
 fn redial(state: &ContactState, now: Instant) -> Option<Duration> {
     match state {
         ContactState::Connecting => Some(Duration::ZERO),
-        ContactState::Failing { next_attempt: at, .. } | ContactState::Banned { until: at, .. } => {
-            Some(at.saturating_duration_since(now))
-        }
-        ContactState::Connected { .. } => None,
+        ContactState::Failing { next_attempt: at, .. }
+        | ContactState::Banned { until: BanEnd::At(at), .. } => Some(at.saturating_duration_since(now)),
+        ContactState::Connected { .. } | ContactState::Banned { until: BanEnd::Never, .. } => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use slipstream_consensus::{ConsensusStatus, PeerStanding};
 use tokio::time::Instant;
 
 use super::{Health, Reason, State};
@@ -17,6 +18,11 @@ const CHANGES_WITHIN: Duration = Duration::from_secs(60);
 /// An alert ends, or gives way to another one, after it has been so for this long. A connection that comes and goes takes less: it
 /// is dialled again after 10 s at the latest.
 const SETTLED_FOR: Duration = Duration::from_secs(15);
+
+/// A validator that is silent for longer is none of the quorum.
+const SILENT_AFTER_MS: u64 = 10_000;
+/// Silent validators that a line names.
+const UNHEARD_MAX: usize = 8;
 
 /// A line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,7 +115,7 @@ impl Teller {
 /// One event: collectors of logs find the same fields in each.
 macro_rules! event {
     ($level:ident, $status:ident, $message:expr $(, $field:ident = $value:expr)*) => {{
-        let NodeStatus { health, progress, process, disk, .. } = $status;
+        let NodeStatus { health, progress, process, disk, consensus, .. } = $status;
         tracing::$level!(
             $($field = $value,)*
             head = health.head.get(),
@@ -123,6 +129,9 @@ macro_rules! event {
             eta_s = health.eta_seconds.map(rounded),
             // At the head all is done with every batch.
             percent = Some(progress.percent).filter(|_| health.state != State::AtHead).map(rounded),
+            view = consensus.as_ref().map(|own| own.view),
+            primary = consensus.as_ref().map(|own| own.member(own.primary)),
+            unheard = consensus.as_ref().and_then(unheard),
             memory_mib = process.memory_bytes >> 20,
             disk_free_mib = disk.as_ref().map(|disk| disk.free_bytes >> 20),
             blocker = health.blocker.as_ref().map(|blocker| blocker.text.as_str()),
@@ -137,6 +146,19 @@ fn write(line: Line, status: &NodeStatus) {
         Line::Calm => event!(info, status, status.health.state),
         Line::Begins(reason) => event!(warn, status, "not ready", reason = reason.name()),
         Line::Ends(reason) => event!(warn, status, over(reason), over = reason.name()),
+    }
+}
+
+/// The other validators that are silent, by their positions and names.
+fn unheard(own: &ConsensusStatus) -> Option<String> {
+    let is_silent = |peer: &&PeerStanding| peer.heard_ms_ago.is_none_or(|ago| ago > SILENT_AFTER_MS);
+    let silent: Vec<_> = own.peers.iter().filter(is_silent).map(|peer| own.member(peer.index)).collect();
+    let more = silent.len().saturating_sub(UNHEARD_MAX);
+    let shown = silent[..silent.len() - more].join(", ");
+    match (silent.len(), more) {
+        (0, _) => None,
+        (_, 0) => Some(shown),
+        (_, more) => Some(format!("{shown} and {more} more")),
     }
 }
 
@@ -156,9 +178,11 @@ fn rounded(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use slipstream_types::BatchNumber;
 
     use super::{super::Blocker, *};
+    use crate::status::fixture;
 
     fn health(state: State, alert: Option<Reason>) -> Health {
         Health {
@@ -234,5 +258,21 @@ mod tests {
             only_alerts(lines),
             [(0, Line::Begins(Reason::Halted)), (45, Line::Begins(Reason::NoPeers))]
         );
+    }
+
+    /// Goal: the line names the validators that are silent, a few of them, and is short while all are heard.
+    #[test]
+    fn silent_validators_are_named() {
+        let own = |peers: Vec<serde_json::Value>| {
+            let mut own = fixture::consensus();
+            own["peers"] = peers.into();
+            fixture::status(json!({ "consensus": own })).consensus.unwrap()
+        };
+        let peer = |index: u16, name: Option<&str>, heard: Option<u64>| json!({ "index": index, "key": fixture::key(30), "name": name, "heard_ms_ago": heard });
+        assert_eq!(unheard(&own(vec![peer(0, None, Some(SILENT_AFTER_MS))])), None);
+        let some = own(vec![peer(0, None, Some(1)), peer(2, Some("two"), Some(11_000)), peer(3, None, None)]);
+        assert_eq!(unheard(&some).unwrap(), "2 (two), 3");
+        let many = own((2..13).map(|index| peer(index, None, None)).collect());
+        assert_eq!(unheard(&many).unwrap(), "2, 3, 4, 5, 6, 7, 8, 9 and 3 more");
     }
 }

@@ -35,7 +35,7 @@ use crate::{
     rpc::{Batches, Feed, LogIndex, RpcContext, TraceLimits},
     schedule_file, scrub,
     seat::{self, Seat},
-    status::{self, Places, Resources, StatusSource},
+    status::{self, Names, Places, Resources, StatusSource},
     tasks::{TaskError, Tasks},
 };
 
@@ -80,13 +80,20 @@ pub(super) fn assemble(
     listener: TcpListener,
     router: &Router,
     network: Arc<Network>,
-    Opened { lock, store }: Opened,
+    Opened { lock, store, orders }: Opened,
     log: Log,
 ) -> Result<Node, NodeError> {
     let token = OperatorToken::establish(&config.data_dir)?;
     let api_address = address_of(&listener)?;
     let (core, decided) = Core::new(config, key, network.clone(), store.clone())?;
-    let surface = Surface::new(config, &core, token, log)?;
+    let operator = Operator {
+        token,
+        network: core.network.clone(),
+        follower: core.follower.clone(),
+        log,
+        orders: Arc::new(orders),
+    };
+    let surface = Surface::new(config, &core, operator)?;
     let peer_address = core.address;
     router.open(Services {
         server: surface.server.clone(),
@@ -198,7 +205,7 @@ impl Core {
 }
 
 impl Surface {
-    fn new(config: &NodeConfig, core: &Core, token: OperatorToken, log: Log) -> Result<Surface, NodeError> {
+    fn new(config: &NodeConfig, core: &Core, operator: Operator) -> Result<Surface, NodeError> {
         let Core { store, genesis, clock, transport, follower, seat, .. } = core;
         let head_age_max_s = u64::from(config.sync.head_age_max_s);
         let rules = Rules { head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)) };
@@ -231,12 +238,12 @@ impl Surface {
             broadcaster: core.broadcaster.clone(),
             health: health.clone(),
             resources: resources.clone(),
-            log: log.clone(),
+            log: operator.log.clone(),
+            names: Names::new(&config.network.names),
         });
         let log_index = Arc::new(LogIndex::new(store.clone()));
         let context = context(config, core, log_index.clone(), health)?;
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
-        let operator = Operator { token, network: core.network.clone(), follower: follower.clone(), log };
         let api = Api::new(context, Arc::new(metrics), status.clone(), operator, events.clone(), &config.api);
         Ok(Surface { server, resources, status, events, log_index, api })
     }

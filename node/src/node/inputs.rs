@@ -15,6 +15,7 @@ use crate::{
     error::NodeError,
     genesis_file, keys,
     lock::{self, DataLock},
+    orders_file::OrdersFile,
     repair, schedule_file,
 };
 
@@ -33,6 +34,7 @@ pub(super) struct Inputs {
 pub(super) struct Opened {
     pub(super) lock: DataLock,
     pub(super) store: Store,
+    pub(super) orders: OrdersFile,
 }
 
 /// Reads key and genesis and checks them against each other and against the rest of the configuration.
@@ -60,13 +62,15 @@ pub(super) fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     }
 }
 
-/// Locks the data directory, opens the store in it and makes sure that it holds the chain.
+/// Locks the data directory, opens the store in it and makes sure that it holds the chain. Orders of the operator that are damaged, for this
+/// reason, are set aside.
 pub(super) async fn open_store(
     config: &NodeConfig,
     genesis: Option<Genesis>,
     transport: &dyn Transport,
     api: &TcpListener,
     starting: &Starting,
+    damaged_orders: Option<String>,
 ) -> Result<Opened, NodeError> {
     let dir = config.data_dir.join(DATABASE);
     // An unknown waypoint must leave nothing behind, so the genesis comes before the directory.
@@ -75,6 +79,7 @@ pub(super) async fn open_store(
         genesis => agree(config, genesis, fetch(config, transport, starting).await?)?,
     };
     let lock = lock::acquire(&config.data_dir, Some(address_of(api)?))?;
+    let orders = OrdersFile::establish(&config.data_dir, damaged_orders);
     starting.stage("opening the store");
     let store = repair::open_repaired(config, &dir, transport, starting).await?;
     if genesis.is_none() && !store.is_initialized() {
@@ -83,7 +88,7 @@ pub(super) async fn open_store(
     if let Some(genesis) = genesis {
         store.initialize(&genesis)?;
     }
-    Ok(Opened { lock, store })
+    Ok(Opened { lock, store, orders })
 }
 
 pub(super) fn address_of(listener: &TcpListener) -> Result<SocketAddr, NodeError> {

@@ -14,12 +14,15 @@
 
 #[cfg(test)]
 pub(crate) mod fixture;
+mod names;
 pub mod peers;
 mod progress;
 mod resources;
 mod sample;
 mod source;
 mod spread;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use slipstream_broadcast::MeshStatus;
@@ -33,14 +36,17 @@ use slipstream_types::{
     Address, BatchNumber, Digest, Epoch, Failures, PublicKey, RulesId, Waypoint, chain::Fork,
 };
 
-use self::peers::{BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, SharedKeyStatus};
+use self::peers::{
+    BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, RemovedPeerStatus, SharedKeyStatus,
+};
+pub(crate) use self::{
+    names::Names,
+    resources::{Places, Resources, sample as sample_resources},
+    source::{StatusSource, watch},
+};
 pub use self::{
     progress::{Eta, Progress, Unit},
     resources::{DiskStatus, DiskUse, ProcessStatus},
-};
-pub(crate) use self::{
-    resources::{Places, Resources, sample as sample_resources},
-    source::{StatusSource, watch},
 };
 use crate::health::Health;
 
@@ -57,6 +63,9 @@ pub struct NodeStatus {
     pub role: Role,
     /// The node's public key.
     pub peer_id: PeerId,
+    /// What `network.names` calls this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Where it listens for peers.
     pub network_address: String,
     /// The same as an entry for another node's `network.peers`.
@@ -99,6 +108,9 @@ pub struct NodeStatus {
     pub peers: Vec<ConnectedPeer>,
     /// The peers of `network.peers`, and those that the operator added.
     pub configured_peers: Vec<ConfiguredPeerStatus>,
+    /// Peers of `network.peers` that the operator removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed_peers: Vec<RemovedPeerStatus>,
     /// Who is not let in: at most 256 of them, the operator's bans first.
     pub bans: Vec<BanStatus>,
     /// How many bans stand.
@@ -117,6 +129,9 @@ pub struct EpochStatus {
     pub number: Epoch,
     /// Its validators, in the order in which they are primary.
     pub validators: Vec<PublicKey>,
+    /// What `network.names` calls them, by their keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<PublicKey, String>,
     /// How many of them may fail.
     pub failures: Failures,
     /// Signatures that make a certificate.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use slipstream_network::{
-    Ban, BannedBy, ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeEvent, ExchangeStatus,
-    PeerId, PeerStats, PeerTarget, SharedKey,
+    Ban, BanEnd, BannedBy, ConfiguredPeer, ContactKind, ContactState, Contacts, ExchangeEvent,
+    ExchangeStatus, PeerId, PeerStats, PeerTarget, SharedKey,
 };
 use slipstream_types::Clock as _;
 use tokio::time::Instant;
@@ -20,11 +20,41 @@ use crate::{
 /// Bans that the status lists; it says how many there are.
 const BANS_SHOWN_MAX: usize = 256;
 
+/// Why this node has to do with a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PeerFrom {
+    /// `network.peers` names it.
+    Config,
+    /// The operator added it.
+    Added,
+    /// It came in, or peers told of it.
+    #[default]
+    Found,
+}
+
+impl PeerFrom {
+    /// As it is serialized.
+    pub fn name(self) -> &'static str {
+        match self {
+            PeerFrom::Config => "config",
+            PeerFrom::Added => "added",
+            PeerFrom::Found => "found",
+        }
+    }
+}
+
 /// One open connection.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConnectedPeer {
     /// Who.
     pub id: PeerId,
+    /// What `network.names` calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Why there is a connection.
+    #[serde(default)]
+    pub from: PeerFrom,
     /// From where.
     pub address: Option<String>,
     /// Bytes sent on this connection.
@@ -37,10 +67,22 @@ pub struct ConnectedPeer {
     pub connected_seconds: u64,
 }
 
-impl From<PeerStats> for ConnectedPeer {
-    fn from(peer: PeerStats) -> Self {
+impl ConnectedPeer {
+    pub(super) fn all(connected: Vec<PeerStats>, contacts: &Contacts) -> Vec<ConnectedPeer> {
+        let from: BTreeMap<PeerId, PeerFrom> = contacts
+            .configured
+            .iter()
+            .map(|it| (it.peer.id, if it.is_added { PeerFrom::Added } else { PeerFrom::Config }))
+            .collect();
+        let of = |peer: PeerStats| ConnectedPeer::of(from.get(&peer.id).copied().unwrap_or_default(), peer);
+        connected.into_iter().map(of).collect()
+    }
+
+    fn of(from: PeerFrom, peer: PeerStats) -> ConnectedPeer {
         ConnectedPeer {
             id: peer.id,
+            name: None,
+            from,
             address: peer.address.map(|address| address.to_string()),
             bytes_sent: peer.bytes_sent,
             bytes_received: peer.bytes_received,
@@ -55,6 +97,9 @@ impl From<PeerStats> for ConnectedPeer {
 pub struct ConfiguredPeerStatus {
     /// As it stands in the configuration.
     pub peer: PeerTarget,
+    /// What `network.names` calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// How this node stands with it.
     pub state: ContactKind,
     /// Since it is connected, or since it has not been; none while the first attempt is under way, and of a banned one.
@@ -65,7 +110,7 @@ pub struct ConfiguredPeerStatus {
     pub next_attempt_ms: Option<u64>,
     /// Why there is no connection, and what to do.
     pub problem: Option<String>,
-    /// Whether the operator added it: it is gone after a restart.
+    /// Whether the operator added it, in place of the configuration.
     pub added: bool,
 }
 
@@ -79,11 +124,11 @@ impl ConfiguredPeerStatus {
             ContactState::Failing { since, attempts, next_attempt, .. } => {
                 (ago(since), attempts, until(next_attempt))
             }
-            ContactState::Banned { until: end, .. } => (None, 0, until(end)),
+            ContactState::Banned { until: end, .. } => (None, 0, end.instant().and_then(until)),
         };
         let (peer, state, problem) = (configured.peer.clone(), configured.state.kind(), configured.trouble());
         let added = configured.is_added;
-        ConfiguredPeerStatus { peer, state, seconds, attempts, next_attempt_ms, problem, added }
+        ConfiguredPeerStatus { peer, name: None, state, seconds, attempts, next_attempt_ms, problem, added }
     }
 
     pub(super) fn all(contacts: &Contacts, now: Instant) -> Vec<ConfiguredPeerStatus> {
@@ -91,30 +136,53 @@ impl ConfiguredPeerStatus {
     }
 }
 
-/// A ban that stands. All of them end with the process.
+/// A peer of `network.peers` that the operator removed: it is neither dialled nor has a place kept for it.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RemovedPeerStatus {
+    /// As it stands in the configuration, and as `slipstream peers add` takes it back.
+    pub peer: PeerTarget,
+    /// What `network.names` calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl RemovedPeerStatus {
+    pub(super) fn of(peer: &PeerTarget) -> RemovedPeerStatus {
+        RemovedPeerStatus { peer: peer.clone(), name: None }
+    }
+}
+
+/// A ban that stands. The operator's hold over a restart, those of the node end with its process.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BanStatus {
     /// Who is not let in.
     pub id: PeerId,
+    /// What `network.names` calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Whether this node banned it for what it sent, or its operator did.
     pub by: BannedBy,
     /// Why.
     pub reason: String,
-    /// Until it ends.
-    pub seconds_left: u64,
-    /// When it ends, in milliseconds since 1970 by this node's clock.
-    pub until_ms: u64,
+    /// Until it ends; none if it holds until it is lifted.
+    pub seconds_left: Option<u64>,
+    /// When it ends, in milliseconds since 1970 by this node's clock; none if it holds until it is lifted.
+    pub until_ms: Option<u64>,
 }
 
 impl BanStatus {
     pub(crate) fn of(ban: &Ban, now: Instant) -> BanStatus {
-        let left = ban.until.saturating_duration_since(now);
+        let left = match ban.until {
+            BanEnd::At(until) => Some(until.saturating_duration_since(now)),
+            BanEnd::Never => None,
+        };
         BanStatus {
             id: ban.peer,
+            name: None,
             by: ban.by,
             reason: ban.reason.clone(),
-            seconds_left: left.as_secs(),
-            until_ms: SystemClock.now_ms().saturating_add(left.as_millis() as u64),
+            seconds_left: left.map(|left| left.as_secs()),
+            until_ms: left.map(|left| SystemClock.now_ms().saturating_add(left.as_millis() as u64)),
         }
     }
 
@@ -129,6 +197,9 @@ impl BanStatus {
 pub struct SharedKeyStatus {
     /// The key.
     pub id: PeerId,
+    /// What `network.names` calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Whether it is this node's own.
     pub own: bool,
     /// Where its users were seen, as far as is known.
@@ -140,7 +211,7 @@ pub struct SharedKeyStatus {
 impl From<&SharedKey> for SharedKeyStatus {
     fn from(key: &SharedKey) -> Self {
         let addresses = key.addresses.iter().map(ToString::to_string).collect();
-        SharedKeyStatus { id: key.id, own: key.own, addresses, problem: key.to_string() }
+        SharedKeyStatus { id: key.id, name: None, own: key.own, addresses, problem: key.to_string() }
     }
 }
 

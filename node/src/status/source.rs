@@ -13,8 +13,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    EpochStatus, HeadStatus, NodeStatus, Progress, Resources, RulesStatus,
-    peers::{BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, SharedKeyStatus},
+    EpochStatus, HeadStatus, Names, NodeStatus, Progress, Resources, RulesStatus,
+    peers::{
+        BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, RemovedPeerStatus,
+        SharedKeyStatus,
+    },
 };
 use crate::{
     Log,
@@ -48,6 +51,7 @@ pub(crate) struct StatusSource {
     pub(crate) health: Arc<HealthSource>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) log: Log,
+    pub(crate) names: Names,
 }
 
 impl StatusSource {
@@ -64,12 +68,13 @@ impl StatusSource {
         }
         let health = self.health.judge(&head.header, &sync, consensus.as_ref(), &contacts);
         let now = Instant::now();
-        Ok(NodeStatus {
+        let mut status = NodeStatus {
             client: client_version(),
             chain_id: self.chain_id,
             genesis: self.genesis,
             role: self.role,
             peer_id: self.address.id,
+            name: None,
             network_address: self.address.address.to_string(),
             peer_address: self.address.to_string(),
             progress: Progress::of(&sync, &health),
@@ -93,13 +98,16 @@ impl StatusSource {
             process: self.resources.process(),
             disk: self.resources.disk(),
             snapshots: self.store.snapshots().iter().map(|snapshot| snapshot.number).collect(),
-            peers: self.transport.peer_stats().into_iter().map(ConnectedPeer::from).collect(),
+            peers: ConnectedPeer::all(self.transport.peer_stats(), &contacts),
             configured_peers: ConfiguredPeerStatus::all(&contacts, now),
+            removed_peers: contacts.removed.iter().map(RemovedPeerStatus::of).collect(),
             bans: BanStatus::first(&bans, now),
             bans_count: bans.len(),
             exchange: self.transport.exchange().map(PeerExchangeStatus::from),
             shared_keys: contacts.shared_keys.iter().map(SharedKeyStatus::from).collect(),
-        })
+        };
+        self.names.put(&mut status);
+        Ok(status)
     }
 
     /// The proofs that validators lied, if this node is a validator.
@@ -117,6 +125,7 @@ impl StatusSource {
         EpochStatus {
             number: set.epoch,
             validators: set.validators.iter().map(|validator| validator.public_key).collect(),
+            names: BTreeMap::new(),
             failures: set.failures,
             quorum: set.quorum(),
             contract: self.validators_contract,

@@ -196,7 +196,7 @@ fn peers_are_listed_added_banned_and_asked() {
     assert!(peers(&["unban", key], false).contains("is not banned"));
     until("it comes back", || has_peer(&validator, key).then_some(()));
 
-    assert!(peers(&["add", &address], true).contains("until the node stops"));
+    assert!(peers(&["add", &address], true).contains("also after a restart"));
     assert!(
         peers(&["list"], true).contains(&format!("{address} connected (added)")),
         "{}",
@@ -206,10 +206,9 @@ fn peers_are_listed_added_banned_and_asked() {
     assert!(peers(&["remove", key], false).contains("was not added"));
     let nobody = format!("{key}@0.0.0.0:7400");
     assert!(peers(&["add", &nobody], false).contains("nobody can be dialled at"));
-    for args in [["ban", own], ["remove", own]] {
-        let text = printed(&[&["peers"], &args[..], &["--config", &there]].concat(), false);
-        assert!(text.contains("stands in network.peers"), "{text}");
-    }
+    let elsewhere = format!("{own}@127.0.0.1:1");
+    let text = printed(&["peers", "add", &elsewhere, "--config", &there], false);
+    assert!(text.contains("stands in network.peers"), "{text}");
     for (args, said) in [(["--for", "2years"], "from a second to a year"), (["--for", "soon"], "--for")] {
         assert!(peers(&[&["ban", key][..], &args].concat(), false).contains(said));
     }
@@ -218,4 +217,88 @@ fn peers_are_listed_added_banned_and_asked() {
     assert!(gone.contains(&format!("no connection to peer {key}")) || gone.contains("ended"), "{gone}");
     validator.stop();
     assert!(!Path::new(&chain.path("data/operator.new")).exists());
+}
+
+/// Goal: orders on peers hold over a restart, those on peers of the configuration too, and a damaged file of them costs nothing else.
+#[test]
+fn orders_on_peers_hold_over_a_restart() {
+    let chain = Chain::new();
+    let validator = Running::start(&chain);
+    let address = peer_address(&validator);
+    let own = address.split_once('@').unwrap().0;
+    let names =
+        format!("{{ listen: \"127.0.0.1:0\", peers: [\"{address}\"], names: [\"{own}=the validator\"] }}");
+    let (other, node) = fullnode(&chain, &[&address], "");
+    let config = other.config();
+    let written = fs::read_to_string(&config).unwrap();
+    let peers =
+        |args: &[&str], success| printed(&[&["peers"], args, &["--config", &config]].concat(), success);
+    let list = || -> Value { serde_json::from_str(&peers(&["list", "--json"], true)).unwrap() };
+    until("connected", || has_peer(&node, own).then_some(()));
+    assert_eq!(list()["peers"][0]["from"], "config");
+    let (added, stranger) = (format!("{}@127.0.0.1:1", "12".repeat(32)), "34".repeat(32));
+    let banned = peers(&["ban", own, "--why", "maintenance"], true);
+    assert!(banned.contains("until it is unbanned, by this node's operator: maintenance"), "{banned}");
+    peers(&["add", &added], true);
+    peers(&["ban", &stranger, "--for", "2h", "--why", "too loud"], true);
+    let before = list();
+    node.stop();
+
+    fs::write(&config, named(&written, &names)).unwrap();
+    let node = Running::start(&other);
+    let after = list();
+    for (at, value) in [
+        ("/bans/0/id", own.into()),
+        ("/bans/0/name", "the validator".into()),
+        ("/bans/0/reason", "maintenance".into()),
+        ("/bans/0/until_ms", Value::Null),
+        ("/bans/1/id", stranger.as_str().into()),
+        ("/bans/1/reason", "too loud".into()),
+        ("/bans_count", 2.into()),
+        ("/configured_peers/0/state", "banned".into()),
+        ("/configured_peers/0/added", false.into()),
+        ("/configured_peers/1/peer", added.as_str().into()),
+        ("/configured_peers/1/added", true.into()),
+    ] {
+        assert_eq!(after.pointer(at), Some(&value), "{at}: {after}");
+    }
+    let until_ms = |list: &Value| list["bans"][1]["until_ms"].as_u64().unwrap();
+    assert!(until_ms(&before).abs_diff(until_ms(&after)) < 60_000, "{before} {after}");
+    assert!(after["peers"].as_array().unwrap().is_empty(), "{after}");
+    let text = peers(&["list"], true);
+    assert!(text.contains(&format!("the validator {own} until it is unbanned")), "{text}");
+    assert!(text.contains(&format!("{added} ")) && text.contains("(added)"), "{text}");
+    peers(&["unban", own], true);
+    until("it comes back", || has_peer(&node, own).then_some(()));
+    assert!(peers(&["remove", own], true).contains("neither dialled nor kept"));
+    node.stop();
+
+    let node = Running::start(&other);
+    let text = peers(&["list"], true);
+    assert!(
+        text.contains(&format!("removed      the validator {address} stands in network.peers")),
+        "{text}"
+    );
+    assert_eq!(list()["bans_count"], 1, "{text}");
+    node.stop();
+
+    let data = other.path("data");
+    fs::write(data.join("operator.peers.json"), "{").unwrap();
+    let node = Running::start(&other);
+    until("it follows again", || has_peer(&node, own).then_some(()));
+    assert_eq!(list()["bans_count"], 0);
+    assert_eq!(fs::read_to_string(data.join("operator.peers.damaged")).unwrap(), "{");
+    let log = fs::read_to_string(&node.log).unwrap();
+    assert!(log.contains("operator.peers.damaged") && log.contains("order anew"), "{log}");
+    node.stop();
+    validator.stop();
+}
+
+/// A configuration with another section `network`.
+fn named(config: &str, network: &str) -> String {
+    let other = |line: &str| match line.starts_with("network:") {
+        true => format!("network: {network}\n"),
+        false => format!("{line}\n"),
+    };
+    config.lines().map(other).collect()
 }

@@ -170,6 +170,7 @@ impl PeerBook {
         let current = self.peers.iter().map(|(id, peer)| peer.status(*id, now, history, &part));
         let banned = self.banned.iter().map(|ban| PeerStatus {
             id: ban.peer,
+            name: None,
             head: None,
             heard_ms_ago: None,
             serves: Serves::default(),
@@ -209,6 +210,7 @@ impl Peer {
         let passed = |at: Instant| now.saturating_duration_since(at);
         PeerStatus {
             id,
+            name: None,
             head: self.head(),
             heard_ms_ago: self.heard_at.map(|at| passed(at).as_millis() as u64),
             serves: offer.map_or(Serves::default(), |offer| Serves {

@@ -69,6 +69,8 @@ impl SyncMode {
 /// What differs between nodes beside their identity.
 pub(super) struct Settings<'a> {
     pub(super) peers: &'a [String],
+    /// Entries of `network.names`.
+    pub(super) names: Vec<String>,
     pub(super) mode: SyncMode,
     /// Where trust starts, in place of the genesis file.
     pub(super) waypoint: Option<&'a str>,
@@ -208,13 +210,7 @@ pub fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
 }
 
 pub(super) fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings<'_>) -> String {
-    let mut peers = String::from(" []\n");
-    if !settings.peers.is_empty() {
-        peers = String::from("\n");
-        for peer in settings.peers {
-            writeln!(peers, "    - \"{peer}\"").expect("a String takes everything");
-        }
-    }
+    let (peers, names) = (list(settings.peers), list(&settings.names));
     let consensus = settings.batch_interval_ms.map_or_else(String::new, |interval| {
         format!("consensus:\n  batch_interval_ms: {interval}\n  empty_batch_interval_ms: {interval}\n")
     });
@@ -233,7 +229,7 @@ pub(super) fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings
          data_dir: {DATA}\n\
          {origin}\n\
          key_file: {KEY}\n\
-         network:\n  listen: \"{network}\"\n  peers:{peers}{outbound}\
+         network:\n  listen: \"{network}\"\n  peers:{peers}  names:{names}{outbound}\
          storage:\n{cache}{history}  snapshot_interval_batches: {interval}\n\
          sync:\n  mode: {mode}\n\
          {consensus}\
@@ -246,6 +242,17 @@ pub(super) fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings
         filter = settings.log_filter,
         extra = settings.extra,
     )
+}
+
+/// A list of texts in YAML, two levels deep, from behind its key.
+fn list(items: &[String]) -> String {
+    if items.is_empty() {
+        return String::from(" []\n");
+    }
+    items.iter().fold(String::from("\n"), |mut text, item| {
+        writeln!(text, "    - \"{item}\"").expect("a String takes everything");
+        text
+    })
 }
 
 #[cfg(test)]
@@ -290,6 +297,7 @@ mod tests {
         assert_eq!(kept_ports(dir.path()).unwrap(), None);
         let settings = Settings {
             peers: &[],
+            names: vec![format!("{}=validator-0", node_key("a", 0).public())],
             mode: SyncMode::Auto,
             waypoint: None,
             snapshot_interval_batches: 1,
@@ -311,7 +319,8 @@ mod tests {
         .unwrap();
         assert_eq!(kept_ports(dir.path()).unwrap(), Some((12_001, 12_002)));
         let text = fs::read_to_string(dir.path().join(CONFIG)).unwrap();
-        assert!(text.contains("peers: []\n  outbound: 0\nstorage:\n  state_history: 3000\n"), "{text}");
+        assert!(text.contains("  peers: []\n  names:\n    - \""), "{text}");
+        assert!(text.contains("=validator-0\"\n  outbound: 0\nstorage:\n  state_history: 3000\n"), "{text}");
         fs::write(dir.path().join(CONFIG), "role: validator\n").unwrap();
         assert!(kept_ports(dir.path()).unwrap_err().to_string().contains("remove it"));
     }

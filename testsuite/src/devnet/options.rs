@@ -4,11 +4,17 @@ use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::{self, SyncMode};
+use super::{
+    files::{self, SyncMode},
+    seats::seat,
+};
 use crate::{
     accounts::{DEFAULT_SEED, node_key},
     manifest::Role,
 };
+
+/// Entries of `network.names` that a node takes.
+const NAMES_MAX: u32 = 1_024;
 
 /// What a devnet consists of.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -99,6 +105,15 @@ impl DevnetOptions {
         files::node_yaml(role, (Ipv4Addr::LOCALHOST, 1).into(), 2, &settings)
     }
 
+    /// What the nodes that are there from the start call each other: `KEY=NAME`.
+    fn names(&self) -> Vec<String> {
+        let named = |index| {
+            let (_, name) = seat(index, self.validators);
+            format!("{}={name}", node_key(&self.seed, index).public())
+        };
+        (0..self.validators.saturating_add(self.fullnodes).min(NAMES_MAX)).map(named).collect()
+    }
+
     /// For a node that follows so, with these peers.
     pub(super) fn settings<'a>(
         &'a self,
@@ -108,6 +123,7 @@ impl DevnetOptions {
     ) -> files::Settings<'a> {
         files::Settings {
             peers,
+            names: self.names(),
             mode,
             waypoint,
             snapshot_interval_batches: self.snapshot_interval_batches,

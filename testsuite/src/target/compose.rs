@@ -93,7 +93,7 @@ fn relay_name(node: &str) -> String {
 }
 
 fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
-    let mut config = config(member, &peers(blueprint, member, host));
+    let mut config = config(blueprint, member, &peers(blueprint, member, host));
     config["role"] = json!(member.role.name());
     config["data_dir"] = json!(files::DATA);
     config["genesis"] = json!(format!("../{}", files::GENESIS));

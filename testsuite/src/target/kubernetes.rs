@@ -137,7 +137,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
         // What joins later is scaled by hand.
         "replicas": u32::from(!member.is_late),
         "keysSecret": SECRET,
-        "config": config(member, &peers(blueprint, member, host)),
+        "config": config(blueprint, member, &peers(blueprint, member, host)),
         "storage": { "size": "10Gi" },
         "resources": {
             "requests": { "cpu": "250m", "memory": "512Mi" },

@@ -253,10 +253,12 @@ fn comment(text: &str, notes: &[String]) -> String {
     notes.iter().fold(text.to_owned(), |text, note| text + "\n" + note)
 }
 
-/// A node's configuration with its peers.
-fn config(member: &Member, peers: &[String]) -> Value {
+/// A node's configuration with its peers, and with the names of all nodes.
+fn config(blueprint: &Blueprint, member: &Member, peers: &[String]) -> Value {
     let mut config = member.config.clone();
     config["network"]["peers"] = json!(peers);
+    let names = blueprint.members.iter().map(|it| format!("{}={}", it.key.public(), it.name));
+    config["network"]["names"] = names.collect();
     config
 }
 

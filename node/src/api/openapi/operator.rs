@@ -33,7 +33,7 @@ pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
             "/v1/operator/peers/{key}",
             of_a_peer(json!({
                 "put": order("add", "Dials a peer and keeps a place for it", Some(&json(schema::<AddBody>(schemas))), &nothing()),
-                "delete": order("remove", "Neither dials nor keeps a peer any more that was added", None, &nothing()),
+                "delete": order("remove", "Neither dials nor keeps a peer any more, also one of `network.peers`", None, &nothing()),
             })),
         ),
         (
@@ -45,7 +45,7 @@ pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
         (
             "/v1/operator/bans/{key}",
             of_a_peer(json!({
-                "put": order("ban", "Lets a peer in no more for a time", Some(&json(schema::<BanBody>(schemas))),
+                "put": order("ban", "Lets a peer in no more, for a time or until it is unbanned", Some(&json(schema::<BanBody>(schemas))),
                     &json(schema::<BanStatus>(schemas))),
                 "delete": order("unban", "Lifts a ban, also one of the node's own", None, &nothing()),
             })),

@@ -30,7 +30,8 @@ export function head(number) {
 }
 
 function header(status) {
-  show($('who'), `${status.role} of chain ${status.chain_id}, ${status.client}, ${status.peer_address}`);
+  const own = status.name ? `${status.name}, ` : '';
+  show($('who'), `${own}${status.role} of chain ${status.chain_id}, ${status.client}, ${status.peer_address}`);
 }
 
 function warnings({ sync, health, shared_keys, rules }) {
@@ -41,7 +42,7 @@ function warnings({ sync, health, shared_keys, rules }) {
     const retry = retry_ms === null ? '' : retry_ms === 0 ? '; it is trying now' : `; it tries again in ${ms(retry_ms)}`;
     found.push(['blocker', `Not ready: ${text}${retry}`, alert ? 'bad' : 'warn']);
   }
-  for (const { id, problem } of shared_keys) found.push([id, problem, 'bad']);
+  for (const { id, name, problem } of shared_keys) found.push([id, name ? `${name}: ${problem}` : problem, 'bad']);
   for (const fork of rules.unknown) found.push([fork, `Unknown fork: ${fork}, by peers' schedules: this node stops there`, 'bad']);
   each($('warnings'), found, ([key]) => key, () => document.createElement('li'), (item, [, text, tone]) => {
     item.className = tone;
@@ -114,21 +115,21 @@ function known({ sync, peers: connections, configured_peers }) {
   const add = (id, part) => all.set(id, { id, ...all.get(id), ...part });
   for (const peer of configured_peers) {
     const [id, address] = peer.peer.split('@');
-    add(id, { configured: peer, address });
+    add(id, { configured: peer, address, name: peer.name });
   }
-  for (const peer of connections) add(peer.id, { connection: peer, address: peer.address });
-  for (const peer of sync.peers) add(peer.id, { sync: peer });
+  for (const peer of connections) add(peer.id, { connection: peer, address: peer.address, name: peer.name });
+  for (const peer of sync.peers) add(peer.id, { sync: peer, name: peer.name });
   return [...all.values()].sort((a, b) => (b.sync?.score ?? -1) - (a.sync?.score ?? -1) || (a.id < b.id ? -1 : 1));
 }
 
 function peers(status) {
   const validators = new Set(status.epoch.validators);
   const chosen = new Set(status.exchange?.chosen ?? []);
-  table('peers', known(status), (peer) => peer.id, ({ id, address, connection, configured, sync }) => [
+  table('peers', known(status), (peer) => peer.id, ({ id, name, address, connection, configured, sync }) => [
     [
-      { text: short(id), title: id },
+      ...called(name, id),
       address ?? null,
-      { text: [validators.has(id) && 'validator', configured && 'configured', chosen.has(id) && 'chosen'].filter(Boolean).join(', '), tone: 'quiet' },
+      { text: [validators.has(id) && 'validator', configured && (configured.added ? 'added' : 'configured'), chosen.has(id) && 'chosen'].filter(Boolean).join(', '), tone: 'quiet' },
     ],
     [...standing(connection, configured, sync)],
     sync ? [`${sync.score} of 1000`, ...sync.reasons.slice(0, REASONS_SHOWN).map(reason)] : '\u2013',
@@ -141,6 +142,12 @@ function peers(status) {
     ['exchange', exchange && `${exchange.chosen.length} of ${exchange.outbound_max} chosen, ${exchange.reached} reached and ${exchange.heard} heard of`],
     ['served', `${several(serve.answers, 'answer')}, ${bytes(serve.bytes)}; ${serve.refused_busy} refused as busy`],
   ]);
+}
+
+/** The name of a key with the key below it, or the key alone. Both are shown as text. */
+function called(name, key, place = '') {
+  const first = { text: place + (name ?? short(key)), title: key };
+  return name ? [first, { text: short(key), title: key, tone: 'quiet' }] : [first];
 }
 
 /** What a peer is asked for and why, and what keeps it away. */
@@ -165,7 +172,7 @@ function reason({ what, times, change, seconds_ago }) {
   return { text: `${sign}${Math.abs(change)} ${what} (${several(times, 'time')}, ${duration(seconds_ago)} ago)`, tone: change < 0 ? 'warn' : 'quiet' };
 }
 
-function consensus({ consensus: own, epoch, peer_id }) {
+function consensus({ consensus: own, epoch, peer_id, name }) {
   const certify = `epoch ${epoch.number}: ${epoch.quorum} of ${several(epoch.validators.length, 'validator')} certify a batch`;
   if (!own) {
     facts('consensus-facts', [['this node', 'follows; it does not validate'], ['certified by', certify]]);
@@ -174,18 +181,18 @@ function consensus({ consensus: own, epoch, peer_id }) {
   }
   const said = [own.is_primary && 'the primary', own.observing && 'listens before it votes', own.complains && 'wants another primary'].filter(Boolean);
   facts('consensus-facts', [
-    ['this node', [`validator ${own.index}, counted from 0`, ...said].join(', ')],
+    ['this node', [`validator ${member(own, own.index)}, counted from 0`, ...said].join(', ')],
     ['certified by', certify],
-    ['view', `${own.view} of primary ${own.primary}${own.changing ? ', which has not begun' : ''}`],
+    ['view', `${own.view} of primary ${member(own, own.primary)}${own.changing ? ', which has not begun' : ''}`],
     ['votes', own.voting && `batch ${own.voting.number}: ${own.voting.prepares} prepare it, ${own.voting.commits} commit to it, ${own.quorum} decide`],
     ['diverged', own.divergences > 0 ? { text: `${several(own.divergences, 'time')} from what the others agreed on`, tone: 'bad' } : null],
     ['refused', several(own.refused, 'message')],
-    ...own.evidence.map(({ author, kind, number, view }, at) => [`evidence ${at + 1}`, { text: `validator ${author} gave two ${kind} of batch ${number} in view ${view}`, tone: 'bad' }]),
+    ...own.evidence.map(({ author, kind, number, view }, at) => [`evidence ${at + 1}`, { text: `validator ${member(own, author)} gave two ${kind} of batch ${number} in view ${view}`, tone: 'bad' }]),
   ]);
-  const self = { index: own.index, key: peer_id, self: true, view: own.view, decided: own.decided, complains: own.complains, changing: own.changing };
+  const self = { index: own.index, key: peer_id, name, self: true, view: own.view, decided: own.decided, complains: own.complains, changing: own.changing };
   const all = [self, ...own.peers].sort((a, b) => a.index - b.index);
   table('validators', all, (validator) => validator.index, (validator) => [
-    [{ text: `${validator.index} ${short(validator.key)}`, title: validator.key }, validator.index === own.primary ? { text: 'primary', tone: 'quiet' } : null],
+    [...called(validator.name, validator.key, `${validator.index} `), validator.index === own.primary ? { text: 'primary', tone: 'quiet' } : null],
     heard(validator),
     validator.view ?? '\u2013',
     validator.decided ?? '\u2013',
@@ -194,6 +201,12 @@ function consensus({ consensus: own, epoch, peer_id }) {
       validator.said_ms_ago === undefined ? null : { text: `said ${ms(validator.said_ms_ago)} ago`, tone: 'quiet' },
     ],
   ]);
+}
+
+/** A validator by its position, and by its name if it has one. */
+function member(own, index) {
+  const name = index === own.index ? own.name : own.peers.find((peer) => peer.index === index)?.name;
+  return name ? `${index} (${name})` : `${index}`;
 }
 
 /** A validator that is silent for ten seconds is none of the quorum. */

@@ -1,8 +1,12 @@
 //! The peers in `slipstream status` and `slipstream peers list`: those connected, those expected, those that the node finds by
 //! itself, and those that it keeps out.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::{
+    fmt::Display,
+    time::{Duration, UNIX_EPOCH},
+};
 
+use slipstream_network::ContactKind;
 use slipstream_sync::{
     PeerStatus, ScoreReason,
     plan::part::{PeerMode, PeerModeReason},
@@ -13,7 +17,7 @@ use crate::{
     cli::rows::Rows,
     status::{
         NodeStatus,
-        peers::{BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus},
+        peers::{BanStatus, ConfiguredPeerStatus, ConnectedPeer, PeerExchangeStatus, RemovedPeerStatus},
     },
 };
 
@@ -33,13 +37,16 @@ pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
     for (index, peer) in status.configured_peers.iter().enumerate() {
         rows.add(if index == 0 { "configured" } else { "" }, Some(configured(peer)));
     }
+    for (index, peer) in status.removed_peers.iter().enumerate() {
+        rows.add(if index == 0 { "removed" } else { "" }, Some(removed(peer)));
+    }
     for (index, standing) in status.bans.iter().enumerate() {
         rows.add(if index == 0 { "banned" } else { "" }, Some(ban(standing)));
     }
     let more = status.bans_count.saturating_sub(status.bans.len());
     rows.add("", (more > 0).then(|| format!("and {more} more")));
     for key in &status.shared_keys {
-        rows.add("SHARED KEY", Some(key.problem.clone()));
+        rows.add("SHARED KEY", Some(named(key.name.as_ref(), &key.problem)));
     }
     // Peers that work well stand above; here they only have their score.
     for peer in &status.sync.peers {
@@ -55,22 +62,32 @@ pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
     }
 }
 
+/// A text that begins with a key, and the key's name before it.
+pub(in crate::cli) fn named(name: Option<&String>, text: impl Display) -> String {
+    name.map_or_else(|| text.to_string(), |name| format!("{name} {text}"))
+}
+
 /// A ban: who, by whom, until when and why.
 pub(in crate::cli) fn ban(ban: &BanStatus) -> String {
-    let BanStatus { id, by, reason, seconds_left, until_ms } = ban;
+    let BanStatus { id, name, by, reason, seconds_left, until_ms } = ban;
+    let who = named(name.as_ref(), id);
+    let (Some(seconds_left), Some(until_ms)) = (seconds_left, until_ms) else {
+        return format!("{who} until it is unbanned, by {by}: {reason}");
+    };
     let left = humantime::format_duration(Duration::from_secs(*seconds_left));
     // A clock beyond the year 9999 has no such text.
     let until = UNIX_EPOCH.checked_add(Duration::from_millis(*until_ms)).filter(|_| *until_ms < YEAR_9999_MS);
     let until = until
         .map_or_else(String::new, |until| format!(", until {}", humantime::format_rfc3339_seconds(until)));
-    format!("{id} for {left}{until}, by {by}: {reason}")
+    format!("{who} for {left}{until}, by {by}: {reason}")
 }
 
 fn connected(peer: &ConnectedPeer, exchange: Option<&PeerExchangeStatus>) -> String {
     let is_chosen = exchange.is_some_and(|exchange| exchange.chosen.contains(&peer.id));
     let by_choice = if is_chosen { ", chosen" } else { "" };
     let address = peer.address.as_deref().unwrap_or("?");
-    format!("{}@{address} {:.1} ms{by_choice}", peer.id, peer.rtt_ms)
+    let ConnectedPeer { id, name, from, rtt_ms, .. } = peer;
+    named(name.as_ref(), format_args!("{id}@{address} {rtt_ms:.1} ms, {}{by_choice}", from.name()))
 }
 
 /// The peers that the node chose by itself, and among how many it chooses.
@@ -86,11 +103,15 @@ fn exchange(exchange: &PeerExchangeStatus) -> String {
 /// A peer of the configuration with its state; one without a connection with the reason.
 fn configured(peer: &ConfiguredPeerStatus) -> String {
     let added = if peer.added { " (added)" } else { "" };
-    let mut text = format!("{} {}{added}", peer.peer, peer.state.name());
+    let mut text = named(peer.name.as_ref(), format_args!("{} {}{added}", peer.peer, peer.state.name()));
     if let Some(seconds) = peer.seconds {
         text += &format!(" for {}", duration(seconds as f64));
     }
     let Some(problem) = &peer.problem else { return text };
+    if peer.state == ContactKind::Banned {
+        // The ban itself says until when.
+        return format!("{text}: {problem}");
+    }
     let next = match peer.next_attempt_ms {
         Some(ms) if ms > 0 => format!("next in {}", duration(ms as f64 / 1e3)),
         _ => "trying now".to_owned(),
@@ -100,6 +121,11 @@ fn configured(peer: &ConfiguredPeerStatus) -> String {
         attempts => format!("{attempts} attempts"),
     };
     format!("{text}, {attempts}, {next}: {problem}")
+}
+
+/// A peer that the operator removed, and the way back.
+fn removed(RemovedPeerStatus { peer, name }: &RemovedPeerStatus) -> String {
+    named(name.as_ref(), format_args!("{peer} stands in network.peers; `slipstream peers add` takes it back"))
 }
 
 /// Sync's complaint about a peer, if any.
@@ -114,21 +140,25 @@ fn judgement(peer: &PeerStatus) -> Option<String> {
     // A past judgement must not look as if it still stood.
     let ago = peer.last_reason_seconds_ago.map_or_else(String::new, |ago| format!(", the last {ago} s ago"));
     let reason = reason.unwrap_or("no reason is known");
-    Some(format!("{}: {state}, {} failures{ago}: {reason}", peer.id, peer.failures))
+    let text = format!("{}: {state}, {} failures{ago}: {reason}", peer.id, peer.failures);
+    Some(named(peer.name.as_ref(), text))
 }
 
 /// The part that a peer is asked for; empty at the head, where the node asks for nothing.
 fn part(peer: &PeerStatus) -> Option<String> {
     match (peer.mode, peer.mode_reason) {
         (PeerMode::Nothing, PeerModeReason::NothingNew) => None,
-        (mode, reason) => Some(format!("{}: asked for {}, as {reason}", peer.id, mode.name())),
+        (mode, reason) => Some(named(
+            peer.name.as_ref(),
+            format_args!("{}: asked for {}, as {reason}", peer.id, mode.name()),
+        )),
     }
 }
 
 /// The figures by which a peer is ranked.
 fn score(peer: &PeerStatus) -> String {
-    let PeerStatus { id, score, bytes_per_second, tail_ms, .. } = peer;
-    format!("{id}: score {score}, {bytes_per_second} bytes/s, tail {tail_ms} ms")
+    let PeerStatus { id, name, score, bytes_per_second, tail_ms, .. } = peer;
+    named(name.as_ref(), format_args!("{id}: score {score}, {bytes_per_second} bytes/s, tail {tail_ms} ms"))
 }
 
 /// One change of a score.

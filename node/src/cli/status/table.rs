@@ -22,7 +22,7 @@ pub(super) fn table(status: &NodeStatus) -> String {
     rows.add("chain", Some(status.chain_id.to_string()));
     rows.add("genesis", Some(status.genesis.to_string()));
     rows.add("role", Some(status.role.name().to_owned()));
-    rows.add("peer", Some(status.peer_address.clone()));
+    rows.add("peer", Some(peers::named(status.name.as_ref(), &status.peer_address)));
     rows.add("", reach_hint(&status.peer_address));
     rows.add("health", Some(health(&status.health)));
     let age = status.health.head_age_seconds;
@@ -57,7 +57,7 @@ pub(super) fn table(status: &NodeStatus) -> String {
 /// The validator whose turn it is to order batches, the next batch's progress, and the validators that are heard.
 fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
     let ConsensusStatus { index, validators, quorum, view, primary, .. } = status;
-    let mut said = format!("validator {index} of {validators}, counted from 0");
+    let mut said = format!("validator {} of {validators}, counted from 0", status.member(*index));
     for (is, text) in [
         (status.is_primary, ", the primary"),
         (status.observing, ", listens before it votes"),
@@ -67,7 +67,7 @@ fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
     }
     rows.add("consensus", Some(said));
     let begins = if status.changing { ", which has not begun" } else { "" };
-    rows.add("  view", Some(format!("{view} of primary {primary}{begins}")));
+    rows.add("  view", Some(format!("{view} of primary {}{begins}", status.member(*primary))));
     rows.add(
         "  voting",
         status.voting.map(|votes| {
@@ -82,24 +82,25 @@ fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
     rows.add("  diverged", divergences.map(|times| format!("{times} times from what the others agreed on")));
     rows.add("  refused", Some(format!("{} messages and orders", status.refused)));
     for lie in &status.evidence {
-        rows.add("  evidence", Some(conviction(lie)));
+        rows.add("  evidence", Some(conviction(lie, &status.member(lie.author))));
     }
 }
 
 /// Another validator, and when it was last heard.
-fn standing(PeerStanding { index, key, heard_ms_ago, said }: &PeerStanding) -> String {
+fn standing(PeerStanding { index, key, name, heard_ms_ago, said }: &PeerStanding) -> String {
+    let who = format!("{index} {}", peers::named(name.as_ref(), key));
     let ago = |ms: u64| format!("{} ago", duration(ms as f64 / 1e3));
     let Some(heard) = heard_ms_ago else {
-        return format!("{index} {key}: NOT HEARD since this node validates");
+        return format!("{who}: NOT HEARD since this node validates");
     };
     let said = said.as_ref().map_or_else(String::new, |said| {
         let wants = if said.complains { ", wants another primary" } else { "" };
         format!("; said {}: in view {}, decided {}{wants}", ago(said.said_ms_ago), said.view, said.decided)
     });
-    format!("{index} {key}: heard {}{said}", ago(*heard))
+    format!("{who}: heard {}{said}", ago(*heard))
 }
 
-fn conviction(Conviction { author, kind, number, view }: &Conviction) -> String {
+fn conviction(Conviction { kind, number, view, .. }: &Conviction, author: &str) -> String {
     let kind = match kind {
         EvidenceKind::Orders => "orders",
         EvidenceKind::Prepares => "prepares",

@@ -27,6 +27,11 @@ fn plain(text: impl ToString, width: usize) -> Cell {
     (text.to_string(), width, Style::new())
 }
 
+/// The name of a key, or the key itself if it has none.
+fn called(name: Option<&String>, key: impl ToString) -> String {
+    name.cloned().unwrap_or_else(|| short(key))
+}
+
 /// A key or a digest, short enough for a line and long enough to be told from others.
 fn short(key: impl ToString) -> String {
     let key = key.to_string();
@@ -143,7 +148,8 @@ pub(super) fn peers(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
         let is_chosen = status.exchange.as_ref().is_some_and(|exchange| exchange.chosen.contains(id));
         let roles = [
             (validators.contains(id), "validator"),
-            (known.configured.is_some(), "configured"),
+            (known.configured.is_some_and(|peer| !peer.added), "configured"),
+            (known.configured.is_some_and(|peer| peer.added), "added"),
             (is_chosen, "chosen"),
         ];
         let roles: Vec<_> = roles.into_iter().filter_map(|(is, role)| is.then_some(role)).collect();
@@ -164,9 +170,15 @@ pub(super) fn peers(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
 
 fn peer(lines: &mut Lines, id: &PeerId, known: &Known<'_>, roles: &str) {
     let Known { sync, connection, configured } = known;
+    let names = [
+        sync.and_then(|peer| peer.name.as_ref()),
+        connection.and_then(|peer| peer.name.as_ref()),
+        configured.and_then(|peer| peer.name.as_ref()),
+    ];
+    let name = names.into_iter().flatten().next();
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".into());
     lines.row(vec![
-        plain(short(id), 18),
+        plain(called(name, id), 18),
         plain(sync.map_or("–", |peer| peer.mode.name()), 12),
         plain(or_none(sync.map(|peer| peer.score.to_string())), 6),
         plain(or_none(sync.map(|peer| format!("{}/s", bytes(peer.bytes_per_second as f64)))), 13),
@@ -177,7 +189,8 @@ fn peer(lines: &mut Lines, id: &PeerId, known: &Known<'_>, roles: &str) {
     let address = connection.and_then(|peer| peer.address.clone());
     let address = address.or_else(|| Some(configured.as_ref()?.peer.at.to_string()));
     let mode = sync.map(|peer| peer.mode_reason.to_string());
-    let told = [address, Some(roles.to_owned()).filter(|roles| !roles.is_empty()), mode];
+    let key = name.map(|_| short(id));
+    let told = [key, address, Some(roles.to_owned()).filter(|roles| !roles.is_empty()), mode];
     let told: Vec<_> = told.into_iter().flatten().collect();
     lines.below(&told.join("; "), Style::new().dim());
     if let Some(peer) = sync {
@@ -218,7 +231,7 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
         return lines.end();
     };
     let ConsensusStatus { index, view, primary, quorum, .. } = own;
-    let mut said = format!("validator {index}, counted from 0");
+    let mut said = format!("validator {}, counted from 0", own.member(*index));
     for (is, text) in [
         (own.is_primary, ", the primary"),
         (own.observing, ", listens before it votes"),
@@ -229,7 +242,7 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
     lines.fact("this node", Some(said));
     lines.fact("certified by", Some(certify));
     let begins = if own.changing { ", which has not begun" } else { "" };
-    lines.fact("view", Some(format!("{view} of primary {primary}{begins}")));
+    lines.fact("view", Some(format!("{view} of primary {}{begins}", own.member(*primary))));
     let votes = own.voting.map(|votes| {
         let (number, prepares, commits) = (votes.number, votes.prepares, votes.commits);
         format!("batch {number}: {prepares} prepare it, {commits} commit to it, {quorum} decide")
@@ -249,6 +262,9 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
     lines.head(&[("validator", 22), ("last heard", 14), ("view", 7), ("decided", 11), ("says", 44)]);
     for peer in &own.peers {
         lines.row(standing(peer, *primary));
+        if peer.name.is_some() {
+            lines.below(&short(peer.key), Style::new().dim());
+        }
     }
     lines.end()
 }
@@ -273,7 +289,7 @@ fn standing(peer: &PeerStanding, primary: u16) -> Vec<Cell> {
         }
     };
     vec![
-        plain(format!("{} {}", peer.index, short(peer.key)), 22),
+        plain(format!("{} {}", peer.index, called(peer.name.as_ref(), peer.key)), 22),
         heard,
         plain(view, 7),
         plain(decided, 11),

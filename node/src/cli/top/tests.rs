@@ -92,6 +92,23 @@ fn a_validator_shows_the_others() {
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
+    // Names stand in place of keys, which stand below them.
+    let mut own = fixture::consensus();
+    (own["name"], own["peers"][0]["name"]) = (json!("here"), json!("validator-0"));
+    let peers = json!([{ "id": key(2), "name": "a fullnode", "address": null, "bytes_sent": 0, "bytes_received": 0, "rtt_ms": 0.0,
+        "connected_seconds": 1 }]);
+    let named = drawn(&mut view(json!({ "consensus": own, "peers": peers })), (160, 60));
+    let (first, peer) = (key(10)[..10].to_owned(), key(2)[..10].to_owned());
+    for part in [
+        "validator 1 (here), counted",
+        "5 of primary 1 (here)",
+        "0 validator-0 ",
+        &first,
+        "a fullnode ",
+        &peer,
+    ] {
+        assert!(named.contains(part), "{part} is not in\n{named}");
+    }
     // Two columns: the peers stand beside the progress.
     assert!(text.lines().any(|line| line.contains("─ Progress ─") && line.contains("─ Peers ─")), "{text}");
 }

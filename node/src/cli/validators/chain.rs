@@ -1,5 +1,7 @@
 //! [`Chain`]: a node's answers about its chain, by `/v1/status` and by JSON-RPC.
 
+use std::collections::BTreeMap;
+
 use alloy_primitives::{Address, Bytes};
 use alloy_sol_types::SolCall;
 use miette::{Result, miette};
@@ -32,6 +34,9 @@ pub(super) struct Head {
 pub(super) struct EpochStatus {
     pub(super) number: Epoch,
     pub(super) validators: Vec<PublicKey>,
+    /// What the asked node's configuration calls them.
+    #[serde(default)]
+    pub(super) names: BTreeMap<PublicKey, String>,
     pub(super) failures: Failures,
     pub(super) quorum: usize,
     pub(super) contract: Option<Address>,

@@ -1,5 +1,7 @@
 //! `slipstream validators list`.
 
+use std::collections::BTreeMap;
+
 use alloy_primitives::Address;
 use miette::Result;
 use serde::Serialize;
@@ -7,7 +9,7 @@ use slipstream_executor::validators::interface::Validators as contract;
 use slipstream_types::{Epoch, Failures, PublicKey};
 
 use super::chain::{Chain, EpochStatus};
-use crate::cli::{exit::OrFail as _, output::print, rows::Rows};
+use crate::cli::{exit::OrFail as _, output::print, rows::Rows, status::peers::named};
 
 /// The present validators, and the wanted ones.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -19,6 +21,9 @@ struct Listing {
     failures: Failures,
     /// The certifying validators, in the order in which they are primary.
     validators: Vec<PublicKey>,
+    /// What the asked node's configuration calls them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    names: BTreeMap<PublicKey, String>,
     /// None on a chain that keeps its validators.
     contract: Option<Wanted>,
 }
@@ -44,13 +49,14 @@ struct Member {
 pub(super) fn list(rpc: &str, json: bool) -> Result<()> {
     let chain = Chain::ask(rpc)?;
     let wanted = chain.status.epoch.contract.map(|address| wanted(&chain, address)).transpose()?;
-    let EpochStatus { number, validators, failures, quorum, .. } = &chain.status.epoch;
+    let EpochStatus { number, validators, names, failures, quorum, .. } = &chain.status.epoch;
     let listing = Listing {
         epoch: *number,
         head: chain.status.head.number.get(),
         quorum: *quorum,
         failures: *failures,
         validators: validators.clone(),
+        names: names.clone(),
         contract: wanted,
     };
     match json {
@@ -78,12 +84,13 @@ fn wanted(chain: &Chain, address: Address) -> Result<Wanted> {
 
 fn table(listing: &Listing) -> String {
     let mut rows = Rows::default();
-    let Listing { epoch, head, quorum, failures, validators, contract } = listing;
+    let Listing { epoch, head, quorum, failures, validators, names, contract } = listing;
+    let called = |key: &PublicKey| named(names.get(key), key);
     rows.add("epoch", Some(format!("{epoch}, the last batch is {head}")));
     rows.add("quorum", Some(format!("{quorum} of {} validators", validators.len())));
     rows.add("may fail", Some(describe(failures.any.into(), failures.commission.into())));
     for (index, key) in validators.iter().enumerate() {
-        rows.add(if index == 0 { "validators" } else { "" }, Some(key.to_string()));
+        rows.add(if index == 0 { "validators" } else { "" }, Some(called(key)));
     }
     let Some(wanted) = contract else {
         rows.add("changes", Some("none ever: the genesis names no validators_contract".into()));
@@ -102,11 +109,11 @@ fn table(listing: &Listing) -> String {
     for member in &wanted.validators {
         let is_new = !validators.contains(&member.public_key);
         let mark = if is_new { ", new" } else { "" };
-        rows.add("", Some(format!("{}, fees to {}{mark}", member.public_key, member.fee_recipient)));
+        rows.add("", Some(format!("{}, fees to {}{mark}", called(&member.public_key), member.fee_recipient)));
     }
     for key in validators {
         if wanted.validators.iter().all(|member| member.public_key != *key) {
-            rows.add("  leaves", Some(key.to_string()));
+            rows.add("  leaves", Some(called(key)));
         }
     }
     rows.0
@@ -134,6 +141,7 @@ mod tests {
             quorum: 1,
             failures: Failures { any: 1, commission: 0 },
             validators: vec![key(1), key(2)],
+            names: BTreeMap::from([(key(1), "one".to_owned())]),
             contract: Some(Wanted {
                 address: Address::repeat_byte(9),
                 owner: Address::repeat_byte(8),
@@ -149,7 +157,8 @@ mod tests {
             "quorum       1 of 2 validators\n",
             "changes      batch 50 ends the epoch, 10 batches from now; after it:\n",
             &format!("             {}, fees to {}, new\n", key(3), Address::repeat_byte(3)),
-            &format!("  leaves     {}\n", key(1)),
+            &format!("validators   one {}\n             {}\n", key(1), key(2)),
+            &format!("  leaves     one {}\n", key(1)),
         ] {
             assert!(text.contains(line), "{text}");
         }

@@ -29,7 +29,7 @@ pub(super) type LyingPeers = BTreeMap<usize, Given>;
 pub(super) struct Given {
     assault: Assault,
     to: Place,
-    /// The node's process: another one has forgotten them.
+    /// The node's process: another one may have lost them with its data.
     pid: Option<u32>,
 }
 
@@ -88,12 +88,15 @@ impl Stage<'_> {
         let node = self.node(to)?;
         let config = node.config();
         let mut refused = Ok(());
-        // One that a fault holds down does not answer: it goes on dialling them until it is started again.
-        if node.pid() == pid && !self.held.contains_key(&to) {
+        // One that a fault holds down does not answer: it dials them in vain once it is started again.
+        if !self.held.contains_key(&to) {
             for server in &assault.servers {
                 let key = server.split('@').next().unwrap_or_default();
                 let taken = command(&["peers", "remove", key, "--config", text(&config)?]).await;
-                refused = refused.and(taken.with_context(|| format!("taking liars from {}", node.name())));
+                // Another process may never have heard of them: its data may have been wiped.
+                if node.pid() == pid {
+                    refused = refused.and(taken.with_context(|| format!("taking liars from {}", node.name())));
+                }
             }
         }
         assault.end().with_context(|| format!("the lying peers of {}", node.name()))?;

@@ -98,7 +98,9 @@ fn check_followed(followed: &Value, peer: &str) {
     let peers = followed["peers"].as_array().unwrap();
     assert_eq!(peers.len(), 1, "{followed}");
     assert!(
-        text("/peers/0/0").starts_with(&peer[..10]) && text("/peers/0/0").contains("validator, configured"),
+        text("/peers/0/0").starts_with("validator-0")
+            && text("/peers/0/0").contains(&peer[..10])
+            && text("/peers/0/0").contains("validator, configured"),
         "{followed}"
     );
     assert!(text("/peers/0/2").contains(" of 1000\n"), "{followed}");

@@ -38,6 +38,39 @@ fn a_validator_says_how_agreement_goes_and_who_is_heard() {
     assert_eq!(part(&text, "consensus", "pool"), expected);
 }
 
+/// Goal: where keys have names, the names stand before them, and the keys stay.
+#[test]
+fn names_stand_beside_keys() {
+    let mut own = consensus();
+    (own["name"], own["peers"][0]["name"]) = (json!("validator-1"), json!("validator-0"));
+    own["peers"][1]["name"] = json!("liar");
+    own["primary"] = json!(0);
+    let [a, b, c] = [10, 12, 13].map(key);
+    let text = shown(json!({
+        "consensus": own, "name": "validator-1",
+        "configured_peers": [{ "peer": format!("{a}@192.0.2.2:7400"), "name": "validator-0", "state": "connecting", "seconds": null,
+            "attempts": 0, "next_attempt_ms": 0, "problem": null, "added": false }],
+        "removed_peers": [{ "peer": format!("{b}@192.0.2.3:7400"), "name": "liar" }],
+        "bans": [{ "id": b, "name": "liar", "by": "operator", "reason": "it lied", "seconds_left": null, "until_ms": null }],
+        "bans_count": 1,
+    }));
+    for line in [
+        format!("peer         validator-1 {}", key(1)),
+        "consensus    validator 1 (validator-1) of 4, ".to_owned(),
+        "  view       5 of primary 0 (validator-0)\n".to_owned(),
+        format!("  others     0 validator-0 {a}: heard 400 ms ago\n             2 liar {b}: heard "),
+        format!("             3 {c}: NOT HEARD"),
+        "  evidence   validator 2 (liar) gave two orders".to_owned(),
+        format!("configured   validator-0 {a}@192.0.2.2:7400 connecting\n"),
+        format!(
+            "removed      liar {b}@192.0.2.3:7400 stands in network.peers; `slipstream peers add` takes it back\n"
+        ),
+        format!("banned       liar {b} until it is unbanned, by this node's operator: it lied\n"),
+    ] {
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
 /// Goal: each peer stands there with its requests and its complaints.
 #[test]
 fn peers_have_their_part_and_bans_their_reasons() {
@@ -95,7 +128,7 @@ fn table_says_why_a_node_is_not_ready_and_who_is_missing() {
         "health": { "ready": false, "blocker": blocker, "head_age_seconds": 25.4 },
         "head": { "number": 970 },
         "peers": [
-            { "id": ab, "address": "192.0.2.1:7400", "rtt_ms": 0.25, "bytes_sent": 0, "bytes_received": 0, "connected_seconds": 1 },
+            { "id": ab, "from": "config", "address": "192.0.2.1:7400", "rtt_ms": 0.25, "bytes_sent": 0, "bytes_received": 0, "connected_seconds": 1 },
             { "id": no, "address": "192.0.2.9:7400", "rtt_ms": 3.0, "bytes_sent": 0, "bytes_received": 0, "connected_seconds": 1 },
         ],
         "exchange": {
@@ -117,8 +150,8 @@ fn table_says_why_a_node_is_not_ready_and_who_is_missing() {
     assert!(text.contains(line), "{text}");
     let expected = format!(
         "peers        2
-             {ab}@192.0.2.1:7400 0.2 ms
-             {no}@192.0.2.9:7400 3.0 ms, chosen
+             {ab}@192.0.2.1:7400 0.2 ms, config
+             {no}@192.0.2.9:7400 3.0 ms, found, chosen
   exchange   1 of 8 chosen, 5 reached and 31 heard of; told to others as 192.0.2.8:7400
 configured   {ab}@192.0.2.1:7400 connected for 5 min 00 s
              {cd}@192.0.2.2:7400 wrong key for 30 s, 7 attempts, next in 4.2 s: the node at 192.0.2.2:7400 has another key

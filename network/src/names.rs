@@ -1,0 +1,139 @@
+//! [`PeerName`]: what an operator calls a key.
+
+use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::{NetworkError, PeerId};
+
+/// Names of one configuration: several times a large validator set, and a status that gives all of them stays small.
+const NAMES_MAX: usize = 1_024;
+/// Characters of a name, so that a line with several of them can be read.
+const NAME_CHARS_MAX: usize = 64;
+
+/// A name for a key. Text: `<64 hexadecimal digits>=name`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerName {
+    /// Whose name it is.
+    pub id: PeerId,
+    /// 1 to 64 letters, digits, signs of ASCII, and blanks between them.
+    pub name: String,
+}
+
+/// Text that gives no key a name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{found:?} names no key: {reason}; write <64 hexadecimal digits of the key>=name")]
+pub struct ParsePeerNameError {
+    /// The refused text, cut to 120 characters.
+    pub found: String,
+    /// The part that is wrong, and how.
+    pub reason: &'static str,
+}
+
+/// Refuses names that are too many, or of which one means two keys or one key has two.
+pub(crate) fn check(names: &[PeerName]) -> Result<(), NetworkError> {
+    let wrong = |reason| Err(NetworkError::Config { key: "network.names", reason });
+    if names.len() > NAMES_MAX {
+        return wrong(format!("must have at most {NAMES_MAX} names, not {}", names.len()));
+    }
+    let (mut ids, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    for PeerName { id, name } in names {
+        if !ids.insert(id) {
+            return wrong(format!("the key {id} has two names; keep one"));
+        }
+        if !seen.insert(name) {
+            return wrong(format!("two keys are named {name:?}; give one of them another name"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a character is seen, and stays where it stands: none that is invisible or turns the direction of others.
+fn is_printable(c: char) -> bool {
+    c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric()
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.id, self.name)
+    }
+}
+
+impl FromStr for PeerName {
+    type Err = ParsePeerNameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = |reason| ParsePeerNameError { found: text.chars().take(120).collect(), reason };
+        let (id, name) = text.split_once('=').ok_or_else(|| wrong("there is no ="))?;
+        let id = id.parse().map_err(|_| wrong("the key before the = is wrong"))?;
+        if !(1..=NAME_CHARS_MAX).contains(&name.chars().count()) {
+            return Err(wrong("the name after the = is not of 1 to 64 characters"));
+        }
+        if !name.chars().all(is_printable) || name.starts_with(' ') || name.ends_with(' ') {
+            return Err(wrong(
+                "the name has a character that is not printable, or a blank at its begin or end",
+            ));
+        }
+        Ok(PeerName { id, name: name.to_owned() })
+    }
+}
+
+impl JsonSchema for PeerName {
+    fn schema_name() -> Cow<'static, str> {
+        "PeerName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^(0x)?[0-9a-fA-F]{64}=.{1,64}$" })
+    }
+}
+
+impl Serialize for PeerName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PeerName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        let key = "0f".repeat(32);
+        for name in ["validator-0", "Zürich 2", "a=b@c", "<b>&amp;", &"x".repeat(64)] {
+            let text = format!("{key}={name}");
+            let parsed: PeerName = text.parse().unwrap();
+            assert_eq!((parsed.name.as_str(), parsed.to_string()), (name, text));
+            let json = serde_json::to_string(&parsed).unwrap();
+            assert_eq!(serde_json::from_str::<PeerName>(&json).unwrap(), parsed);
+        }
+    }
+
+    /// Goal: nothing that moves a cursor, hides, or fills a screen becomes a name.
+    #[test]
+    fn what_is_no_name_is_refused_with_the_part_that_is_wrong() {
+        let key = "0f".repeat(32);
+        for (text, reason) in [
+            (key.clone(), "no ="),
+            ("0f=a".to_owned(), "key before the ="),
+            (format!("{key}="), "1 to 64 characters"),
+            (format!("{key}={}", "x".repeat(65)), "1 to 64 characters"),
+            (format!("{key}=a\u{1b}[2J"), "not printable"),
+            (format!("{key}=a\nb"), "not printable"),
+            (format!("{key}=a\u{202e}b"), "not printable"),
+            (format!("{key}=a\u{200b}b"), "not printable"),
+            (format!("{key}= a"), "blank"),
+        ] {
+            let error = text.parse::<PeerName>().unwrap_err();
+            assert!(error.reason.contains(reason), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! [`Names`]: what this node's operator calls keys, put beside them wherever a status has one.
+
+use std::collections::BTreeMap;
+
+use slipstream_network::{PeerId, PeerName};
+
+use super::NodeStatus;
+
+/// The names of `network.names`.
+#[derive(Debug, Default)]
+pub(crate) struct Names(BTreeMap<PeerId, String>);
+
+impl Names {
+    pub(crate) fn new(names: &[PeerName]) -> Names {
+        Names(names.iter().map(|named| (named.id, named.name.clone())).collect())
+    }
+
+    fn of(&self, id: &PeerId) -> Option<String> {
+        self.0.get(id).cloned()
+    }
+
+    /// Names every key of a status.
+    pub(super) fn put(&self, status: &mut NodeStatus) {
+        if self.0.is_empty() {
+            return;
+        }
+        status.name = self.of(&status.peer_id);
+        let validators = status.epoch.validators.iter();
+        status.epoch.names = validators.filter_map(|id| Some((*id, self.of(id)?))).collect();
+        if let Some(consensus) = &mut status.consensus {
+            consensus.name.clone_from(&status.name);
+            for peer in &mut consensus.peers {
+                peer.name = self.of(&peer.key);
+            }
+            consensus.primary_name = consensus.name_of(consensus.primary).map(str::to_owned);
+        }
+        for peer in &mut status.sync.peers {
+            peer.name = self.of(&peer.id);
+        }
+        for peer in &mut status.peers {
+            peer.name = self.of(&peer.id);
+        }
+        for peer in &mut status.configured_peers {
+            peer.name = self.of(&peer.peer.id);
+        }
+        for peer in &mut status.removed_peers {
+            peer.name = self.of(&peer.peer.id);
+        }
+        for ban in &mut status.bans {
+            ban.name = self.of(&ban.id);
+        }
+        for key in &mut status.shared_keys {
+            key.name = self.of(&key.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::status::fixture::{self, consensus, key};
+
+    /// The parts of a document that have such a key, each with the name beside it.
+    fn named(document: &Value, id: &str) -> Vec<Option<String>> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        match document {
+            Value::Object(fields) => {
+                let is_of = |name: &&str| {
+                    fields.get(*name).and_then(Value::as_str).is_some_and(|it| it.starts_with(id))
+                };
+                let own = ["id", "key", "peer", "peer_id"].into_iter().find(is_of);
+                let own = own.map(|_| fields.get("name").and_then(text));
+                own.into_iter().chain(fields.values().flat_map(|value| named(value, id))).collect()
+            }
+            Value::Array(items) => items.iter().flat_map(|item| named(item, id)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Goal: a name stands beside its key in every part of the document, the key stays, and who has no name is left as before.
+    #[test]
+    fn every_key_gets_its_name() {
+        let (who, other) = (key(10), key(12));
+        let peer = json!({
+            "id": who, "head": null, "heard_ms_ago": null, "serves": { "replay_from": null, "delta_from": null }, "mode": "nothing",
+            "mode_reason": "banned", "batches_replayed": 0, "batches_applied": 0, "verified_bytes": 0, "bytes_per_second": 0, "tail_ms": 0,
+            "score": 0, "reasons": [], "failures": 1, "pause_ms": 0, "banned": true, "last_reason": null, "last_reason_seconds_ago": null,
+        });
+        let at = format!("{who}@192.0.2.1:7400");
+        let mut status = fixture::status(json!({
+            "consensus": consensus(), "sync": { "peers": [peer] }, "epoch": { "validators": [who, other] },
+            "peers": [
+                { "id": who, "address": null, "bytes_sent": 0, "bytes_received": 0, "rtt_ms": 0.0, "connected_seconds": 1 },
+                { "id": other, "address": null, "bytes_sent": 0, "bytes_received": 0, "rtt_ms": 0.0, "connected_seconds": 1 },
+            ],
+            "configured_peers": [{ "peer": at, "state": "connecting", "seconds": null, "attempts": 0, "next_attempt_ms": 0, "problem": null,
+                "added": false }],
+            "removed_peers": [{ "peer": at }],
+            "bans": [{ "id": who, "by": "operator", "reason": "", "seconds_left": 1, "until_ms": 1 }],
+            "shared_keys": [{ "id": who, "own": false, "addresses": [], "problem": "" }],
+        }));
+        let before = serde_json::to_string(&status).unwrap();
+        Names::default().put(&mut status);
+        assert_eq!(serde_json::to_string(&status).unwrap(), before);
+        let named_pair = |key: &str, name: &str| -> PeerName { format!("{key}={name}").parse().unwrap() };
+        Names::new(&[named_pair(&who, "alpha <b>"), named_pair(&key(1), "self")]).put(&mut status);
+        let document = serde_json::to_value(&status).unwrap();
+        // Consensus, sync, the connection, the configured, the removed, the ban, the shared key.
+        assert_eq!(named(&document, &who), vec![Some("alpha <b>".to_owned()); 7]);
+        assert_eq!(named(&document, &other), [None::<String>, None]);
+        assert_eq!(document["epoch"]["names"], json!({ who.as_str(): "alpha <b>" }));
+        let own = &document["consensus"];
+        assert_eq!(
+            (&document["name"], &own["name"], &own["primary_name"]),
+            (&json!("self"), &json!("self"), &json!("self"))
+        );
+    }
+}
