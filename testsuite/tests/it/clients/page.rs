@@ -161,7 +161,8 @@ fn check_followed(followed: &Value, peer: &str) {
         "{followed}"
     );
     let events = followed["events"].as_array().unwrap();
-    let is_told = |event: &Value| [" connected", "at head"].iter().any(|word| event.to_string().contains(word));
+    let is_told =
+        |event: &Value| [" connected", "at head"].iter().any(|word| event.to_string().contains(word));
     assert!(events.iter().any(is_told), "{followed}");
     assert!(followed["bar"].as_f64().unwrap() > 90.0, "{followed}");
 }
