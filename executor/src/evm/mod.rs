@@ -33,7 +33,7 @@ mod versions;
 mod words;
 mod working_set;
 
-pub use adapter::check_static;
+pub use adapter::{check_static, precompiles};
 pub(crate) use adapter::is_precompile;
 pub(crate) use changes::Changes;
 pub use code::AnalysedCode;
