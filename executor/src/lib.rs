@@ -78,7 +78,7 @@ pub use config::{ExecutorConfig, HintsMode};
 pub use difference::{Difference, difference};
 pub use env::{Basis, BatchEnv, SpecId, chain_spec};
 pub use error::{ExecuteError, Rejection};
-pub use evm::{AnalysedCode, check_static};
+pub use evm::{AnalysedCode, check_static, precompiles};
 pub use hinting::{hint_context, open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats, Touched};
 pub use interrupt::Interrupt;

@@ -72,6 +72,10 @@ pub struct SyncConfig {
     /// times the second after which a proposer makes an empty batch. Where `consensus.empty_batch_interval_ms` is longer, or 0, set
     /// this on every node of the chain, well above the longest pause that is usual. 0 lets the head be of any age.
     pub head_age_max_s: u32,
+    /// Certified batches ahead of the head above which the node is not ready and says why ([operations.md](operations.md)): one and a
+    /// half seconds at ten batches a second. It is ready again at an eighth of that. More suits faster chains, and callers who can use
+    /// an older state. 0 lets any number be ahead.
+    pub head_lag_max_batches: u32,
     /// Modes that the choice leaves out, as in `[snapshot]` for a node that must have the whole history. `auto` cannot be
     /// forbidden, nor both `replay` and `delta` unless one of them is the `mode`: nothing else follows new batches.
     pub forbid: Vec<Mode>,
@@ -126,6 +130,7 @@ impl Default for SyncConfig {
             range_bytes_max: NonZeroU32::new(4 << 20).expect("not zero"),
             request_deadline_ms: NonZeroU64::new(10_000).expect("not zero"),
             head_age_max_s: 30,
+            head_lag_max_batches: 15,
             forbid: Vec::new(),
             audit: 0.0,
             repair: RepairMode::Auto,

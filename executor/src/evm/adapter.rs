@@ -1,5 +1,7 @@
 //! Our vocabulary in revm's and back.
 
+use std::collections::BTreeMap;
+
 use alloy_consensus::Transaction as _;
 use alloy_eips::eip2718::{EIP1559_TX_TYPE_ID, EIP7702_TX_TYPE_ID};
 use alloy_primitives::{Address, B256, U256};
@@ -12,7 +14,7 @@ use revm::{
     primitives::{KECCAK_EMPTY, TxKind},
     state::AccountInfo,
 };
-use slipstream_types::{AccountValue, Digest, Rules};
+use slipstream_types::{AccountValue, Digest, Rules, chain::Fork};
 
 use crate::{
     call::CallRequest,
@@ -95,6 +97,12 @@ pub(super) fn blob_price(wei: u128) -> BlobExcessGasAndPrice {
 /// Whether the EVM itself answers at an address.
 pub(crate) fn is_precompile(address: &Address, env: &BatchEnv) -> bool {
     Precompiles::new(PrecompileSpecId::from_spec_id(env.spec)).contains(address)
+}
+
+/// The contracts that the EVM itself has under a fork, by the names of EIP-7910.
+pub fn precompiles(fork: Fork) -> BTreeMap<String, Address> {
+    let all = Precompiles::new(PrecompileSpecId::from_spec_id(chain_spec(fork)));
+    all.inner().values().map(|one| (one.id().name().to_owned(), *one.address())).collect()
 }
 
 /// The account for revm. Its code is left out: revm asks for it by its hash when it needs it.

@@ -33,8 +33,8 @@ mod versions;
 mod words;
 mod working_set;
 
-pub use adapter::check_static;
 pub(crate) use adapter::is_precompile;
+pub use adapter::{check_static, precompiles};
 pub(crate) use changes::Changes;
 pub use code::AnalysedCode;
 pub(crate) use footprint::Spends;

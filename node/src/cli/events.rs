@@ -16,9 +16,9 @@ use super::{
 };
 
 /// A node says something every 15 s: one that does not has gone.
-const SILENCE_MAX: Duration = Duration::from_secs(45);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Time before it is asked again after the stream has ended.
-const RETRY: Duration = Duration::from_secs(2);
+pub(super) const RETRY: Duration = Duration::from_secs(2);
 /// Longest line of the stream that is read: a reason of a few KiB fits.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
@@ -59,14 +59,14 @@ pub(super) fn events(args: &EventsArgs) -> Result<()> {
 
 /// One event of the stream.
 #[derive(PartialEq, Eq, Debug, Default)]
-struct Told {
-    id: Option<String>,
-    name: String,
-    json: String,
+pub(super) struct Told {
+    pub(super) id: Option<String>,
+    pub(super) name: String,
+    pub(super) json: String,
 }
 
 /// The next event of a stream of them; none at its end. Comments and fields that mean nothing here are passed over.
-fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
+pub(super) fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
     let mut told = Told::default();
     loop {
         let mut line = String::new();

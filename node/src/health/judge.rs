@@ -12,6 +12,8 @@ use super::{Blocker, Health, Reason, State};
 const BEHIND_BATCHES: u64 = 16;
 /// A node that was catching up is at the head again at so few, so that its state does not change with every batch.
 const AT_HEAD_BATCHES: u64 = 2;
+/// A node that was not ready is ready again this many times nearer to the head: readiness must not come and go with every batch.
+const READY_AGAIN_NEARER: u64 = 8;
 /// The time after which missing peers are an alert; the restart of a single peer takes less.
 const NO_PEERS_AFTER: Duration = Duration::from_secs(5);
 /// The time after which a silent node behind the head is stalled: three request deadlines. A slow peer takes less.
@@ -22,6 +24,8 @@ const STALLED_AFTER: Duration = Duration::from_secs(30);
 pub(crate) struct Rules {
     /// How old its head may be: `sync.head_age_max_s`.
     pub(crate) head_age_max: Option<Duration>,
+    /// How many certified batches may be ahead of it: `sync.head_lag_max_batches`.
+    pub(crate) head_lag_max: Option<u64>,
 }
 
 /// The signs that a health is judged by.
@@ -73,8 +77,7 @@ pub(super) struct Judge {
     busy_at: Instant,
     last: Option<(BatchNumber, (u64, u64))>,
     state: State,
-    /// Whether it lags so far that callers should go elsewhere. That ends nearer to the head than it begins: readiness must not come and go
-    /// with every batch.
+    /// Whether it lags so far that callers should go elsewhere. That ends nearer to the head than it begins.
     lags: bool,
 }
 
@@ -97,7 +100,7 @@ impl Judge {
         self.remember(signs, now);
         let behind = signs.target.since(signs.head);
         self.state = self.state(signs, behind);
-        self.lags = behind >= if self.lags { AT_HEAD_BATCHES + 1 } else { BEHIND_BATCHES };
+        self.lags = self.lags(behind);
         let blocker = self.blocker(signs, behind, now);
         let reason = blocker.as_ref().map(|blocker| blocker.reason);
         Health {
@@ -152,6 +155,13 @@ impl Judge {
             _ if behind > behind_max => State::CatchingUp,
             _ => State::AtHead,
         }
+    }
+
+    fn lags(&self, behind: u64) -> bool {
+        self.rules.head_lag_max.is_some_and(|most| match self.lags {
+            true => behind > most.saturating_add(1) / READY_AGAIN_NEARER,
+            false => behind > most,
+        })
     }
 
     /// Whether the head is too old. A head that moves here is new whatever its timestamp says: then a clock is wrong, or the chain's

@@ -208,7 +208,11 @@ impl Surface {
     fn new(config: &NodeConfig, core: &Core, operator: Operator) -> Result<Surface, NodeError> {
         let Core { store, genesis, clock, transport, follower, seat, .. } = core;
         let head_age_max_s = u64::from(config.sync.head_age_max_s);
-        let rules = Rules { head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)) };
+        let head_lag_max = u64::from(config.sync.head_lag_max_batches);
+        let rules = Rules {
+            head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)),
+            head_lag_max: (head_lag_max > 0).then_some(head_lag_max),
+        };
         let health = Arc::new(HealthSource::new(
             rules,
             store.clone(),

@@ -37,6 +37,11 @@ fn base_fee_wei(context: &RpcContext) -> Result<u64, RpcError> {
     Ok(context.store.next_rules()?.base_fee_wei)
 }
 
+/// `eth_baseFee`
+pub(super) fn base_fee(context: &RpcContext) -> Result<U256, RpcError> {
+    Ok(U256::from(base_fee_wei(context)?))
+}
+
 /// `eth_gasPrice`
 pub(super) fn gas_price(context: &RpcContext) -> Result<U256, RpcError> {
     let base_fee_wei = base_fee_wei(context)?;

@@ -49,7 +49,8 @@ impl Lane {
         match method {
             "eth_call" | "eth_estimateGas" | "eth_createAccessList" | "eth_simulateV1" => Lane::Calls,
             "txpool_content" | "txpool_contentFrom" | "txpool_inspect" => Lane::Calls,
-            "eth_feeHistory" | "eth_getBlockReceipts" | "slipstream_getProof" => Lane::Calls,
+            "eth_feeHistory" | "eth_getBlockReceipts" | "eth_getStorageValues" => Lane::Calls,
+            "slipstream_getProof" => Lane::Calls,
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
             "eth_sendRawTransaction" | super::send_sync::NAME => Lane::Transactions,
             traced if traced.starts_with("debug_trace") || traced.starts_with("trace_") => Lane::Traces,

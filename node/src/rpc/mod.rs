@@ -12,6 +12,7 @@ mod effect;
 mod errors;
 mod feed;
 mod fees;
+mod forks;
 mod lanes;
 mod logs;
 mod params;
@@ -100,6 +101,7 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.plain("net_listening", |_| Ok(true));
     table.plain("net_peerCount", |context| Ok(U64::from(context.transport.peers().len())));
     table.plain("eth_chainId", |context| Ok(U64::from(context.chain.chain_id)));
+    table.plain("eth_config", |context| Ok(forks::config(context)?));
     table.plain("eth_syncing", syncing);
     table.plain("eth_accounts", |_| Ok(Vec::<alloy_primitives::Address>::new()));
 
@@ -107,11 +109,13 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_getTransactionCount", state::nonce);
     table.add("eth_getCode", state::code);
     table.add("eth_getStorageAt", state::storage);
+    table.add_long("eth_getStorageValues", state::storage_values);
     table.add_long("eth_call", call::call);
     table.add_long("eth_estimateGas", call::estimate);
     table.add_long("eth_createAccessList", access_list::create);
     table.add_long("eth_simulateV1", simulate::simulate);
 
+    table.plain("eth_baseFee", |context| Ok(fees::base_fee(context)?));
     table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)?));
     table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)?));
     table.plain("eth_blobBaseFee", |_| Ok(fees::BLOB_BASE_FEE_WEI));

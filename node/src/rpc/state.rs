@@ -1,16 +1,26 @@
 //! Reads from a state: the head's, or one of the past.
 
+use std::{collections::BTreeMap, fmt};
+
 use alloy_primitives::{Address, B256, Bytes, U64, U256};
 use alloy_rpc_types_eth::{BlockId, BlockNumberOrTag};
 use jsonrpsee::types::Params;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, Visitor},
+};
 use slipstream_storage::View;
-use slipstream_types::BatchNumber;
+use slipstream_types::{BatchNumber, bounded::BoundedVec};
 
 use super::{
     RpcContext,
     errors::{RpcError, RpcResult},
     params::{BlockParam, Slot, Strict, args},
+    table::Asker,
 };
+
+/// Slots in one `eth_getStorageValues`, as in geth: each is a read of the disk.
+const SLOTS_MAX: usize = 1_024;
 
 impl RpcContext {
     /// The state that a block id names, as far back as states are kept.
@@ -77,4 +87,54 @@ pub(super) fn storage(context: &RpcContext, params: &Params<'_>) -> RpcResult<B2
         args(params)?;
     let view = context.state_at(id.unwrap_or_default().0)?;
     Ok(view.slot(&address, &slot).map_err(RpcError::from)?.into())
+}
+
+/// Slots by account, at most [`SLOTS_MAX`] in all. An account counts as one, so that accounts without slots are bounded too.
+struct SlotsOf(BTreeMap<Address, Vec<B256>>);
+
+impl<'de> Deserialize<'de> for SlotsOf {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(SlotsVisitor)
+    }
+}
+
+struct SlotsVisitor;
+
+impl<'de> Visitor<'de> for SlotsVisitor {
+    type Value = SlotsOf;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with a list of storage keys for each address")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SlotsOf, A::Error> {
+        let (mut asked, mut count) = (BTreeMap::new(), 0);
+        while let Some(Strict(address)) = map.next_key::<Strict<Address>>()? {
+            let slots: BoundedVec<Strict<Slot>, SLOTS_MAX> = map.next_value()?;
+            count += slots.len().max(1);
+            if count > SLOTS_MAX {
+                return Err(A::Error::custom(format!("more than {SLOTS_MAX} slots; ask in several calls")));
+            }
+            asked.insert(address, slots.iter().map(|slot| slot.0.0).collect());
+        }
+        Ok(SlotsOf(asked))
+    }
+}
+
+/// `eth_getStorageValues`
+pub(super) fn storage_values(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &Asker<'_>,
+) -> RpcResult<BTreeMap<Address, Vec<B256>>> {
+    let (SlotsOf(asked), id): (SlotsOf, Option<BlockParam>) = args(params)?;
+    let view = context.state_at(id.unwrap_or_default().0)?;
+    let mut values = BTreeMap::new();
+    for (address, slots) in asked {
+        asker.still_waits()?;
+        let read = |slot: &B256| view.slot(&address, slot).map(B256::from);
+        let found: Result<Vec<B256>, _> = slots.iter().map(read).collect();
+        values.insert(address, found.map_err(RpcError::from)?);
+    }
+    Ok(values)
 }

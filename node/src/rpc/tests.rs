@@ -202,7 +202,7 @@ fn context_under(chain: ChainConfig) -> RpcContext {
         Duration::ZERO,
     );
     let clock = Arc::new(SystemClock);
-    let rules = Rules { head_age_max: None };
+    let rules = Rules { head_age_max: None, head_lag_max: None };
     let health =
         HealthSource::new(rules, store.clone(), follower.unwrap(), None, transport.clone(), clock.clone());
     RpcContext {

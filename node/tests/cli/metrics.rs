@@ -65,6 +65,23 @@ fn promtool_takes_the_rules_and_they_pass_their_test() {
     }
 }
 
+/// Goal: every alert has a test in which it fires, and one in which it does not.
+#[test]
+fn every_alert_is_tested_both_ways() {
+    let [rules, tests] = ["prometheus/rules.yml", "prometheus/rules.test.yml"]
+        .map(|file| std::fs::read_to_string(packaged(file)).unwrap());
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 10, "{alerts:?}");
+    let tested: Vec<(&str, &str)> =
+        tests.lines().zip(tests.lines().skip(1)).map(|(line, next)| (line.trim(), next.trim())).collect();
+    for alert in alerts {
+        let name = format!("alertname: {alert}");
+        for expected in ["exp_alerts:", "exp_alerts: []"] {
+            assert!(tested.contains(&(name.as_str(), expected)), "{alert}: no test has `{expected}`");
+        }
+    }
+}
+
 /// Goal: every expression of the dashboard is one that Prometheus can read, and every panel has one.
 #[test]
 fn promtool_takes_the_expressions_of_the_dashboard() {

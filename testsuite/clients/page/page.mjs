@@ -1,10 +1,12 @@
-// Looks at a node's page as its operator does, in Chromium. Each line on standard input asks for one step, whose findings are printed as JSON.
+// Looks at a node's page as its operator does, in Chromium. Each line on standard input asks for one step, with what it needs; its findings are
+// printed as JSON.
 import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
 import { contrasts } from './looks.mjs';
 
-const [url, screenshots] = process.argv.slice(2);
-const PATIENCE = { timeout: 60_000, polling: 100 };
+const [screenshots] = process.argv.slice(2);
+/** Other tests and their nodes share the machine, on which a browser may take a minute to start. */
+const PATIENCE = { timeout: 170_000, polling: 100 };
 
 const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
@@ -12,6 +14,8 @@ const browser = await puppeteer.launch({
   args: ['--no-sandbox', '--disable-gpu'],
   // It ends when the pipe does, however this program ends.
   pipe: true,
+  timeout: PATIENCE.timeout,
+  protocolTimeout: 2 * PATIENCE.timeout,
 });
 const page = await browser.newPage();
 const errors = [];
@@ -38,20 +42,35 @@ const isLive = () => document.getElementById('link').textContent === 'live';
 const rows = (id) => page.$$eval(`#${id} tbody tr`, (all) => all.map((row) => [...row.cells].map((cell) => cell.innerText)));
 const facts = (id) => page.$eval(`#${id}`, (list) => Object.fromEntries([...list.querySelectorAll('dt')].map((name) => [name.textContent, name.nextElementSibling.textContent])));
 
+const go = async (url) => {
+  await page.setViewport({ width: 1280, height: 900 });
+  const answer = await page.goto(url, { timeout: PATIENCE.timeout });
+  await until(isLive);
+  return answer;
+};
+
 const steps = {
+  /** The browser runs. */
+  ready: () => browser.version(),
+
   /** The page of a node whose only peer is silent. */
-  async open() {
-    await page.setViewport({ width: 1280, height: 900 });
-    const answer = await page.goto(url);
-    await until(isLive);
+  async open(url) {
+    const answer = await go(url);
     return { policy: answer.headers()['content-security-policy'], head: await text('#head'), state: await text('#state'), warnings: await text('#warnings') };
   },
 
   /** What it shows once the peer answers, until it is at the head. */
   async follow() {
-    await until(() => document.getElementById('state').textContent === 'at head, ready' && Number(document.getElementById('head').textContent) > 60);
-    await until(() => document.querySelector('#peers tbody tr') && document.querySelector('#events li'));
-    const seen = await page.evaluate(() => window.seen);
+    // What changes from look to look is taken in the moment in which all of it holds.
+    const shown = await until(() => {
+      const text = (id) => document.getElementById(id).textContent;
+      const events = [...document.querySelectorAll('#events li')].map((item) => item.textContent);
+      const bar = document.getElementById('bar').value;
+      const isThere = text('state') === 'at head, ready' && Number(text('head')) > 60 && bar > 90 && window.seen.heads.length > 7;
+      const isTold = document.querySelector('#peers tbody tr') && events.some((event) => / peer |at head/.test(event));
+      return isThere && isTold && { ...window.seen, events, bar };
+    });
+    const seen = await shown.jsonValue();
     const heads = seen.heads.map(Number).filter((head) => !Number.isNaN(head));
     return {
       heads,
@@ -61,8 +80,8 @@ const steps = {
       machine: await facts('machine-facts'),
       caches: await facts('caches-facts'),
       latency: await facts('latency-facts'),
-      events: await page.$$eval('#events li', (all) => all.map((item) => item.textContent)),
-      bar: await page.$eval('#bar', (bar) => bar.value),
+      events: seen.events,
+      bar: seen.bar,
     };
   },
 
@@ -93,10 +112,45 @@ const steps = {
     await until(isLive);
     const head = Number(await text('#head'));
     // By events alone, too: the stream has been taken up.
-    const events = await page.$$eval('#events li', (all) => all.length);
+    await page.evaluate(() => {
+      window.lastEvent = document.querySelector('#events li');
+    });
     await until((head) => Number(document.getElementById('head').textContent) > head + 20, head);
-    await until((events) => document.querySelectorAll('#events li').length > events, events);
-    return { stale: await page.$eval('body', (body) => body.classList.contains('stale')), errors, origins: [...origins] };
+    await until(() => document.querySelector('#events li') !== window.lastEvent);
+    await until(() => !document.body.classList.contains('stale'));
+    return { errors, origins: [...origins] };
+  },
+
+  /** The page of one of four validators. Its status gains this evidence: nobody lies in a devnet. */
+  async validator(url, evidence) {
+    await page.evaluateOnNewDocument((found) => {
+      const ask = window.fetch;
+      window.fetch = async (...request) => {
+        const answer = await ask(...request);
+        const read = answer.json.bind(answer);
+        answer.json = async () => {
+          const status = await read();
+          status.consensus.evidence.push(found);
+          return status;
+        };
+        return answer;
+      };
+    }, JSON.parse(evidence));
+    await go(url);
+    const shown = await until(() => {
+      const names = [...document.querySelectorAll('#consensus-facts dt')];
+      const facts = Object.fromEntries(names.map((name) => [name.textContent, name.nextElementSibling.textContent]));
+      const rows = [...document.querySelectorAll('#validators tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText));
+      const isHeard = rows.length === 4 && rows.every((row) => row[1] === 'this node' || row[1].endsWith(' ago'));
+      return facts.votes && isHeard && { facts, rows };
+    });
+    return { ...(await shown.jsonValue()), errors };
+  },
+
+  /** One of the others has stopped. */
+  async silent() {
+    await until(() => document.querySelector('#validators tbody .bad'));
+    return { heard: await page.$$eval('#validators tbody .bad', (all) => all.map((span) => span.textContent)), errors };
   },
 };
 
@@ -106,6 +160,7 @@ function named(node, role) {
 }
 
 for await (const step of createInterface({ input: process.stdin })) {
-  console.log(JSON.stringify(await steps[step]()));
+  const [name, ...needs] = step.split(' ');
+  console.log(JSON.stringify(await steps[name](...needs)));
 }
 await browser.close();

@@ -8,6 +8,8 @@ const browser = await puppeteer.launch({
   // The tests may run as root, where there is no sandbox; the page is the project's own.
   args: ['--no-sandbox', '--disable-gpu'],
   pipe: true,
+  // Beside other tests it may take a minute to start.
+  timeout: 170_000,
 });
 const page = await browser.newPage();
 const errors = [];
@@ -19,7 +21,7 @@ page.on('request', (request) => {
 });
 await page.setViewport({ width: 1280, height: 900 });
 await page.goto(url);
-await page.waitForFunction(() => document.documentElement.dataset.drawn === 'yes' && document.querySelector('svg .curve'), { timeout: 30_000 });
+await page.waitForFunction(() => document.documentElement.dataset.drawn === 'yes' && document.querySelector('svg .curve'), { timeout: 170_000 });
 
 const texts = (selector) => page.$$eval(selector, (all) => all.map((element) => element.textContent));
 const seen = await page.evaluate(() => ({

@@ -39,7 +39,7 @@ async function look() {
     const status = await ask();
     const at = performance.now();
     draw(status, before && { process: before.process, read_ms_after: at - before.at });
-    before = { process: status.process, at };
+    before = { process: status.process, at, number: status.head.number };
     // The answer may be older than what an event has told meanwhile.
     if (newest.at > asked) head(Math.max(newest.number, status.head.number));
     link('live', 'good');
@@ -78,6 +78,8 @@ function listen() {
 
 function hear(event) {
   if (event.event === 'head') {
+    // One that was late: a status has told of a newer head.
+    if (before && event.number < before.number) return;
     newest = { number: event.number, at: performance.now() };
     head(newest.number);
     return;

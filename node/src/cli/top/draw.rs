@@ -49,7 +49,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {
         Sparkline::default().data(&looks).direction(RenderDirection::RightToLeft).style(Style::new().blue()),
         rates,
     );
-    let columns = columns(status, view.cpu_percent, rest.width);
+    let columns = columns(view, status, now, rest.width);
     let longest = columns.iter().map(Vec::len).max().unwrap_or_default() as u16;
     view.page = rest.height.max(1);
     view.above_max = longest.saturating_sub(rest.height);
@@ -72,14 +72,15 @@ fn column_width(width: u16) -> u16 {
 }
 
 /// The parts, in one column or in two.
-fn columns(status: &NodeStatus, cpu_percent: Option<f64>, width: u16) -> Vec<Vec<Line<'static>>> {
+fn columns(view: &View, status: &NodeStatus, now: Instant, width: u16) -> Vec<Vec<Line<'static>>> {
     let each = usize::from(column_width(width));
     let left = [sections::progress(status, each), sections::pipeline(status, each)];
     let middle = [sections::peers(status, each), sections::consensus(status, each)];
     let right = [
         sections::caches(status, each),
         sections::latency(status, each),
-        sections::machine(status, cpu_percent, each),
+        sections::machine(status, view.cpu_percent, each),
+        view.events.lines(now, each),
     ];
     let (left, middle, right) = (left.concat(), middle.concat(), right.concat());
     match width >= WIDE {

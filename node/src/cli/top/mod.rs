@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!  reader (a thread: asks, however long that takes) ─▶ View ─▶ draw ─▶ terminal
+//!  listener (a thread: hears of events) ────────────────┤
 //!  keys, signals ───────────────────────────────────────┘
 //! ```
 //!
 //! The terminal is as it was before when the command ends: after a key, a signal, an error or a panic.
 
 mod draw;
+mod heard;
 mod lines;
 mod sections;
 
@@ -34,6 +36,7 @@ use signal_hook::{
     flag,
 };
 
+use self::heard::{EVENTS_MAX, Events, Heard};
 use super::{
     exit::OrFail as _,
     output::OutputError,
@@ -76,19 +79,22 @@ pub(super) fn top(args: &TopArgs) -> Result<()> {
     let (looks, seen) = sync_channel(1);
     let (stop, stopped) = sync_channel::<()>(0);
     let every = Duration::from_secs(args.every.into());
-    let asked = authority.clone();
-    // The end does not wait for this thread: it may be waiting for an answer, and holds nothing.
-    let reader = thread::Builder::new().name("status-reader".into());
-    reader
-        .spawn(move || read(&asked, every, &looks, &stopped))
-        .map_err(|source| NodeError::Io { action: "start a thread", source })
-        .or_fail()?;
+    let (tells, told) = sync_channel(EVENTS_MAX);
+    let (asked, listened) = (authority.clone(), authority.clone());
+    beside("status-reader", move || read(&asked, every, &looks, &stopped))?;
+    beside("event-listener", move || heard::listen(&listened, &tells))?;
     let _restored = Restored;
     // It also restores the terminal before a panic is told.
     let mut terminal = ratatui::try_init().map_err(OutputError::from).or_fail()?;
-    let shown = show(&mut terminal, &mut View::new(authority), &seen, &ended);
+    let shown = show(&mut terminal, &mut View::new(authority), &seen, &told, &ended);
     drop(stop);
     shown.map_err(OutputError::from).or_fail()
+}
+
+/// Runs this on a thread. The end does not wait for it: it may be waiting for an answer, and holds nothing.
+fn beside(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let spawned = thread::Builder::new().name(name.into()).spawn(work);
+    spawned.map(drop).map_err(|source| NodeError::Io { action: "start a thread", source }).or_fail()
 }
 
 /// Puts the terminal back when it is dropped.
@@ -117,6 +123,7 @@ fn show(
     terminal: &mut DefaultTerminal,
     view: &mut View,
     seen: &Receiver<Look>,
+    told: &Receiver<Heard>,
     ended: &AtomicBool,
 ) -> io::Result<()> {
     while !ended.load(Ordering::Relaxed) {
@@ -126,6 +133,9 @@ fn show(
             Err(TryRecvError::Disconnected) => {
                 return Err(io::Error::other("nobody reads the status any more"));
             }
+        }
+        for heard in told.try_iter() {
+            view.events.hear(heard, Instant::now());
         }
         terminal.draw(|frame| draw::draw(frame, view, Instant::now()))?;
         if event::poll(KEYS_EVERY)?
@@ -152,6 +162,7 @@ struct View {
     /// The rates of the last looks, oldest first.
     rates: VecDeque<u64>,
     unit: Unit,
+    events: Events,
     /// Lines that are above the screen.
     above: u16,
     /// Of these at most so many, as the last drawing tells.
@@ -169,6 +180,7 @@ impl View {
             cpu_percent: None,
             rates: VecDeque::new(),
             unit: Unit::Batches,
+            events: Events::default(),
             above: 0,
             above_max: 0,
             page: 1,

@@ -33,7 +33,7 @@ fn called(name: Option<&String>, key: impl ToString) -> String {
 }
 
 /// A key or a digest, short enough for a line and long enough to be told from others.
-fn short(key: impl ToString) -> String {
+pub(super) fn short(key: impl ToString) -> String {
     let key = key.to_string();
     match key.len() {
         0..=20 => key,

@@ -146,6 +146,34 @@ fn keys_move_and_silence_is_told() {
     assert!(!view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
 }
 
+/// Goal: the last events stand below the parts, newest first and with their age; a stream that is gone is told.
+#[test]
+fn events_are_shown() {
+    let mut view = view(json!({}));
+    let at = view.seen.as_ref().unwrap().1;
+    assert!(drawn(&mut view, (160, 90)).contains("no event since this began"));
+    for heard in [
+        Heard::Closed("nobody listens".into()),
+        Heard::Open,
+        Heard::Event("peer a connected".into()),
+        Heard::Event("snapshot of batch 200".into()),
+    ] {
+        view.events.hear(heard, at);
+    }
+    let text = drawn(&mut view, (160, 90));
+    let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words} is not in\n{text}"));
+    assert!(place("7.0 s         snapshot of batch 200") < place("7.0 s         peer a connected"), "{text}");
+    assert!(!text.contains("nobody listens"), "{text}");
+    for number in 0..EVENTS_MAX {
+        view.events.hear(Heard::Event(format!("snapshot of batch {number}")), at);
+    }
+    assert!(
+        view.events.told.len() == EVENTS_MAX && !drawn(&mut view, (160, 90)).contains("peer a connected")
+    );
+    view.events.hear(Heard::Closed("nobody listens".into()), at);
+    assert!(drawn(&mut view, (160, 90)).contains("no events: nobody listens; asking again"));
+}
+
 /// Goal: CPU use is that between two looks, and of one process.
 #[test]
 fn cpu_use_is_between_two_looks() {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const RULES: Rules = Rules { head_age_max: Some(Duration::from_secs(30)) };
+const RULES: Rules = Rules { head_age_max: Some(Duration::from_secs(30)), head_lag_max: Some(15) };
 
 /// A node with a virtual clock, which looks once a second.
 struct Rig {
@@ -213,11 +213,31 @@ fn a_head_that_moves_is_new_whatever_its_timestamp_says() {
 
 #[test]
 fn without_a_limit_the_head_may_be_of_any_age() {
-    let mut rig = Rig::at_head(Rules { head_age_max: None }, 970);
+    let mut rig = Rig::at_head(Rules { head_age_max: None, ..RULES }, 970);
     assert!(rig.wait(10_000).ready);
-    let mut rig = Rig::new(Rules { head_age_max: None });
+    let mut rig = Rig::new(Rules { head_age_max: None, ..RULES });
     rig.signs.needs_peers = false;
     assert!(rig.wait(10_000).ready);
+}
+
+/// Goal: the operator says how far behind a node is still ready, and it is ready again well before it is there. The state stays what
+/// the node does.
+#[test]
+fn the_lag_that_ends_readiness_is_the_operators() {
+    for (most, looks) in [
+        (Some(63), &[(63, true), (64, false), (9, false), (8, true), (63, true)][..]),
+        (Some(1), &[(1, true), (2, false), (1, false), (0, true)][..]),
+        (None, &[(16, true), (1_000_000, true)][..]),
+    ] {
+        let mut rig = Rig::at_head(Rules { head_lag_max: most, ..RULES }, 100);
+        (rig.signs.waiting, rig.signs.phase) = (None, Phase::Replay);
+        for (behind, is_ready) in looks {
+            rig.signs.target = rig.signs.head.after(*behind);
+            let health = rig.look();
+            assert_eq!(health.ready, *is_ready, "{most:?}, {behind}: {health:?}");
+            assert!(*behind < 16 || health.state == State::CatchingUp, "{health:?}");
+        }
+    }
 }
 
 /// Goal: at the head, batch after batch is one state; a node that catches up is at the head when it is there.

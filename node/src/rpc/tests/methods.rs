@@ -1,6 +1,7 @@
 //! Reading the state, sending transactions, blocks and fees, and how calls of one kind stand beside those of another.
 
 use serde_json::value::RawValue;
+use slipstream_types::{Schedule, ScheduledFork, chain::Fork, schedule::Activation};
 
 use super::*;
 
@@ -76,6 +77,8 @@ async fn blocks_fees_and_the_rest() {
     assert_eq!(rpc.result("net_version", json!([])).await, "7357");
     assert_eq!(rpc.result("eth_accounts", json!([])).await, json!([]));
     assert_eq!(rpc.result("eth_syncing", json!([])).await, false);
+    assert_eq!(rpc.result("net_listening", json!([])).await, true);
+    assert_eq!(rpc.result("eth_baseFee", json!([])).await, "0x989680");
     assert_eq!(rpc.result("eth_gasPrice", json!([])).await, "0xa7d8c0");
     let history = rpc.result("eth_feeHistory", json!(["0x4", "latest", [25.0, 75.0]])).await;
     assert_eq!(history["oldestBlock"], "0x0");
@@ -87,11 +90,85 @@ async fn blocks_fees_and_the_rest() {
     assert_eq!(rpc.result("eth_getBlockByHash", json!([B256::ZERO, false])).await, Value::Null);
     assert_eq!(rpc.result("eth_getBlockReceipts", json!(["latest"])).await, json!([]));
     assert_eq!(rpc.result("eth_getBlockTransactionCountByNumber", json!(["latest"])).await, "0x0");
+    let hash = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await["hash"].clone();
+    for (method, block, count) in [
+        ("eth_getUncleCountByBlockNumber", json!("latest"), json!("0x0")),
+        ("eth_getUncleCountByBlockNumber", json!("0x7"), Value::Null),
+        ("eth_getUncleCountByBlockHash", hash, json!("0x0")),
+        ("eth_getUncleCountByBlockHash", json!(B256::ZERO), Value::Null),
+    ] {
+        assert_eq!(rpc.result(method, json!([block])).await, count, "{method} {block}");
+    }
     assert_eq!(
         rpc.result("eth_getLogs", json!([{ "fromBlock": "0x0", "toBlock": "latest" }])).await,
         json!([])
     );
     assert_eq!(rpc.error("eth_getLogs", json!([{ "blockHash": B256::ZERO }])).await.0, -32000);
+}
+
+/// Goal: slots of several accounts are read in one call, in the order asked for, and no more of them than one call may read.
+#[tokio::test]
+async fn slots_of_several_accounts_at_once() {
+    let rpc = Fixture::new();
+    let asked = json!({ (CONTRACT.to_string()): ["0x1", B256::ZERO], (sender().to_string()): [] });
+    let name = |address: Address| json!(address).as_str().unwrap().to_owned();
+    let values = rpc.result("eth_getStorageValues", json!([asked, "latest"])).await;
+    let expected = json!({ (name(CONTRACT)): [B256::with_last_byte(99), B256::ZERO], (name(sender())): [] });
+    assert_eq!(values, expected);
+    assert_eq!(rpc.result("eth_getStorageValues", json!([{}])).await, json!({}));
+    let (code, text) = rpc.error("eth_getStorageValues", json!([asked, "0x5"])).await;
+    assert_eq!((code, &*text), (-32000, "batch 5 does not exist yet; the head is batch 0"));
+
+    let most = json!({ (CONTRACT.to_string()): vec!["0x1"; 1_024] });
+    let values = rpc.result("eth_getStorageValues", json!([most])).await;
+    assert_eq!(values[name(CONTRACT)].as_array().unwrap().len(), 1_024);
+    for wrong in [
+        json!({ (CONTRACT.to_string()): vec!["0x1"; 1_025] }),
+        json!({ (CONTRACT.to_string()): vec!["0x1"; 1_024], (sender().to_string()): [] }),
+        json!({ "0x12": ["0x1"] }),
+        json!({ (CONTRACT.to_string()): "0x1" }),
+        json!([]),
+    ] {
+        assert_eq!(rpc.error("eth_getStorageValues", json!([wrong])).await.0, -32602, "{wrong}");
+    }
+}
+
+/// Goal: `eth_config` tells the rules of now and of the forks that are planned by time; it refuses to guess the time of a batch.
+#[tokio::test]
+async fn the_configuration_has_present_and_planned_forks() {
+    let rpc = Fixture::new();
+    let config = rpc.result("eth_config", json!([])).await;
+    let current = &config["current"];
+    assert_eq!((&current["activationTime"], &current["chainId"]), (&json!(0), &json!("0x1cbd")));
+    assert_eq!(current["forkId"], "0x00000000");
+    assert_eq!(current["blobSchedule"]["max"], 0);
+    assert_eq!(current["precompiles"]["BLS12_G1ADD"], json!(Address::with_last_byte(11)));
+    assert_eq!(current["precompiles"].as_object().unwrap().len(), 17, "{config}");
+    assert_eq!(current["systemContracts"], json!({}), "the chain has none of them");
+    assert_eq!((&config["next"], &config["last"]), (&Value::Null, &Value::Null));
+
+    let under = |forks: Vec<ScheduledFork>| {
+        let schedule = Schedule::new(BoundedVec::new(forks).unwrap());
+        Fixture(methods(context_under(ChainConfig { schedule, ..chain() }), Lanes::new()))
+    };
+    let osaka = ScheduledFork::evm("osaka", Activation::TimeMs(1_800_000_000_001), Fork::Osaka);
+    let id = json!(Bytes::copy_from_slice(&RulesId::GENESIS.after(&osaka).0[..4]));
+    let config = under(vec![osaka.clone()]).result("eth_config", json!([])).await;
+    assert_eq!(config["current"]["activationTime"], 0);
+    assert_eq!((&config["next"]["activationTime"], &config["next"]["forkId"]), (&json!(1_800_000_001), &id));
+    assert_eq!(config["next"], config["last"]);
+    assert_eq!(config["next"]["precompiles"].as_object().unwrap().len(), 18, "{config}");
+    assert!(config["current"]["precompiles"]["P256VERIFY"].is_null());
+
+    let first = ScheduledFork::evm("first", Activation::Batch(BatchNumber::new(1)), Fork::Osaka);
+    let config = under(vec![first]).result("eth_config", json!([])).await;
+    assert_eq!(
+        (&config["current"]["activationTime"], &config["next"]),
+        (&json!(1_700_000_000), &Value::Null)
+    );
+    let later = ScheduledFork { at: Activation::Batch(BatchNumber::new(50)), ..osaka };
+    let (code, text) = under(vec![later]).error("eth_config", json!([])).await;
+    assert!(code == -32000 && text.contains("batch 50, at which fork osaka begins"), "{code} {text}");
 }
 
 /// Goal: costly calls that take every place of their lanes, and more that wait, make no cheap call wait.

@@ -95,7 +95,8 @@ impl Stage<'_> {
                 let taken = command(&["peers", "remove", key, "--config", text(&config)?]).await;
                 // Another process may never have heard of them: its data may have been wiped.
                 if node.pid() == pid {
-                    refused = refused.and(taken.with_context(|| format!("taking liars from {}", node.name())));
+                    refused =
+                        refused.and(taken.with_context(|| format!("taking liars from {}", node.name())));
                 }
             }
         }

@@ -68,6 +68,9 @@ pub(crate) fn meet_devnet(shell: &mut Shell) {
     let genesis: Genesis =
         serde_json::from_str(&fs::read_to_string(&manifest.genesis_file).unwrap()).unwrap();
     let start = Waypoint::of(&genesis.ledger_info().unwrap());
+    let plain = shell.file("plain.json");
+    fs::write(&plain, serde_json::to_string(&without_contract(genesis)).unwrap()).unwrap();
+    shell.values.set("GENESIS", plain.display().to_string());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (transaction, code) = runtime.block_on(pay(&manifest));
 
@@ -90,6 +93,13 @@ pub(crate) fn meet_devnet(shell: &mut Shell) {
     ] {
         shell.values.set(placeholder, value);
     }
+}
+
+/// The genesis of a chain whose validators never change, which commands add the contract to.
+fn without_contract(mut genesis: Genesis) -> Genesis {
+    let address = genesis.validators_contract.take().unwrap();
+    genesis.accounts.remove(&address).unwrap();
+    genesis
 }
 
 /// Has a transaction executed; its hash, and that of the validators contract's code.

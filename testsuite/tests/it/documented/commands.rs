@@ -1,4 +1,7 @@
-//! The command lines of the README and of docs/, from their code blocks of kind `sh`.
+//! The command lines of the README and of docs/: the lines of code blocks of kind `sh`, and whole commands within text and tables.
+//!
+//! Code within text is a command if it begins with one of [`IN_TEXT`] and holds no ellipsis. One that begins another command is that
+//! one's name, as `slipnet up` is of `slipnet up -d`. `a|b` stands for several commands.
 
 use std::{
     fs,
@@ -7,6 +10,8 @@ use std::{
 
 /// A line in another block that begins so is a command all the same.
 const PROGRAMS: [&str; 2] = ["slipstream ", "slipnet "];
+/// Code within text that begins so is a command, or the name of one.
+const IN_TEXT: [&str; 6] = ["slipstream ", "slipnet ", "./x ", "docker ", "helm ", "cargo "];
 
 /// A command line: a continued one as one, without its comment.
 #[derive(Clone, Debug)]
@@ -17,7 +22,8 @@ pub(crate) struct Documented {
     pub(crate) line: String,
 }
 
-/// All of them: the README's first, then those of docs/ by the names of the files.
+/// All of them: those of blocks, then those within text. Of each kind the README's come first, then those of docs/ by the names of the
+/// files.
 pub(crate) fn documented() -> Vec<Documented> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
@@ -25,11 +31,68 @@ pub(crate) fn documented() -> Vec<Documented> {
         docs.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
     files.sort();
     files.insert(0, root.join("README.md"));
-    let read = |file: &PathBuf| {
-        let name = file.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
-        of_text(&name, &fs::read_to_string(file).unwrap())
+    let (mut blocks, mut spans) = (Vec::new(), Vec::new());
+    for file in &files {
+        let name = file.strip_prefix(&root).unwrap().to_string_lossy();
+        let text = fs::read_to_string(file).unwrap();
+        blocks.extend(of_text(&name, &text));
+        spans.extend(within_text(&name, &text));
+    }
+    with_spans(blocks, spans)
+}
+
+/// Adds those of text to those of blocks, without the names of others.
+pub(crate) fn with_spans(mut commands: Vec<Documented>, spans: Vec<Documented>) -> Vec<Documented> {
+    let lines: Vec<String> =
+        commands.iter().chain(&spans).map(|command| command.line.clone() + " ").collect();
+    let is_name = |name: &str| lines.iter().any(|line| line.len() > name.len() && line.starts_with(name));
+    commands.extend(spans.into_iter().filter(|span| !is_name(&format!("{} ", span.line))));
+    commands
+}
+
+/// Those within the text of one file, names among them.
+pub(crate) fn within_text(name: &str, text: &str) -> Vec<Documented> {
+    let (mut found, mut open) = (Vec::new(), None::<Documented>);
+    let mut is_block = false;
+    for (index, line) in text.lines().enumerate() {
+        let (line, place) = (line.trim(), format!("{name}:{}", index + 1));
+        let is_edge = line.starts_with("```");
+        is_block ^= is_edge;
+        if is_block || is_edge || line.is_empty() {
+            assert!(open.is_none(), "{place}: code in the paragraph before has no end");
+            continue;
+        }
+        for (index, part) in line.split('`').enumerate() {
+            if index > 0 {
+                match open.take() {
+                    Some(span) => found.push(span),
+                    None => open = Some(Documented { place: place.clone(), line: String::new() }),
+                }
+            }
+            if let Some(span) = &mut open {
+                span.line.push_str(if index == 0 { " " } else { "" });
+                span.line.push_str(part);
+            }
+        }
+    }
+    let is_command = |span: &Documented| {
+        IN_TEXT.iter().any(|program| span.line.starts_with(program)) && !span.line.contains('…')
     };
-    files.iter().flat_map(read).collect()
+    found.into_iter().filter(is_command).flat_map(|span| alternatives(&span)).collect()
+}
+
+/// A command for each choice of `a|b`, which stands as `a\|b` in tables.
+fn alternatives(span: &Documented) -> Vec<Documented> {
+    let line = plain(&span.line.replace("\\|", "|").replace(" | ", "|"));
+    let mut lines = vec![String::new()];
+    for word in line.split(' ') {
+        let choose = |line: &String| -> Vec<String> {
+            word.split('|').map(|choice| format!("{line} {choice}")).collect()
+        };
+        lines = lines.iter().flat_map(choose).collect();
+    }
+    let command = |line: String| Documented { place: span.place.clone(), line: line.trim_start().to_owned() };
+    lines.into_iter().map(command).collect()
 }
 
 /// Those of one file.

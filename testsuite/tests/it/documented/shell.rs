@@ -64,6 +64,9 @@ impl Shell {
         let mut values = Values::default();
         values.set("http://127.0.0.1:8545", format!("http://{api}"));
         values.set("s3://BUCKET/PREFIX", format!("file://{}/archive", dir.path().display()));
+        values.set("NAME", "regional-latency");
+        values.set("SCENARIO", "calm");
+        values.set("SEED", "17");
         Shell { node: None, dir, _api: port, path, settings, values, made: 0 }
     }
 

@@ -1,7 +1,7 @@
 //! The values of the documents' placeholders.
 
 /// All of them, in the order in which they are replaced. `DIR` and other names of files are names that a command takes as they stand.
-const PLACEHOLDERS: [&str; 19] = [
+const PLACEHOLDERS: [&str; 23] = [
     // A node may not be told by hand of a peer that its configuration names: the named one is another.
     "--peer KEY@HOST:PORT",
     "KEY@HOST:PORT",
@@ -22,6 +22,12 @@ const PLACEHOLDERS: [&str; 19] = [
     "http://c:8545",
     "http://d:8545",
     "s3://BUCKET/PREFIX",
+    // A genesis without a validators contract.
+    "GENESIS",
+    // Of a scenario that ships, and of one of the simulator.
+    "NAME",
+    "SCENARIO",
+    "SEED",
 ];
 
 /// The values that are known so far.

@@ -1,0 +1,206 @@
+//! The last events at the node, in the words of its page: a thread listens to the stream, the screen shows what it heard.
+
+use std::{collections::VecDeque, sync::mpsc::SyncSender, time::Instant};
+
+use ratatui::{style::Style, text::Line};
+
+use super::{lines::Lines, sections::short};
+use crate::{
+    cli::{
+        ask::follow,
+        events::{RETRY, SILENCE_MAX, Told, next},
+        output::pause,
+        status::units::duration,
+    },
+    events::{Event, PeerChange},
+};
+
+/// Events that are kept and shown; the page shows as many.
+pub(super) const EVENTS_MAX: usize = 20;
+
+/// What became of the stream of events.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// The node tells of its events.
+    Open,
+    /// An event, as a sentence.
+    Event(String),
+    /// The node does not tell any more, and why.
+    Closed(String),
+}
+
+/// The last events, newest first.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    pub(super) told: VecDeque<(Instant, String)>,
+    /// Why none comes.
+    closed: Option<String>,
+}
+
+impl Events {
+    pub(super) fn hear(&mut self, heard: Heard, now: Instant) {
+        match heard {
+            Heard::Open => self.closed = None,
+            Heard::Closed(why) => self.closed = Some(why),
+            Heard::Event(text) => {
+                self.told.truncate(EVENTS_MAX - 1);
+                self.told.push_front((now, text));
+            }
+        }
+    }
+
+    /// The part of the screen.
+    pub(super) fn lines(&self, now: Instant, width: usize) -> Vec<Line<'static>> {
+        let mut lines = Lines::new("Events, and how long ago", width);
+        match &self.closed {
+            Some(why) => lines.below(&format!("no events: {why}; asking again"), Style::new().yellow()),
+            None if self.told.is_empty() => lines.below("no event since this began", Style::new().dim()),
+            None => {}
+        }
+        for (at, text) in &self.told {
+            let age = now.saturating_duration_since(*at).as_secs_f64();
+            lines.fact(&duration(age), Some(text.clone()));
+        }
+        lines.end()
+    }
+}
+
+/// Listens until nobody wants to know any more. A stream that ends is asked for again, from where it was.
+pub(super) fn listen(authority: &str, heard: &SyncSender<Heard>) {
+    let mut last = None;
+    while let Some(why) = hear(authority, &mut last, heard) {
+        if heard.send(Heard::Closed(why)).is_err() {
+            return;
+        }
+        pause(RETRY);
+    }
+}
+
+/// Reads a stream to its end, and says why it ended; none if nobody wants to know any more.
+fn hear(authority: &str, last: &mut Option<String>, heard: &SyncSender<Heard>) -> Option<String> {
+    let headers = last.as_ref().map_or_else(String::new, |last| format!("Last-Event-ID: {last}\r\n"));
+    let mut stream = match follow(authority, "/v1/events", &headers, SILENCE_MAX) {
+        Ok(stream) => stream,
+        Err(error) => return Some(error.to_string()),
+    };
+    heard.send(Heard::Open).ok()?;
+    loop {
+        match next(&mut stream) {
+            Ok(Some(told)) => {
+                // The status tells of heads.
+                if told.name != "head" {
+                    heard.send(Heard::Event(sentence(&told))).ok()?;
+                }
+                if told.id.is_some() {
+                    *last = told.id;
+                }
+            }
+            Ok(None) => return Some("the node ended the stream".into()),
+            Err(error) => return Some(format!("the stream broke off ({error})")),
+        }
+    }
+}
+
+/// An event in words. One of a later version has its name.
+fn sentence(told: &Told) -> String {
+    match serde_json::from_str::<Event>(&told.json) {
+        Ok(Event::Head { number, .. }) => format!("head {number}"),
+        Ok(Event::Phase { state, phase, .. }) => format!("{state}: {phase}"),
+        Ok(Event::Blocker { blocker: Some(blocker) }) => format!("not ready: {}", blocker.text),
+        Ok(Event::Blocker { blocker: None }) => "nothing keeps it from being ready any more".into(),
+        Ok(Event::Peer { peer, change, reason }) => {
+            let change = match change {
+                PeerChange::Connected => "connected",
+                PeerChange::Ended => "ended",
+                PeerChange::Banned => "banned",
+            };
+            let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+            format!("peer {} {change}{reason}", short(peer))
+        }
+        Ok(Event::Snapshot { number }) => format!("snapshot of batch {number}"),
+        Err(_) if told.name == "lost" => lost(&told.json),
+        Err(_) => told.name.replace('_', " "),
+    }
+}
+
+/// How many events were missed; null after a restart, when nobody knows.
+fn lost(json: &str) -> String {
+    let event: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    match event["lost"].as_u64() {
+        Some(lost) => format!("{lost} events were missed"),
+        None => "the node has started anew".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpListener,
+        sync::mpsc::sync_channel,
+    };
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::status::fixture::key;
+
+    /// Goal: every event has a sentence, and one that this version does not know has its name.
+    #[test]
+    fn events_are_sentences() {
+        let said = |name: &str, event: Value| {
+            sentence(&Told { id: None, name: name.into(), json: event.to_string() })
+        };
+        let blocker =
+            json!({ "reason": "behind", "text": "20 batches are ahead", "alert": false, "retry_ms": null });
+        let banned =
+            json!({ "event": "peer", "peer": key(3), "change": "banned", "reason": "a wrong proof" });
+        assert_eq!(said("peer", banned), format!("peer {} banned: a wrong proof", short(key(3))));
+        let connected = json!({ "event": "peer", "peer": key(3), "change": "connected" });
+        assert_eq!(said("peer", connected), format!("peer {} connected", short(key(3))));
+        for (name, event, words) in [
+            ("blocker", json!({ "event": "blocker", "blocker": blocker }), "not ready: 20 batches are ahead"),
+            (
+                "blocker",
+                json!({ "event": "blocker", "blocker": null }),
+                "nothing keeps it from being ready any more",
+            ),
+            ("snapshot", json!({ "event": "snapshot", "number": 200 }), "snapshot of batch 200"),
+            ("lost", json!({ "event": "lost", "lost": 3 }), "3 events were missed"),
+            ("lost", json!({ "event": "lost", "lost": null }), "the node has started anew"),
+            ("new_kind", json!({ "event": "new_kind" }), "new kind"),
+        ] {
+            assert_eq!(said(name, event), words);
+        }
+    }
+
+    /// Goal: a stream is read from where the last one ended, heads are left out, and its end is told.
+    #[test]
+    fn a_stream_is_heard_to_its_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                request.extend(byte);
+            }
+            let events = "id: 7-2\nevent: head\ndata: {\"event\":\"head\"}\n\n\
+                          id: 7-3\nevent: snapshot\ndata: {\"event\":\"snapshot\",\"number\":8}\n\n";
+            stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{events}").as_bytes()).unwrap();
+            String::from_utf8(request).unwrap()
+        });
+        let (sender, heard) = sync_channel(4);
+        let mut last = Some("7-1".to_owned());
+        let why = hear(&authority, &mut last, &sender).unwrap();
+        assert_eq!((why.as_str(), last.as_deref()), ("the node ended the stream", Some("7-3")));
+        let heard: Vec<Heard> = heard.try_iter().collect();
+        assert_eq!(heard, [Heard::Open, Heard::Event("snapshot of batch 8".into())]);
+        let request = server.join().unwrap();
+        assert!(request.contains("\r\nLast-Event-ID: 7-1\r\n"), "{request}");
+        // Nobody listens there any more.
+        assert!(hear(&authority, &mut last, &sender).unwrap().contains("nobody listens"));
+    }
+}
