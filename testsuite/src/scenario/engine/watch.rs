@@ -421,7 +421,7 @@ mod tests {
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = |listener: &TcpListener| Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
         let (stands, answers) = (listen().await, listen().await);
-        let watch = Watch::start(Instant::now());
+        let watch = Watch::start(Instant::now(), 60_000);
         {
             let mut known = watch.known.lock();
             known.nodes = vec![("stands".to_owned(), rpc(&stands)); 40];

@@ -242,7 +242,8 @@ fn the_audit_must_be_clean_and_whole() {
     };
     let (passed, measured) = verdict(|_| {});
     assert!(passed && measured.ends_with("10 receipts and 4 balances are right"), "{measured}");
-    let changes: [(fn(&mut PhaseTotals), &str); 9] = [
+    type Change = fn(&mut PhaseTotals);
+    let changes: [(Change, &str); 9] = [
         (|phase| phase.audit.receipts_failed = 1, "1 failed"),
         (|phase| phase.audit.receipts_wrong = 1, "1 with wrong receipts"),
         (|phase| phase.audit.duplicates = 1, "1 twice"),
