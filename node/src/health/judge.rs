@@ -111,7 +111,9 @@ impl Judge {
             syncing: match reason {
                 Some(Reason::Behind | Reason::Stalled) => true,
                 Some(Reason::NoPeers) => behind > 0 || self.heard_at.is_none() || self.is_old(signs, now),
-                Some(Reason::Halted | Reason::NoBatch) | None => false,
+                Some(Reason::Halted | Reason::NoBatch) => false,
+                // The operator may call a node ready that is far behind; callers are told how far.
+                None => behind >= BEHIND_BATCHES,
             },
             blocker,
             head: signs.head,

@@ -247,6 +247,7 @@ fn the_lag_that_ends_readiness_is_the_operators() {
             rig.signs.target = rig.signs.head.after(*behind);
             let health = rig.look();
             assert_eq!(health.ready, *is_ready, "{most:?}, {behind}: {health:?}");
+            assert_eq!(health.syncing, !*is_ready || *behind >= 16, "{most:?}, {behind}: {health:?}");
             assert!(*behind < 16 || health.state == State::CatchingUp, "{health:?}");
         }
     }
