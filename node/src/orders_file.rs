@@ -154,6 +154,13 @@ impl OrdersFile {
                 "the operator's orders on peers cannot be read and hold no more: see `slipstream peers list`, and order anew"
             );
         }
+        let Orders { added, removed, bans } = &kept.orders;
+        if kept.orders != Orders::default() {
+            tracing::info!(
+                added = added.len(), removed = removed.len(), bans = bans.len(),
+                "the operator's orders on peers of before this start hold: `slipstream peers list` shows them"
+            );
+        }
         Ok(OrdersFile { path, writing: Mutex::default() })
     }
 
