@@ -157,7 +157,9 @@ impl OrdersFile {
         let Orders { added, removed, bans } = &kept.orders;
         if kept.orders != Orders::default() {
             tracing::info!(
-                added = added.len(), removed = removed.len(), bans = bans.len(),
+                added = added.len(),
+                removed = removed.len(),
+                bans = bans.len(),
                 "the operator's orders on peers of before this start hold: `slipstream peers list` shows them"
             );
         }
