@@ -117,7 +117,9 @@ impl<'de> Visitor<'de> for SlotsVisitor {
             }
             // In other letters it is another key of the object.
             if asked.insert(address, slots.iter().map(|slot| slot.0.0).collect()).is_some() {
-                return Err(A::Error::custom(format!("{address} stands there twice; list all its slots once")));
+                return Err(A::Error::custom(format!(
+                    "{address} stands there twice; list all its slots once"
+                )));
             }
         }
         Ok(SlotsOf(asked))
