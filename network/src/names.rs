@@ -51,7 +51,17 @@ pub(crate) fn check(names: &[PeerName]) -> Result<(), NetworkError> {
 
 /// Whether a character is seen, and stays where it stands: none that is invisible or turns the direction of others.
 fn is_printable(c: char) -> bool {
-    c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric()
+    c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric() && !is_blank_letter(c) && !is_from_the_right(c)
+}
+
+/// The fillers of Hangul count as letters and show nothing.
+fn is_blank_letter(c: char) -> bool {
+    matches!(c, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}')
+}
+
+/// Letters of scripts that are written from right to left: a terminal would move the key beside them.
+fn is_from_the_right(c: char) -> bool {
+    matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}' | '\u{10800}'..='\u{10fff}' | '\u{1e800}'..='\u{1efff}')
 }
 
 impl fmt::Display for PeerName {
@@ -72,7 +82,7 @@ impl FromStr for PeerName {
         }
         if !name.chars().all(is_printable) || name.starts_with(' ') || name.ends_with(' ') {
             return Err(wrong(
-                "the name has a character that is not printable, or a blank at its begin or end",
+                "the name has a character that is not printable or is written from the right, or a blank at its begin or end",
             ));
         }
         Ok(PeerName { id, name: name.to_owned() })
@@ -130,6 +140,9 @@ mod tests {
             (format!("{key}=a\nb"), "not printable"),
             (format!("{key}=a\u{202e}b"), "not printable"),
             (format!("{key}=a\u{200b}b"), "not printable"),
+            (format!("{key}=\u{3164}"), "not printable"),
+            (format!("{key}=a \u{5d0}\u{5d1}"), "from the right"),
+            (format!("{key}=\u{1ee00}"), "from the right"),
             (format!("{key}= a"), "blank"),
         ] {
             let error = text.parse::<PeerName>().unwrap_err();

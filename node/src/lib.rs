@@ -27,6 +27,7 @@
 mod addresses;
 pub mod api;
 mod archives;
+mod barred;
 mod blocking;
 pub mod cli;
 pub mod clock;

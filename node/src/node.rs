@@ -76,7 +76,7 @@ impl Node {
         let kept = orders_file::read(&config.data_dir);
         let network =
             Network::start_with_orders(&config.network, &inputs.key, router.clone(), &kept.orders).await?;
-        let opened = open_store(config, inputs.genesis, &*network, &listener, &starting, kept.damage).await;
+        let opened = open_store(config, inputs.genesis, &*network, &listener, &starting, kept).await;
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {

@@ -51,28 +51,36 @@ struct SavedBan {
 pub(crate) struct Kept {
     pub(crate) orders: Orders,
     /// Why the file cannot be used.
-    pub(crate) damage: Option<String>,
+    damage: Option<String>,
+    /// What was read; none without a file, or if it cannot be read.
+    text: Option<Vec<u8>>,
 }
 
 /// Reads the orders of a data directory and changes nothing.
 pub(crate) fn read(data_dir: &Path) -> Kept {
-    let text = match text_of(&data_dir.join(ORDERS_FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Kept { orders: Orders::default(), damage: None };
-        }
-        text => text.map_err(|error| error.to_string()),
+    let text = text_of(&data_dir.join(ORDERS_FILE));
+    let orders = match &text {
+        Ok(Some(text)) => decode(text, SystemClock.now_ms(), Instant::now()),
+        Ok(None) => Ok(Orders::default()),
+        Err(error) => Err(error.to_string()),
     };
-    match text.and_then(|text| decode(&text, SystemClock.now_ms(), Instant::now())) {
-        Ok(orders) => Kept { orders, damage: None },
-        Err(damage) => Kept { orders: Orders::default(), damage: Some(damage) },
+    let text = text.ok().flatten();
+    match orders {
+        Ok(orders) => Kept { orders, damage: None, text },
+        Err(damage) => Kept { orders: Orders::default(), damage: Some(damage), text },
     }
 }
 
-fn text_of(path: &Path) -> io::Result<Vec<u8>> {
+/// The text of a file; none if there is no file.
+fn text_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
     let mut text = Vec::new();
     // A byte more shows that there is too much.
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
-    Ok(text)
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+    Ok(Some(text))
 }
 
 /// The orders of a file's text; bans that have ended meanwhile are left out.
@@ -125,10 +133,17 @@ pub(crate) struct OrdersFile {
 }
 
 impl OrdersFile {
-    /// The file that [`read`] has read, out of the way if it is damaged.
-    pub(crate) fn establish(data_dir: &Path, damage: Option<String>) -> OrdersFile {
+    /// The file that [`read`] has read, out of the way if it is damaged. It was read before the lock was taken.
+    ///
+    /// # Errors
+    /// If it holds something else by now: the orders of another process would be lost.
+    pub(crate) fn establish(data_dir: &Path, kept: Kept) -> io::Result<OrdersFile> {
         let path = data_dir.join(ORDERS_FILE);
-        if let Some(problem) = damage {
+        if text_of(&path).ok().flatten() != kept.text {
+            let changed = format!("{} changed while this node started; start it again", path.display());
+            return Err(io::Error::other(changed));
+        }
+        if let Some(problem) = kept.damage {
             let aside = data_dir.join(DAMAGED_FILE);
             let moved = fs::rename(&path, &aside).map_or_else(
                 |error| format!("it stays where it is: {error}"),
@@ -139,7 +154,16 @@ impl OrdersFile {
                 "the operator's orders on peers cannot be read and hold no more: see `slipstream peers list`, and order anew"
             );
         }
-        OrdersFile { path, writing: Mutex::default() }
+        let Orders { added, removed, bans } = &kept.orders;
+        if kept.orders != Orders::default() {
+            tracing::info!(
+                added = added.len(),
+                removed = removed.len(),
+                bans = bans.len(),
+                "the operator's orders on peers of before this start hold: `slipstream peers list` shows them"
+            );
+        }
+        Ok(OrdersFile { path, writing: Mutex::default() })
     }
 
     /// Writes the orders that stand now as a whole. Of several writers the last one writes the newest.
@@ -234,7 +258,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(ORDERS_FILE);
         assert!(read(dir.path()).damage.is_none());
-        let file = OrdersFile::establish(dir.path(), None);
+        let file = OrdersFile::establish(dir.path(), read(dir.path())).unwrap();
         let now = Instant::now();
         fs::write(path.with_extension("new"), "a crash's leftover").unwrap();
         file.write(|| orders(now)).unwrap();
@@ -253,11 +277,31 @@ mod tests {
             fs::write(&path, &damaged).unwrap();
             let kept = read(dir.path());
             assert!(kept.orders == Orders::default());
-            let found = kept.damage.clone().unwrap();
+            let found = kept.damage.as_deref().unwrap();
             assert!(found.contains(problem), "{found}");
-            OrdersFile::establish(dir.path(), kept.damage);
+            OrdersFile::establish(dir.path(), kept).unwrap();
             assert!(!path.exists());
             assert_eq!(fs::read_to_string(dir.path().join(DAMAGED_FILE)).unwrap(), damaged);
+        }
+    }
+
+    /// Goal: orders that another process wrote between the reading and the lock are neither overwritten nor set aside.
+    #[test]
+    fn a_file_that_changed_meanwhile_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(ORDERS_FILE);
+        let file = OrdersFile::establish(dir.path(), read(dir.path())).unwrap();
+        for before in [None, Some("{")] {
+            let _ = fs::remove_file(&path);
+            if let Some(text) = before {
+                fs::write(&path, text).unwrap();
+            }
+            let kept = read(dir.path());
+            file.write(|| orders(Instant::now())).unwrap();
+            let error = OrdersFile::establish(dir.path(), kept).err().unwrap();
+            assert!(error.to_string().contains("changed while this node started"), "{error}");
+            assert_eq!(read(dir.path()).orders.removed, orders(Instant::now()).removed);
+            assert!(!dir.path().join(DAMAGED_FILE).exists());
         }
     }
 }

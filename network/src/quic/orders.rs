@@ -107,13 +107,21 @@ pub(super) fn obey(
     local: PeerId,
     now: Instant,
 ) -> Vec<PeerTarget> {
-    for Ban { peer, by, reason, until } in orders.bans.iter().filter(|ban| ban.peer != local) {
-        peers.bans.add(*peer, *by, reason, *until, now);
+    // More would leave no room for the node's own bans.
+    for Ban { peer, reason, until, .. } in
+        orders.bans.iter().filter(|ban| ban.peer != local).take(ORDERED_BANS_MAX)
+    {
+        peers.bans.add(*peer, BannedBy::Operator, reason, *until, now);
+    }
+    let forgotten = orders.bans.len().saturating_sub(ORDERED_BANS_MAX);
+    if forgotten > 0 {
+        warn!(forgotten, "the operator's bans are more than can stand; the last ones are forgotten");
     }
     let configured = config.others(local).filter(|peer| !orders.removed.contains(&peer.id));
     let mut dialled: Vec<PeerTarget> = configured.cloned().collect();
     // The configuration may name by now what was added before.
-    let is_new = |peer: &&PeerTarget| peer.id != local && config.peers.iter().all(|it| it.id != peer.id);
+    let mut taken: BTreeSet<PeerId> = config.peers.iter().map(|peer| peer.id).chain([local]).collect();
+    let is_new = |peer: &&PeerTarget| can_be_dialled(peer) && taken.insert(peer.id);
     for peer in orders.added.iter().filter(is_new).take(ADDED_MAX) {
         // Nobody is connected yet, so nobody leaves.
         if peers.reserve(peer.id, now).is_ok() {
@@ -125,6 +133,14 @@ pub(super) fn obey(
     dialled
 }
 
+/// Whether a peer can listen there: not on every address of its machine, nor on no port.
+fn can_be_dialled(peer: &PeerTarget) -> bool {
+    match &peer.at {
+        PeerHost::Address(address) => !address.ip().is_unspecified() && address.port() != 0,
+        PeerHost::Name { .. } => true,
+    }
+}
+
 impl Network {
     /// Dials a peer, and dials it again whenever the connection is lost, until [`Network::remove_peer`]. Its place is kept like that of a
     /// configured one. Another address for a peer that was added takes the place of the first. A configured peer that was removed comes back.
@@ -133,9 +149,7 @@ impl Network {
     /// See [`OrderError`].
     pub fn add_peer(&self, peer: PeerTarget) -> Result<(), OrderError> {
         self.check_own(peer.id)?;
-        if let PeerHost::Address(address) = peer.at
-            && (address.ip().is_unspecified() || address.port() == 0)
-        {
+        if !can_be_dialled(&peer) {
             return Err(OrderError::NoAddress(peer));
         }
         let driver =
@@ -269,6 +283,9 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
+    use slipstream_types::PublicKey;
+    use tokio::time::sleep;
+
     use super::*;
     use crate::{
         ContactKind, NetworkConfig, PeerAddress, Transport,
@@ -374,6 +391,40 @@ mod tests {
         let contacts = a.contacts();
         assert_eq!((contacts.configured.len(), contacts.configured[0].is_added), (1, false));
         assert!(contacts.removed.is_empty() && a.orders().added.is_empty());
+    }
+
+    /// Goal: orders of a file that somebody wrote by hand stay within the bounds of orders: each peer is dialled once, and the node's own
+    /// bans have room beside the operator's.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn orders_of_a_file_are_bounded() {
+        let (b, _) = start(2, &loopback()).await;
+        let nowhere = |seed| PeerAddress { id: key(seed).public(), address: "0.0.0.0:7400".parse().unwrap() };
+        let own = PeerAddress { id: key(1).public(), address: free_address() };
+        let bans = (0..2 * ORDERED_BANS_MAX as u32).map(|n| {
+            let mut id = [7; 32];
+            id[..4].copy_from_slice(&n.to_le_bytes());
+            Ban { peer: PublicKey(id), by: BannedBy::Node, reason: "many".into(), until: BanEnd::Never }
+        });
+        let orders = Orders {
+            added: [address_of(&b), address_of(&b), nowhere(7), own]
+                .into_iter()
+                .map(PeerTarget::from)
+                .collect(),
+            removed: BTreeSet::from([own.id]),
+            bans: bans.collect(),
+        };
+        let started = Network::start_with_orders(&loopback(), &key(1), Probe::new(), &orders).await;
+        let a = started.unwrap();
+        connected(&a, &b).await;
+        assert_eq!(a.orders().added, vec![PeerTarget::from(address_of(&b))]);
+        assert_eq!(a.orders().bans.len(), ORDERED_BANS_MAX);
+        a.ban(key(6).public(), "a lie", LONG);
+        assert!(a.bans().iter().any(|ban| ban.peer == key(6).public() && ban.by == BannedBy::Node));
+        a.remove_peer(b.local()).unwrap();
+        eventually("disconnected", || a.peers().is_empty()).await;
+        // A second task for the same peer would dial it again.
+        sleep(Duration::from_secs(1)).await;
+        assert!(a.peers().is_empty());
     }
 
     /// Goal: a ban ends the connection and is shown. An added peer comes back once its ban is lifted, and places do not run out.

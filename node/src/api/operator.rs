@@ -85,6 +85,16 @@ pub(crate) struct BanBody {
     pub(crate) why: String,
 }
 
+/// A ban, as it stands.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub(crate) struct Banned {
+    #[serde(flatten)]
+    pub(crate) ban: BanStatus,
+    /// What the bans that stand take from this validator's quorum; none unless this node bans a validator, and is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) warning: Option<String>,
+}
+
 /// What came of a ping.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Pong {
@@ -210,7 +220,8 @@ async fn ban(
     let duration = body.seconds.map(Duration::from_secs);
     let ban = api.operator.network.ban_peer(peer, &body.why, duration).map_err(disobeyed)?;
     keep(&api).await?;
-    Ok(Json(BanStatus::of(&ban, tokio::time::Instant::now())).into_response())
+    let warning = api.status.tell_barred();
+    Ok(Json(Banned { ban: BanStatus::of(&ban, tokio::time::Instant::now()), warning }).into_response())
 }
 
 async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {

@@ -90,7 +90,7 @@ pub(super) fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
 }
 
 /// An event's id: any text that goes into a header as it is.
-fn id(text: &str) -> std::result::Result<String, String> {
+pub(super) fn id(text: &str) -> std::result::Result<String, String> {
     match text.is_empty() || text.len() > 64 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Err("it is what stands first in a line of `slipstream events`".into()),
         false => Ok(text.to_owned()),

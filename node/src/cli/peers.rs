@@ -10,14 +10,14 @@ use slipstream_network::{PeerId, PeerTarget};
 use super::{
     ask::{ask, authority_of, parse},
     operator::{OperatorArgs, running},
-    output::print,
+    output::{note, print},
     rows::Rows,
     source::OverrideArgs,
     status::peers as text,
 };
 use crate::{
-    api::operator::{AddBody, BAN_SECONDS, BanBody, Pong, WHY_BYTES_MAX},
-    status::{NodeStatus, peers::BanStatus},
+    api::operator::{AddBody, BAN_SECONDS, BanBody, Banned, Pong, WHY_BYTES_MAX},
+    status::NodeStatus,
 };
 
 #[derive(Debug, Subcommand)]
@@ -150,8 +150,11 @@ fn ban(args: &BanArgs) -> Result<()> {
         bail!("--why: a reason has at most {WHY_BYTES_MAX} bytes, not {}", args.why.len());
     }
     let body = BanBody { seconds: args.time.map(|time| time.as_secs()), why: args.why.clone() };
-    let standing: BanStatus = node.find()?.order("PUT", &format!("/v1/operator/bans/{peer}"), &body)?;
-    print(&format!("banned {}", text::ban(&standing)))
+    let standing: Banned = node.find()?.order("PUT", &format!("/v1/operator/bans/{peer}"), &body)?;
+    if let Some(warning) = &standing.warning {
+        note(&format!("warning: {warning}"));
+    }
+    print(&format!("banned {}", text::ban(&standing.ban)))
 }
 
 fn ping(args: &PingArgs) -> Result<()> {

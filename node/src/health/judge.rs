@@ -51,6 +51,8 @@ pub(super) struct Signs {
     /// Whether the node depends on others. Only the validator of a chain with one validator can work alone.
     pub(super) needs_peers: bool,
     pub(super) configured: usize,
+    /// Peers of the configuration that the operator removed, and that are not dialled.
+    pub(super) removed: usize,
     /// Why peers are missing: one of the configured ones with its reason, or the reason that keeps all away.
     pub(super) missing: Option<String>,
     /// When sync tries again by itself what it waits for.
@@ -109,7 +111,9 @@ impl Judge {
             syncing: match reason {
                 Some(Reason::Behind | Reason::Stalled) => true,
                 Some(Reason::NoPeers) => behind > 0 || self.heard_at.is_none() || self.is_old(signs, now),
-                Some(Reason::Halted | Reason::NoBatch) | None => false,
+                Some(Reason::Halted | Reason::NoBatch) => false,
+                // The operator may call a node ready that is far behind; callers are told how far.
+                None => behind >= BEHIND_BATCHES,
             },
             blocker,
             head: signs.head,
@@ -246,6 +250,9 @@ fn votes(signs: &Signs) -> String {
 fn no_peers(signs: &Signs) -> String {
     let missing = signs.missing.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
     match (signs.connected, signs.configured) {
+        (0, 0) if signs.removed > 0 => {
+            "no peer is connected, and the operator removed those of network.peers: `slipstream peers add` takes them back".into()
+        }
         (0, 0) => "no peer is connected, and network.peers names none".into(),
         (0, 1) => format!("no peer is connected: the configured one cannot be reached{missing}"),
         (0, configured) => {

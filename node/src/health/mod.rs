@@ -218,6 +218,7 @@ fn signs(
         connected,
         needs_peers: false,
         configured: contacts.configured.len(),
+        removed: contacts.removed.len(),
         missing,
         retry: sync.waiting.as_ref().and_then(|waiting| waiting.retry_ms).map(Duration::from_millis),
         redial: contacts.configured.iter().filter_map(|peer| redial(&peer.state, Instant::now())).min(),

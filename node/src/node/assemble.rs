@@ -94,6 +94,8 @@ pub(super) fn assemble(
         orders: Arc::new(orders),
     };
     let surface = Surface::new(config, &core, operator)?;
+    // Orders of before the restart hold, and the set may have changed since.
+    let _ = surface.status.tell_barred();
     let peer_address = core.address;
     router.open(Services {
         server: surface.server.clone(),

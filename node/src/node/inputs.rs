@@ -15,7 +15,7 @@ use crate::{
     error::NodeError,
     genesis_file, keys,
     lock::{self, DataLock},
-    orders_file::OrdersFile,
+    orders_file::{Kept, OrdersFile},
     repair, schedule_file,
 };
 
@@ -62,15 +62,15 @@ pub(super) fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     }
 }
 
-/// Locks the data directory, opens the store in it and makes sure that it holds the chain. Orders of the operator that are damaged, for this
-/// reason, are set aside.
+/// Locks the data directory, opens the store in it and makes sure that it holds the chain. Orders of the operator that are damaged
+/// are set aside.
 pub(super) async fn open_store(
     config: &NodeConfig,
     genesis: Option<Genesis>,
     transport: &dyn Transport,
     api: &TcpListener,
     starting: &Starting,
-    damaged_orders: Option<String>,
+    kept: Kept,
 ) -> Result<Opened, NodeError> {
     let dir = config.data_dir.join(DATABASE);
     // An unknown waypoint must leave nothing behind, so the genesis comes before the directory.
@@ -79,7 +79,8 @@ pub(super) async fn open_store(
         genesis => agree(config, genesis, fetch(config, transport, starting).await?)?,
     };
     let lock = lock::acquire(&config.data_dir, Some(address_of(api)?))?;
-    let orders = OrdersFile::establish(&config.data_dir, damaged_orders);
+    let orders = OrdersFile::establish(&config.data_dir, kept)
+        .map_err(|source| NodeError::Io { action: "take over the operator's orders on peers", source })?;
     starting.stage("opening the store");
     let store = repair::open_repaired(config, &dir, transport, starting).await?;
     if genesis.is_none() && !store.is_initialized() {

@@ -115,7 +115,12 @@ impl<'de> Visitor<'de> for SlotsVisitor {
             if count > SLOTS_MAX {
                 return Err(A::Error::custom(format!("more than {SLOTS_MAX} slots; ask in several calls")));
             }
-            asked.insert(address, slots.iter().map(|slot| slot.0.0).collect());
+            // In other letters it is another key of the object.
+            if asked.insert(address, slots.iter().map(|slot| slot.0.0).collect()).is_some() {
+                return Err(A::Error::custom(format!(
+                    "{address} stands there twice; list all its slots once"
+                )));
+            }
         }
         Ok(SlotsOf(asked))
     }

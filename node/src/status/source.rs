@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     Log,
+    barred::barred,
     events::{Changes, Ring},
     health::{HealthSource, Teller},
     rpc::client_version,
@@ -108,6 +109,13 @@ impl StatusSource {
         };
         self.names.put(&mut status);
         Ok(status)
+    }
+
+    /// What the bans that stand take from this validator's quorum; the log is told, too.
+    pub(crate) fn tell_barred(&self) -> Option<String> {
+        let problem = barred(&self.seat.set(), self.address.id, &self.transport.bans())?;
+        tracing::warn!(problem, "bans keep validators away");
+        Some(problem)
     }
 
     /// The proofs that validators lied, if this node is a validator.

@@ -246,6 +246,8 @@ fn orders_on_peers_hold_over_a_restart() {
 
     fs::write(&config, named(&written, &names)).unwrap();
     let node = Running::start(&other);
+    let log = fs::read_to_string(&node.log).unwrap();
+    assert!(log.contains("orders on peers of before this start hold"), "{log}");
     let after = list();
     for (at, value) in [
         ("/bans/0/id", own.into()),

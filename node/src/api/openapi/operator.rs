@@ -4,10 +4,7 @@ use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
 use super::{JSON, content, failure, schema, text};
-use crate::{
-    api::operator::{AddBody, BanBody, FilterBody, Pong},
-    status::peers::BanStatus,
-};
+use crate::api::operator::{AddBody, BanBody, Banned, FilterBody, Pong};
 
 /// The name of the scheme by which an operator proves who asks.
 pub(super) const TOKEN: &str = "operator_token";
@@ -46,7 +43,7 @@ pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
             "/v1/operator/bans/{key}",
             of_a_peer(json!({
                 "put": order("ban", "Lets a peer in no more, for a time or until it is unbanned", Some(&json(schema::<BanBody>(schemas))),
-                    &json(schema::<BanStatus>(schemas))),
+                    &json(schema::<Banned>(schemas))),
                 "delete": order("unban", "Lifts a ban, also one of the node's own", None, &nothing()),
             })),
         ),

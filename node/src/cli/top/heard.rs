@@ -8,7 +8,7 @@ use super::{lines::Lines, sections::short};
 use crate::{
     cli::{
         ask::follow,
-        events::{RETRY, SILENCE_MAX, Told, next},
+        events::{RETRY, SILENCE_MAX, Told, id, next},
         output::pause,
         status::units::duration,
     },
@@ -91,8 +91,9 @@ fn hear(authority: &str, last: &mut Option<String>, heard: &SyncSender<Heard>) -
                 if told.name != "head" {
                     heard.send(Heard::Event(sentence(&told))).ok()?;
                 }
-                if told.id.is_some() {
-                    *last = told.id;
+                // It goes into a header of the next request.
+                if let Some(told) = told.id.filter(|told| id(told).is_ok()) {
+                    *last = Some(told);
                 }
             }
             Ok(None) => return Some("the node ended the stream".into()),
@@ -189,15 +190,22 @@ mod tests {
             }
             let events = "id: 7-2\nevent: head\ndata: {\"event\":\"head\"}\n\n\
                           id: 7-3\nevent: snapshot\ndata: {\"event\":\"snapshot\",\"number\":8}\n\n";
-            stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{events}").as_bytes()).unwrap();
+            // No header of a request takes these.
+            let wrong = ["", "7\rX: y", &"7".repeat(65)]
+                .map(|id| {
+                    format!("id: {id}\nevent: snapshot\ndata: {{\"event\":\"snapshot\",\"number\":9}}\n\n")
+                })
+                .concat();
+            stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{events}{wrong}").as_bytes()).unwrap();
             String::from_utf8(request).unwrap()
         });
-        let (sender, heard) = sync_channel(4);
+        let (sender, heard) = sync_channel(8);
         let mut last = Some("7-1".to_owned());
         let why = hear(&authority, &mut last, &sender).unwrap();
         assert_eq!((why.as_str(), last.as_deref()), ("the node ended the stream", Some("7-3")));
         let heard: Vec<Heard> = heard.try_iter().collect();
-        assert_eq!(heard, [Heard::Open, Heard::Event("snapshot of batch 8".into())]);
+        let snapshot = |number| Heard::Event(format!("snapshot of batch {number}"));
+        assert_eq!(heard, [Heard::Open, snapshot(8), snapshot(9), snapshot(9), snapshot(9)]);
         let request = server.join().unwrap();
         assert!(request.contains("\r\nLast-Event-ID: 7-1\r\n"), "{request}");
         // Nobody listens there any more.

@@ -211,6 +211,18 @@ fn a_head_that_moves_is_new_whatever_its_timestamp_says() {
     assert!(!rig.wait(31).ready);
 }
 
+/// Goal: a node whose operator removed all its peers says so, and not that the configuration names none.
+#[test]
+fn removed_peers_are_told_from_missing_ones() {
+    let mut rig = Rig::new(RULES);
+    (rig.signs.configured, rig.signs.removed) = (0, 2);
+    let health = rig.wait(6);
+    assert_eq!(reason(&health), Some(Reason::NoPeers));
+    assert!(text(&health).contains("the operator removed those of network.peers"), "{health:?}");
+    rig.signs.removed = 0;
+    assert!(text(&rig.look()).contains("network.peers names none"));
+}
+
 #[test]
 fn without_a_limit_the_head_may_be_of_any_age() {
     let mut rig = Rig::at_head(Rules { head_age_max: None, ..RULES }, 970);
@@ -235,6 +247,7 @@ fn the_lag_that_ends_readiness_is_the_operators() {
             rig.signs.target = rig.signs.head.after(*behind);
             let health = rig.look();
             assert_eq!(health.ready, *is_ready, "{most:?}, {behind}: {health:?}");
+            assert_eq!(health.syncing, !*is_ready || *behind >= 16, "{most:?}, {behind}: {health:?}");
             assert!(*behind < 16 || health.state == State::CatchingUp, "{health:?}");
         }
     }

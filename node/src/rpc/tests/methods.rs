@@ -127,6 +127,7 @@ async fn slots_of_several_accounts_at_once() {
         json!({ (CONTRACT.to_string()): vec!["0x1"; 1_024], (sender().to_string()): [] }),
         json!({ "0x12": ["0x1"] }),
         json!({ (CONTRACT.to_string()): "0x1" }),
+        json!({ (CONTRACT.to_string()): ["0x1"], (name(CONTRACT)): ["0x2"] }),
         json!([]),
     ] {
         assert_eq!(rpc.error("eth_getStorageValues", json!([wrong])).await.0, -32602, "{wrong}");
