@@ -1,4 +1,4 @@
-//! Peers and validators that lie to nodes of a scenario, as `slipnet run` has them from this program. The tests run side by side.
+//! Peers and validators that lie to nodes of a scenario, as `slipnet run` has them from this program.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -36,6 +36,7 @@ criteria:
 async fn passed(scenario: &str) -> RunReport {
     let scenario =
         Scenario::parse(scenario, Path::new("here.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let _room = crate::room().await;
     let dir = tempfile::tempdir().unwrap();
     let options = RunOptions {
         dir: dir.path().canonicalize().unwrap(),
