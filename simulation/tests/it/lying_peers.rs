@@ -1,4 +1,4 @@
-//! Peers and validators that lie to nodes of a scenario, as `slipnet run` has them from this program. The tests run side by side.
+//! Peers and validators that lie to nodes of a scenario, as `slipnet run` has them from this program.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -24,8 +24,8 @@ faults:
 - { between: [8s, 10s], what: { lying_peers: { who: { one_of: [near] }, lie: garbage_answers } } }
 - { at: 7s, for: 14s, what: { lying_peers: { who: { nodes: [near] }, lie: foreign_genesis } } }
 criteria:
-- liars_banned: { at_most: 10s }
-- liars_banned: { nodes: [near], at_most: 10s, lie: garbage_answers }
+- liars_banned: { at_most: 15s }
+- liars_banned: { nodes: [near], at_most: 15s, lie: garbage_answers }
 - no_progress: { at_most: 5s }
 - equal_roots
 - nobody_honest_blamed
@@ -36,6 +36,7 @@ criteria:
 async fn passed(scenario: &str) -> RunReport {
     let scenario =
         Scenario::parse(scenario, Path::new("here.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let _room = crate::room().await;
     let dir = tempfile::tempdir().unwrap();
     let options = RunOptions {
         dir: dir.path().canonicalize().unwrap(),
@@ -81,7 +82,7 @@ async fn a_node_that_runs_finds_out_its_liars() {
 const JOINS: &str = "\
 name: lying-sources
 description: Nodes that join among liars, each by another way, ban those whose lie they have proof of, and reach the head.
-duration: 32s
+duration: 45s
 topology:
   validators: 1
   batch_interval_ms: 100
@@ -127,7 +128,7 @@ async fn nodes_that_join_find_out_lies_about_what_they_fetch() {
 const VALIDATORS: &str = "\
 name: lying-validators
 description: One of four validators splits its votes, complains, hides and invents what was prepared, and votes twice, one after another.
-duration: 46s
+duration: 60s
 topology:
   batch_interval_ms: 100
   accounts: 20
@@ -135,10 +136,10 @@ workload:
 - { name: main, at: 1s, for: 38s, rate: { constant: 10 }, to: [validator-0, validator-1] }
 faults:
 - { at: 4s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: split_votes } } }
-- { at: 12s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: complaints } } }
-- { at: 20s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: hidden_prepares } } }
-- { at: 28s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: invented_prepares } } }
-- { at: 36s, for: 4s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: double_vote } } }
+- { at: 13s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: complaints } } }
+- { at: 22s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: hidden_prepares } } }
+- { at: 31s, for: 3s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: invented_prepares } } }
+- { at: 40s, for: 12s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: double_vote } } }
 criteria:
 - convicted: { nodes: [validator-3], of: [prepares] }
 - no_progress: { at_most: 15s }

@@ -7,3 +7,13 @@ mod siege;
 mod sim;
 mod sim_validators;
 mod storage;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Devnets that run at a time, beside what computes: each could use the whole machine, and a node that gets none of it is late.
+static ROOM: Semaphore = Semaphore::const_new(2);
+
+/// Waits until there is room for a devnet.
+async fn room() -> SemaphorePermit<'static> {
+    ROOM.acquire().await.unwrap()
+}

@@ -11,6 +11,7 @@ const ATTACKS: [&str; 3] = ["endless-headers", "ws-unread-news", "truncated-fram
 /// Goal: over HTTP, WebSocket and QUIC attackers reach a real node, the honest are measured, and the table and the JSON say the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_survives_and_the_figures_say_so() {
+    let _room = crate::room().await;
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("siege.json");
     let only = ATTACKS.map(str::to_owned).to_vec();

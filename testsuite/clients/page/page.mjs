@@ -67,7 +67,7 @@ const steps = {
       const events = [...document.querySelectorAll('#events li')].map((item) => item.textContent);
       const bar = document.getElementById('bar').value;
       const isThere = text('state') === 'at head, ready' && Number(text('head')) > 60 && bar > 90 && window.seen.heads.length > 7;
-      const isTold = document.querySelector('#peers tbody tr') && events.some((event) => / peer |at head/.test(event));
+      const isTold = document.querySelector('#peers tbody tr') && events.some((event) => / connected|at head/.test(event));
       return isThere && isTold && { ...window.seen, events, bar };
     });
     const seen = await shown.jsonValue();

@@ -133,9 +133,10 @@ async fn a_limit_below_every_rate_is_found() {
     devnet.stop().await.unwrap();
 }
 
-/// A search that ends after 40 s, on a chain whose batches take one transaction: it carries as many per second as it makes batches.
+/// A search that ends after two and a half minutes at most, on a chain whose batches take one transaction: it carries as many per second as it makes batches.
 async fn search(options: &LoadOptions) -> Saturation {
-    let until = Some(Instant::now() + Duration::from_secs(40));
+    // A dozen steps, each with its signing, its drain and its audit: half a minute where nothing else runs.
+    let until = Some(Instant::now() + Duration::from_secs(150));
     let search = SaturationOptions { rule: Rule::default(), start: 32, step: Duration::from_secs(1), until };
     load::saturate(options, search, Progress::Quiet).await.unwrap()
 }

@@ -253,7 +253,7 @@ async fn a_primary_that_runs_twice_is_convicted() {
 const WORN: &str = "\
 name: worn
 description: Two fullnodes are worn out, one exports a snapshot, and a second validator is added.
-duration: 36s
+duration: 42s
 topology:
   validators: 1
   batch_interval_ms: 100

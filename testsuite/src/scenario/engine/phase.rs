@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
-use super::{Stage, curves::curves};
+use super::{Stage, curves::curves, setup};
 use crate::{
     accounts::{self, Account},
     load::{
@@ -23,6 +23,8 @@ use crate::{
 
 /// Batches behind the head; a network that keeps fewer receipts cannot be audited.
 const AUDIT_BEHIND_PRUNED: u64 = 50;
+/// The section of node.yaml that says what a node prunes.
+const PRUNE: &str = "storage.prune";
 
 /// What a phase came to.
 pub(super) struct PhaseEnd {
@@ -95,8 +97,9 @@ impl Stage<'_> {
 /// Where nodes prune, receipts are audited while they are there.
 pub(in crate::scenario) fn audit_behind(topology: &Topology) -> u64 {
     let settings = topology.settings.iter().map(|settings| &settings.config);
-    let mut keys = settings.chain([&topology.config]).flat_map(|config| config.keys());
-    match keys.any(|key| key.starts_with("storage.prune")) {
+    let mut entries = settings.chain([&topology.config]).flatten();
+    // By its own keys, or in the value of the section around it.
+    match entries.any(|(key, value)| key.starts_with(PRUNE) || setup::sets(key, value, PRUNE)) {
         true => AUDIT_BEHIND_PRUNED,
         false => LoadOptions::default().audit_behind,
     }
@@ -269,6 +272,8 @@ fn quantiles(percentiles: Percentiles) -> Quantiles {
 mod tests {
     use std::collections::BTreeMap;
 
+    use serde_json::json;
+
     use super::*;
     use crate::scenario::engine::curves::tests::{latency, summary};
 
@@ -315,8 +320,16 @@ mod tests {
     fn a_network_that_prunes_is_audited_sooner() {
         let mut topology = Topology::default();
         assert!(audit_behind(&topology) > 1_000);
-        topology.config.insert("storage.prune".to_owned(), serde_json::Value::Null);
-        assert_eq!(audit_behind(&topology), AUDIT_BEHIND_PRUNED);
+        for (key, value) in [
+            ("storage.prune", json!({ "receipts": 200 })),
+            ("storage.prune.receipts", json!(200)),
+            ("storage", json!({ "prune": { "receipts": 200 } })),
+        ] {
+            topology.config = [(key.to_owned(), value)].into();
+            assert_eq!(audit_behind(&topology), AUDIT_BEHIND_PRUNED, "{key}");
+        }
+        topology.config = [("storage".to_owned(), json!({ "fsync": true }))].into();
+        assert!(audit_behind(&topology) > 1_000);
     }
 
     /// Goal: phases one after the other are no faster together than each, two at once are, and a pause between them is no time of load.

@@ -116,7 +116,7 @@ async fn a_validators_page_shows_consensus() {
     assert!(fact("certified by").ends_with(": 3 of 4 validators certify a batch"), "{shown}");
     assert!(fact("view").contains(" of primary "), "{shown}");
     assert!(fact("votes").starts_with("batch ") && fact("votes").ends_with(", 3 decide"), "{shown}");
-    assert_eq!(fact("evidence 1"), "validator 2 gave two orders of batch 6 in view 2");
+    assert_eq!(fact("evidence 1"), "validator 2 (validator-2) gave two orders of batch 6 in view 2");
     let rows: Vec<Vec<String>> = serde_json::from_value(shown["rows"].clone()).unwrap();
     for (index, row) in rows.iter().enumerate() {
         assert!(row[0].starts_with(&format!("{index} ")), "{shown}");

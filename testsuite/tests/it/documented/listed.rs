@@ -216,13 +216,13 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet campaign storage --dir D",
         "takes half an hour",
-        "simulation/tests/storage.rs",
+        "simulation/tests/it/storage.rs",
         "a_death_at_any_moment_leaves_a_committed_prefix",
     ),
     tested(
         "slipnet campaign siege --quick --json FILE",
         "takes more than a minute",
-        "simulation/tests/siege.rs",
+        "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
     tested(
@@ -234,14 +234,14 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet sim --planted NAME",
         "takes a program that is built with planted faults",
-        "simulation/tests/sim.rs",
+        "simulation/tests/it/sim.rs",
         "a_missing_defence_is_noticed",
     ),
     untested("cargo build -p slipstream-simulation --features planted", "compiles the simulations once more"),
     tested(
-        "cargo test -p slipstream-simulation --test sim -- --ignored unseen_worlds_hold",
+        "cargo test -p slipstream-simulation --test it -- --ignored unseen_worlds_hold",
         "is a test itself, of other seeds",
-        "simulation/tests/sim.rs",
+        "simulation/tests/it/sim.rs",
         "unseen_worlds_hold",
     ),
 ];

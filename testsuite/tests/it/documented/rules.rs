@@ -55,6 +55,7 @@ pub(crate) const RULES: &[(&str, Stage, How)] = &[
     ("slipnet sim --seeds SEED ", Stage::Files, How::Ends),
     ("slipnet sim validators --seeds 19 ", Stage::Files, How::Ends),
     ("slipnet campaign siege --list", Stage::Files, How::Ends),
+    ("slipnet load --help", Stage::Files, How::Ends),
     ("slipnet up -v 4 -f 2 --latency ", Stage::Files, How::Alone),
     ("slipnet up --target ", Stage::Files, How::Alone),
     ("slipstream man ", Stage::Files, How::Alone),
