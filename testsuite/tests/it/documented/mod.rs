@@ -133,9 +133,9 @@ fn command_lines_within_text_are_found() {
             ("b.md:1", "slipnet h --j"),
             ("a.md:1", "slipstream a --to FILE --b"),
             ("a.md:2", "./x d"),
-            ("a.md:8", "slipnet e --in f"),
-            ("a.md:8", "slipnet e --in g"),
-            ("a.md:8", "slipnet i"),
+            ("a.md:7", "slipnet e --in f"),
+            ("a.md:7", "slipnet e --in g"),
+            ("a.md:7", "slipnet i"),
         ]
     );
 }
