@@ -78,16 +78,17 @@ async fn a_node_that_runs_finds_out_its_liars() {
     assert_eq!(of("stalling_servers")[0].banned_after_seconds, None);
 }
 
-/// Liars answer at once, and the honest node after 600 ms: nodes that join ask liars first.
+/// Liars answer at once, and the honest node after 600 ms: nodes that join ask liars first. A batch takes longer than the way of its news, so
+/// that nodes reach the head.
 const JOINS: &str = "\
 name: lying-sources
 description: Nodes that join among liars, each by another way, ban those whose lie they have proof of, and reach the head.
 duration: 45s
 topology:
   validators: 1
-  batch_interval_ms: 100
+  batch_interval_ms: 500
   accounts: 20
-  config: { storage.snapshot_interval_batches: 50 }
+  config: { storage.snapshot_interval_batches: 10 }
   groups:
   - { name: replays, mode: replay, joins: 16s, behind: [validator-0], among: grafted-batches }
   - { name: applies, mode: delta, joins: 16s, behind: [validator-0], among: changed-money }
