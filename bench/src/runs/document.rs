@@ -114,8 +114,11 @@ fn is_named(wanted: &str, name: &str) -> bool {
 fn render(report: &BenchReport, quick: bool, name: &str, figures: &[&BenchFigure]) -> String {
     let BenchReport { bench, commit, machine, runs, .. } = report;
     let look = if quick { ", a look" } else { "" };
+    // The siege is a campaign, and its file is of the same form.
+    let command = if bench == "siege" { "campaign" } else { "bench" };
+    let rounds = if *runs == 1 { "round" } else { "rounds" };
     let mut text = format!(
-        "Run {name}: `slipnet bench {bench}`, commit {commit}, {runs} rounds{look}; {} cores, {}.\n\n\
+        "Run {name}: `slipnet {command} {bench}`, commit {commit}, {runs} {rounds}{look}; {} cores, {}.\n\n\
          | figure | value | aim | |\n|---|---|---|---|\n",
         machine.cores, machine.processor
     );
