@@ -263,7 +263,8 @@ impl Network {
         }
     }
 
-    /// Says goodbye to every peer, ends every task and frees the port, within two seconds.
+    /// Says goodbye to every peer, ends every task and frees the port, within two seconds. A connection stays for three timeouts after its
+    /// goodbye (RFC 9000, section 10.2), so with a distant peer the port may be free some seconds later.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -285,7 +286,7 @@ impl Network {
         drop(endpoint);
         self.quinn_tasks.close();
         if timeout(SHUTDOWN_SOCKET, self.quinn_tasks.wait()).await.is_err() {
-            warn!(address = %self.local_address, "the UDP port stays in use until the process ends");
+            debug!(address = %self.local_address, "the UDP port stays in use until distant peers have heard the goodbye");
         }
     }
 

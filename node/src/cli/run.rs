@@ -16,6 +16,7 @@ use signal_hook::{
     flag,
 };
 use slipstream_config::{LogConfig, NodeConfig};
+use slipstream_network::NetworkError;
 use slipstream_storage::StorageError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -36,7 +37,7 @@ use crate::{
 
 /// How long threads that block may take to end when everything else has.
 const BLOCKING_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a node that begins anew waits for the rest of the one before: a call that still reads the store.
+/// How long a node that begins anew waits for the rest of the one before: a call that still reads the store, connections that end.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 const RESTART_PAUSE: Duration = Duration::from_millis(250);
 
@@ -159,7 +160,7 @@ enum Ended {
     ToBeRepaired,
 }
 
-/// Runs a node until it ends. For `patience` it waits for a directory that the one before may still have.
+/// Runs a node until it ends. For `patience` it waits for a directory and a port that the one before may still have.
 async fn run_once(
     config: &NodeConfig,
     log: &Log,
@@ -204,14 +205,24 @@ async fn start(config: &NodeConfig, log: &Log, patience: Duration) -> std::resul
     let began = Instant::now();
     loop {
         match Node::start(config, log.clone()).await {
-            Err(
-                NodeError::Storage(StorageError::Locked { .. }) | NodeError::Lock(LockError::Held { .. }),
-            ) if began.elapsed() < patience => {
+            Err(error) if is_held(&error) && began.elapsed() < patience => {
+                tracing::debug!(%error, "the node before is still ending");
                 tokio::time::sleep(RESTART_PAUSE).await;
             }
             started => return started,
         }
     }
+}
+
+/// Whether a node that is ending may have what this one needs: its directory, or its UDP port, which QUIC keeps for three timeouts of
+/// its most distant connection.
+fn is_held(error: &NodeError) -> bool {
+    matches!(
+        error,
+        NodeError::Storage(StorageError::Locked { .. })
+            | NodeError::Lock(LockError::Held { .. })
+            | NodeError::Network(NetworkError::AddressInUse { .. })
+    )
 }
 
 struct Signals {
@@ -263,5 +274,44 @@ impl Signals {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use slipstream_testkit::{genesis, keys};
+
+    use super::*;
+    use crate::genesis_file;
+
+    /// Goal: a node that begins anew waits until the one before has left the UDP port; one that a person starts does not.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_node_that_begins_anew_waits_for_its_udp_port() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("genesis.json");
+        genesis_file::save(&file, &genesis(&keys([1]), 1)).unwrap();
+        let key_file = dir.path().join("node.key");
+        crate::keys::create(&key_file).unwrap();
+        let before = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut config = NodeConfig {
+            data_dir: dir.path().join("data"),
+            genesis: Some(file),
+            key_file,
+            ..NodeConfig::default()
+        };
+        config.network.listen = before.local_addr().unwrap();
+        config.api.listen = "127.0.0.1:0".parse().unwrap();
+        let log = Log::open(&config.log).unwrap();
+
+        let refused = start(&config, &log, Duration::ZERO).await.err().unwrap();
+        assert!(is_held(&refused), "{refused}");
+        let leave = async {
+            tokio::time::sleep(2 * RESTART_PAUSE).await;
+            drop(before);
+        };
+        let (node, ()) = tokio::join!(start(&config, &log, RESTART_PATIENCE), leave);
+        node.unwrap().stop().await.unwrap();
     }
 }
