@@ -19,7 +19,7 @@ use self::{
     sets::Sets,
     summary::{Summary, Word, summarize},
 };
-use super::{JumpEdge, blocks::Blocks, ssa::Constants};
+use super::{JumpEdge, blocks::Blocks, constants::Constants};
 
 /// Stack entries of a block that are followed. Internal calls nest less deep; words below count as no jump target.
 const ENTRIES: usize = 48;

@@ -3,7 +3,8 @@
 use super::{
     super::{
         blocks::Blocks,
-        ssa::{Constants, Exit, Operand, Tracer},
+        constants::Constants,
+        ssa::{Exit, Operand, Tracer},
     },
     ENTRIES,
 };
