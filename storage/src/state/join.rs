@@ -8,7 +8,9 @@ use slipstream_types::Path;
 
 use super::{
     NoRows, Tree,
-    node::{ARITY, Child, Link, Node, Run, Slot, assemble, first_nibble, nibble, with_nibble},
+    nibbles::{first_nibble, nibble, with_nibble},
+    node::{ARITY, Node, assemble},
+    slot::{Child, Link, Run, Slot},
     tree::{Change, Pass},
 };
 use crate::error::StorageError;

@@ -13,9 +13,11 @@ use super::{
     fetch::{Fetched, wanted},
     folded::{Folded, LAYERS_MAX, Layer, Over},
     hollow::{quarter_of, quarter_range},
+    nibbles::{first_nibble, lift_hash, nibble},
     no_rows,
-    node::{ARITY, Child, Counts, Link, Node, Run, Slot, SlotRef, assemble, first_nibble, lift_hash, nibble},
+    node::{ARITY, Node, assemble},
     range::Range,
+    slot::{Child, Counts, Link, Run, Slot, SlotRef},
     warm::warm,
 };
 use crate::error::StorageError;
