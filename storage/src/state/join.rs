@@ -10,8 +10,8 @@ use super::{
     NoRows, Tree,
     nibbles::{first_nibble, nibble, with_nibble},
     node::{ARITY, Node, assemble},
+    pass::{Change, Pass},
     slot::{Child, Link, Run, Slot},
-    tree::{Change, Pass},
 };
 use crate::error::StorageError;
 
