@@ -2,64 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use slipstream_types::{
-    BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet, bounded::BoundedVec,
-};
+use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet};
 
 use crate::{
     effect::{Effect, Flush, Output, Timer, To},
-    message::{Evidence, Message, NewView, Prepared, SignedOrder, Status, ViewChange},
+    message::{Message, NewView, Prepared, SignedOrder, Status, ViewChange},
     planted::{Fault, lacks},
     record::Record,
+    setup::{Outcome, Settings, Setup},
     slot::Slot,
 };
-
-/// How a validator runs the protocol. Validators may differ in it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Settings {
-    /// How long a primary may take for one batch, in milliseconds, before one complains. Doubles with every view without a decision.
-    pub view_timeout_ms: u64,
-    /// Decisions of one view after which the next primary is wanted; 0 for no rotation.
-    pub rotate_after: u64,
-    /// After this many decisions without a divergence, a validator awaits the tokens of all executors; 0 disables that. Set
-    /// by configuration.
-    pub protect_after: u64,
-    /// How long to wait for all executors' tokens, in milliseconds; set by configuration.
-    pub protect_wait_ms: u64,
-}
-
-/// The result of one order at this validator. Its driver keeps it durably until its number is committed.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Outcome {
-    /// The order that was executed.
-    pub order: SignedOrder,
-    /// The ledger info after its execution.
-    pub info: LedgerInfo,
-}
-
-/// The state that a validator starts from.
-#[derive(Debug)]
-pub struct Setup {
-    /// The validators of the epoch.
-    pub set: ValidatorSet,
-    /// The key that this validator signs with.
-    pub key: SecretKey,
-    /// This validator's index in the set.
-    pub seat: u16,
-    /// Names the chain, so that nothing signed for another is taken.
-    pub domain: Digest,
-    /// How this validator runs the protocol; set by its configuration.
-    pub settings: Settings,
-    /// The last committed batch.
-    pub head: LedgerInfo,
-    /// The last durable record, or `None` for a validator that never took part or lost its data.
-    pub record: Option<Record>,
-    /// The outcomes above the head that were kept and stand on each other, the first on the head, in this order.
-    pub outcomes: Vec<Outcome>,
-    /// The orders of all kept outcomes above the head, also of outcomes off that chain. A primary told them, and may tell no others in
-    /// their place.
-    pub orders: Vec<SignedOrder>,
-}
 
 /// Batches above the head that may be ordered, executed and voted on.
 pub(crate) const WINDOW: u64 = 8;
@@ -72,10 +24,6 @@ pub(crate) const UNCOMMITTED_MAX: u64 = 4;
 pub(crate) const RECENT_MAX: usize = 16;
 /// How often, in milliseconds, a validator tells how far it is while nothing is decided.
 pub(crate) const TELL_MS: u64 = 500;
-/// Contradictions that are kept and told.
-const CONVICTED_MAX: usize = 64;
-/// Messages of one validator in [`TELL_MS`] that cost many signature checks, or many answers.
-const COSTLY_MAX: u8 = 16;
 
 /// One validator. See the crate.
 #[derive(Clone, Debug)]
@@ -151,7 +99,7 @@ pub struct Core {
     pub(crate) convicted: BTreeSet<(u16, u64, BatchNumber)>,
     /// The last decision when it told its status last.
     pub(crate) told: BatchNumber,
-    costs: BTreeMap<u16, u8>,
+    pub(crate) costs: BTreeMap<u16, u8>,
     /// They said what does not verify since the last status was told.
     pub(crate) muted: BTreeSet<u16>,
     recorded: Option<Record>,
@@ -327,28 +275,6 @@ impl Core {
         Some(Flush { record, outputs })
     }
 
-    fn record(&self) -> Record {
-        let uncommitted = self.recent.values().filter(|it| it.info.number > self.head.number);
-        let mut decided: Vec<_> = uncommitted.cloned().collect();
-        if decided.is_empty() {
-            decided.extend(self.proof.clone());
-        }
-        if lacks(Fault::ForgetDecisions) {
-            decided.clear();
-        }
-        let view = if lacks(Fault::ForgetView) { 0 } else { self.view };
-        Record {
-            epoch: self.set.epoch,
-            view,
-            changing: self.changing,
-            prepare: self.prepare.filter(|_| !lacks(Fault::ForgetPrepare)),
-            prepared: self.prepared.clone(),
-            adopted: self.adopted.clone(),
-            amnesia: self.amnesia,
-            decided: BoundedVec::new(decided).expect("recent decisions are bounded"),
-        }
-    }
-
     /// Draws all conclusions, and looks after patience.
     pub(crate) fn advance(&mut self) {
         let is_silent = self.is_silent();
@@ -368,18 +294,6 @@ impl Core {
         if self.set.validators.len() > 1 {
             self.output(Output::Send(To::Others, message));
         }
-    }
-
-    /// Counts a costly message; says whether its sender stays within [`COSTLY_MAX`] until the next [`Timer::Tell`].
-    pub(crate) fn may_cost(&mut self, from: u16) -> bool {
-        let cost = self.costs.entry(from).or_default();
-        *cost = cost.saturating_add(1);
-        *cost <= COSTLY_MAX
-    }
-
-    /// A check failed that costs more than it costs to make it fail: the validator is not listened to for a while.
-    pub(crate) fn mute(&mut self, from: u16) {
-        self.muted.insert(from);
     }
 
     /// The epoch has its last batch, decided or committed.
@@ -402,28 +316,6 @@ impl Core {
     pub(crate) fn decided_token(&self) -> Digest {
         let proof = self.proof.as_ref().map(|proof| &proof.info);
         proof.filter(|info| info.number == self.decided).unwrap_or(&self.head).digest()
-    }
-
-    fn take_evidence(&mut self, from: u16, evidence: Evidence) {
-        match evidence.is_valid(&self.set, &self.domain) {
-            true => self.convict(evidence),
-            false => self.mute(from),
-        }
-    }
-
-    /// A validator gave two statements where it may give one.
-    pub(crate) fn convict(&mut self, evidence: Evidence) {
-        let (view, number) = evidence.place();
-        let place = (evidence.author(&self.set), view, number);
-        if self.convicted.len() < CONVICTED_MAX
-            && !lacks(Fault::ForgetEvidence)
-            && !self.convicted.contains(&place)
-            && evidence.is_valid(&self.set, &self.domain)
-        {
-            self.convicted.insert(place);
-            self.output(Output::Convict(evidence.clone()));
-            self.say(Message::Evidence(evidence));
-        }
     }
 
     /// The view that it is in, or goes to.

@@ -47,9 +47,11 @@ mod conduct;
 mod core;
 mod effect;
 mod message;
+mod misconduct;
 mod ordering;
 mod planted;
 mod record;
+mod setup;
 mod slot;
 mod status;
 #[cfg(test)]
@@ -61,11 +63,12 @@ use slipstream_types::ValidatorSet;
 #[cfg(feature = "planted")]
 pub use self::planted::{Fault, plant};
 pub use self::{
-    core::{Core, Outcome, Settings, Setup},
+    core::Core,
     effect::{Effect, Flush, NoOutcome, Output, Timer, To, Work},
     message::{
         Ballot, Evidence, Message, NewView, Order, Prepared, Signatures, SignedOrder, Status, Verify,
         ViewChange, Vote,
     },
     record::Record,
+    setup::{Outcome, Settings, Setup},
 };

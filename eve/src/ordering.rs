@@ -3,9 +3,10 @@
 use slipstream_types::{BatchNumber, Digest, LedgerInfo};
 
 use crate::{
-    core::{AHEAD, Core, Outcome, UNCOMMITTED_MAX, WINDOW},
+    core::{AHEAD, Core, UNCOMMITTED_MAX, WINDOW},
     effect::{Effect, NoOutcome, Work},
     message::{Evidence, Message, SignedOrder, Verify},
+    setup::Outcome,
 };
 
 impl Core {

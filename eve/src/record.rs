@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchNumber, Certificate, Epoch, bounded::BoundedVec};
 
 use super::{
-    core::RECENT_MAX,
+    core::{Core, RECENT_MAX},
     message::{Ballot, Prepared},
+    planted::{Fault, lacks},
 };
 
 /// Durable before the validator says anything that follows from it. The driver keeps told outcomes beside it.
@@ -33,4 +34,29 @@ pub struct Record {
     pub amnesia: Option<(BatchNumber, u64)>,
     /// The last decision and the uncommitted ones before it: after a power cut everywhere, nobody else may have them.
     pub decided: BoundedVec<Certificate, RECENT_MAX>,
+}
+
+impl Core {
+    /// The record as of now.
+    pub(crate) fn record(&self) -> Record {
+        let uncommitted = self.recent.values().filter(|it| it.info.number > self.head.number);
+        let mut decided: Vec<_> = uncommitted.cloned().collect();
+        if decided.is_empty() {
+            decided.extend(self.proof.clone());
+        }
+        if lacks(Fault::ForgetDecisions) {
+            decided.clear();
+        }
+        let view = if lacks(Fault::ForgetView) { 0 } else { self.view };
+        Record {
+            epoch: self.set.epoch,
+            view,
+            changing: self.changing,
+            prepare: self.prepare.filter(|_| !lacks(Fault::ForgetPrepare)),
+            prepared: self.prepared.clone(),
+            adopted: self.adopted.clone(),
+            amnesia: self.amnesia,
+            decided: BoundedVec::new(decided).expect("recent decisions are bounded"),
+        }
+    }
 }

@@ -23,10 +23,6 @@
 //!
 //! Trusted: the genesis (or the waypoint), and through it the validators. Not trusted: any peer.
 
-// The chain of the tests beside this crate names it so; the engine's rig uses that chain.
-#[cfg(test)]
-extern crate self as slipstream_sync;
-
 mod config;
 mod driver;
 pub mod engine;

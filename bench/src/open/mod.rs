@@ -20,7 +20,7 @@ use super::{
     Aim, BenchOptions, Figure, Report,
     harness::{files::drop_cached, kept::Place},
     size::short,
-    state::{CommitOptions, OpenOptions, OpenReport, SizeDir, open_aim, sizes, tree_memory_mib},
+    state::{CommitOptions, Filled, OpenOptions, OpenReport, SizeDir, open_aim, sizes, tree_memory_mib},
 };
 use slipnet::progress::Progress;
 
@@ -172,17 +172,21 @@ impl Opening {
         }
     }
 
-    fn commits(&self) -> Result<CommitOptions> {
-        Ok(CommitOptions {
+    /// The store, for at most so many batches in all.
+    fn filled(&self, batches_max: u64, batches: usize) -> Result<Filled> {
+        Ok(Filled {
             dir: self.store.clone(),
             keys: self.keys,
-            after: self.size_dir.take_number(WORK_BATCHES)?,
+            after: self.size_dir.take_number(batches_max)?,
             tree_memory_mib: tree_memory_mib(self.keys),
             updates: UPDATES,
-            batches: ROUND_BATCHES,
-            warm_rounds: 0,
-            rounds: CLEAN_ROUNDS,
+            batches,
         })
+    }
+
+    fn commits(&self) -> Result<CommitOptions> {
+        let filled = self.filled(WORK_BATCHES, ROUND_BATCHES)?;
+        Ok(CommitOptions { filled, warm_rounds: 0, rounds: CLEAN_ROUNDS })
     }
 
     /// Commits with the background check and without, in turn. The store was closed before, so that it is opened by its frontier.
@@ -212,16 +216,7 @@ impl Opening {
     }
 
     fn scrub_once(&self, batches: usize, begin: Option<u8>) -> Result<ScrubReport> {
-        let options = ScrubOptions {
-            dir: self.store.clone(),
-            keys: self.keys,
-            after: self.size_dir.take_number(batches as u64)?,
-            tree_memory_mib: tree_memory_mib(self.keys),
-            updates: UPDATES,
-            batches,
-            begin,
-        };
-        options.in_child()
+        ScrubOptions { filled: self.filled(batches as u64, batches)?, begin }.in_child()
     }
 
     fn scrub_figures(&self, rounds: &Rounds, notes: &mut Vec<String>) -> Vec<Figure> {

@@ -5,20 +5,19 @@
 //! After a few rounds, a store that stays open would have no parts left to check.
 
 use std::{
-    path::PathBuf,
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
-use slipstream_storage::{StorageConfig, Store};
+use slipstream_storage::Store;
 use slipstream_types::Path as StatePath;
 
 use crate::{
     harness::{child, files::wait_until_quiet},
     print_json,
-    state::{Choice, Cost, Ours, Way, Workload, config, measure},
+    state::{Choice, Cost, Filled, Way, measure},
 };
 
 const NAME: &str = "scrub";
@@ -30,24 +29,9 @@ const REST_MIN: Duration = Duration::from_millis(20);
 /// Commits on a store that was just opened by its frontier.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScrubOptions {
-    /// The store.
-    #[arg(long)]
-    pub dir: PathBuf,
-    /// Keys that it was filled with.
-    #[arg(long)]
-    pub keys: u64,
-    /// Batches that were made before.
-    #[arg(long)]
-    pub after: u64,
-    /// Memory for the state tree, as in the configuration.
-    #[arg(long)]
-    pub tree_memory_mib: u64,
-    /// Updates of a batch.
-    #[arg(long)]
-    pub updates: usize,
-    /// Batches.
-    #[arg(long)]
-    pub batches: usize,
+    /// The store, and its next batches.
+    #[command(flatten)]
+    pub filled: Filled,
     /// First byte of the path at which the check begins; none leaves the check out.
     #[arg(long)]
     pub begin: Option<u8>,
@@ -73,33 +57,16 @@ struct Checked {
 }
 
 impl ScrubOptions {
-    fn arguments(&self) -> Vec<String> {
-        let begin = self.begin.map(|begin| ("--begin", begin.to_string()));
-        [
-            ("--dir", self.dir.display().to_string()),
-            ("--keys", self.keys.to_string()),
-            ("--after", self.after.to_string()),
-            ("--tree-memory-mib", self.tree_memory_mib.to_string()),
-            ("--updates", self.updates.to_string()),
-            ("--batches", self.batches.to_string()),
-        ]
-        .into_iter()
-        .chain(begin)
-        .flat_map(|(name, value)| [name.to_owned(), value])
-        .collect()
-    }
-
     /// Runs it in a process of its own.
     pub(super) fn in_child(&self) -> Result<ScrubReport> {
-        child::run(NAME, &self.arguments())
+        let begin = self.begin.map(|begin| ("--begin", begin.to_string()));
+        child::run(NAME, &self.filled.arguments(begin))
     }
 
     /// Runs it in this process and prints its result.
     pub(crate) fn run(&self) -> Result<()> {
-        let config = StorageConfig { tree_memory_mib: self.tree_memory_mib, ..config(true) };
-        let ours = Ours::open(&config, &self.dir)?;
-        let mut workload = Workload::after(self.keys, self.after);
-        let round = workload.round(self.batches, self.updates, Choice::Uniform)?;
+        let (ours, mut workload) = self.filled.open()?;
+        let round = workload.round(self.filled.batches, self.filled.updates, Choice::Uniform)?;
         // RocksDB goes on with the work that the process before left to it.
         wait_until_quiet()?;
         ensure!(ours.store().is_unread(), "the store was not opened by its frontier: all rows were read");
@@ -196,7 +163,7 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::source;
+    use crate::{snapshot::source, state::config};
     use slipnet::progress::Progress;
 
     /// Goal: the check rests as the node's does.

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use slipstream_storage::{StorageConfig, Store};
 
 use super::{
-    contender::{Ours, Way, config, measure},
+    contender::{Way, config, measure},
+    filled::Filled,
     meter::Cost,
-    workload::{Choice, Workload},
+    workload::Choice,
 };
 use crate::{harness::child, print_json};
 use slipnet::{memory, output::print_line};
@@ -23,24 +24,9 @@ const ENDLESS_BATCHES: usize = 10;
 /// Commits on a store that was filled.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CommitOptions {
-    /// The store.
-    #[arg(long)]
-    pub dir: PathBuf,
-    /// Keys that it was filled with.
-    #[arg(long)]
-    pub keys: u64,
-    /// Batches that were made before.
-    #[arg(long)]
-    pub after: u64,
-    /// Memory for the state tree, as in the configuration.
-    #[arg(long)]
-    pub tree_memory_mib: u64,
-    /// Updates of a batch.
-    #[arg(long)]
-    pub updates: usize,
-    /// Batches of a round.
-    #[arg(long)]
-    pub batches: usize,
+    /// The store, and its next batches.
+    #[command(flatten)]
+    pub filled: Filled,
     /// Rounds before those that are measured.
     #[arg(long)]
     pub warm_rounds: usize,
@@ -62,24 +48,13 @@ pub(crate) struct CommitReport {
 
 impl CommitOptions {
     fn arguments(&self) -> Vec<String> {
-        [
-            ("--dir", self.dir.display().to_string()),
-            ("--keys", self.keys.to_string()),
-            ("--after", self.after.to_string()),
-            ("--tree-memory-mib", self.tree_memory_mib.to_string()),
-            ("--updates", self.updates.to_string()),
-            ("--batches", self.batches.to_string()),
-            ("--warm-rounds", self.warm_rounds.to_string()),
-            ("--rounds", self.rounds.to_string()),
-        ]
-        .into_iter()
-        .flat_map(|(name, value)| [name.to_owned(), value])
-        .collect()
+        let rounds = [("--warm-rounds", self.warm_rounds), ("--rounds", self.rounds)];
+        self.filled.arguments(rounds.map(|(name, rounds)| (name, rounds.to_string())))
     }
 
     /// Batches that it makes, unless it is endless.
     pub(super) fn total_batches(&self) -> u64 {
-        ((self.warm_rounds + self.rounds) * self.batches) as u64
+        ((self.warm_rounds + self.rounds) * self.filled.batches) as u64
     }
 
     /// Runs it in a process of its own.
@@ -89,17 +64,19 @@ impl CommitOptions {
 
     /// Starts it in a process of its own, without an end.
     pub(crate) fn start_endless(self) -> Result<child::Endless> {
-        let endless = CommitOptions { batches: ENDLESS_BATCHES, warm_rounds: 1, rounds: 0, ..self };
+        let endless = CommitOptions {
+            filled: Filled { batches: ENDLESS_BATCHES, ..self.filled },
+            warm_rounds: 1,
+            rounds: 0,
+        };
         child::Endless::start(COMMIT, &endless.arguments())
     }
 
     /// Runs it in this process and prints its result.
     pub(crate) fn run(&self) -> Result<()> {
-        let config = StorageConfig { tree_memory_mib: self.tree_memory_mib, ..config(true) };
-        let ours = Ours::open(&config, &self.dir)?;
-        let mut workload = Workload::after(self.keys, self.after);
+        let (ours, mut workload) = self.filled.open()?;
         let mut round = || {
-            let round = workload.round(self.batches, self.updates, Choice::Uniform)?;
+            let round = workload.round(self.filled.batches, self.filled.updates, Choice::Uniform)?;
             measure(&mut ours.by(Way::Fresh), &round)
         };
         for _ in 0..self.warm_rounds {
@@ -113,7 +90,7 @@ impl CommitOptions {
         }
         let before = ours.store().read_counts().blocks;
         let costs = (0..self.rounds).map(|_| round()).collect::<Result<Vec<_>>>()?;
-        let updates = (self.rounds * self.batches * self.updates) as f64;
+        let updates = (self.rounds * self.filled.batches * self.filled.updates) as f64;
         let block_reads_per_update = (ours.store().read_counts().blocks - before) as f64 / updates;
         let peak_mib = memory::peak_mib(std::process::id())?;
         ours.store().close();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{child::CommitOptions, dir::SizeDir, meter::Cost};
+use super::{child::CommitOptions, dir::SizeDir, filled::Filled, meter::Cost};
 use crate::{Figure, size::short};
 use slipnet::progress::Progress;
 
@@ -43,18 +43,18 @@ impl Curve {
                 let tree_memory_mib = self.tree_memory_mib[place];
                 let of = format!("{} of {}", pass + 1, self.passes);
                 progress.step(&format!("committing with {tree_memory_mib} MiB for the tree, pass {of}"));
-                let options = CommitOptions {
+                let filled = Filled {
                     dir: store.to_owned(),
                     keys,
                     after: 0,
                     tree_memory_mib,
                     updates: UPDATES,
                     batches: BATCHES,
-                    warm_rounds: self.warm_rounds,
-                    rounds: self.rounds,
                 };
+                let options = CommitOptions { filled, warm_rounds: self.warm_rounds, rounds: self.rounds };
                 let after = size_dir.take_number(options.total_batches())?;
-                reports[place].push(CommitOptions { after, ..options }.in_child()?);
+                let filled = Filled { after, ..options.filled };
+                reports[place].push(CommitOptions { filled, ..options }.in_child()?);
             }
         }
         let mut figures = Vec::new();

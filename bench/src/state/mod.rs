@@ -9,6 +9,7 @@ mod child;
 mod contender;
 mod curve;
 mod dir;
+mod filled;
 mod jmt;
 mod meter;
 mod nomt;
@@ -21,6 +22,7 @@ pub(super) use self::{
     child::{CommitOptions, OpenOptions, OpenReport},
     contender::{Ours, Way, config, measure, next_header},
     dir::SizeDir,
+    filled::Filled,
     meter::{Cost, Meter},
     workload::{Choice, Initial, Workload},
 };

@@ -11,6 +11,7 @@ use super::{
     child::CommitOptions,
     contender::{Floor, Ours, Way, config, measure},
     dir::SizeDir,
+    filled::Filled,
     jmt::Jmt,
     meter::Cost,
     nomt::{Caches, NomtPeer},
@@ -182,18 +183,18 @@ impl<'a> SizeRun<'a> {
         let case = self.plan.cases.first().context("a size has a case")?;
         let label = case.label(self.plan.keys);
         self.progress.step(&format!("measuring {label} in a process of its own"));
-        let options = CommitOptions {
+        let filled = Filled {
             dir: store.to_owned(),
             keys: self.plan.keys,
             after: 0,
             tree_memory_mib: self.plan.tree_memory_mib,
             updates: case.updates,
             batches: case.batches,
-            warm_rounds: ALONE_WARM_ROUNDS,
-            rounds: self.plan.rounds,
         };
+        let options = CommitOptions { filled, warm_rounds: ALONE_WARM_ROUNDS, rounds: self.plan.rounds };
         let after = self.size_dir.take_number(options.total_batches())?;
-        let report = CommitOptions { after, ..options }.in_child()?;
+        let filled = Filled { after, ..options.filled };
+        let report = CommitOptions { filled, ..options }.in_child()?;
         let figure = |name: &str, unit, samples| Figure::new(format!("{name}.{label}"), unit, samples);
         Ok(vec![
             figure("alone_updates_per_s", "1/s", of(&report.costs, Cost::updates_per_s)),

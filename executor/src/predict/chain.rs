@@ -8,8 +8,9 @@ use alloy_primitives::map::HashMap;
 
 use super::{
     blocks::Blocks,
+    constants::Constants,
     flow::Flow,
-    ssa::{Constants, Exit, Op, Operand, Tracer},
+    ssa::{Exit, Op, Operand, Tracer},
 };
 
 /// Blocks of at most so many bytes of code are copied into each chain that leads to them.

@@ -8,15 +8,18 @@
 //! The source prunes rare blocks. This analysis prunes failing ones. It stops at a block from which every way reverts, so the
 //! condition to enter it need not be computed. Transactions in batches mostly succeed.
 
+mod sets;
+mod summary;
+
 use std::collections::VecDeque;
 
 use alloy_primitives::map::{HashMap, HashSet};
 
-use super::{
-    JumpEdge,
-    blocks::Blocks,
-    ssa::{Constants, Exit, Operand, Tracer},
+use self::{
+    sets::Sets,
+    summary::{Summary, Word, summarize},
 };
+use super::{JumpEdge, blocks::Blocks, constants::Constants};
 
 /// Stack entries of a block that are followed. Internal calls nest less deep; words below count as no jump target.
 const ENTRIES: usize = 48;
@@ -24,8 +27,6 @@ const ENTRIES: usize = 48;
 const TARGETS_MAX: usize = 512;
 /// Times that a block's effect is passed on to a successor. Most contracts need a few thousand.
 const STEPS_MAX: usize = 60_000;
-/// Sets of jump targets in one analysis, so that it is bounded in memory.
-const SETS_MAX: usize = 65_536;
 
 /// The known control flow.
 pub(super) struct Flow {
@@ -37,23 +38,6 @@ pub(super) struct Flow {
     pub(super) predecessors: Vec<u32>,
     /// Marks the blocks that always fail.
     pub(super) fails: Vec<bool>,
-}
-
-/// A stack word as far as jumps are concerned.
-#[derive(Clone, Copy)]
-enum Word {
-    Entry(u16),
-    Target(u32),
-    Other,
-}
-
-/// The effect of a block on the jump targets on the stack.
-struct Summary {
-    taken: usize,
-    left: Vec<Word>,
-    jump: Option<Word>,
-    falls: Option<u32>,
-    fails: bool,
 }
 
 impl Flow {
@@ -81,88 +65,6 @@ fn blocks_holding(blocks: &Blocks<'_>, pc: usize) -> Option<u32> {
         .map(|at| at as u32)
 }
 
-fn summarize(blocks: &Blocks<'_>, at: usize, constants: &mut Constants) -> Summary {
-    let block = blocks.get(at);
-    let mut tracer = Tracer::new(blocks, constants);
-    let exit = tracer.block(block);
-    tracer.trim();
-    let word = |operand: Operand| match operand {
-        Operand::Entry(depth) => Word::Entry(depth),
-        Operand::Const(_) => {
-            let pc = tracer.value(operand).and_then(|value| usize::try_from(value).ok());
-            pc.and_then(|pc| blocks.jump_target(pc)).map_or(Word::Other, |at| Word::Target(at as u32))
-        }
-        _ => Word::Other,
-    };
-    // Compilers write all labels with one width. So in code of more than 256 bytes a PUSH1 is a number, even if it equals a
-    // position.
-    let is_long = blocks.code().len() > 256;
-    let stack_word = |operand: Operand| match word(operand) {
-        Word::Target(_) if is_long && tracer.is_narrow(operand) => Word::Other,
-        word => word,
-    };
-    let next = || blocks.at(block.end).map(|at| at as u32);
-    let (jump, falls) = match exit {
-        Exit::Next => (None, next()),
-        Exit::Jump(target) => (Some(word(target)), None),
-        Exit::Branch { target, condition } => match tracer.value(condition) {
-            Some(value) if value.is_zero() => (None, next()),
-            Some(_) => (Some(word(target)), None),
-            None => (Some(word(target)), next()),
-        },
-        _ => (None, None),
-    };
-    let fails = matches!(exit, Exit::Revert(..) | Exit::Invalid);
-    // A jump to a constant that is no JUMPDEST fails too.
-    let is_wild = |target| tracer.value(target).is_some() && matches!(word(target), Word::Other);
-    let fails = fails || matches!(exit, Exit::Jump(target) if is_wild(target));
-    let left = tracer.stack.iter().rev().take(ENTRIES).map(|operand| stack_word(*operand)).collect();
-    Summary { taken: tracer.taken, left, jump, falls, fails }
-}
-
-/// Sets of blocks, each kept once and named by a number; 0 is the empty one.
-struct Sets {
-    sets: Vec<Vec<u32>>,
-    numbers: HashMap<Vec<u32>, u32>,
-    unions: HashMap<(u32, u32), u32>,
-}
-
-impl Sets {
-    fn number(&mut self, set: Vec<u32>) -> u32 {
-        if let Some(number) = self.numbers.get(&set) {
-            return *number;
-        }
-        if self.sets.len() >= SETS_MAX {
-            return 0;
-        }
-        let number = self.sets.len() as u32;
-        self.sets.push(set.clone());
-        self.numbers.insert(set, number);
-        number
-    }
-
-    fn union(&mut self, a: u32, b: u32) -> u32 {
-        if a == b || b == 0 {
-            return a;
-        }
-        if a == 0 {
-            return b;
-        }
-        if let Some(union) = self.unions.get(&(a, b)) {
-            return *union;
-        }
-        let mut both = self.sets[a as usize].clone();
-        both.extend_from_slice(&self.sets[b as usize]);
-        both.sort_unstable();
-        both.dedup();
-        // A full set stays as it is, so that the sets cannot grow for ever.
-        let union = if both.len() > TARGETS_MAX { a } else { self.number(both) };
-        let union = if union == 0 { a } else { union };
-        self.unions.insert((a, b), union);
-        union
-    }
-}
-
 /// The entries of a block, top first: for each the number of a set of labels.
 type Entries = [u32; ENTRIES];
 
@@ -170,12 +72,6 @@ type Entries = [u32; ENTRIES];
 const RETURN: u32 = 1 << 31;
 /// In a set of labels: no place to jump to, but the first word of the stack that is the caller's own.
 const BASE: u32 = 1 << 30;
-
-impl Sets {
-    fn any(&self, set: u32, is_meant: impl Fn(u32) -> bool) -> bool {
-        self.sets[set as usize].iter().any(|label| is_meant(*label))
-    }
-}
 
 struct Search<'a> {
     summaries: &'a [Summary],
@@ -195,8 +91,6 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(summaries: &'a [Summary], observed: HashMap<u32, Vec<u32>>) -> Self {
-        let mut sets = Sets { sets: Vec::new(), numbers: HashMap::default(), unions: HashMap::default() };
-        sets.number(Vec::new());
         let mut entries = vec![None; summaries.len()];
         entries[0] = Some([0; ENTRIES]);
         let mut is_pending = vec![false; summaries.len()];
@@ -204,7 +98,7 @@ impl<'a> Search<'a> {
         Self {
             summaries,
             observed,
-            sets,
+            sets: Sets::new(),
             entries,
             callers: HashMap::default(),
             below: HashMap::default(),
@@ -259,7 +153,7 @@ impl<'a> Search<'a> {
         if let Some(at) = top {
             let mut below = [0; ENTRIES];
             below[..ENTRIES - at - 1].copy_from_slice(&after[at + 1..]);
-            for label in self.sets.sets[after[at] as usize].clone() {
+            for label in self.sets.get(after[at]).to_vec() {
                 self.add_caller(to, label, &below);
             }
             after[at..].fill(0);
@@ -316,7 +210,7 @@ impl<'a> Search<'a> {
 
     /// The labels of a set, and those that its functions were called with, and so on.
     fn labels(&self, set: u32) -> Vec<u32> {
-        let mut labels = self.sets.sets[set as usize].clone();
+        let mut labels = self.sets.get(set).to_vec();
         labels.retain(|label| label & BASE == 0);
         let mut seen: HashSet<u32> = labels.iter().copied().collect();
         let mut next = 0;

@@ -34,6 +34,7 @@ mod blocks;
 mod buffer;
 mod calls;
 mod chain;
+mod constants;
 mod flow;
 mod fold;
 mod opcode;

@@ -21,10 +21,11 @@ use super::{
     JumpEdge,
     blocks::Blocks,
     chain::{Chain, ChainExit, chains},
+    constants::Constants,
     flow::Flow,
     opcode::*,
     slice::{Slice, slices},
-    ssa::{Constants, Operand},
+    ssa::Operand,
 };
 
 /// Bytes of code that are analysed: the limit of EIP-170 and what chains of our own allow above it.

@@ -12,6 +12,7 @@ use alloy_primitives::{U256, map::HashMap};
 
 use super::{
     blocks::{Block, Blocks},
+    constants::Constants,
     fold::{FOLDED_ARGS_MAX, fold},
     opcode::*,
 };
@@ -86,41 +87,6 @@ pub(super) enum Exit {
     },
 }
 
-/// The constants of a contract, each once, or twice if it also stands in a PUSH1.
-#[derive(Default)]
-pub(super) struct Constants {
-    values: Vec<(U256, bool)>,
-    numbers: HashMap<(U256, bool), u32>,
-}
-
-impl Constants {
-    /// The operand for a value.
-    fn operand(&mut self, value: U256) -> Operand {
-        self.pushed(value, false)
-    }
-
-    fn pushed(&mut self, value: U256, is_narrow: bool) -> Operand {
-        let next = self.values.len() as u32;
-        let number = *self.numbers.entry((value, is_narrow)).or_insert(next);
-        if number == next {
-            self.values.push((value, is_narrow));
-        }
-        Operand::Const(number)
-    }
-
-    /// The value of an operand that is constant.
-    pub(super) fn value(&self, operand: Operand) -> Option<U256> {
-        match operand {
-            Operand::Const(number) => self.values.get(number as usize).map(|(value, _)| *value),
-            _ => None,
-        }
-    }
-
-    fn offset(&self, operand: Operand) -> Option<u64> {
-        self.value(operand).and_then(|value| u64::try_from(value).ok())
-    }
-}
-
 /// Traces a chain of blocks, one after the other.
 pub(super) struct Tracer<'a, 'c> {
     blocks: &'a Blocks<'a>,
@@ -155,7 +121,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
 
     /// Whether an operand is a constant of a PUSH1.
     pub(super) fn is_narrow(&self, operand: Operand) -> bool {
-        matches!(operand, Operand::Const(number) if self.constants.values[number as usize].1)
+        self.constants.is_narrow(operand)
     }
 
     /// Traces one block and says how control leaves it.

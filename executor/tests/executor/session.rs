@@ -1,30 +1,23 @@
 //! Goal: batches have the same results whatever a session reads ahead, keeps and foretells, ahead of their commit too. Rolled-back
 //! batches and wrong values leave no trace.
 
-use std::{
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread,
-    time::Duration,
-};
+mod ahead;
+mod cache;
+
+use std::sync::Arc;
 
 use crate::{
     store::{LIMITS, certified_genesis, store},
     support::*,
 };
-use alloy_primitives::{Address, B256, Bytes, U256};
-use parking_lot::Mutex;
+use alloy_primitives::{Address, U256};
 use slipstream_executor::{
     Ahead, AheadUse, Basis, ExecuteError, Executed, ExecutorConfig, HintsMode, Layer, MemoryState,
     OrderedBatch, Outcome, Overlay, Sealed, Session, State, StateReader, Transaction, Trust, Way, build,
-    execute, predict::PredictMode, seal, seal_hints, seal_hints_with_values,
+    execute, predict::PredictMode, seal, seal_hints,
 };
-use slipstream_storage::{CommitBatch, Speculation, StorageError, Store};
-use slipstream_types::{
-    AccountValue, BatchHeader, BatchNumber, Blob, Delta, Digest, Epoch, Genesis, StateKey, StateValue,
-};
+use slipstream_storage::{CommitBatch, Speculation, Store};
+use slipstream_types::{BatchHeader, BatchNumber, Blob, Delta, Digest, Epoch, Genesis};
 
 /// A store, a session, and batches that were executed and are not committed.
 struct Node {
@@ -199,224 +192,6 @@ fn batches_ahead_run_on_each_other_and_leave_nothing_when_they_are_rolled_back()
     let executed = node.execute(&Ahead::default(), &next, Way::Fitting).unwrap();
     assert_eq!(executed.outcome, execute(&expected, &env, &next).unwrap());
     assert!(node.session.hot_stats().hits > hits + 10, "the next batch finds what the last ones touched");
-}
-
-/// Goal: two engines of one node tell of the same commits, each as soon as it can.
-#[test]
-fn commits_told_twice_or_late_change_nothing() {
-    let mut node = Node::new(&config());
-    (0..4).for_each(|round| _ = node.run(&transactions(round, round)));
-    let first = node.commit();
-    let second = node.commit();
-    let stats = node.session.hot_stats();
-    for late in [&first, &second, &first] {
-        node.session.committed(late);
-    }
-    assert_eq!(node.session.hot_stats(), stats);
-    // By its delta, too, and the one after it starts from there.
-    let Batch { header, outcome, .. } = &node.ahead[0];
-    node.session.applied(header, &outcome.delta);
-    node.session.applied(header, &outcome.delta);
-    let third = node.commit();
-    assert!(node.rows() >= stats.rows);
-    node.session.committed(&third);
-    let hits = node.session.hot_stats().hits;
-    node.run(&transactions(4, 9));
-    assert!(node.session.hot_stats().hits > hits);
-
-    node.session.forget();
-    assert_eq!(node.rows(), 0);
-    // A batch that does not continue the cache begins it anew; a delta alone does not.
-    let Batch { header, outcome, .. } = &node.ahead[0];
-    node.session.applied(header, &outcome.delta);
-    assert_eq!(node.rows(), 0);
-    node.commit();
-    assert!(node.rows() > 0);
-}
-
-/// Goal: a cache that was moved on in layers of several batches has what one of single batches has.
-#[test]
-fn a_layer_of_many_batches_is_as_good_as_many_layers() {
-    let mut node = Node::new(&config());
-    (0..4).for_each(|round| _ = node.run(&transactions(round, round)));
-    let other = Session::new(&config(), node.genesis.chain.clone()).unwrap();
-    let mut together = Overlay::default();
-    for Batch { header, outcome, .. } in &node.ahead {
-        together.extend(header, Some(&outcome.touched), &outcome.delta);
-    }
-    let layer = Arc::clone(together.newest().unwrap());
-    assert_eq!((layer.batches(), layer.header()), (4, &node.ahead[3].header));
-    let next = transactions(4, 4);
-    // Half of it was told by who was faster.
-    let single = Arc::clone(node.overlay.up_to(BatchNumber::new(1)).unwrap().newest().unwrap());
-    other.committed(&single);
-    other.committed(&layer);
-    (0..4).for_each(|_| _ = node.commit());
-    assert_eq!(other.hot_stats().rows, node.rows());
-    let (parent, view, none) = (node.parent(), node.store.view().unwrap(), Overlay::default());
-    let state = State::on(&view, &none).unwrap();
-    let run = |session: &Session| {
-        let executed = session.execute(&Ahead::default(), &node.basis(&parent), &next, &state, Way::Fitting);
-        (executed.unwrap().outcome, session.hot_stats().misses)
-    };
-    let (before, after) = (node.session.hot_stats().misses, run(&node.session));
-    assert_eq!(run(&other), (after.0, after.1 - before));
-}
-
-/// A state whose first read waits for a word.
-struct Slow {
-    state: MemoryState,
-    asked: Mutex<Option<(Sender<()>, Receiver<()>)>>,
-}
-
-impl StateReader for Slow {
-    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
-        if let Some((asked, go_on)) = self.asked.lock().take() {
-            asked.send(()).unwrap();
-            go_on.recv().unwrap();
-        }
-        self.state.account(address)
-    }
-
-    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
-        self.state.slot(address, slot)
-    }
-
-    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
-        self.state.code(hash)
-    }
-
-    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        self.state.header_digest(number)
-    }
-}
-
-/// Goal: the commit of one batch does not wait for the execution of a later one.
-#[test]
-fn a_commit_never_waits_for_an_execution() {
-    let mut node = Node::new(&config());
-    let next = transactions(0, 0);
-    let (parent, state) = (node.parent(), node.model());
-    let expected = node.expected(&next);
-    (0..2).for_each(|round| _ = node.run(&transactions(round, 5)));
-    let (asked, is_asked) = channel();
-    let (go_on, goes_on) = channel();
-    let slow = Slow { state, asked: Mutex::new(Some((asked, goes_on))) };
-    let (slow, none, basis) = (&slow, Overlay::default(), node.basis(&parent));
-    let at = parent.digest();
-    thread::scope(|scope| {
-        let session = &node.session;
-        let running = scope.spawn(move || {
-            let state = State::over(slow, at, &none).unwrap();
-            session.execute(&Ahead::default(), &basis, &next, &state, Way::Fitting).unwrap().outcome
-        });
-        is_asked.recv_timeout(Duration::from_secs(60)).unwrap();
-        let layers = [1, 2].map(|number| node.overlay.up_to(BatchNumber::new(number)).unwrap());
-        layers.iter().for_each(|layer| session.committed(layer.newest().unwrap()));
-        assert_eq!(session.hot_stats().rows, 0, "it is taken in later");
-        go_on.send(()).unwrap();
-        assert_eq!(running.join().unwrap(), expected);
-        assert!(session.hot_stats().rows > 0);
-    });
-}
-
-/// Goal: the read-ahead from an older state serves a batch as long as the layers tell the changes since. Afterwards it is
-/// harmless.
-#[test]
-fn what_was_read_ahead_is_used_where_the_state_covers_it() {
-    let config = ExecutorConfig { predict: PredictMode::Accounts, ..config() };
-    for keeps_layers in [true, false] {
-        let mut node = Node::new(&config);
-        let second = transactions(1, 1);
-        let ahead = node.prepare(&second, None, Trust::Keys);
-        assert!(!ahead.is_hinted());
-        let first = node.run(&transactions(0, 0));
-        assert!(first.named > 5 && first.used > 5, "validators have predictors too: {first:?}");
-        let expected = node.expected(&second);
-        node.commit();
-        node.session.forget();
-        if !keeps_layers {
-            node.overlay.forget_up_to(BatchNumber::new(1));
-        }
-        let executed = node.execute(&ahead, &second, Way::Fitting).unwrap();
-        assert_eq!(executed.outcome, expected);
-        assert_eq!(executed.ahead.used > 0, keeps_layers, "{:?}", executed.ahead);
-    }
-}
-
-/// Goal: what the cache or a layer has is not read again.
-#[test]
-fn what_is_at_hand_is_not_read_ahead() {
-    for threads in [0, 2] {
-        let config = ExecutorConfig { hints: HintsMode::Keys, prefetch_threads: threads, ..config() };
-        let mut node = Node::new(&config);
-        let mut named = Vec::new();
-        for round in 0..4 {
-            let next = transactions(round, round);
-            let hints = seal_hints(&node.expected(&next), PROPOSER, &next).unwrap();
-            let ahead = node.prepare(&next, Some(&hints), Trust::Keys);
-            assert!(ahead.is_hinted() && ahead.conflicts().is_none());
-            let executed = node.execute(&ahead, &next, Way::Fitting).unwrap();
-            assert_eq!(executed.outcome, node.expected(&next));
-            assert_eq!(executed.ahead.used, executed.ahead.reads, "honest hints leave nothing to read");
-            node.keep(&next, executed.outcome);
-            named.push(executed.ahead.named);
-            if round == 2 {
-                // From layers to cache.
-                (0..3).for_each(|_| _ = node.commit());
-                node.overlay = Overlay::default();
-                node.ahead.clear();
-                break;
-            }
-        }
-        assert!(named[0] > 2 * named[1] && named[1] == named[2], "{named:?}");
-        let next = transactions(3, 3);
-        let (parent, view) = (node.parent(), node.store.view().unwrap());
-        let env = node.basis(&parent).env(&node.genesis.chain);
-        let expected = execute(&view, &env, &next).unwrap();
-        let hints = seal_hints(&expected, PROPOSER, &next).unwrap();
-        let ahead = node.prepare(&next, Some(&hints), Trust::Keys);
-        let executed = node.execute(&ahead, &next, Way::Fitting).unwrap();
-        assert!(executed.outcome == expected);
-        assert_eq!(executed.ahead.named, named[2]);
-    }
-}
-
-/// Goal: values that hints tell wrongly are found before anything is made of them, and only who asked for them meets them.
-#[test]
-fn wrong_values_stay_with_who_believes_them() {
-    for threads in [0, 2] {
-        let config = ExecutorConfig { hints: HintsMode::Values, prefetch_threads: threads, ..config() };
-        let mut node = Node::new(&config);
-        let batch = transactions(0, 0);
-        let expected = node.expected(&batch);
-        let mut told = expected.clone();
-        let counter = StateKey::Slot(COUNTER, B256::ZERO);
-        told.touched.rows.iter_mut().filter(|(key, _)| *key == counter).for_each(|(_, value)| {
-            *value = Some(StateValue::Slot(U256::from(41)));
-        });
-        let hints = seal_hints_with_values(&told, PROPOSER, &batch).unwrap();
-
-        let careful = node.prepare(&batch, Some(&hints), Trust::Keys);
-        assert_eq!(node.execute(&careful, &batch, Way::Fitting).unwrap().outcome, expected);
-        assert!(careful.confirm().unwrap().is_empty());
-
-        let mut believing = node.prepare(&batch, Some(&hints), Trust::Values);
-        let executed = node.execute(&believing, &batch, Way::Fitting).unwrap();
-        let wrong = believing.confirm().unwrap();
-        // With threads the row may have been there first.
-        assert_eq!(wrong.is_empty(), executed.outcome == expected);
-        assert!(threads > 0 || wrong == [counter]);
-        believing.distrust();
-        let again = node.execute(&believing, &batch, Way::Fitting).unwrap();
-        assert_eq!(again.outcome, expected);
-        assert!(believing.confirm().unwrap().is_empty() && believing.is_confirmable());
-        believing.release();
-        assert_eq!(node.execute(&believing, &batch, Way::Fitting).unwrap().ahead, AheadUse::default());
-        assert_eq!(node.rows(), 0);
-        node.keep(&batch, again.outcome);
-        node.run(&transactions(1, 1));
-    }
 }
 
 /// Goal: after a divergence a batch can be run on one thread, whatever is configured; and a batch that gains nothing by more is.

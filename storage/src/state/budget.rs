@@ -11,7 +11,8 @@ use slipstream_types::tree::Leaf;
 use super::{
     Tree,
     hollow::SHELL,
-    node::{ARITY, Child, Link, Node, Slot},
+    node::{ARITY, Node},
+    slot::{Child, Link, Slot},
 };
 
 /// Leaves of the largest subtree that is dropped at once; bounds what touching one costs.

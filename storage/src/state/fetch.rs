@@ -11,8 +11,10 @@ use slipstream_types::{Path, tree::Leaf};
 use super::{
     RowSource, Update,
     hollow::{quarter_of, quarter_range},
-    node::{Link, Node, Slot, SlotRef, first_nibble, nibble},
+    nibbles::{first_nibble, nibble},
+    node::Node,
     range::Range,
+    slot::{Link, Slot, SlotRef},
 };
 use crate::error::StorageError;
 

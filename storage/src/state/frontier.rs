@@ -24,7 +24,9 @@ use super::{
     Tree,
     budget::{STUB, STUB_LEAVES_MAX, WHOLE_LEAVES_MAX},
     hollow::quarter_of,
-    node::{ARITY, Child, Counts, Link, Node, Quarters, Slot, SlotRef, nibble},
+    nibbles::nibble,
+    node::{ARITY, Node, Quarters},
+    slot::{Child, Counts, Link, Slot, SlotRef},
 };
 
 /// Nibbles above the parts: 256 of them keep all cores busy.

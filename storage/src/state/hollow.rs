@@ -13,8 +13,10 @@ use slipstream_types::{
 
 use super::{
     RowSource, Update,
-    node::{ARITY, Counts, Node, Slot, nibble, with_nibble},
+    nibbles::{nibble, with_nibble},
+    node::{ARITY, Node},
     range::Range,
+    slot::{Counts, Slot},
     tree::build_slots,
 };
 use crate::error::StorageError;

@@ -8,8 +8,10 @@ use slipstream_types::Path;
 
 use super::{
     NoRows, Tree,
-    node::{ARITY, Child, Link, Node, Run, Slot, assemble, first_nibble, nibble, with_nibble},
-    tree::{Change, Pass},
+    nibbles::{first_nibble, nibble, with_nibble},
+    node::{ARITY, Node, assemble},
+    pass::{Change, Pass},
+    slot::{Child, Link, Run, Slot},
 };
 use crate::error::StorageError;
 

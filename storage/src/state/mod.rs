@@ -8,10 +8,10 @@
 //!                      RowSource ◀── stubs are rebuilt from the rows of the version that the tree belongs to
 //! ```
 //!
-//! * [`node`]: parts and hashes; [`hollow`]: nodes that know quarters by hash alone; [`tree`]: updates; [`folded`]: parts that updates
-//!   leave hidden. [`fetch`]: reading rows for updates; [`warm`]: prefetching memory; [`proof`]: range proofs; [`shape`]: where leaves
-//!   part; [`budget`]: bounded memory. [`load`]: rebuilding from rows; [`frontier`]: rebuilding from the tree's upper part; [`join`]:
-//!   growing from parts; [`sketch`]: hashing parts without nodes.
+//! * [`node`], [`slot`]: parts and hashes; [`nibbles`]: paths; [`hollow`]: nodes that know quarters by hash alone; [`tree`]: versions;
+//!   [`pass`]: updates; [`folded`]: parts that updates leave hidden. [`fetch`]: reading rows for updates; [`warm`]: prefetching memory;
+//!   [`proof`]: range proofs; [`shape`]: where leaves part; [`budget`]: bounded memory. [`load`]: rebuilding from rows; [`frontier`]:
+//!   rebuilding from the tree's upper part; [`join`]: growing from parts; [`sketch`]: hashing parts without nodes.
 //! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that belong to one version alone change in place,
 //!   so a commit on the only version copies nothing.
 
@@ -22,11 +22,14 @@ pub(crate) mod frontier;
 mod hollow;
 mod join;
 pub(crate) mod load;
+mod nibbles;
 mod node;
+mod pass;
 mod proof;
 mod range;
 mod shape;
 mod sketch;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -36,7 +39,7 @@ use std::sync::Arc;
 
 use slipstream_types::{Digest, Path, tree::Leaf};
 
-pub(crate) use node::lift_hash;
+pub(crate) use nibbles::lift_hash;
 pub(crate) use shape::Shape;
 pub(crate) use tree::Tree;
 

@@ -9,7 +9,9 @@ use slipstream_types::{
 
 use super::{
     RowSource, Tree,
-    node::{ARITY, Child, Link, Node, SlotRef, lift_hash, nibble},
+    nibbles::{lift_hash, nibble},
+    node::{ARITY, Node},
+    slot::{Child, Link, SlotRef},
     tree::resolve,
 };
 use crate::error::StorageError;

@@ -7,7 +7,9 @@ use slipstream_types::{
 
 use super::{
     RowSource, Tree,
-    node::{ARITY, Link, Node, SlotRef, nibble, with_nibble},
+    nibbles::{nibble, with_nibble},
+    node::{ARITY, Node},
+    slot::{Link, SlotRef},
     tree::resolve,
 };
 use crate::error::StorageError;

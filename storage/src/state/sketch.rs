@@ -14,7 +14,9 @@ use super::{
     Tree,
     budget::{STUB, STUB_LEAVES_MAX, WHOLE_LEAVES_MAX},
     hollow::quarter_of,
-    node::{ARITY, Child, Counts, Link, Node, Quarters, Slot, assemble, first_nibble, nibble},
+    nibbles::{first_nibble, nibble},
+    node::{ARITY, Node, Quarters, assemble},
+    slot::{Child, Counts, Link, Slot},
 };
 
 impl Tree {

@@ -9,7 +9,9 @@ use std::hint::black_box;
 
 use super::{
     Update,
-    node::{Link, Node, Slot, SlotRef, nibble},
+    nibbles::nibble,
+    node::Node,
+    slot::{Link, Slot, SlotRef},
 };
 
 /// Ways walked side by side: about what a core can have under way.

@@ -1,14 +1,18 @@
 //! Repairs: whatever is wrong with a state's rows and code, comparing it with another's puts right exactly that.
 
+mod lies;
+mod spoiled;
+
 use std::sync::OnceLock;
 
 use proptest::{prelude::*, test_runner::RngSeed};
 use slipstream_types::{Path, PublicKey};
 
+use self::spoiled::{Wrong, spoil, wrong};
 use super::*;
 use crate::{
-    Faults, LEVELS_MAX, Opened, Part, Place, RangeDeltaError, Repair, RepairError, Repaired, StateAt,
-    StorageError, Wanted,
+    Faults, LEVELS_MAX, Part, Place, RangeDeltaError, Repair, RepairError, Repaired, StateAt, StorageError,
+    Wanted,
     backend::{Column, WriteBatch, faulty::FaultyBackend},
     crash::{CrashPoint, Step},
     schema,
@@ -101,64 +105,6 @@ fn compare(repair: &mut Repair, state: &StateAt, levels: u8) -> usize {
         repair.add_code(&hash, &code).unwrap();
     }
     bytes
-}
-
-/// A fault of a row, chosen by two bytes.
-#[derive(Clone, Debug)]
-enum Wrong {
-    Change(usize, u8),
-    Remove(usize),
-    Add(u8, u8),
-    Garbage(usize),
-    RemoveCode(usize),
-    ChangeCode(usize),
-}
-
-fn wrong() -> impl Strategy<Value = Wrong> {
-    prop_oneof![
-        (any::<usize>(), 1..=255u8).prop_map(|(at, by)| Wrong::Change(at, by)),
-        any::<usize>().prop_map(Wrong::Remove),
-        (any::<u8>(), any::<u8>()).prop_map(|(address, slot)| Wrong::Add(address, slot)),
-        any::<usize>().prop_map(Wrong::Garbage),
-        any::<usize>().prop_map(Wrong::RemoveCode),
-        any::<usize>().prop_map(Wrong::ChangeCode),
-    ]
-}
-
-/// Does it to what a store holds; notes which paths then differ.
-fn spoil(backend: &MemoryBackend, right: &Content, wrong: &[Wrong]) {
-    let paths: Vec<&Path> = right.keys().collect();
-    let path = |at: &usize| paths[at % paths.len()];
-    let codes: Vec<Vec<u8>> = (1..=HEAD as u8).map(code_of).collect();
-    let code = |at: &usize| keccak256(&codes[at % codes.len()]);
-    let mut writes = WriteBatch::default();
-    for wrong in wrong {
-        match wrong {
-            Wrong::Change(at, by) => {
-                let mut row = right[path(at)].clone();
-                *row.last_mut().unwrap() ^= by;
-                writes.put(Column::StateA, path(at).0, row);
-            }
-            Wrong::Remove(at) => writes.delete(Column::StateA, path(at).0),
-            Wrong::Add(i, slot) => {
-                let key = slot_key(*i, *slot);
-                writes.put(
-                    Column::StateA,
-                    key.path().0,
-                    schema::encode_row(&key, &super::slot(9_999).unwrap()),
-                );
-            }
-            // An account whose code is missing everywhere, under a path that may not be its own.
-            Wrong::Garbage(at) => {
-                let garbage = AccountValue { code_hash: Some(Digest([7; 32])), ..AccountValue::default() };
-                let row = schema::encode_row(&account_key(3), &StateValue::Account(garbage));
-                writes.put(Column::StateA, path(at).0, row);
-            }
-            Wrong::RemoveCode(at) => writes.delete(Column::Codes, code(at).0),
-            Wrong::ChangeCode(at) => writes.put(Column::Codes, code(at).0, *b"nonsense"),
-        }
-    }
-    backend.write(writes, true).unwrap();
 }
 
 fn rows(backend: &MemoryBackend, column: Column) -> Content {
@@ -276,91 +222,6 @@ fn collect(state: &StateAt, place: Place, shown: &mut BTreeMap<StateKey, StateVa
     };
     for right in [false, true] {
         collect(state, below.child(right), shown);
-    }
-}
-
-fn lies(opened: &Opened) -> Vec<Opened> {
-    let parts = opened.parts();
-    let mut lies = vec![Vec::new(), parts[..parts.len() - 1].to_vec()];
-    lies.push([parts, &[Part::Fork]].concat());
-    lies.push(vec![Part::Hash(Digest([9; 32]))]);
-    lies.push(vec![Part::Fork; 2 * usize::from(LEVELS_MAX)]);
-    lies.push(vec![Part::Run { path: Path::MAX, bit: 255 }, Part::Fork, Part::Fork]);
-    for at in 0..parts.len() {
-        for part in [
-            Part::Hash(Digest([1; 32])),
-            Part::Hash(Digest::ZERO),
-            Part::Fork,
-            Part::Run { path: Path::MIN, bit: 200 },
-            Part::Row(slot_key(1, 1), super::slot(3).unwrap()),
-        ] {
-            let mut parts = parts.to_vec();
-            if parts[at] != part {
-                parts[at] = part;
-                lies.push(parts);
-            }
-        }
-    }
-    lies.into_iter().map(|parts| Opened::new(parts).unwrap()).collect()
-}
-
-/// Goal: every false answer is refused and leaves no trace; the next true one is taken.
-#[test]
-fn lies_are_found_out_one_by_one() {
-    let (source, _) = backend();
-    let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
-    let state = server.state_at(BatchNumber::new(HEAD), MERGE_BYTES).unwrap();
-    let older = server.state_at(BatchNumber::new(HEAD - 1), MERGE_BYTES).unwrap();
-    let (spoiled, _) = backend();
-    let right = rows(&source, Column::StateA);
-    spoil(
-        &spoiled,
-        &right,
-        &[Wrong::Change(3, 1), Wrong::Remove(40), Wrong::Add(0, 1), Wrong::RemoveCode(2)],
-    );
-    let mut repair = open(&spoiled);
-    let mut told = 0;
-    while let Some(wanted) = repair.take_wanted(1).pop() {
-        let opened = state.open(&wanted.place(), 2).unwrap();
-        let stale = older.open(&wanted.place(), 2).unwrap();
-        let deeper = state.open(&wanted.place(), 3).unwrap();
-        let others = [stale, deeper].into_iter().filter(|other| *other != opened);
-        for lie in lies(&opened).into_iter().chain(others) {
-            let error = repair.add(&wanted, &lie, 2, SUPPLIER).unwrap_err();
-            assert!(error.is_bad_supply(), "{lie:?}: {error}");
-            told += 1;
-        }
-        repair.add(&wanted, &opened, 2, SUPPLIER).unwrap();
-    }
-    assert!(told > 100, "{told}");
-    let missing = repair.missing_codes(10).unwrap();
-    assert_eq!(missing.len(), 1);
-    let error = repair.add_code(&missing[0], b"another").unwrap_err();
-    assert!(matches!(error, StorageError::Repair(RepairError::WrongCode { .. })) && error.is_bad_supply());
-    let code = state.code(&missing[0]).unwrap().unwrap();
-    repair.add_code(&missing[0], &code).unwrap();
-    repair.add_code(&missing[0], &code).unwrap();
-    assert_eq!(repair.finish().unwrap().rows_put, 2);
-    assert_eq!(rows(&spoiled, Column::StateA), right);
-}
-
-/// Goal: who opens less than it was asked to is found out by what is opened next, and nobody else is taken for it.
-#[test]
-fn who_opens_less_than_asked_is_named() {
-    let (source, _) = backend();
-    let server = Store::with_backend(&snapshots(), Arc::new(source.clone())).unwrap();
-    let state = server.state_at(BatchNumber::new(HEAD), MERGE_BYTES).unwrap();
-    for given in 1..=3 {
-        let (spoiled, _) = backend();
-        spoil(&spoiled, &rows(&source, Column::StateA), &[Wrong::Change(3, 1), Wrong::Remove(40)]);
-        let mut repair = open(&spoiled);
-        let mut named = Vec::new();
-        while let Some(wanted) = repair.take_wanted(1).pop() {
-            let opened = state.open(&wanted.place(), given).unwrap();
-            named.extend(repair.add(&wanted, &opened, 3, SUPPLIER).unwrap());
-        }
-        assert_eq!(named.is_empty(), given == 3, "{given} levels of 3");
-        assert!(named.iter().all(|named| *named == SUPPLIER));
     }
 }
 

@@ -26,6 +26,7 @@ mod effect;
 mod given_up;
 mod head;
 mod jobs;
+mod leap;
 mod links;
 mod outcomes;
 mod ranges;

@@ -7,27 +7,23 @@
 //! ```
 //! The chain, its certificates and the answers to requests are real; the script makes up only the promises of summaries.
 
-use std::{
-    ops::RangeInclusive,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+mod promise;
+mod setup;
 
-use slipstream_executor::{ExecutorConfig, HintsMode, Session};
+use std::time::Duration;
+
 use slipstream_network::{NetworkError, PeerId, Refusal};
-use slipstream_storage::{StorageConfig, Store};
-use slipstream_types::{BatchNumber, BlobKind, PublicKey, bounded::BoundedVec, codec};
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, BlobKind, PublicKey, codec};
 use tokio::time::Instant;
 
 use self::chain::Chain;
-use super::{Effect, Engine, Job, JobId, Local, RequestId, Setup, timers::Timer};
-use crate::{
-    Mode, PeerStatus, SyncConfig, SyncStatus,
-    planted::Defences,
-    protocol::{Request, SnapshotOffer, Summary},
-    serve,
-    work::Worker,
+pub(super) use self::{
+    promise::{Promise, pruned, serves},
+    setup::{FAR, HEAD, Node, chain, chain_of_epochs, long_chain},
 };
+use super::{Effect, Engine, Job, JobId, RequestId, timers::Timer};
+use crate::{Mode, PeerStatus, SyncStatus, protocol::Request, serve, work::Worker};
 
 #[path = "../../tests/sync/chain.rs"]
 #[allow(dead_code, reason = "the tests of the whole follower use the rest")]
@@ -39,82 +35,6 @@ pub(super) const C: PeerId = PublicKey([3; 32]);
 
 /// How long a busy peer wants not to be asked.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The last batch of [`chain()`]; it has a snapshot, as the batch ten before it.
-pub(super) const HEAD: u64 = 40;
-
-/// Batches and snapshots that are the same in every test; each takes its prefix of them.
-pub(super) fn chain() -> &'static Chain {
-    static CHAIN: OnceLock<Chain> = OnceLock::new();
-    CHAIN.get_or_init(|| Chain::new(HEAD))
-}
-
-/// The last batch of [`long_chain()`]; it has a snapshot.
-pub(super) const FAR: u64 = 80;
-
-/// One that is longer than what lies between two bases of range deltas.
-pub(super) fn long_chain() -> &'static Chain {
-    static CHAIN: OnceLock<Chain> = OnceLock::new();
-    CHAIN.get_or_init(|| Chain::new(FAR))
-}
-
-/// One whose epoch 0 ends with batch 8.
-pub(super) fn chain_of_epochs() -> &'static Chain {
-    static CHAIN: OnceLock<Chain> = OnceLock::new();
-    CHAIN.get_or_init(Chain::of_three_epochs)
-}
-
-/// The content of a peer's summary.
-#[derive(Clone, Debug)]
-pub(super) struct Promise {
-    head: u64,
-    keeps_from: Option<u64>,
-    bodies: bool,
-    deltas: bool,
-    offers: Vec<SnapshotOffer>,
-}
-
-/// Keeps everything of these batches, the last of which is its head.
-pub(super) fn serves(kept: RangeInclusive<u64>) -> Promise {
-    Promise { keeps_from: Some(*kept.start()), ..pruned(*kept.end()) }
-}
-
-/// Keeps nothing of the batches up to its head.
-pub(super) fn pruned(head: u64) -> Promise {
-    Promise { head, keeps_from: None, bodies: true, deltas: true, offers: Vec::new() }
-}
-
-impl Promise {
-    /// Offers a snapshot of so many rows and bytes, by its own word.
-    pub(super) fn offering(mut self, number: u64, rows: u64, bytes: u64) -> Promise {
-        self.offers.push(SnapshotOffer { number: BatchNumber::new(number), rows, bytes });
-        self
-    }
-
-    /// Keeps bodies and no deltas.
-    pub(super) fn without_deltas(self) -> Promise {
-        Promise { deltas: false, ..self }
-    }
-
-    /// Keeps deltas and no bodies.
-    pub(super) fn without_bodies(self) -> Promise {
-        Promise { bodies: false, ..self }
-    }
-
-    fn summary(&self, chain: &Chain) -> Summary {
-        let store = &chain.store;
-        let from = self.keeps_from.map(BatchNumber::new);
-        Summary {
-            genesis: store.header(BatchNumber::GENESIS).unwrap().unwrap().digest(),
-            head: store.certificate(BatchNumber::new(self.head)).unwrap(),
-            bodies_from: from.filter(|_| self.bodies),
-            receipts_from: from,
-            deltas_from: from.filter(|_| self.deltas),
-            snapshots: BoundedVec::new(self.offers.clone()).unwrap(),
-            forks: store.chain().unwrap().schedule.told(),
-        }
-    }
-}
 
 /// A request that nobody answered yet.
 #[derive(Debug)]
@@ -141,55 +61,6 @@ pub(super) struct Rig {
     worker: Worker,
     pub(super) store: Store,
     chain: &'static Chain,
-}
-
-/// How a node is set up for a script.
-#[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) config: SyncConfig,
-    pub(super) head: u64,
-    pub(super) hints: bool,
-    pub(super) patience: Duration,
-}
-
-impl Node {
-    pub(super) fn new(mode: Mode, head: u64) -> Node {
-        let config = SyncConfig { mode, history: false, ..SyncConfig::default() };
-        Node { config, head, hints: false, patience: Duration::ZERO }
-    }
-
-    pub(super) fn rig(self) -> Rig {
-        self.rig_on(chain())
-    }
-
-    /// As [`Node::rig`], on another chain.
-    pub(super) fn rig_on(self, chain: &'static Chain) -> Rig {
-        let Node { config, head, hints, patience } = self;
-        let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
-        store.initialize(&chain.genesis).unwrap();
-        (1..=head).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
-        let executor =
-            ExecutorConfig { hints: HintsMode::Off, prefetch_threads: 0, ..ExecutorConfig::default() };
-        let session = Session::new(&executor, chain.genesis.chain.clone()).unwrap();
-        let worker = Worker::new(store.clone(), &config, Arc::new(session), None, 7).unwrap();
-        let waypoint = BatchNumber::GENESIS;
-        let setup = Setup { hints, patience, waypoint, cores: 2, seed: 7, defences: Defences::default() };
-        let now = Instant::now();
-        let engine = Engine::new(config, &setup, Local::of(&store).unwrap(), None, now);
-        Rig {
-            engine,
-            now,
-            open: Vec::new(),
-            bans: Vec::new(),
-            quiet: Vec::new(),
-            holds_jobs: false,
-            held: Vec::new(),
-            peers: Vec::new(),
-            worker,
-            store,
-            chain,
-        }
-    }
 }
 
 impl Rig {

@@ -1,9 +1,9 @@
 //! Makes answers from a store's content in the protocol's form. Blobs are served as they are stored.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use serde::Serialize;
-use slipstream_network::{Payload, Refusal};
+use slipstream_network::Payload;
 use slipstream_storage::{Blobs, LEVELS_MAX, RangeDeltaError, Snapshot, StorageError, Store};
 use slipstream_types::{
     BatchHeader, BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, codec, delta::Code, limits,
@@ -12,6 +12,7 @@ use slipstream_types::{
 use super::{
     cache::{Key, Part},
     merges::{Merged, Merging},
+    unserved::Unserved,
 };
 use crate::{
     protocol::{
@@ -21,50 +22,6 @@ use crate::{
     },
     range_delta::BASE_STEP,
 };
-
-/// Why a request was not served.
-#[derive(Debug)]
-pub(super) enum Unserved {
-    /// The asker should come back after so long.
-    Busy {
-        retry_after: Duration,
-        why: &'static str,
-    },
-    Malformed(String),
-    NotKept(String),
-    Failed(&'static str),
-    /// As it was refused to another who asked alike.
-    Refused(Refusal),
-    Storage(StorageError),
-}
-
-impl Unserved {
-    pub(super) fn into_refusal(self) -> Refusal {
-        match self {
-            Unserved::Busy { retry_after, why } => Refusal::busy(retry_after, why),
-            Unserved::Malformed(text) => Refusal::malformed(text),
-            Unserved::NotKept(text) => Refusal::not_kept(text),
-            Unserved::Failed(text) => Refusal::failed(text),
-            Unserved::Refused(refusal) => refusal,
-            Unserved::Storage(error) => {
-                tracing::warn!(%error, "cannot serve a sync request");
-                Refusal::failed("the store of this node failed")
-            }
-        }
-    }
-}
-
-impl From<StorageError> for Unserved {
-    fn from(error: StorageError) -> Self {
-        match error {
-            StorageError::RangeDelta(error) => Unserved::NotKept(error.to_string()),
-            StorageError::Repair(error) => Unserved::NotKept(error.to_string()),
-            // A node that began from a snapshot lacks the headers before it; a peer may ask beyond the head.
-            StorageError::Accumulator(error) => Unserved::NotKept(error.to_string()),
-            error => Unserved::Storage(error),
-        }
-    }
-}
 
 fn not_kept(what: &str, number: BatchNumber) -> Unserved {
     Unserved::NotKept(format!("the {what} of batch {number} is not kept here"))

@@ -16,7 +16,7 @@ use slipstream_storage::{Snapshot, StorageError, Store};
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use super::answer::Unserved;
+use super::unserved::Unserved;
 
 /// Threads for merges at most.
 const MERGE_THREADS_MAX: usize = 2;

@@ -16,8 +16,8 @@ use slipstream_types::BatchNumber;
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 use super::{
-    answer::Unserved,
     lane::{Lane, Limits},
+    unserved::Unserved,
 };
 
 /// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons three costs for

@@ -26,6 +26,7 @@ mod meter;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod unserved;
 
 use std::{
     collections::BTreeSet,
@@ -43,13 +44,14 @@ use slipstream_types::codec;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    answer::{Prepared, Unserved, prepare},
+    answer::{Prepared, prepare},
     cache::PartCache,
     cost::{Cost, Kind},
     heavy::Heavy,
     lane::{Class, Lane, Limits, Place},
     merges::{Merges, merge},
     meter::{Allowance, Allowances, Debit, Meter},
+    unserved::Unserved,
 };
 use crate::{
     SyncConfig,

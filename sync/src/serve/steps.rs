@@ -11,12 +11,13 @@ use tokio::{
 
 use super::{
     Asker, Shared, SyncServer,
-    answer::{Common, Prepared, Unserved, prepare, proved_by},
+    answer::{Common, Prepared, prepare, proved_by},
     cache::{Outcome, Part, Turn},
     cost::{Kind, MERGE},
     in_debt,
     lane::{Full, Place},
     merges::{self, Look, Merged, Merging, merge},
+    unserved::Unserved,
 };
 use crate::protocol::Request;
 

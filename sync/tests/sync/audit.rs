@@ -7,7 +7,10 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Mode, SyncConfig, SyncError, SyncServer};
 use slipstream_types::{Address, BatchNumber};
 
-use crate::chain::{Chain, Following, Honest, peer};
+use crate::{
+    chain::Chain,
+    following::{Following, Honest, peer},
+};
 
 const FALSE: BatchNumber = BatchNumber::new(13);
 

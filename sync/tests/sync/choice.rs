@@ -11,7 +11,10 @@ use slipstream_storage::{PruneConfig, StorageConfig, Store};
 use slipstream_sync::{Mode, Phase, SyncConfig, SyncServer, SyncStatus, protocol::Request};
 use slipstream_types::{BatchNumber, codec};
 
-use crate::chain::{Chain, Following, peer};
+use crate::{
+    chain::Chain,
+    following::{Following, peer},
+};
 
 /// The chain's last batch, the one snapshot on it, and the first batch of which anybody keeps more than the header.
 const HEAD: u64 = 280;

@@ -12,7 +12,8 @@ use slipstream_sync::{
 use slipstream_types::{BatchNumber, BlobKind, Digest, Epoch, bounded::BoundedVec, codec};
 
 use crate::{
-    chain::{Chain, Following, Honest, peer, tell_all},
+    chain::Chain,
+    following::{Following, Honest, peer, tell_all},
     liars::follow_beside,
 };
 

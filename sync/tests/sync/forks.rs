@@ -12,7 +12,10 @@ use slipstream_types::{
     schedule::{Activation, Forks},
 };
 
-use crate::chain::{Chain, Following, Honest, peer};
+use crate::{
+    chain::Chain,
+    following::{Following, Honest, peer},
+};
 
 const FIRST: BatchNumber = BatchNumber::new(21);
 

@@ -10,7 +10,10 @@ use slipstream_sync::{
 };
 use slipstream_types::{BatchNumber, Blob, BlobKind, Delta, StateValue, U256, bounded::BoundedVec, codec};
 
-use crate::chain::{Chain, Following, Honest, peer};
+use crate::{
+    chain::Chain,
+    following::{Following, Honest, peer},
+};
 
 const MAX: usize = 64 << 20;
 

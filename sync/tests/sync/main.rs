@@ -6,6 +6,7 @@ mod chain;
 mod choice;
 mod epochs;
 mod floors;
+mod following;
 mod forks;
 mod liars;
 mod mixed;

@@ -13,7 +13,10 @@ use slipstream_sync::{
 };
 use slipstream_types::{BatchNumber, codec};
 
-use crate::chain::{Chain, peer, session};
+use crate::{
+    chain::Chain,
+    following::{peer, session},
+};
 
 const BATCHES: u64 = 24;
 /// Batches of a range.

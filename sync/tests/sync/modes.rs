@@ -8,7 +8,10 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Mode, Patience, SyncConfig, SyncError, SyncServer, announcement, fetch_genesis};
 use slipstream_types::{BatchNumber, BlobKind, Digest, Waypoint};
 
-use crate::chain::{Chain, Following, Honest, peer, tell_all};
+use crate::{
+    chain::Chain,
+    following::{Following, Honest, peer, tell_all},
+};
 
 fn hub_with(chain: &Chain) -> (MemoryHub, Arc<dyn Transport>) {
     let hub = MemoryHub::new();

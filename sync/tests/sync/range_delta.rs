@@ -22,7 +22,8 @@ use slipstream_types::{
 };
 
 use crate::{
-    chain::{Chain, Following, Honest, peer, session},
+    chain::Chain,
+    following::{Following, Honest, peer, session},
     liars::Liar,
     serving::ask,
 };

@@ -16,7 +16,8 @@ use slipstream_sync::{
 use slipstream_types::{BatchNumber, Digest, PublicKey, bounded::BoundedVec, codec};
 
 use crate::{
-    chain::{Chain, Honest, peer},
+    chain::Chain,
+    following::{Honest, peer},
     liars::{Liar, Lie},
 };
 

@@ -21,7 +21,10 @@ use slipstream_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::chain::{Chain, Following, peer};
+use crate::{
+    chain::Chain,
+    following::{Following, peer},
+};
 
 const MAX: usize = 64 << 20;
 /// Enough that what one check covers is a part of them.

@@ -10,7 +10,10 @@ use slipstream_sync::{
 };
 use slipstream_types::{BatchNumber, Path, bounded::BoundedVec, codec};
 
-use crate::chain::{Chain, Following, Honest, peer};
+use crate::{
+    chain::Chain,
+    following::{Following, Honest, peer},
+};
 
 pub(crate) async fn ask(server: &SyncServer, request: &Request) -> Result<Vec<u8>, String> {
     let payload = codec::encode("request", request).unwrap();

@@ -16,7 +16,10 @@ use slipstream_sync::{
 };
 use slipstream_types::{BatchNumber, Blob, BlobKind, Body};
 
-use crate::chain::{Chain, peer, session};
+use crate::{
+    chain::Chain,
+    following::{peer, session},
+};
 
 /// A validator's sync, and what stands for its consensus.
 struct Node<'a> {

@@ -8,7 +8,10 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{Mode, SyncConfig, SyncError, SyncServer};
 use slipstream_types::{Address, BatchNumber, ChainConfig, Genesis};
 
-use crate::chain::{Chain, Following, Honest, peer};
+use crate::{
+    chain::Chain,
+    following::{Following, Honest, peer},
+};
 
 /// The batch with the transaction that names no chain.
 const UNPROTECTED: BatchNumber = BatchNumber::new(4);

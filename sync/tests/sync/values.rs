@@ -9,7 +9,10 @@ use slipstream_storage::{StorageConfig, Store};
 use slipstream_sync::{SyncServer, SyncStatus, announcement};
 use slipstream_types::{AccountValue, BatchNumber, BlobKind, Digest, StateKey, StateValue, U256};
 
-use crate::chain::{Chain, Following, Honest, Tell, peer, tell_all};
+use crate::{
+    chain::{Chain, Tell},
+    following::{Following, Honest, peer, tell_all},
+};
 
 /// Without a hot cache every range needs its rows anew.
 fn config(prefetch_threads: usize, hot_cache_mib: usize) -> ExecutorConfig {

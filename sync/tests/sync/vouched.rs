@@ -10,7 +10,8 @@ use slipstream_sync::{Mode, SyncServer, SyncStatus};
 use slipstream_types::{BatchNumber, Blob, BlobKind, SecretKey};
 
 use crate::{
-    chain::{Chain, Following, Honest, peer},
+    chain::Chain,
+    following::{Following, Honest, peer},
     values::wrong_balances,
 };
 

@@ -12,7 +12,10 @@ use slipstream_sync::{
 };
 use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
 
-use crate::chain::{Chain, Following, Honest, peer, session};
+use crate::{
+    chain::Chain,
+    following::{Following, Honest, peer, session},
+};
 
 fn join(hub: &MemoryHub, id: u8, store: &Store) -> Arc<dyn Transport> {
     hub.join(peer(id), Arc::new(Honest(Arc::new(SyncServer::new(store.clone())))))

@@ -3,11 +3,10 @@
 //! The schemas are not part of the project: they are looked for in `$SLIPSTREAM_DATA` and `../shared/data`. If they are missing,
 //! the test says that it skips; with `SLIPSTREAM_REQUIRE_DATA=1` it fails.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
+mod checked;
+mod specification;
+
+use std::collections::BTreeSet;
 
 use alloy_consensus::{TxEip1559, TxEip2930, TxEip7702, TxLegacy};
 use alloy_eips::{
@@ -15,17 +14,16 @@ use alloy_eips::{
     eip7702::Authorization,
 };
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256};
-use jsonschema::Validator;
-use serde_json::{Value, json};
+use serde_json::json;
 use slipnet::{
     accounts::Account,
     contracts,
     devnet::{Devnet, DevnetOptions},
-    rpc::{Rpc, RpcError, quantity},
     signer::seal,
 };
 
-use crate::common::{data, until};
+use self::{checked::Checked, specification::Specification};
+use crate::common::data;
 
 /// Methods of the specification that a node does not have. One that is added leaves this list, and is called below.
 const MISSING: [&str; 13] = [
@@ -44,55 +42,7 @@ const MISSING: [&str; 13] = [
     "eth_signTransaction",
 ];
 
-const METHOD_NOT_FOUND: i64 = -32601;
 const GAS_PRICE_WEI: u128 = 30_000_000;
-
-/// All YAML files of a directory.
-fn documents(dir: &Path) -> Vec<Value> {
-    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let read = |file: &PathBuf| {
-        serde_saphyr::from_str(&fs::read_to_string(file).unwrap())
-            .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-    };
-    files.iter().filter(|file| file.extension().is_some_and(|end| end == "yaml")).map(read).collect()
-}
-
-/// The schema of each method's result.
-struct Specification(BTreeMap<String, Validator>);
-
-impl Specification {
-    fn read(dir: &Path) -> Specification {
-        let mut schemas = serde_json::Map::new();
-        for document in documents(&dir.join("schemas")) {
-            schemas.extend(document.as_object().unwrap().clone());
-        }
-        // An empty list of hashes and one of logs are both `[]`, which is one too many for `oneOf`.
-        let results = schemas["FilterResults"].as_object_mut().unwrap();
-        let kinds = results.remove("oneOf").unwrap();
-        results.insert("anyOf".to_owned(), kinds);
-        // The specification calls the texts of errors suggestions, and codes the law. Ours are geth's, which clients match on.
-        let failures = schemas["CallResultFailure"]["properties"]["error"]["oneOf"].as_array_mut().unwrap();
-        let halt = failures.iter_mut().find(|error| error["properties"]["code"]["const"] == -32015).unwrap();
-        halt["properties"]["message"].as_object_mut().unwrap().remove("pattern").unwrap();
-        let components = json!({ "schemas": schemas });
-        let methods = ["eth", "txpool", "debug"].iter().flat_map(|part| documents(&dir.join(part)));
-        let methods = methods.flat_map(|document| document.as_array().unwrap().clone());
-        let validator = |method: Value| {
-            let schema = json!({ "components": components, "allOf": [method["result"]["schema"]] });
-            (method["name"].as_str().unwrap().to_owned(), jsonschema::validator_for(&schema).unwrap())
-        };
-        Specification(methods.map(validator).collect())
-    }
-
-    fn check(&self, method: &str, params: &Value, result: &Value) {
-        let errors: Vec<_> = self.0[method]
-            .iter_errors(result)
-            .map(|error| format!("at {}: {error}", error.instance_path))
-            .collect();
-        assert!(errors.is_empty(), "{method} {params} answered {result}\n{}", errors.join("\n"));
-    }
-}
 
 /// One transaction of each type and outcome, signed; the first of them makes the token.
 fn transactions(account: &Account, delegate: &Account) -> Vec<Bytes> {
@@ -153,268 +103,6 @@ fn transactions(account: &Account, delegate: &Account) -> Vec<Bytes> {
         seal(&account.key, dynamic(4, TxKind::Call(token), 0, too_much)).raw,
         seal(&account.key, dynamic(5, TxKind::Call(other), 9, Bytes::new())).raw,
     ]
-}
-
-/// A node, the specification, and the methods that were called.
-struct Checked<'a> {
-    rpc: &'a Rpc,
-    specification: &'a Specification,
-    called: BTreeSet<String>,
-}
-
-impl Checked<'_> {
-    async fn call(&mut self, method: &str, params: Value) -> Value {
-        let result: Value = self.rpc.call(method, params.clone()).await.unwrap();
-        self.specification.check(method, &params, &result);
-        self.called.insert(method.to_owned());
-        result
-    }
-
-    /// An error has a code that its kind has, and says something.
-    async fn refused(&mut self, method: &str, params: Value, code: i64) {
-        let error = self.rpc.call::<Value>(method, params.clone()).await.unwrap_err();
-        let error =
-            error.downcast_ref::<RpcError>().unwrap_or_else(|| panic!("{method} {params}: {error:#}"));
-        assert_eq!(error.code, code, "{method} {params}: {error}");
-        assert!(!error.message.is_empty(), "{method} {params}");
-    }
-
-    async fn receipt(&mut self, hash: &Value) -> Value {
-        until("a receipt", async || {
-            let receipt = self.call("eth_getTransactionReceipt", json!([hash])).await;
-            if receipt.is_null() { Err(format!("{hash} is in no batch")) } else { Ok(receipt) }
-        })
-        .await
-    }
-
-    async fn state(&mut self, token: Address, sender: Address) {
-        for block in [json!("latest"), json!("pending"), json!("safe"), json!("finalized")] {
-            self.call("eth_getBalance", json!([sender, block])).await;
-            self.call("eth_getTransactionCount", json!([sender, block])).await;
-            self.call("eth_getCode", json!([token, block])).await;
-            self.call("eth_getStorageAt", json!([token, "0x2", block])).await;
-            let slots = json!({ (token.to_string()): ["0x2", B256::ZERO], (sender.to_string()): [] });
-            self.call("eth_getStorageValues", json!([slots, block])).await;
-        }
-        let (none, slot) = (Address::repeat_byte(0xaa), B256::ZERO);
-        self.call("eth_getCode", json!([none, "latest"])).await;
-        self.call("eth_getBalance", json!([none, "latest"])).await;
-        self.call("eth_getStorageAt", json!([none, slot, "latest"])).await;
-        let transfer =
-            json!({ "from": sender, "to": token, "data": contracts::transfer(none, U256::from(1)) });
-        let reverting = json!({ "from": none, "to": token, "data": contracts::transfer(none, U256::MAX) });
-        for method in ["eth_call", "eth_estimateGas"] {
-            self.call(method, json!([transfer, "latest"])).await;
-            self.call(method, json!([{ "to": none }])).await;
-            self.refused(method, json!([reverting, "latest"]), 3).await;
-            self.refused(method, json!([{ "to": "0x12" }]), -32602).await;
-        }
-        self.refused("eth_getBalance", json!([sender, "0xffffff"]), -32000).await;
-        self.refused("eth_getBalance", json!(["0x12", "latest"]), -32602).await;
-    }
-
-    /// Calls that are made again and again, or one after the other.
-    async fn simulations(&mut self, token: Address, sender: Address) {
-        let none = Address::repeat_byte(0xaa);
-        let transfer =
-            json!({ "from": sender, "to": token, "data": contracts::transfer(none, U256::from(1)) });
-        let reverting = json!({ "from": none, "to": token, "input": contracts::transfer(none, U256::MAX) });
-        let pays = json!({ "from": sender, "to": none, "value": "0x5" });
-        for block in ["latest", "pending"] {
-            self.call("eth_createAccessList", json!([transfer, block])).await;
-        }
-        self.call("eth_createAccessList", json!([reverting])).await;
-        let state = json!({ (none.to_string()): { "balance": "0x7", "stateDiff": {} } });
-        let blocks = json!([
-            { "calls": [transfer, reverting, pays] },
-            { "blockOverrides": { "time": "0xffffffff" }, "stateOverrides": state, "calls": [{ "data": "0xfe" }] },
-            {},
-        ]);
-        for full in [false, true] {
-            let payload =
-                json!({ "blockStateCalls": blocks, "traceTransfers": full, "returnFullTransactions": full });
-            let simulated = self.call("eth_simulateV1", json!([payload, "latest"])).await;
-            let moved = &simulated[0]["calls"][0]["logs"][0];
-            assert_eq!(
-                (&moved["address"], &simulated[0]["calls"][1]["error"]["code"]),
-                (&json!(token), &json!(3))
-            );
-            assert_eq!(simulated[1]["calls"][0]["error"]["code"], -32015);
-        }
-        let backwards = json!([{ "blockStateCalls": [{ "blockOverrides": { "number": "0x0" } }] }]);
-        self.refused("eth_simulateV1", backwards, -38020).await;
-    }
-
-    /// With the struct logger, in its forms, and with another tracer.
-    async fn traces(&mut self, receipt: &Value) {
-        let (hash, number, block) =
-            (&receipt["transactionHash"], &receipt["blockNumber"], &receipt["blockHash"]);
-        let much = json!({ "enableMemory": true, "enableReturnData": true });
-        let little = json!({ "disableStack": true, "disableStorage": true });
-        for options in [json!({}), much, little, json!({ "tracer": "callTracer" })] {
-            self.call("debug_traceBlockByNumber", json!([number, options])).await;
-            self.call("debug_traceBlockByHash", json!([block, options])).await;
-            self.call("debug_traceTransaction", json!([hash, options])).await;
-        }
-        self.refused("debug_traceBlockByNumber", json!(["0x0"]), -32000).await;
-        self.refused("debug_traceBlockByHash", json!([B256::ZERO]), -32000).await;
-        self.refused("debug_traceTransaction", json!([B256::ZERO]), -32000).await;
-    }
-
-    async fn blocks(&mut self, receipt: &Value) {
-        let (number, hash) = (receipt["blockNumber"].clone(), receipt["blockHash"].clone());
-        for block in [number.clone(), json!("latest"), json!("earliest"), json!("pending"), json!("0xffffff")]
-        {
-            for full in [false, true] {
-                self.call("eth_getBlockByNumber", json!([block, full])).await;
-            }
-            self.call("eth_getBlockTransactionCountByNumber", json!([block])).await;
-            self.call("eth_getBlockReceipts", json!([block])).await;
-            for index in ["0x0", "0xff"] {
-                self.call("eth_getTransactionByBlockNumberAndIndex", json!([block, index])).await;
-            }
-        }
-        for block in [hash, json!(B256::ZERO)] {
-            for full in [false, true] {
-                self.call("eth_getBlockByHash", json!([block, full])).await;
-            }
-            self.call("eth_getBlockTransactionCountByHash", json!([block])).await;
-            self.call("eth_getBlockReceipts", json!([block])).await;
-            for index in ["0x0", "0xff"] {
-                self.call("eth_getTransactionByBlockHashAndIndex", json!([block, index])).await;
-            }
-        }
-        self.refused("eth_getBlockByNumber", json!(["newest", false]), -32602).await;
-    }
-
-    async fn logs(&mut self, token: Address, receipt: &Value) {
-        let topics = receipt["logs"][0]["topics"].clone();
-        for filter in [
-            json!({ "fromBlock": "earliest" }),
-            json!({ "fromBlock": "0x0", "toBlock": "latest", "address": token }),
-            json!({ "fromBlock": "0x0", "address": [token, Address::ZERO], "topics": [topics[0]] }),
-            json!({ "fromBlock": "0x0", "topics": [null, [topics[1], topics[0]]] }),
-            json!({ "blockHash": receipt["blockHash"] }),
-            json!({}),
-        ] {
-            self.call("eth_getLogs", json!([filter])).await;
-        }
-        let all = self.call("eth_getLogs", json!([{ "fromBlock": "earliest", "address": token }])).await;
-        assert_eq!(all.as_array().unwrap().len(), 3, "two are minted, one is moved");
-        self.refused("eth_getLogs", json!([{ "fromBlock": "0x2", "toBlock": "0x1" }]), -32602).await;
-        self.refused("eth_getLogs", json!([{ "toBlock": "0xffffff" }]), -32602).await;
-        self.refused("eth_getLogs", json!([{ "blockHash": B256::ZERO }]), -32000).await;
-    }
-
-    /// Installs filters, sends a transfer of the token, and polls.
-    async fn filters(&mut self, token: Address, account: &Account) {
-        let logs = self.call("eth_newFilter", json!([{ "address": token, "fromBlock": "0x0" }])).await;
-        let blocks = self.call("eth_newBlockFilter", json!([])).await;
-        let pending = self.call("eth_newPendingTransactionFilter", json!([])).await;
-        let transfer = TxEip1559 {
-            chain_id: 7_357,
-            nonce: 6,
-            gas_limit: 200_000,
-            max_fee_per_gas: GAS_PRICE_WEI,
-            to: TxKind::Call(token),
-            input: contracts::transfer(Address::repeat_byte(1), U256::from(1)),
-            ..TxEip1559::default()
-        };
-        let sent = self.call("eth_sendRawTransaction", json!([seal(&account.key, transfer).raw])).await;
-        let receipt = self.receipt(&sent).await;
-        self.past(token, account.address, &receipt).await;
-        let told = self.call("eth_getFilterChanges", json!([logs])).await;
-        assert_eq!(told[0]["transactionHash"], sent);
-        let told = self.call("eth_getFilterChanges", json!([blocks])).await;
-        assert!(told.as_array().unwrap().contains(&receipt["blockHash"]));
-        assert_eq!(self.call("eth_getFilterChanges", json!([pending])).await, json!([sent]));
-        assert_eq!(self.call("eth_getFilterChanges", json!([logs])).await, json!([]));
-        assert_eq!(self.call("eth_getFilterLogs", json!([logs])).await.as_array().unwrap().len(), 4);
-        for known in [true, false] {
-            assert_eq!(self.call("eth_uninstallFilter", json!([logs])).await, known);
-        }
-        self.refused("eth_getFilterChanges", json!([logs]), -32000).await;
-        self.refused("eth_getFilterLogs", json!([blocks]), -32000).await;
-    }
-
-    /// Behind the batch of a transaction, and before it: one transfer of one token unit later.
-    async fn past(&mut self, token: Address, sender: Address, receipt: &Value) {
-        let number = quantity(&receipt["blockNumber"]).unwrap();
-        let [before, after] = [number - 1, number].map(|number| json!(format!("0x{number:x}")));
-        let held = json!({ "to": token, "data": contracts::balance_of(Address::repeat_byte(1)) });
-        let (mut nonces, mut balances) = (Vec::new(), Vec::new());
-        for id in [before, after, json!({ "blockHash": receipt["blockHash"] }), json!("latest")] {
-            let nonce = self.call("eth_getTransactionCount", json!([sender, id])).await;
-            nonces.push(quantity(&nonce).unwrap());
-            let balance: U256 =
-                self.call("eth_call", json!([held, id])).await.as_str().unwrap().parse().unwrap();
-            balances.push(balance);
-            self.call("eth_estimateGas", json!([held, id])).await;
-        }
-        let moved = balances[0] + U256::from(1);
-        assert_eq!(nonces, [6, 7, 7, 7]);
-        assert_eq!(balances[1..], [moved; 3]);
-    }
-
-    /// Transactions in the pool, as they were signed.
-    async fn waiting(&mut self, account: &Account, receipt: &Value) {
-        let later = TxEip1559 {
-            chain_id: 7_357,
-            nonce: 1_000,
-            gas_limit: 21_000,
-            max_fee_per_gas: GAS_PRICE_WEI,
-            to: TxKind::Call(account.address),
-            ..TxEip1559::default()
-        };
-        self.call("eth_sendRawTransaction", json!([seal(&account.key, later).raw])).await;
-        assert_eq!(self.call("txpool_status", json!([])).await["queued"], "0x1");
-        let all = self.call("txpool_content", json!([])).await;
-        let own = self.call("txpool_contentFrom", json!([account.address])).await;
-        assert_eq!(all["queued"][account.address.to_checksum(None)], own["queued"]);
-        assert_eq!(own["queued"]["1000"]["nonce"], "0x3e8");
-        self.call("txpool_contentFrom", json!([Address::ZERO])).await;
-        self.refused("txpool_contentFrom", json!(["0x12"]), -32602).await;
-        for hash in [&receipt["transactionHash"], &json!(B256::ZERO)] {
-            self.call("debug_getRawTransaction", json!([hash])).await;
-        }
-    }
-
-    async fn rest(&mut self) {
-        for method in [
-            "net_version",
-            "eth_chainId",
-            "eth_syncing",
-            "eth_accounts",
-            "eth_blockNumber",
-            "eth_config",
-            "eth_baseFee",
-            "eth_gasPrice",
-            "eth_maxPriorityFeePerGas",
-            "eth_blobBaseFee",
-        ] {
-            self.call(method, json!([])).await;
-        }
-        self.call("eth_feeHistory", json!(["0x5", "latest", [10.0, 50.0]])).await;
-        self.call("eth_feeHistory", json!(["0x1", "earliest", []])).await;
-        self.refused("eth_feeHistory", json!(["0x5", "latest", [50.0, 10.0]]), -32602).await;
-        self.call("eth_getTransactionByHash", json!([B256::ZERO])).await;
-        self.call("eth_getTransactionReceipt", json!([B256::ZERO])).await;
-        self.refused("eth_sendRawTransaction", json!(["0x00"]), -32000).await;
-        self.refused("eth_getTransactionByHash", json!(["0x12"]), -32602).await;
-    }
-
-    /// The methods of the specification that the node does not know.
-    async fn missing(&self) -> BTreeSet<&str> {
-        let mut missing = BTreeSet::new();
-        for method in self.specification.0.keys() {
-            let answer = self.rpc.call::<Value>(method, json!([])).await;
-            let code = answer.err().and_then(|error| Some(error.downcast_ref::<RpcError>()?.code));
-            if code == Some(METHOD_NOT_FOUND) {
-                missing.insert(&**method);
-            }
-        }
-        missing
-    }
 }
 
 /// Goal: docs/clients.md lists exactly the methods that are missing.

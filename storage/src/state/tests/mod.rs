@@ -359,5 +359,5 @@ fn a_stub_refuses_rows_of_another_version() {
 fn a_key_costs_about_125_bytes() {
     assert_eq!(std::mem::size_of::<node::Node>() + 16, 64, "one cache line with its counters");
     assert_eq!(std::mem::size_of::<Leaf>(), 64);
-    assert!(std::mem::size_of::<node::Child>() <= 56);
+    assert!(std::mem::size_of::<slot::Child>() <= 56);
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use tokio::time::advance;
 
-use super::*;
+use super::{taken::GRACE, *};
 
 fn host(number: u8) -> Origin {
     Origin::V4(Ipv4Addr::new(192, 0, 2, number))

@@ -1,0 +1,152 @@
+//! Who goes from a full pool, and what a newcomer has to pay.
+
+use std::time::Duration;
+
+use alloy_primitives::{B256, U256};
+use tokio::time::Instant;
+
+use super::{Arrival, Index, PoolConfig, PoolError, Terms, all, index, sender, state, terms};
+
+// Of a full pool the worst last transaction goes, waiting ones before executable ones. A newcomer that pays at most as much
+// as the worst is refused, and a refusal leaves the pool as it was.
+#[test]
+fn full_pool_keeps_the_best() {
+    let mut pool = index(3);
+    pool.put(terms(1, 0, 0, 50), 1, state(0, 100)).unwrap();
+    pool.put(terms(2, 0, 1, 5), 2, state(0, 100)).unwrap();
+    pool.put(terms(3, 1, 1, 900), 3, state(0, 100)).unwrap();
+    pool.put(terms(4, 2, 0, 7), 4, state(0, 100)).unwrap();
+    assert!(!pool.contains(&B256::from(U256::from(3))), "it waited for a nonce");
+    let cheap = pool.put(terms(5, 3, 0, 5), 5, state(0, 100));
+    assert!(matches!(cheap, Err(PoolError::Underpriced { tip_wei: 5, lowest_wei: 5 })));
+    assert_eq!(all(&pool), [1, 4, 2]);
+    pool.put(terms(6, 3, 0, 6), 6, state(0, 100)).unwrap();
+    assert_eq!(all(&pool), [1, 4, 6]);
+    // A large one would have to drive out several: the last of them pays more, so all of them stay.
+    let large = Terms { bytes: 9_950, ..terms(7, 4, 0, 20) };
+    assert!(pool.put(large, 7, state(0, 100)).is_err());
+    assert_eq!(all(&pool), [1, 4, 6]);
+}
+
+/// Goal: a high tip behind many unpaid transactions does not keep them: any paying one takes their place.
+#[test]
+fn a_high_tip_at_the_end_does_not_keep_what_is_before_it() {
+    let mut pool = index(6);
+    for nonce in 0..5 {
+        pool.put(terms(nonce, 0, nonce, 0), nonce, state(0, 100)).unwrap();
+    }
+    pool.put(terms(5, 0, 5, 1_000_000), 5, state(0, 100)).unwrap();
+    for from in 1..6 {
+        pool.put(terms(5 + u64::from(from), from, 0, 1), 0, state(0, 100)).unwrap();
+    }
+    assert_eq!(pool.pending_nonce(&sender(0)), Some(1));
+    // Its first one pays nothing either.
+    pool.put(terms(20, 6, 0, 1), 0, state(0, 100)).unwrap();
+    assert_eq!(pool.pending_nonce(&sender(0)), None);
+    // When the cheap ones before it are executed, what is behind them counts by itself.
+    let mut pool = index(2);
+    pool.put(terms(1, 0, 0, 0), 1, state(0, 100)).unwrap();
+    pool.put(terms(2, 0, 1, 9), 2, state(0, 100)).unwrap();
+    pool.advance(&sender(0), state(1, 100));
+    pool.put(terms(3, 1, 0, 5), 3, state(0, 100)).unwrap();
+    pool.put(terms(4, 2, 0, 7), 4, state(0, 100)).unwrap();
+    assert_eq!(all(&pool), [2, 4]);
+}
+
+/// Goal: at one price for all, nobody's many transactions keep others from having a few.
+#[test]
+fn at_equal_pay_the_few_come_before_the_many() {
+    let config = PoolConfig { transactions_max: 20, ..PoolConfig::default() };
+    let mut pool = Index::new(config, Instant::now());
+    for nonce in 0..20 {
+        pool.put(terms(nonce, 0, nonce, 5), nonce, state(0, 1_000)).unwrap();
+    }
+    for from in 1..5 {
+        pool.put(terms(100 + u64::from(from), from, 0, 5), 0, state(0, 100)).unwrap();
+    }
+    assert_eq!(pool.pending_nonce(&sender(0)), Some(16));
+    let refused = pool.put(terms(200, 5, 0, 5), 0, state(0, 100)).unwrap_err();
+    assert!(matches!(refused, PoolError::Underpriced { tip_wei: 5, lowest_wei: 5 }), "{refused}");
+}
+
+/// Goal: what may never be executed takes a quarter of the pool, however much it offers, and goes from who has most of it.
+#[test]
+fn what_waits_has_a_budget_of_its_own() {
+    let mut pool = index(16);
+    for nonce in 1..4 {
+        pool.put(terms(nonce, 0, nonce, 1_000), nonce, state(0, 100)).unwrap();
+    }
+    pool.put(terms(11, 1, 1, 1), 11, state(0, 100)).unwrap();
+    assert_eq!(pool.counts().1, 4);
+    let refused = pool.put(terms(4, 0, 4, 2_000), 4, state(0, 100)).unwrap_err();
+    assert!(matches!(refused, PoolError::Full { .. }), "{refused}");
+    pool.put(terms(12, 2, 1, 1), 12, state(0, 100)).unwrap();
+    assert!(!pool.contains(&B256::from(U256::from(3))), "the last of the sender with most");
+    pool.put(terms(13, 3, 0, 1), 13, state(0, 100)).unwrap();
+    assert_eq!(pool.counts(), (1, 4, 500));
+    // An executable transaction that has to wait again counts, too.
+    for nonce in 0..5 {
+        pool.put(terms(20 + nonce, 4, nonce, 9), nonce, state(0, 100)).unwrap();
+    }
+    pool.advance(&sender(4), state(0, 10));
+    assert_eq!(pool.counts(), (2, 4, 600));
+}
+
+/// Goal: a longer replacement takes its place from others that are worth less, or is refused: what its own sender has behind it stays.
+#[test]
+fn a_replacement_spares_its_own_sender() {
+    let mut pool = index(100);
+    for nonce in 0..3 {
+        let long = Terms { bytes: 3_000, ..terms(nonce, 0, nonce, 10) };
+        pool.put(long, nonce, state(0, 1_000)).unwrap();
+    }
+    let longer = Terms { bytes: 5_000, ..terms(9, 0, 0, 20) };
+    let full = pool.put(longer.clone(), 9, state(0, 1_000)).unwrap_err();
+    assert!(matches!(full, PoolError::Full { .. }), "{full}");
+    assert_eq!(all(&pool), [0, 1, 2]);
+    pool.remove(&B256::from(U256::from(2)));
+    pool.put(Terms { bytes: 3_000, ..terms(7, 1, 0, 5) }, 7, state(0, 100)).unwrap();
+    pool.put(longer, 9, state(0, 1_000)).unwrap();
+    assert_eq!(all(&pool), [9, 1], "the other's is worth less");
+}
+
+/// Goal: a pool that was full asks for what the evicted paid, and more of those who send much; with time, or with room, less.
+#[test]
+fn a_full_pool_makes_entry_dearer() {
+    let config = PoolConfig { transactions_max: 40, ..PoolConfig::default() };
+    let (begun, mut id) = (Instant::now(), 0);
+    let mut pool = Index::new(config, begun);
+    let mut put = |pool: &mut Index<u64>, from: u8, nonce: u64, fee: u128, seconds: u64| {
+        id += 1;
+        let arrival = Arrival { at: begun + Duration::from_secs(seconds), is_local: false };
+        pool.insert(terms(id, from, nonce, fee), id, state(0, 10_000), arrival)
+    };
+    for nonce in 0..16 {
+        put(&mut pool, 0, nonce, 100, 0).unwrap();
+    }
+    for nonce in 0..24 {
+        put(&mut pool, 1, nonce, 200, 0).unwrap();
+    }
+    assert_eq!(pool.status(begun).tip_min_wei, 0);
+    put(&mut pool, 2, 0, 150, 0).unwrap();
+    assert_eq!(pool.status(begun).tip_min_wei, 100);
+    // A batch makes room: the price stays for a while, and those with many pay a tenth more.
+    pool.advance(&sender(1), state(4, 10_000));
+    assert!(matches!(
+        put(&mut pool, 3, 0, 99, 0),
+        Err(PoolError::Underpriced { tip_wei: 99, lowest_wei: 100 })
+    ));
+    put(&mut pool, 3, 0, 100, 0).unwrap();
+    for nonce in 1..16 {
+        put(&mut pool, 2, nonce, 150, 0).ok();
+    }
+    pool.advance(&sender(0), state(8, 10_000));
+    assert!(
+        matches!(put(&mut pool, 4, 1, 109, 0), Err(PoolError::Underpriced { lowest_wei, .. }) if lowest_wei >= 110)
+    );
+    put(&mut pool, 3, 1, 60, 120).unwrap();
+    pool.advance(&sender(1), state(24, 10_000));
+    pool.advance(&sender(2), state(16, 10_000));
+    assert_eq!(pool.status(begun).tip_min_wei, 0, "less than half full");
+    put(&mut pool, 5, 0, 0, 0).unwrap();
+}

@@ -1,0 +1,52 @@
+//! [`Setup`]: the state and the settings that a validator starts with.
+
+use slipstream_types::{Digest, LedgerInfo, SecretKey, ValidatorSet};
+
+use crate::{message::SignedOrder, record::Record};
+
+/// How a validator runs the protocol. Validators may differ in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Settings {
+    /// How long a primary may take for one batch, in milliseconds, before one complains. Doubles with every view without a decision.
+    pub view_timeout_ms: u64,
+    /// Decisions of one view after which the next primary is wanted; 0 for no rotation.
+    pub rotate_after: u64,
+    /// After this many decisions without a divergence, a validator awaits the tokens of all executors; 0 disables that. Set
+    /// by configuration.
+    pub protect_after: u64,
+    /// How long to wait for all executors' tokens, in milliseconds; set by configuration.
+    pub protect_wait_ms: u64,
+}
+
+/// The result of one order at this validator. Its driver keeps it durably until its number is committed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Outcome {
+    /// The order that was executed.
+    pub order: SignedOrder,
+    /// The ledger info after its execution.
+    pub info: LedgerInfo,
+}
+
+/// The state that a validator starts from.
+#[derive(Debug)]
+pub struct Setup {
+    /// The validators of the epoch.
+    pub set: ValidatorSet,
+    /// The key that this validator signs with.
+    pub key: SecretKey,
+    /// This validator's index in the set.
+    pub seat: u16,
+    /// Names the chain, so that nothing signed for another is taken.
+    pub domain: Digest,
+    /// How this validator runs the protocol; set by its configuration.
+    pub settings: Settings,
+    /// The last committed batch.
+    pub head: LedgerInfo,
+    /// The last durable record, or `None` for a validator that never took part or lost its data.
+    pub record: Option<Record>,
+    /// The outcomes above the head that were kept and stand on each other, the first on the head, in this order.
+    pub outcomes: Vec<Outcome>,
+    /// The orders of all kept outcomes above the head, also of outcomes off that chain. A primary told them, and may tell no others in
+    /// their place.
+    pub orders: Vec<SignedOrder>,
+}

@@ -1,0 +1,47 @@
+//! [`Constants`]: the words that a contract's code tells, each under a number.
+
+use alloy_primitives::{U256, map::HashMap};
+
+use super::ssa::Operand;
+
+/// The constants of a contract, each once, or twice if it also stands in a PUSH1.
+#[derive(Default)]
+pub(super) struct Constants {
+    values: Vec<(U256, bool)>,
+    numbers: HashMap<(U256, bool), u32>,
+}
+
+impl Constants {
+    /// The operand for a value.
+    pub(super) fn operand(&mut self, value: U256) -> Operand {
+        self.pushed(value, false)
+    }
+
+    /// The operand for a value of a push; `is_narrow` for that of a PUSH1.
+    pub(super) fn pushed(&mut self, value: U256, is_narrow: bool) -> Operand {
+        let next = self.values.len() as u32;
+        let number = *self.numbers.entry((value, is_narrow)).or_insert(next);
+        if number == next {
+            self.values.push((value, is_narrow));
+        }
+        Operand::Const(number)
+    }
+
+    /// The value of an operand that is constant.
+    pub(super) fn value(&self, operand: Operand) -> Option<U256> {
+        match operand {
+            Operand::Const(number) => self.values.get(number as usize).map(|(value, _)| *value),
+            _ => None,
+        }
+    }
+
+    /// The value of a constant operand that fits 64 bits, as each address in memory does.
+    pub(super) fn offset(&self, operand: Operand) -> Option<u64> {
+        self.value(operand).and_then(|value| u64::try_from(value).ok())
+    }
+
+    /// Whether an operand is a constant of a PUSH1.
+    pub(super) fn is_narrow(&self, operand: Operand) -> bool {
+        matches!(operand, Operand::Const(number) if self.values[number as usize].1)
+    }
+}

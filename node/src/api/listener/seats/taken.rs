@@ -1,0 +1,117 @@
+//! [`Taken`]: the seats that are taken, and who goes first when a newcomer needs one.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{Seat, WAITS};
+use crate::origin::Origin;
+
+/// A seat used within this time stays longer than one that nobody uses. So a connection that has just opened, or that asks again
+/// and again, survives a crowd of idle ones.
+pub(super) const GRACE: Duration = Duration::from_millis(250);
+/// The step that recent use adds to a class.
+const YOUNG: u8 = 2;
+/// How long an address counts as a caller after it has read an answer, and how many connections it may have meanwhile. So opening
+/// ever new connections does not keep old ones.
+const CALLER_MAX: Duration = Duration::from_secs(10);
+const CALLER_SEATS_MAX: usize = 8;
+/// Callers that are remembered. Of more, none is.
+const CALLERS_MAX: usize = 4_096;
+
+/// All seats that are taken. What is counted of them follows [`Taken::insert`] and [`Taken::remove`].
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) next: u64,
+    pub(super) seats: BTreeMap<u64, Seat>,
+    /// How many of them each address has; none has 0.
+    counts: HashMap<Origin, usize>,
+    /// How many of them strangers have.
+    pub(super) strangers: usize,
+    /// Those that were told to go.
+    leaving: Vec<u64>,
+    /// When an address last had its answer.
+    callers: BTreeMap<Origin, Instant>,
+}
+
+impl Taken {
+    pub(super) fn count(&self, origin: Origin) -> usize {
+        self.counts.get(&origin).copied().unwrap_or_default()
+    }
+
+    pub(super) fn insert(&mut self, seat: Seat) {
+        let origin = seat.0.origin;
+        *self.counts.entry(origin).or_default() += 1;
+        self.strangers += usize::from(origin.is_stranger());
+        self.seats.insert(seat.0.number, seat);
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        let Some(seat) = self.seats.remove(&number) else { return };
+        self.leaving.retain(|leaving| *leaving != number);
+        let origin = seat.0.origin;
+        self.strangers -= usize::from(origin.is_stranger());
+        if let Some(count) = self.counts.get_mut(&origin) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&origin);
+            }
+        }
+    }
+
+    /// Those that are on the way out.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &Seat> {
+        self.leaving.iter().filter_map(|number| self.seats.get(number)).filter(|seat| seat.has_to_go())
+    }
+
+    /// Whether an address with so many connections was answered of late.
+    fn is_caller(&self, origin: Origin, connections: usize) -> bool {
+        let is_answered = |at: &Instant| at.elapsed() < CALLER_MAX;
+        connections <= CALLER_SEATS_MAX && self.callers.get(&origin).is_some_and(is_answered)
+    }
+
+    pub(super) fn note_caller(&mut self, origin: Origin) {
+        if self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(&origin) {
+            self.callers.retain(|_, at| at.elapsed() < CALLER_MAX);
+        }
+        if self.callers.len() < CALLERS_MAX || self.callers.contains_key(&origin) {
+            self.callers.insert(origin, Instant::now());
+        }
+    }
+
+    /// Tells the connection that can go first to go, unless one is going already. A stranger goes before the operator's hosts; of
+    /// strangers that are equally idle, one whose address has most goes first. A call that waits goes only for an address that has
+    /// less, or for the operator.
+    pub(super) fn dismiss_one(&mut self, newcomer: Origin, may_go: impl Fn(Origin) -> bool) {
+        let own = self.count(newcomer);
+        let yields = |one: Origin| match newcomer.is_stranger() {
+            true => self.count(one) > own + 1,
+            false => one.is_stranger(),
+        };
+        let is_leaving = |seat: &Seat| {
+            let waits = seat.0.state.lock().rank().is_some_and(|(class, _)| class == WAITS);
+            !waits || yields(seat.0.origin)
+        };
+        if self.leaving().any(|seat| may_go(seat.0.origin) && is_leaving(seat)) {
+            return;
+        }
+        let ranks = self.seats.values().filter(|seat| may_go(seat.0.origin)).filter_map(|seat| {
+            let (class, since) = seat.0.state.lock().rank()?;
+            if class == WAITS && !yields(seat.0.origin) {
+                return None;
+            }
+            let own = self.count(seat.0.origin);
+            let is_young = class < WAITS && since.elapsed() < GRACE && self.is_caller(seat.0.origin, own);
+            let (class, others) = (class + if is_young { YOUNG } else { 0 }, self.seats.len() - own);
+            Some(((!seat.0.origin.is_stranger(), class, others, since), seat))
+        });
+        let first = ranks.min_by_key(|(rank, _)| *rank).map(|(_, seat)| seat.clone());
+        if let Some(seat) = first {
+            seat.0.dismissed.cancel();
+            self.leaving.push(seat.0.number);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A leap over batches by a restore, of a snapshot or a range delta: how it begins, and when it is given up as too slow.
+
+use std::time::Duration;
+
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::{
+    Engine,
+    bootstrap::{Base, Beginning, Bootstrap},
+    ranges::BATCH_BYTES_UNKNOWN,
+    streams::Key,
+    tail::Tail,
+};
+use crate::{
+    plan::{self, Candidate, Plan, RANGE_DELTA_BATCHES_MAX, Step, price},
+    range_delta,
+};
+
+/// Compressed bytes of a row in a chunk, while nothing is known.
+const ROW_BYTES: f64 = 40.0;
+/// It is looked at how fast a restore gets on each time that so many requests could have taken all their time.
+const PACE_DEADLINES: u32 = 3;
+/// A restore goes on unless another way takes so many times less, beyond the time in which that would show. The other way rests on
+/// promises.
+const OUTPACED: f64 = 3.0;
+
+impl Engine {
+    /// Whether a restore, at its recent rate, takes far longer than another way would. Its peers may claim what they do not have, or send
+    /// it one row at a time. Without another way it goes on at any rate.
+    pub(super) fn is_outpaced(&mut self, candidates: &[Candidate], now: Instant) -> bool {
+        let Some(restore) = self.restore.as_ref().filter(|_| !self.jobs.restore.is_working()) else {
+            return false;
+        };
+        if restore.look_at().is_none_or(|at| at > now) {
+            return false;
+        }
+        let left = restore.seconds_left(now);
+        let plan = self.beside(restore, candidates, now);
+        let is_other = matches!(plan.step, Step::Range(_) | Step::Snapshot(_) | Step::RangeDelta(_));
+        let is_outpaced = is_other && left > plan.seconds * OUTPACED + restore.patience().as_secs_f64();
+        if let Some(restore) = self.restore.as_mut().filter(|_| !is_outpaced) {
+            restore.look_again(now);
+        }
+        is_outpaced
+    }
+
+    /// The best way without the peers that offer the restored snapshot. Beside a progressing restore, strangers' promises count little:
+    /// they are heard seldom, and all together as one peer. A snapshot counts only if two peers or a proven one offer it. No snapshot is taken
+    /// for smaller than this one has shown to be.
+    fn beside(&self, restore: &Bootstrap, candidates: &[Candidate], now: Instant) -> Plan {
+        let number = restore.number();
+        let mut others = candidates.to_vec();
+        for peer in others.iter_mut().filter(|peer| peer.offers(number)) {
+            peer.snapshots.clear();
+        }
+        if !restore.suppliers().deliverers().is_empty() {
+            let takes_word = self.given_up.takes_word(now);
+            others.retain(|peer| peer.is_proven || takes_word);
+            let strangers = others.iter().filter(|peer| !peer.is_proven).count() as f64;
+            for peer in others.iter_mut().filter(|peer| !peer.is_proven) {
+                peer.bytes_per_second /= strangers;
+            }
+            plan::retain_vouched(&mut others);
+        }
+        let told = plan::told_rows(candidates, Some(number));
+        let rows = told.into_iter().chain(restore.known_rows()).fold(0.0, f64::max);
+        self.decide_with(self.head, None, &others, rows)
+    }
+
+    /// Leaves the peers alone for whose sake a restore was too slow: for longer each time only those that delivered nothing.
+    pub(super) fn blame_slow(&mut self, now: Instant) {
+        let Some(restore) = &self.restore else { return };
+        self.given_up.broken(restore.suppliers().broke_promises(), now);
+        if !restore.suppliers().deliverers().is_empty() {
+            self.given_up.rest(restore.suppliers().deliverers().iter().copied(), now);
+            self.given_up.took_word(now);
+        }
+    }
+
+    /// Begins a restore, once what is under way is through.
+    pub(super) fn leap(
+        &mut self,
+        number: BatchNumber,
+        by_changes: bool,
+        candidates: &[Candidate],
+        now: Instant,
+    ) {
+        // Requested batches shorten a gap whose headers are too many for an answer.
+        if by_changes && number.since(self.head) > RANGE_DELTA_BATCHES_MAX {
+            return;
+        }
+        self.drop_asked();
+        if self.tail.is_empty() && !self.jobs.restore.is_any() {
+            let serves = candidates.iter().filter(|peer| peer.offers(number));
+            let from = |peer: &Candidate| range_delta::base(self.head, peer.range_delta_from?);
+            let base = serves.filter_map(from).max().map(|from| Base { from, head: self.head });
+            // A range delta needs a base, and nobody asked for all rows.
+            if by_changes && base.is_none() {
+                return;
+            }
+            let range_delta = base.filter(|_| by_changes);
+            let bytes = self.leap_bytes(number, range_delta, candidates);
+            let passing = Some(self.waypoint).filter(|waypoint| self.head < *waypoint && *waypoint <= number);
+            let beginning = Beginning { number, range_delta, passing, is_new: self.begun.is_none(), bytes };
+            let patience = Duration::from_millis(self.config.request_deadline_ms.get()) * PACE_DEADLINES;
+            let restore = self.restore.insert(Bootstrap::new(beginning, patience, now));
+            restore.advance(&mut self.streams, &self.jobs.restore);
+            self.tail = Tail::new(number);
+        }
+    }
+
+    /// Presumed bytes of a restore: as peers say of the snapshot; a range delta has at most all changes.
+    fn leap_bytes(&self, number: BatchNumber, range_delta: Option<Base>, candidates: &[Candidate]) -> f64 {
+        let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
+        let offered = offered.filter(|offered| offered.number == number);
+        // An impossible size says nothing. It must not make ranges look so long that few are asked for at once.
+        let rows =
+            offered.filter_map(price::plausible_rows).max_by(f64::total_cmp).unwrap_or_default() * ROW_BYTES;
+        match range_delta {
+            Some(Base { head, .. }) => {
+                let batch = self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.delta);
+                rows.min(number.since(head) as f64 * batch)
+            }
+            None => rows,
+        }
+    }
+
+    /// Gives up the ranges at the end that did not come yet.
+    fn drop_asked(&mut self) {
+        let dropped = self.tail.cut_asked();
+        let is_dropped = |key: &Key| matches!(key, Key::Range(first) if dropped.contains(first));
+        self.streams.drop_all(is_dropped, &mut self.effects);
+    }
+}

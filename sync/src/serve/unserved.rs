@@ -1,0 +1,50 @@
+//! [`Unserved`]: why a request gets no answer, and how its asker is told.
+
+use std::time::Duration;
+
+use slipstream_network::Refusal;
+use slipstream_storage::StorageError;
+
+/// Why a request was not served.
+#[derive(Debug)]
+pub(super) enum Unserved {
+    /// The asker should come back after so long.
+    Busy {
+        retry_after: Duration,
+        why: &'static str,
+    },
+    Malformed(String),
+    NotKept(String),
+    Failed(&'static str),
+    /// As it was refused to another who asked alike.
+    Refused(Refusal),
+    Storage(StorageError),
+}
+
+impl Unserved {
+    pub(super) fn into_refusal(self) -> Refusal {
+        match self {
+            Unserved::Busy { retry_after, why } => Refusal::busy(retry_after, why),
+            Unserved::Malformed(text) => Refusal::malformed(text),
+            Unserved::NotKept(text) => Refusal::not_kept(text),
+            Unserved::Failed(text) => Refusal::failed(text),
+            Unserved::Refused(refusal) => refusal,
+            Unserved::Storage(error) => {
+                tracing::warn!(%error, "cannot serve a sync request");
+                Refusal::failed("the store of this node failed")
+            }
+        }
+    }
+}
+
+impl From<StorageError> for Unserved {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::RangeDelta(error) => Unserved::NotKept(error.to_string()),
+            StorageError::Repair(error) => Unserved::NotKept(error.to_string()),
+            // A node that began from a snapshot lacks the headers before it; a peer may ask beyond the head.
+            StorageError::Accumulator(error) => Unserved::NotKept(error.to_string()),
+            error => Unserved::Storage(error),
+        }
+    }
+}
