@@ -2,7 +2,7 @@
 //! them lasts: the node keeps it over a restart.
 //!
 //! ```text
-//!   orders of before ─▶ obey ─▶ Peers, and whom to dial      dialled: add_peer, remove_peer      bans: ban_peer, unban_peer
+//!   orders and own bans of before ─▶ obey ─▶ Peers, and whom to dial      dialled: add_peer, remove_peer      bans: ban_peer, unban_peer
 //! ```
 
 mod bans;
@@ -16,7 +16,11 @@ use tracing::warn;
 pub(super) use self::dialled::Dialled;
 use self::dialled::{ADDED_MAX, can_be_dialled};
 use super::{Network, link::Link};
-use crate::{Ban, BannedBy, NetworkConfig, PeerId, PeerTarget, bans::ORDERED_BANS_MAX, peers::Peers};
+use crate::{
+    Ban, BannedBy, NetworkConfig, PeerId, PeerTarget,
+    bans::{ORDERED_BANS_MAX, OWN_BANS_KEPT_MAX},
+    peers::Peers,
+};
 
 /// Why an order was not carried out. The text says what to do instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -74,10 +78,11 @@ pub struct Orders {
     pub bans: Vec<Ban>,
 }
 
-/// Bars whom the orders bar, and gives those that are to be dialled: the configured ones, then the added ones for which there is a place.
+/// Bars whom the orders bar, or the node itself did, and gives those that are to be dialled: the configured ones, then the added ones for which there is a place.
 pub(super) fn obey(
     peers: &mut Peers<Arc<Link>>,
     orders: &Orders,
+    own_bans: &[Ban],
     config: &NetworkConfig,
     local: PeerId,
     now: Instant,
@@ -87,6 +92,11 @@ pub(super) fn obey(
         orders.bans.iter().filter(|ban| ban.peer != local).take(ORDERED_BANS_MAX)
     {
         peers.bans.add(*peer, BannedBy::Operator, reason, *until, now);
+    }
+    for Ban { peer, reason, until, .. } in
+        own_bans.iter().filter(|ban| ban.peer != local).take(OWN_BANS_KEPT_MAX)
+    {
+        peers.bans.add(*peer, BannedBy::Node, reason, *until, now);
     }
     let forgotten = orders.bans.len().saturating_sub(ORDERED_BANS_MAX);
     if forgotten > 0 {
@@ -135,7 +145,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        BanEnd, NetworkConfig, PeerAddress, Transport,
+        BanEnd, NetworkConfig, OWN_BAN_MAX, PeerAddress, Transport,
         quic::tests::{address_of, connected, dialling, free_address, start},
         tests::{Probe, eventually, key, loopback},
     };
@@ -161,19 +171,26 @@ mod tests {
         a.remove_peer(b.local()).unwrap();
         a.ban_peer(stranger, "mine", Some(LONG)).unwrap();
         a.ban(key(6).public(), "a lie", LONG);
-        let orders = a.orders();
+        let (orders, own) = (a.orders(), a.own_bans());
         assert_eq!((orders.added.len(), orders.removed.len(), orders.bans.len()), (1, 1, 1));
         a.shutdown().await;
-        let again = |config: NetworkConfig, orders: Orders| async move {
-            Network::start_with_orders(&config, &key(1), Probe::new(), &orders).await.unwrap()
+        let again = |config: NetworkConfig, orders: Orders, own: Vec<Ban>| async move {
+            Network::start_with_orders(&config, &key(1), Probe::new(), &orders, &own).await.unwrap()
         };
-        let a = again(config.clone(), orders.clone()).await;
+        let a = again(config.clone(), orders.clone(), own.clone()).await;
         connected(&a, &c).await;
-        assert_eq!(a.orders(), orders);
-        let [ban] = &a.bans()[..] else { panic!("{:?}", a.bans()) };
-        assert_eq!((ban.peer, ban.by, ban.reason.as_str()), (stranger, BannedBy::Operator, "mine"));
+        assert_eq!((a.orders(), a.own_bans()), (orders.clone(), own));
+        let [ordered, spoken] = &a.bans()[..] else { panic!("{:?}", a.bans()) };
+        assert_eq!(
+            (ordered.peer, ordered.by, ordered.reason.as_str()),
+            (stranger, BannedBy::Operator, "mine")
+        );
+        assert_eq!(
+            (spoken.peer, spoken.by, spoken.reason.as_str()),
+            (key(6).public(), BannedBy::Node, "a lie")
+        );
         a.shutdown().await;
-        let a = again(dialling(vec![address_of(&c)]), orders).await;
+        let a = again(dialling(vec![address_of(&c)]), orders, Vec::new()).await;
         connected(&a, &c).await;
         let contacts = a.contacts();
         assert_eq!((contacts.configured.len(), contacts.configured[0].is_added), (1, false));
@@ -200,8 +217,20 @@ mod tests {
             removed: BTreeSet::from([own.id]),
             bans: bans.collect(),
         };
-        let started = Network::start_with_orders(&loopback(), &key(1), Probe::new(), &orders).await;
+        let strangers = (0..2 * OWN_BANS_KEPT_MAX as u32).map(|n| {
+            let mut id = [9; 32];
+            id[..4].copy_from_slice(&n.to_le_bytes());
+            Ban { peer: PublicKey(id), by: BannedBy::Operator, reason: "many".into(), until: BanEnd::Never }
+        });
+        // Nor does a file make the node bar itself.
+        let itself = Ban { peer: own.id, by: BannedBy::Node, reason: "itself".into(), until: BanEnd::Never };
+        let own_bans: Vec<Ban> = [itself].into_iter().chain(strangers).collect();
+        let started =
+            Network::start_with_orders(&loopback(), &key(1), Probe::new(), &orders, &own_bans).await;
         let a = started.unwrap();
+        assert_eq!(a.own_bans().len(), OWN_BANS_KEPT_MAX);
+        let hour = BanEnd::after(OWN_BAN_MAX, Instant::now());
+        assert!(a.own_bans().iter().all(|ban| ban.peer != own.id && ban.until <= hour));
         connected(&a, &b).await;
         assert_eq!(a.orders().added, vec![PeerTarget::from(address_of(&b))]);
         assert_eq!(a.orders().bans.len(), ORDERED_BANS_MAX);

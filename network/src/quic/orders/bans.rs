@@ -1,4 +1,4 @@
-//! Whom the operator bars, and lets in again.
+//! Whom the operator bars, and lets in again; and the node's own bans, which are kept as well.
 
 use std::time::Duration;
 
@@ -47,6 +47,17 @@ impl Network {
         }
         // `None` only for a ban of zero length.
         peers.bans.of(peer, now).ok_or(OrderError::NotBanned(peer))
+    }
+
+    /// The node's own bans that stand, to be kept for [`Network::start_with_orders`]: 1,024 at most, of more those that end last.
+    pub fn own_bans(&self) -> Vec<Ban> {
+        self.peers.lock().bans.own(Instant::now())
+    }
+
+    /// Resolves once the node's own bans have changed since it resolved last. For one who waits.
+    pub async fn own_bans_changed(&self) {
+        let changed = self.peers.lock().bans.changed();
+        changed.notified().await;
     }
 
     /// Ends a ban, the operator's or the node's own.
