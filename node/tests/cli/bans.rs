@@ -38,7 +38,7 @@ impl Handler for Liar {
         let lies = protocol == Protocol::SYNC && !self.repents.load(Ordering::SeqCst);
         Box::pin(async move {
             match lies {
-                true => Ok(vec![0xff; 100].into()),
+                true => Ok(vec![0xff_u8; 100].into()),
                 false => Err(Refusal::busy(Duration::from_secs(1), "later")),
             }
         })
