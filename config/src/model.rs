@@ -49,8 +49,8 @@ pub struct NodeConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
     /// Database (`db`), users' transactions (`transactions.journal`), lock file (`LOCK`), the operator's token
-    /// (`operator.token`) and orders on peers (`operator.peers.json`), and notes of the last failure (`last_failure.txt`,
-    /// `last_panic.txt`). Made at the first start, after everything else has been checked.
+    /// (`operator.token`) and orders on peers (`operator.peers.json`), the node's own bans (`node.bans.json`), and notes of the last
+    /// failure (`last_failure.txt`, `last_panic.txt`). Made at the first start, after everything else has been checked.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
     /// The chain's genesis file (JSON). A validator needs it; a fullnode needs it or a waypoint.

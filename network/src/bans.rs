@@ -1,14 +1,18 @@
 //! [`Bans`]: which peers are barred, until when, and why. It decides alone; the caller brings clock and I/O.
 
-use std::{cmp::Reverse, collections::BTreeMap, fmt, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{PeerId, refusal::clipped_to};
 
 /// Longest ban; beyond it an end cannot be told from forever, and the sum of times might overflow.
 const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Longest ban that a node speaks by itself, that of a proven lie. A ban is cut to it, so that no clock that jumped over a restart makes one
+/// endless.
+pub const OWN_BAN_MAX: Duration = Duration::from_secs(3_600);
 
 /// Bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban of this node that would end
 /// first goes, and only without any of these one of the operator's.
@@ -16,6 +20,9 @@ pub(crate) const BANS_MAX: usize = 4_096;
 
 /// Bans of the operator at once, so that the node's own have room beside them and the file that keeps them is small.
 pub(crate) const ORDERED_BANS_MAX: usize = 1_024;
+
+/// The node's own bans that are kept over a restart, so that lies under ever new keys fill no disk. Those that end first are left out.
+pub(crate) const OWN_BANS_KEPT_MAX: usize = 1_024;
 
 /// Bytes of a reason that are kept: of all bans a MiB.
 const REASON_BYTES_MAX: usize = 256;
@@ -94,7 +101,11 @@ pub struct Ban {
 
 /// All bans of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Bans(BTreeMap<PeerId, Standing>);
+pub(crate) struct Bans {
+    standing: BTreeMap<PeerId, Standing>,
+    /// The node's own bans changed: whoever keeps them is woken.
+    changed: Arc<Notify>,
+}
 
 #[derive(Debug)]
 struct Standing {
@@ -104,67 +115,94 @@ struct Standing {
 }
 
 impl Bans {
-    /// Bans a peer. Of two bans the later end counts, and the operator's word.
+    /// Bans a peer. Of two bans the later end counts, and the operator's word. One of the node itself has an hour at most.
     pub(crate) fn add(&mut self, peer: PeerId, by: BannedBy, reason: &str, until: BanEnd, now: Instant) {
-        match self.0.get_mut(&peer).filter(|standing| standing.until.is_after(now)) {
+        let until = match by {
+            BannedBy::Node => until.min(BanEnd::after(OWN_BAN_MAX, now)),
+            BannedBy::Operator => until,
+        };
+        match self.standing.get_mut(&peer).filter(|standing| standing.until.is_after(now)) {
             Some(standing) if by < standing.by || by == standing.by && until < standing.until => {
                 standing.until = standing.until.max(until);
                 return;
             }
             standing => {
+                let is_own =
+                    by == BannedBy::Node || standing.as_ref().is_some_and(|it| it.by == BannedBy::Node);
                 let until = standing.map_or(until, |standing| standing.until.max(until));
-                self.0.insert(peer, Standing { by, reason: clipped_to(reason, REASON_BYTES_MAX), until });
+                self.standing
+                    .insert(peer, Standing { by, reason: clipped_to(reason, REASON_BYTES_MAX), until });
+                if is_own {
+                    self.changed.notify_one();
+                }
             }
         }
-        if self.0.len() > BANS_MAX {
-            self.0.retain(|_, standing| standing.until.is_after(now));
+        if self.standing.len() > BANS_MAX {
+            self.standing.retain(|_, standing| standing.until.is_after(now));
         }
-        if self.0.len() > BANS_MAX
-            && let Some(first) = self.0.iter().min_by_key(|(_, it)| (it.by, it.until)).map(|(id, _)| *id)
+        if self.standing.len() > BANS_MAX
+            && let Some(first) =
+                self.standing.iter().min_by_key(|(_, it)| (it.by, it.until)).map(|(id, _)| *id)
         {
-            self.0.remove(&first);
+            self.standing.remove(&first);
         }
     }
 
     /// Ends a ban; false if there is none.
     pub(crate) fn lift(&mut self, peer: PeerId, now: Instant) -> bool {
-        self.0.remove(&peer).is_some_and(|standing| standing.until.is_after(now))
+        let Some(standing) = self.standing.remove(&peer) else { return false };
+        if standing.by == BannedBy::Node {
+            self.changed.notify_one();
+        }
+        standing.until.is_after(now)
+    }
+
+    /// What is notified when the node's own bans change. One who waits is woken.
+    pub(crate) fn changed(&self) -> Arc<Notify> {
+        self.changed.clone()
     }
 
     /// When a peer's ban ends.
     pub(crate) fn until(&self, peer: PeerId, now: Instant) -> Option<BanEnd> {
-        self.0.get(&peer).map(|standing| standing.until).filter(|until| until.is_after(now))
+        self.standing.get(&peer).map(|standing| standing.until).filter(|until| until.is_after(now))
     }
 
     /// Whether one more ban of the operator has room; one that stands is no further one.
     pub(crate) fn has_room_for_order(&self, peer: PeerId, now: Instant) -> bool {
         let ordered = |it: &Standing| it.by == BannedBy::Operator && it.until.is_after(now);
-        self.0.get(&peer).is_some_and(ordered)
-            || self.0.values().filter(|it| ordered(it)).count() < ORDERED_BANS_MAX
+        self.standing.get(&peer).is_some_and(ordered)
+            || self.standing.values().filter(|it| ordered(it)).count() < ORDERED_BANS_MAX
     }
 
     /// The ban of a peer.
     pub(crate) fn of(&self, peer: PeerId, now: Instant) -> Option<Ban> {
-        let Standing { by, reason, until } = self.0.get(&peer)?;
+        let Standing { by, reason, until } = self.standing.get(&peer)?;
         until.is_after(now).then(|| Ban { peer, by: *by, reason: reason.clone(), until: *until })
+    }
+
+    /// The node's own bans that are kept over a restart: the longest of them.
+    pub(crate) fn own(&self, now: Instant) -> Vec<Ban> {
+        let own = self.list(now).into_iter().filter(|ban| ban.by == BannedBy::Node);
+        own.take(OWN_BANS_KEPT_MAX).collect()
     }
 
     /// The bans that stand: the operator's first, and of each the longest first.
     pub(crate) fn list(&self, now: Instant) -> Vec<Ban> {
-        let mut bans: Vec<Ban> = self.0.keys().filter_map(|peer| self.of(*peer, now)).collect();
+        let mut bans: Vec<Ban> = self.standing.keys().filter_map(|peer| self.of(*peer, now)).collect();
         bans.sort_by_key(|ban| Reverse((ban.by, ban.until)));
         bans
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.standing.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use slipstream_types::PublicKey;
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -246,5 +284,44 @@ mod tests {
         let last = peer(ORDERED_BANS_MAX as u32);
         bans.add(last, BannedBy::Node, "a lie", BanEnd::after(MINUTE, now), now);
         assert!(!bans.has_room_for_order(last, now) && bans.has_room_for_order(peer(7), now));
+    }
+
+    /// Goal: a ban of the node itself has an hour at most, whatever end is read from a file. Of many the longest are kept.
+    #[test]
+    fn own_bans_are_bounded_in_time_and_number() {
+        let (mut bans, now) = (Bans::default(), Instant::now());
+        bans.add(peer(0), BannedBy::Node, "a lie", BanEnd::Never, now);
+        bans.add(peer(1), BannedBy::Node, "a lie", BanEnd::after(Duration::MAX, now), now);
+        let hour = Some(BanEnd::At(now + OWN_BAN_MAX));
+        assert_eq!((bans.until(peer(0), now), bans.until(peer(1), now)), (hour, hour));
+        bans.add(peer(2), BannedBy::Operator, "mine", BanEnd::Never, now);
+        for n in 0..OWN_BANS_KEPT_MAX as u64 {
+            let until = BanEnd::after(Duration::from_secs(n + 1), now);
+            bans.add(peer(n as u32 + 3), BannedBy::Node, "a lie", until, now);
+        }
+        let own = bans.own(now);
+        assert!(own.len() == OWN_BANS_KEPT_MAX && own.iter().all(|ban| ban.by == BannedBy::Node));
+        let is_kept = |n| own.iter().any(|ban| ban.peer == peer(n));
+        assert!(is_kept(0) && is_kept(1) && is_kept(5) && !is_kept(3) && !is_kept(4));
+    }
+
+    /// Goal: whoever keeps the node's own bans is woken for each change of them, and for no other one.
+    #[tokio::test]
+    async fn changes_of_own_bans_are_told() {
+        let (mut bans, now) = (Bans::default(), Instant::now());
+        let changed = bans.changed();
+        let is_told = async || timeout(Duration::ZERO, changed.notified()).await.is_ok();
+        let end = |minutes: u32| BanEnd::after(minutes * MINUTE, now);
+        bans.add(peer(1), BannedBy::Operator, "mine", end(3), now);
+        bans.add(peer(1), BannedBy::Node, "a lie", end(4), now);
+        assert!(!is_told().await && bans.lift(peer(1), now) && !is_told().await);
+        bans.add(peer(2), BannedBy::Node, "a lie", end(3), now);
+        assert!(is_told().await && !is_told().await);
+        bans.add(peer(2), BannedBy::Node, "a shorter ban", end(2), now);
+        assert!(!is_told().await);
+        bans.add(peer(2), BannedBy::Operator, "mine by now", end(1), now);
+        assert!(is_told().await && bans.own(now).is_empty());
+        bans.add(peer(3), BannedBy::Node, "a lie", end(1), now);
+        assert!(is_told().await && bans.lift(peer(3), now) && is_told().await);
     }
 }

@@ -85,7 +85,7 @@ mod tests;
 pub use bytes::Bytes;
 
 pub use address::{ParsePeerAddressError, PeerAddress};
-pub use bans::{Ban, BanEnd, BannedBy};
+pub use bans::{Ban, BanEnd, BannedBy, OWN_BAN_MAX};
 pub use config::NetworkConfig;
 pub use contacts::{ConfiguredPeer, ContactFailure, ContactKind, ContactState, Contacts};
 pub use error::NetworkError;

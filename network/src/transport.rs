@@ -141,7 +141,8 @@ pub trait Transport: Send + Sync + 'static {
     /// one to an unconnected peer is dropped too.
     fn send(&self, peer: PeerId, message: Bytes, priority: Priority);
 
-    /// Ends the connection to a peer and refuses new ones for the duration. The reason is told to the peer and logged.
+    /// Ends the connection to a peer and refuses new ones for the duration, at most [`OWN_BAN_MAX`](crate::OWN_BAN_MAX). The reason is told
+    /// to the peer and logged.
     fn ban(&self, peer: PeerId, reason: &str, duration: Duration);
 
     /// Notes that a peer sent so many bytes that were of use: places are kept for peers that are.

@@ -27,6 +27,7 @@
 mod addresses;
 pub mod api;
 mod archives;
+mod bans_file;
 mod barred;
 mod blocking;
 pub mod cli;
@@ -38,6 +39,7 @@ mod fair;
 pub mod genesis_file;
 pub mod health;
 mod json_list;
+mod kept_file;
 pub mod keys;
 mod leash;
 pub mod lock;

@@ -17,14 +17,14 @@ use slipstream_storage::Store;
 pub(crate) use self::inputs::open_database;
 use self::{
     assemble::assemble,
-    inputs::{open_store, read_inputs},
+    inputs::{Before, open_store, read_inputs},
 };
 use crate::{
     Log,
     api::{self, listener, starting::Starting},
     error::NodeError,
     lock::{self, DataLock},
-    orders_file, repair,
+    repair,
     router::Router,
     tasks::{TaskFailure, Tasks},
 };
@@ -34,7 +34,7 @@ pub(crate) const DATABASE: &str = "db";
 /// How long each group of tasks may take to end. Five groups stay below what service managers wait before they kill.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 16] = [
+const STOP_ORDER: [&str; 17] = [
     "api",
     "status",
     "events",
@@ -50,6 +50,7 @@ const STOP_ORDER: [&str; 16] = [
     "scrub",
     "log index",
     "addresses",
+    "bans",
     "network",
 ];
 
@@ -73,10 +74,11 @@ impl Node {
         let starting = Starting::serve(&listener, api::vouched(&config.api.trusted_addresses))
             .map_err(|source| NodeError::Io { action: "answer on the API's port", source })?;
         let router = Arc::new(Router::default());
-        let kept = orders_file::read(&config.data_dir);
+        let before = Before::read(config);
+        let (orders, bans) = (&before.orders.content, &before.bans.content);
         let network =
-            Network::start_with_orders(&config.network, &inputs.key, router.clone(), &kept.orders).await?;
-        let opened = open_store(config, inputs.genesis, &*network, &listener, &starting, kept).await;
+            Network::start_with_orders(&config.network, &inputs.key, router.clone(), orders, bans).await?;
+        let opened = open_store(config, inputs.genesis, &*network, &listener, &starting, before).await;
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {

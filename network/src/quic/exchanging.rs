@@ -12,8 +12,8 @@ use super::{
     link::{Goodbye, Link, close},
 };
 use crate::{
-    BannedBy, ContactFailure, ExchangeEvent, NetworkError, PeerAddress, PeerId, Protocol, RefusalKind,
-    RequestLimits,
+    BannedBy, ContactFailure, ExchangeEvent, NetworkError, OWN_BAN_MAX, PeerAddress, PeerId, Protocol,
+    RefusalKind, RequestLimits,
     exchange::{
         ANSWER_BYTES_MAX, Action, Answer, Asked, Dialled, MessageError, Neighbour, PeerRecord, Request,
     },
@@ -27,7 +27,7 @@ const STEP_EVERY: Duration = Duration::from_millis(50);
 const LIMITS: RequestLimits =
     RequestLimits { deadline: Duration::from_secs(5), response_bytes_max: ANSWER_BYTES_MAX };
 /// How long to bar a peer that passes on a record with a bad signature.
-const FORGED_BAN: Duration = Duration::from_secs(3_600);
+const FORGED_BAN: Duration = OWN_BAN_MAX;
 
 impl Driver {
     /// Chooses peers until the network stops.

@@ -118,12 +118,13 @@ impl Network {
         handler: Arc<dyn Handler>,
         resolver: Arc<dyn Resolver>,
     ) -> Result<Arc<Network>, NetworkError> {
-        Self::begin(config, key, handler, resolver, &Orders::default(), |server, tasks| {
+        Self::begin(config, key, handler, resolver, &Orders::default(), &[], |server, tasks| {
             open(config.listen, server, tasks)
         })
     }
 
-    /// As [`Network::start`], with what the operator ordered before: it holds before anybody is dialled or let in.
+    /// As [`Network::start`], with what the operator ordered before, and [whom](Network::own_bans) the node itself banned: it holds before
+    /// anybody is dialled or let in.
     ///
     /// # Errors
     /// As [`Network::start`].
@@ -132,9 +133,10 @@ impl Network {
         key: &SecretKey,
         handler: Arc<dyn Handler>,
         orders: &Orders,
+        own_bans: &[Ban],
     ) -> Result<Arc<Network>, NetworkError> {
         let resolver = Arc::new(SystemResolver::default());
-        Self::begin(config, key, handler, resolver, orders, |server, tasks| {
+        Self::begin(config, key, handler, resolver, orders, own_bans, |server, tasks| {
             open(config.listen, server, tasks)
         })
     }
@@ -152,7 +154,7 @@ impl Network {
         resolver: Arc<dyn Resolver>,
         seed: [u8; 32],
     ) -> Result<Arc<Network>, NetworkError> {
-        Self::begin(config, key, handler, resolver, &Orders::default(), |server, tasks| {
+        Self::begin(config, key, handler, resolver, &Orders::default(), &[], |server, tasks| {
             open_on(socket, seed, server, tasks)
                 .map_err(|source| NetworkError::Bind { address: config.listen, source })
         })
@@ -164,6 +166,7 @@ impl Network {
         handler: Arc<dyn Handler>,
         resolver: Arc<dyn Resolver>,
         orders: &Orders,
+        own_bans: &[Ban],
         open: impl FnOnce(quinn::ServerConfig, TaskTracker) -> Result<Endpoint, NetworkError>,
     ) -> Result<Arc<Network>, NetworkError> {
         config.check()?;
@@ -178,7 +181,7 @@ impl Network {
         let reserved = config.others(local).map(|peer| peer.id).filter(|id| !orders.removed.contains(id));
         // A crossing attempt began at most one handshake before the other one ended, on either clock.
         let mut peers = Peers::new(local, config.peers_max, reserved, 2 * config.handshake_timeout());
-        let dialled = obey(&mut peers, orders, config, local, Instant::now());
+        let dialled = obey(&mut peers, orders, own_bans, config, local, Instant::now());
         let ledger = Ledger {
             attempts: Attempts::default(),
             shared_keys: SharedKeys::new(local),

@@ -1,29 +1,26 @@
 //! An operator's orders to a running network: whom to dial beside the configured peers, whom no more, and whom to bar. [`Orders`] is what of
 //! them lasts: the node keeps it over a restart.
+//!
+//! ```text
+//!   orders and own bans of before ─▶ obey ─▶ Peers, and whom to dial      dialled: add_peer, remove_peer      bans: ban_peer, unban_peer
+//! ```
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+mod bans;
+mod dialled;
+
+use std::{collections::BTreeSet, sync::Arc};
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
-use super::{
-    Network, dial,
-    driver::Driver,
-    link::{Goodbye, Link, close},
-};
+pub(super) use self::dialled::Dialled;
+use self::dialled::{ADDED_MAX, can_be_dialled};
+use super::{Network, link::Link};
 use crate::{
-    Ban, BanEnd, BannedBy, NetworkConfig, PeerHost, PeerId, PeerTarget, bans::ORDERED_BANS_MAX, peers::Peers,
+    Ban, BannedBy, NetworkConfig, PeerId, PeerTarget,
+    bans::{ORDERED_BANS_MAX, OWN_BANS_KEPT_MAX},
+    peers::Peers,
 };
-
-/// Peers that are added at once: each is dialled for good, and has a place kept for it.
-const ADDED_MAX: usize = 64;
-/// How long a ban lasts for which the operator names no time.
-const BAN_DEFAULT: Duration = Duration::from_secs(3_600);
 
 /// Why an order was not carried out. The text says what to do instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -81,28 +78,11 @@ pub struct Orders {
     pub bans: Vec<Ban>,
 }
 
-/// A peer that is dialled, and what ends its task.
-pub(super) struct Dialled {
-    peer: PeerTarget,
-    stop: CancellationToken,
-}
-
-impl Dialled {
-    /// Dials a peer, and dials it again whenever the connection is lost.
-    pub(super) fn begin(driver: &Arc<Driver>, peer: PeerTarget) -> Dialled {
-        let stop = CancellationToken::new();
-        let (stopped, dialling) = (stop.clone(), dial::keep_connected(Arc::clone(driver), peer.clone()));
-        driver.spawn(async move {
-            stopped.run_until_cancelled(dialling).await;
-        });
-        Dialled { peer, stop }
-    }
-}
-
-/// Bars whom the orders bar, and gives those that are to be dialled: the configured ones, then the added ones for which there is a place.
+/// Bars whom the orders bar, or the node itself did, and gives those that are to be dialled: the configured ones, then the added ones for which there is a place.
 pub(super) fn obey(
     peers: &mut Peers<Arc<Link>>,
     orders: &Orders,
+    own_bans: &[Ban],
     config: &NetworkConfig,
     local: PeerId,
     now: Instant,
@@ -112,6 +92,11 @@ pub(super) fn obey(
         orders.bans.iter().filter(|ban| ban.peer != local).take(ORDERED_BANS_MAX)
     {
         peers.bans.add(*peer, BannedBy::Operator, reason, *until, now);
+    }
+    for Ban { peer, reason, until, .. } in
+        own_bans.iter().filter(|ban| ban.peer != local).take(OWN_BANS_KEPT_MAX)
+    {
+        peers.bans.add(*peer, BannedBy::Node, reason, *until, now);
     }
     let forgotten = orders.bans.len().saturating_sub(ORDERED_BANS_MAX);
     if forgotten > 0 {
@@ -133,117 +118,7 @@ pub(super) fn obey(
     dialled
 }
 
-/// Whether a peer can listen there: not on every address of its machine, nor on no port.
-fn can_be_dialled(peer: &PeerTarget) -> bool {
-    match &peer.at {
-        PeerHost::Address(address) => !address.ip().is_unspecified() && address.port() != 0,
-        PeerHost::Name { .. } => true,
-    }
-}
-
 impl Network {
-    /// Dials a peer, and dials it again whenever the connection is lost, until [`Network::remove_peer`]. Its place is kept like that of a
-    /// configured one. Another address for a peer that was added takes the place of the first. A configured peer that was removed comes back.
-    ///
-    /// # Errors
-    /// See [`OrderError`].
-    pub fn add_peer(&self, peer: PeerTarget) -> Result<(), OrderError> {
-        self.check_own(peer.id)?;
-        if !can_be_dialled(&peer) {
-            return Err(OrderError::NoAddress(peer));
-        }
-        let driver =
-            self.driver.upgrade().filter(|_| !self.stop.is_cancelled()).ok_or(OrderError::ShutDown)?;
-        let mut dialled = self.dialled.lock();
-        if dialled.get(&peer.id).is_some_and(|it| it.peer == peer) {
-            return Ok(());
-        }
-        if self.is_configured(&peer.id) {
-            if dialled.contains_key(&peer.id) || !self.configured.contains(&peer) {
-                return Err(OrderError::Configured(peer.id));
-            }
-        } else if !dialled.contains_key(&peer.id) && self.added(&dialled).count() >= ADDED_MAX {
-            return Err(OrderError::TooMany);
-        }
-        let leaving = self.peers.lock().reserve(peer.id, Instant::now()).map_err(|_| OrderError::NoPlace)?;
-        if let Some(link) = leaving {
-            close(&link.connection, Goodbye::Full, "the place goes to a peer that the operator added");
-        }
-        info!(%peer, "the operator added a peer");
-        if let Some(before) = dialled.insert(peer.id, Dialled::begin(&driver, peer)) {
-            before.stop.cancel();
-        }
-        Ok(())
-    }
-
-    /// Dials a peer no more, keeps no place for it, and ends the connection. A configured one stays removed until [`Network::add_peer`].
-    ///
-    /// # Errors
-    /// See [`OrderError`].
-    pub fn remove_peer(&self, peer: PeerId) -> Result<(), OrderError> {
-        self.check_own(peer)?;
-        let dialled = self.dialled.lock().remove(&peer).ok_or(OrderError::NotAdded(peer))?;
-        dialled.stop.cancel();
-        info!(%peer, "the operator removed a peer");
-        let mut peers = self.peers.lock();
-        peers.release(&peer);
-        if let Some(link) = peers.disconnect(peer, Instant::now()) {
-            close(&link.connection, Goodbye::Shutdown, "the node's operator removed this peer");
-        }
-        drop(peers);
-        self.ledger.lock().attempts.lasted(&peer);
-        if let Some(driver) = self.driver.upgrade() {
-            driver.door.forget(&peer);
-        }
-        Ok(())
-    }
-
-    /// Bans a peer in the operator's name, and ends its connection. Without a duration the ban of a configured peer holds until
-    /// [`Network::unban_peer`], that of another one for an hour.
-    ///
-    /// # Errors
-    /// See [`OrderError`].
-    pub fn ban_peer(
-        &self,
-        peer: PeerId,
-        reason: &str,
-        duration: Option<Duration>,
-    ) -> Result<Ban, OrderError> {
-        self.check_own(peer)?;
-        let now = Instant::now();
-        let until = match duration {
-            None if self.is_configured(&peer) => BanEnd::Never,
-            duration => BanEnd::after(duration.unwrap_or(BAN_DEFAULT), now),
-        };
-        let mut peers = self.peers.lock();
-        if !peers.bans.has_room_for_order(peer, now) {
-            return Err(OrderError::TooManyBans);
-        }
-        info!(%peer, reason, ?duration, "the operator banned a peer");
-        peers.bans.add(peer, BannedBy::Operator, reason, until, now);
-        if let Some(link) = peers.disconnect(peer, now) {
-            // The reason is the operator's own business.
-            close(&link.connection, Goodbye::Banned, "banned by the node's operator");
-        }
-        // `None` only for a ban of zero length.
-        peers.bans.of(peer, now).ok_or(OrderError::NotBanned(peer))
-    }
-
-    /// Ends a ban, the operator's or the node's own.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn unban_peer(&self, peer: PeerId) -> Result<(), OrderError> {
-        if !self.peers.lock().bans.lift(peer, Instant::now()) {
-            return Err(OrderError::NotBanned(peer));
-        }
-        info!(%peer, "the operator lifted a ban");
-        if let Some(driver) = self.driver.upgrade() {
-            driver.unbanned.notify_waiters();
-        }
-        Ok(())
-    }
-
     /// The orders that stand, to be kept for [`Network::start_with_orders`].
     pub fn orders(&self) -> Orders {
         let (named, removed) = self.named();
@@ -256,26 +131,6 @@ impl Network {
         }
     }
 
-    /// The peers that are dialled, the configured ones first, each with whether it was added; and those that were removed.
-    pub(super) fn named(&self) -> (Vec<(PeerTarget, bool)>, Vec<PeerTarget>) {
-        let dialled = self.dialled.lock();
-        let (kept, removed): (Vec<_>, Vec<_>) =
-            self.configured.iter().cloned().partition(|peer| dialled.contains_key(&peer.id));
-        let added = self.added(&dialled).map(|peer| (peer.clone(), true));
-        (kept.into_iter().map(|peer| (peer, false)).chain(added).collect(), removed)
-    }
-
-    fn added<'a>(
-        &'a self,
-        dialled: &'a BTreeMap<PeerId, Dialled>,
-    ) -> impl Iterator<Item = &'a PeerTarget> + 'a {
-        dialled.values().map(|it| &it.peer).filter(|peer| !self.is_configured(&peer.id))
-    }
-
-    fn is_configured(&self, peer: &PeerId) -> bool {
-        self.configured.iter().any(|it| it.id == *peer)
-    }
-
     fn check_own(&self, peer: PeerId) -> Result<(), OrderError> {
         if peer == self.local { Err(OrderError::Own(peer)) } else { Ok(()) }
     }
@@ -283,81 +138,23 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use slipstream_types::PublicKey;
     use tokio::time::sleep;
 
     use super::*;
     use crate::{
-        ContactKind, NetworkConfig, PeerAddress, Transport,
+        BanEnd, NetworkConfig, OWN_BAN_MAX, PeerAddress, Transport,
         quic::tests::{address_of, connected, dialling, free_address, start},
         tests::{Probe, eventually, key, loopback},
     };
 
-    const LONG: Duration = Duration::from_secs(3_600);
+    pub(super) const LONG: Duration = Duration::from_secs(3_600);
 
     /// A peer where nobody listens.
-    fn at(n: u8) -> PeerTarget {
+    pub(super) fn at(n: u8) -> PeerTarget {
         PeerAddress { id: key(n).public(), address: free_address() }.into()
-    }
-
-    /// Goal: a peer that is added is dialled, shown and kept like a configured one, and gone when it is removed.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn peers_come_and_go_by_order() {
-        let quick = NetworkConfig { handshake_timeout_ms: 300, ..loopback() };
-        let ((a, _), (b, _)) = (start(1, &quick).await, start(2, &loopback()).await);
-        let (id, silent) = (b.local(), at(3));
-        a.add_peer(address_of(&b).into()).unwrap();
-        a.add_peer(address_of(&b).into()).unwrap();
-        connected(&a, &b).await;
-        a.add_peer(silent.clone()).unwrap();
-        let shown = || {
-            let contacts = a.contacts().configured.into_iter();
-            contacts.map(|it| (it.peer.id, it.state.kind(), it.is_added)).collect::<Vec<_>>()
-        };
-        eventually("both are shown", || {
-            let (fine, down) = (ContactKind::Connected, ContactKind::Unreachable);
-            let [one, other] = &shown()[..] else { return false };
-            [one, other].contains(&&(id, fine, true)) && [one, other].contains(&&(silent.id, down, true))
-        })
-        .await;
-        a.remove_peer(id).unwrap();
-        eventually("disconnected", || a.peers().is_empty() && b.peers().is_empty()).await;
-        a.remove_peer(silent.id).unwrap();
-        assert_eq!((shown(), a.remove_peer(id)), (Vec::new(), Err(OrderError::NotAdded(id))));
-        let nowhere: PeerTarget = format!("{id}@0.0.0.0:7400").parse().unwrap();
-        assert_eq!(a.add_peer(nowhere.clone()), Err(OrderError::NoAddress(nowhere)));
-        a.shutdown().await;
-        assert_eq!(a.add_peer(address_of(&b).into()), Err(OrderError::ShutDown));
-        b.shutdown().await;
-    }
-
-    /// Goal: an operator removes and bans a configured peer too, its address is the configuration's word, and it comes back by order.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn configured_peers_are_removed_and_banned() {
-        let (b, _) = start(2, &loopback()).await;
-        let (a, _) = start(1, &dialling(vec![address_of(&b)])).await;
-        connected(&a, &b).await;
-        let id = b.local();
-        let elsewhere: PeerTarget = PeerAddress { id, address: free_address() }.into();
-        assert_eq!(a.add_peer(elsewhere.clone()), Err(OrderError::Configured(id)));
-        let ban = a.ban_peer(id, "too loud", None).unwrap();
-        assert_eq!(
-            (ban.until, a.contacts().configured[0].state.kind()),
-            (BanEnd::Never, ContactKind::Banned)
-        );
-        eventually("disconnected", || a.peers().is_empty()).await;
-        a.unban_peer(id).unwrap();
-        connected(&a, &b).await;
-        a.remove_peer(id).unwrap();
-        let contacts = a.contacts();
-        assert_eq!((contacts.configured.len(), contacts.removed), (0, vec![address_of(&b).into()]));
-        eventually("disconnected", || a.peers().is_empty()).await;
-        assert_eq!(a.add_peer(elsewhere), Err(OrderError::Configured(id)));
-        a.add_peer(address_of(&b).into()).unwrap();
-        connected(&a, &b).await;
-        assert!(a.contacts().removed.is_empty() && !a.contacts().configured[0].is_added);
-        assert_eq!(a.ban_peer(a.local(), "", Some(LONG)), Err(OrderError::Own(a.local())));
-        assert_eq!(a.orders(), Orders::default());
     }
 
     /// Goal: another network that begins with the orders of the first one obeys all of them, and the configuration wins where it names
@@ -374,19 +171,26 @@ mod tests {
         a.remove_peer(b.local()).unwrap();
         a.ban_peer(stranger, "mine", Some(LONG)).unwrap();
         a.ban(key(6).public(), "a lie", LONG);
-        let orders = a.orders();
+        let (orders, own) = (a.orders(), a.own_bans());
         assert_eq!((orders.added.len(), orders.removed.len(), orders.bans.len()), (1, 1, 1));
         a.shutdown().await;
-        let again = |config: NetworkConfig, orders: Orders| async move {
-            Network::start_with_orders(&config, &key(1), Probe::new(), &orders).await.unwrap()
+        let again = |config: NetworkConfig, orders: Orders, own: Vec<Ban>| async move {
+            Network::start_with_orders(&config, &key(1), Probe::new(), &orders, &own).await.unwrap()
         };
-        let a = again(config.clone(), orders.clone()).await;
+        let a = again(config.clone(), orders.clone(), own.clone()).await;
         connected(&a, &c).await;
-        assert_eq!(a.orders(), orders);
-        let [ban] = &a.bans()[..] else { panic!("{:?}", a.bans()) };
-        assert_eq!((ban.peer, ban.by, ban.reason.as_str()), (stranger, BannedBy::Operator, "mine"));
+        assert_eq!((a.orders(), a.own_bans()), (orders.clone(), own));
+        let [ordered, spoken] = &a.bans()[..] else { panic!("{:?}", a.bans()) };
+        assert_eq!(
+            (ordered.peer, ordered.by, ordered.reason.as_str()),
+            (stranger, BannedBy::Operator, "mine")
+        );
+        assert_eq!(
+            (spoken.peer, spoken.by, spoken.reason.as_str()),
+            (key(6).public(), BannedBy::Node, "a lie")
+        );
         a.shutdown().await;
-        let a = again(dialling(vec![address_of(&c)]), orders).await;
+        let a = again(dialling(vec![address_of(&c)]), orders, Vec::new()).await;
         connected(&a, &c).await;
         let contacts = a.contacts();
         assert_eq!((contacts.configured.len(), contacts.configured[0].is_added), (1, false));
@@ -413,8 +217,20 @@ mod tests {
             removed: BTreeSet::from([own.id]),
             bans: bans.collect(),
         };
-        let started = Network::start_with_orders(&loopback(), &key(1), Probe::new(), &orders).await;
+        let strangers = (0..2 * OWN_BANS_KEPT_MAX as u32).map(|n| {
+            let mut id = [9; 32];
+            id[..4].copy_from_slice(&n.to_le_bytes());
+            Ban { peer: PublicKey(id), by: BannedBy::Operator, reason: "many".into(), until: BanEnd::Never }
+        });
+        // Nor does a file make the node bar itself.
+        let itself = Ban { peer: own.id, by: BannedBy::Node, reason: "itself".into(), until: BanEnd::Never };
+        let own_bans: Vec<Ban> = [itself].into_iter().chain(strangers).collect();
+        let started =
+            Network::start_with_orders(&loopback(), &key(1), Probe::new(), &orders, &own_bans).await;
         let a = started.unwrap();
+        assert_eq!(a.own_bans().len(), OWN_BANS_KEPT_MAX);
+        let hour = BanEnd::after(OWN_BAN_MAX, Instant::now());
+        assert!(a.own_bans().iter().all(|ban| ban.peer != own.id && ban.until <= hour));
         connected(&a, &b).await;
         assert_eq!(a.orders().added, vec![PeerTarget::from(address_of(&b))]);
         assert_eq!(a.orders().bans.len(), ORDERED_BANS_MAX);
@@ -425,28 +241,5 @@ mod tests {
         // A second task for the same peer would dial it again.
         sleep(Duration::from_secs(1)).await;
         assert!(a.peers().is_empty());
-    }
-
-    /// Goal: a ban ends the connection and is shown. An added peer comes back once its ban is lifted, and places do not run out.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn bans_end_connections_and_can_be_lifted() {
-        let (b, _) = start(2, &loopback()).await;
-        let (a, _) = start(1, &NetworkConfig { peers_max: 3, outbound: 0, ..loopback() }).await;
-        let id = b.local();
-        a.add_peer(address_of(&b).into()).unwrap();
-        connected(&a, &b).await;
-        let ban = a.ban_peer(id, "too\nloud", Some(LONG)).unwrap();
-        assert_eq!((ban.by, ban.reason.as_str()), (BannedBy::Operator, "too loud"));
-        eventually("disconnected", || a.peers().is_empty() && b.peers().is_empty()).await;
-        a.ban(key(5).public(), "a proven lie", LONG);
-        let listed = a.bans();
-        assert_eq!(listed.iter().map(|ban| ban.by).collect::<Vec<_>>(), [BannedBy::Operator, BannedBy::Node]);
-        let trouble = a.contacts().configured[0].trouble().unwrap();
-        assert_eq!(trouble, "banned by this node's operator: too loud");
-        a.unban_peer(id).unwrap();
-        assert_eq!(a.unban_peer(id), Err(OrderError::NotBanned(id)));
-        connected(&a, &b).await;
-        a.add_peer(at(6)).unwrap();
-        assert_eq!(a.add_peer(at(7)), Err(OrderError::NoPlace));
     }
 }

@@ -266,8 +266,13 @@ mod tests {
             Event::Phase { state: State::AtHead, phase: status.sync.phase, progress: status.progress },
             Event::Blocker { blocker: Some(blocker) },
             Event::Blocker { blocker: None },
-            Event::Peer { peer: status.peer_id, change: PeerChange::Banned, reason: Some("it lied".into()) },
-            Event::Peer { peer: status.peer_id, change: PeerChange::Ended, reason: None },
+            Event::Peer {
+                peer: status.peer_id,
+                name: Some("alpha".into()),
+                change: PeerChange::Banned,
+                reason: Some("it lied".into()),
+            },
+            Event::Peer { peer: status.peer_id, name: None, change: PeerChange::Ended, reason: None },
             Event::Snapshot { number },
         ];
         for event in events {

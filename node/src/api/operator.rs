@@ -9,9 +9,11 @@
 //!   PUT, DELETE   /v1/operator/bans/KEY         a peer that is not let in
 //! ```
 //!
-//! Orders on peers are written to the data directory before they are answered, and hold over a restart.
+//! Orders on peers are written to the data directory before they are answered, and hold over a restart. So is the end of a ban that the
+//! node itself spoke.
 
 use std::{
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -36,8 +38,8 @@ use slipstream_types::codec;
 
 use super::{Api, listener::Seat};
 use crate::{
-    FilterError, Log, operator_token::OperatorToken, orders_file::OrdersFile, sparse::Sparse,
-    status::peers::BanStatus,
+    FilterError, Log, bans_file::BansFile, operator_token::OperatorToken, orders_file::OrdersFile,
+    sparse::Sparse, status::peers::BanStatus,
 };
 
 /// Bytes of a body: a filter of the greatest length, each character of it escaped.
@@ -58,6 +60,7 @@ pub(crate) struct Operator {
     pub(crate) follower: Arc<Follower>,
     pub(crate) log: Log,
     pub(crate) orders: Arc<OrdersFile>,
+    pub(crate) bans: Arc<BansFile>,
 }
 
 /// The log's filter.
@@ -228,18 +231,27 @@ async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<R
     let peer = peer_of(&key)?;
     api.operator.network.unban_peer(peer).map_err(disobeyed)?;
     api.operator.follower.unban(&peer);
-    keep(&api).await?;
+    let (file, network) = (api.operator.bans.clone(), api.operator.network.clone());
+    let own = written(move || told(file.path(), file.write(|| network.own_bans()))).await;
+    // Whatever became of the one file, the other is written.
+    keep(&api).await.and(own)?;
     Ok(done())
 }
 
 /// Writes the orders that stand.
 async fn keep(api: &Api) -> Result<(), Refused> {
     let (file, network) = (api.operator.orders.clone(), api.operator.network.clone());
-    let written = tokio::task::spawn_blocking(move || {
-        let place = file.path().display().to_string();
-        file.write(|| network.orders()).map_err(|error| format!("cannot write {place}: {error}"))
-    });
-    let problem = match written.await {
+    written(move || told(file.path(), file.write(|| network.orders()))).await
+}
+
+/// What became of writing a file, with its name.
+fn told(path: &std::path::Path, written: io::Result<()>) -> Result<(), String> {
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Writes on a thread that may wait for the disk.
+async fn written(write: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), Refused> {
+    let problem = match tokio::task::spawn_blocking(write).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(problem)) => problem,
         Err(error) => error.to_string(),

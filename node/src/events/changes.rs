@@ -9,7 +9,7 @@ use slipstream_types::BatchNumber;
 use super::{Event, PeerChange};
 use crate::{
     health::{Reason, State},
-    status::NodeStatus,
+    status::{Names, NodeStatus},
 };
 
 /// Most peers that one look tells of: more come and go only in an attack, and the ring is for other things too.
@@ -33,8 +33,8 @@ struct Seen {
 }
 
 impl Changes {
-    /// The events since the last look. The first look only remembers.
-    pub(crate) fn look(&mut self, status: &NodeStatus) -> Vec<Event> {
+    /// The events since the last look, keys with their names. The first look only remembers.
+    pub(crate) fn look(&mut self, status: &NodeStatus, names: &Names) -> Vec<Event> {
         let doing = (status.health.state, status.sync.phase);
         let banned = status.sync.peers.iter().filter(|peer| peer.banned);
         let now = Seen {
@@ -60,7 +60,7 @@ impl Changes {
         if now.blocker != before.blocker {
             events.push(Event::Blocker { blocker: status.health.blocker.clone() });
         }
-        events.extend(peers(before, &now, status));
+        events.extend(peers(before, &now, status, names));
         if let Some(number) = now.snapshot.filter(|number| Some(*number) != before.snapshot) {
             events.push(Event::Snapshot { number });
         }
@@ -70,8 +70,9 @@ impl Changes {
 }
 
 /// The peers that came, went or were banned.
-fn peers(before: &Seen, now: &Seen, status: &NodeStatus) -> Vec<Event> {
-    let event = |peer: &PeerId, change, reason| Event::Peer { peer: *peer, change, reason };
+fn peers(before: &Seen, now: &Seen, status: &NodeStatus, names: &Names) -> Vec<Event> {
+    let event =
+        |peer: &PeerId, change, reason| Event::Peer { peer: *peer, name: names.of(peer), change, reason };
     let banned = now.banned.difference(&before.banned).map(|id| {
         let why = status.sync.peers.iter().find(|peer| peer.id == *id && peer.banned);
         event(id, PeerChange::Banned, why.and_then(|peer| peer.last_reason.clone()))
@@ -101,7 +102,8 @@ mod tests {
         };
         looks
             .iter()
-            .map(|look| changes.look(&fixture::status(look.clone())).into_iter().map(text).collect())
+            .map(|look| changes.look(&fixture::status(look.clone()), &Names::default()))
+            .map(|events| events.into_iter().map(text).collect())
             .collect()
     }
 
@@ -133,6 +135,24 @@ mod tests {
         let looks: Vec<_> = names.map(phase).into();
         let expected: [&[&str]; 8] = [&[], &[], &[], &[], &["phase"], &[], &[], &["phase"]];
         assert_eq!(told(&looks), expected);
+    }
+
+    /// Goal: a peer has its name in every event, also once it has gone and no status has it any more; one without a name is a key alone.
+    #[test]
+    fn peers_have_their_names() {
+        let names = Names::new(&[format!("{}=alpha", key(2)).parse().unwrap()]);
+        let mut changes = Changes::default();
+        let mut look = |peers: Vec<Value>| {
+            let events = changes.look(&fixture::status(json!({ "peers": peers })), &names);
+            events.iter().map(|event| serde_json::to_value(event).unwrap()).collect::<Vec<_>>()
+        };
+        assert!(look(Vec::new()).is_empty());
+        let came = look(vec![peer(2), peer(3)]);
+        let named = json!({ "event": "peer", "peer": key(2), "name": "alpha", "change": "connected" });
+        let nameless = json!({ "event": "peer", "peer": key(3), "change": "connected" });
+        assert!(came.len() == 2 && came.contains(&named) && came.contains(&nameless), "{came:?}");
+        let went = look(vec![peer(3)]);
+        assert_eq!(went, [json!({ "event": "peer", "peer": key(2), "name": "alpha", "change": "ended" })]);
     }
 
     /// Goal: a ban is told with its reason, and a flood of peers does not fill the stream.

@@ -61,6 +61,9 @@ pub enum Event {
     Peer {
         /// Who.
         peer: PeerId,
+        /// What `network.names` calls it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
         /// What happened.
         change: PeerChange,
         /// Why, of a ban.

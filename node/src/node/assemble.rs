@@ -25,6 +25,7 @@ use crate::{
     Log, addresses,
     api::{self, Api, metrics::Metrics, operator::Operator},
     archives::Archives,
+    bans_file::{self, BansFile},
     clock::SystemClock,
     error::NodeError,
     events::{Ring, tell_heads},
@@ -80,18 +81,20 @@ pub(super) fn assemble(
     listener: TcpListener,
     router: &Router,
     network: Arc<Network>,
-    Opened { lock, store, orders }: Opened,
+    Opened { lock, store, orders, bans }: Opened,
     log: Log,
 ) -> Result<Node, NodeError> {
     let token = OperatorToken::establish(&config.data_dir)?;
     let api_address = address_of(&listener)?;
     let (core, decided) = Core::new(config, key, network.clone(), store.clone())?;
+    let bans = Arc::new(bans);
     let operator = Operator {
         token,
         network: core.network.clone(),
         follower: core.follower.clone(),
         log,
         orders: Arc::new(orders),
+        bans: bans.clone(),
     };
     let surface = Surface::new(config, &core, operator)?;
     // Orders of before the restart hold, and the set may have changed since.
@@ -106,7 +109,7 @@ pub(super) fn assemble(
     let mut tasks = Tasks::default();
     core.run(&mut tasks, decided);
     surface.run(config, &mut tasks, &store, listener);
-    keep(&mut tasks, &store, &network);
+    keep(&mut tasks, &store, &network, bans);
     Ok(Node { tasks, network, store, api_address, peer_address, _lock: lock })
 }
 
@@ -298,13 +301,15 @@ fn context(
 }
 
 /// The tasks that look after the store and the network.
-fn keep(tasks: &mut Tasks, store: &Store, network: &Arc<Network>) {
+fn keep(tasks: &mut Tasks, store: &Store, network: &Arc<Network>, bans: Arc<BansFile>) {
     let pruned = store.clone();
     tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
     let scrubbed = store.clone();
     tasks.spawn("scrub", |shutdown| scrub::run(scrubbed, shutdown));
     let (exchanging, kept) = (network.clone(), store.clone());
     tasks.spawn("addresses", |shutdown| addresses::keep(exchanging, kept, shutdown));
+    let banning = network.clone();
+    tasks.spawn("bans", |shutdown| bans_file::keep(banning, bans, shutdown));
     let watched = network.clone();
     tasks.spawn("network", |shutdown| async move {
         tokio::select! {

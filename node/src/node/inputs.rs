@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::Path, time::Duration};
 
 use slipstream_config::{NodeConfig, Role};
-use slipstream_network::Transport;
+use slipstream_network::{Ban, Orders, Transport};
 use slipstream_storage::Store;
 use slipstream_sync::{Patience, SyncError, fetch_genesis};
 use slipstream_types::{BatchNumber, ChainConfig, Genesis, SecretKey, Waypoint};
@@ -12,10 +12,13 @@ use tokio::net::TcpListener;
 use super::DATABASE;
 use crate::{
     api::starting::Starting,
+    bans_file::{self, BansFile},
     error::NodeError,
-    genesis_file, keys,
+    genesis_file,
+    kept_file::Kept,
+    keys,
     lock::{self, DataLock},
-    orders_file::{Kept, OrdersFile},
+    orders_file::{self, OrdersFile},
     repair, schedule_file,
 };
 
@@ -35,6 +38,21 @@ pub(super) struct Opened {
     pub(super) lock: DataLock,
     pub(super) store: Store,
     pub(super) orders: OrdersFile,
+    pub(super) bans: BansFile,
+}
+
+/// What the run before left for the network's start, which comes before the lock.
+pub(super) struct Before {
+    pub(super) orders: Kept<Orders>,
+    /// Those that the node itself spoke.
+    pub(super) bans: Kept<Vec<Ban>>,
+}
+
+impl Before {
+    /// Reads it and changes nothing.
+    pub(super) fn read(config: &NodeConfig) -> Before {
+        Before { orders: orders_file::read(&config.data_dir), bans: bans_file::read(&config.data_dir) }
+    }
 }
 
 /// Reads key and genesis and checks them against each other and against the rest of the configuration.
@@ -62,15 +80,15 @@ pub(super) fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     }
 }
 
-/// Locks the data directory, opens the store in it and makes sure that it holds the chain. Orders of the operator that are damaged
-/// are set aside.
+/// Locks the data directory, opens the store in it and makes sure that it holds the chain. Files of orders or bans that are damaged are set
+/// aside.
 pub(super) async fn open_store(
     config: &NodeConfig,
     genesis: Option<Genesis>,
     transport: &dyn Transport,
     api: &TcpListener,
     starting: &Starting,
-    kept: Kept,
+    before: Before,
 ) -> Result<Opened, NodeError> {
     let dir = config.data_dir.join(DATABASE);
     // An unknown waypoint must leave nothing behind, so the genesis comes before the directory.
@@ -79,8 +97,10 @@ pub(super) async fn open_store(
         genesis => agree(config, genesis, fetch(config, transport, starting).await?)?,
     };
     let lock = lock::acquire(&config.data_dir, Some(address_of(api)?))?;
-    let orders = OrdersFile::establish(&config.data_dir, kept)
+    let orders = OrdersFile::establish(&config.data_dir, before.orders)
         .map_err(|source| NodeError::Io { action: "take over the operator's orders on peers", source })?;
+    let bans = BansFile::establish(&config.data_dir, before.bans)
+        .map_err(|source| NodeError::Io { action: "take over the node's own bans", source })?;
     starting.stage("opening the store");
     let store = repair::open_repaired(config, &dir, transport, starting).await?;
     if genesis.is_none() && !store.is_initialized() {
@@ -89,7 +109,7 @@ pub(super) async fn open_store(
     if let Some(genesis) = genesis {
         store.initialize(&genesis)?;
     }
-    Ok(Opened { lock, store, orders })
+    Ok(Opened { lock, store, orders, bans })
 }
 
 pub(super) fn address_of(listener: &TcpListener) -> Result<SocketAddr, NodeError> {

@@ -15,7 +15,8 @@ impl Names {
         Names(names.iter().map(|named| (named.id, named.name.clone())).collect())
     }
 
-    fn of(&self, id: &PeerId) -> Option<String> {
+    /// The name of a key, if it has one.
+    pub(crate) fn of(&self, id: &PeerId) -> Option<String> {
         self.0.get(id).cloned()
     }
 

@@ -152,7 +152,7 @@ impl RemovedPeerStatus {
     }
 }
 
-/// A ban that stands. The operator's hold over a restart, those of the node end with its process.
+/// A ban that stands. It holds over a restart, whoever spoke it.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BanStatus {
     /// Who is not let in.

@@ -168,7 +168,7 @@ pub(crate) async fn watch(
         match tokio::task::spawn_blocking(move || reading.read()).await? {
             Ok(status) => {
                 teller.tell(&status, now);
-                changes.look(&status).iter().for_each(|event| ring.tell(event));
+                changes.look(&status, &source.names).iter().for_each(|event| ring.tell(event));
             }
             // A task that writes to the store meets the same error, and stops the node with a better place to name.
             Err(error) => tracing::debug!(%error, "the node's status cannot be read"),

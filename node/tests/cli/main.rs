@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod archive;
+mod bans;
 mod born;
 mod chain;
 mod config;

@@ -21,7 +21,7 @@ fn status(node: &Running) -> Value {
     serde_json::from_str(&node.http("GET /v1/status", "")).unwrap()
 }
 
-fn has_peer(node: &Running, key: &str) -> bool {
+pub(crate) fn has_peer(node: &Running, key: &str) -> bool {
     status(node)["peers"].as_array().unwrap().iter().any(|peer| peer["id"] == *key)
 }
 

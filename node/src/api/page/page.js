@@ -102,7 +102,7 @@ function sentence(event) {
   switch (event.event) {
     case 'phase': return `${words(event.state)}: ${event.phase}`;
     case 'blocker': return event.blocker ? `not ready: ${event.blocker.text}` : 'nothing keeps it from being ready any more';
-    case 'peer': return `peer ${short(event.peer)} ${words(event.change)}${event.reason ? `: ${event.reason}` : ''}`;
+    case 'peer': return `peer ${event.name ?? short(event.peer)} ${words(event.change)}${event.reason ? `: ${event.reason}` : ''}`;
     case 'snapshot': return `snapshot of batch ${event.number}`;
     case 'lost': return event.lost === null ? 'the node has started anew' : `${event.lost} events were missed`;
     default: return words(event.event);

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::mpsc::SyncSender, time::Instant};
 
 use ratatui::{style::Style, text::Line};
 
-use super::{lines::Lines, sections::short};
+use super::{lines::Lines, sections::called};
 use crate::{
     cli::{
         ask::follow,
@@ -109,14 +109,14 @@ fn sentence(told: &Told) -> String {
         Ok(Event::Phase { state, phase, .. }) => format!("{state}: {phase}"),
         Ok(Event::Blocker { blocker: Some(blocker) }) => format!("not ready: {}", blocker.text),
         Ok(Event::Blocker { blocker: None }) => "nothing keeps it from being ready any more".into(),
-        Ok(Event::Peer { peer, change, reason }) => {
+        Ok(Event::Peer { peer, name, change, reason }) => {
             let change = match change {
                 PeerChange::Connected => "connected",
                 PeerChange::Ended => "ended",
                 PeerChange::Banned => "banned",
             };
             let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-            format!("peer {} {change}{reason}", short(peer))
+            format!("peer {} {change}{reason}", called(name.as_ref(), peer))
         }
         Ok(Event::Snapshot { number }) => format!("snapshot of batch {number}"),
         Err(_) if told.name == "lost" => lost(&told.json),
@@ -144,7 +144,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::status::fixture::key;
+    use crate::{cli::top::sections::short, status::fixture::key};
 
     /// Goal: every event has a sentence, and one that this version does not know has its name.
     #[test]
@@ -159,6 +159,8 @@ mod tests {
         assert_eq!(said("peer", banned), format!("peer {} banned: a wrong proof", short(key(3))));
         let connected = json!({ "event": "peer", "peer": key(3), "change": "connected" });
         assert_eq!(said("peer", connected), format!("peer {} connected", short(key(3))));
+        let named = json!({ "event": "peer", "peer": key(3), "name": "alpha", "change": "ended" });
+        assert_eq!(said("peer", named), "peer alpha ended");
         for (name, event, words) in [
             ("blocker", json!({ "event": "blocker", "blocker": blocker }), "not ready: 20 batches are ahead"),
             (

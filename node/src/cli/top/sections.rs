@@ -28,7 +28,7 @@ fn plain(text: impl ToString, width: usize) -> Cell {
 }
 
 /// The name of a key, or the key itself if it has none.
-fn called(name: Option<&String>, key: impl ToString) -> String {
+pub(super) fn called(name: Option<&String>, key: impl ToString) -> String {
     name.cloned().unwrap_or_else(|| short(key))
 }
 

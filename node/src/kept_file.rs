@@ -1,0 +1,196 @@
+//! Small JSON files in the data directory that outlive the node. Each is read before the network starts, when nothing may be changed yet, and
+//! written whole at each change. One that is damaged costs what it holds alone: it is named and set aside, and the node goes on without it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use slipstream_network::BanEnd;
+use tokio::time::Instant;
+
+/// What makes such a file.
+pub(crate) struct Form {
+    /// Its name in the data directory.
+    pub(crate) name: &'static str,
+    /// The name that a damaged one gets.
+    pub(crate) damaged_name: &'static str,
+    /// The only version that this program knows.
+    pub(crate) version: u32,
+    /// A longer one is damaged.
+    pub(crate) bytes_max: u64,
+    /// What holds no more when it is damaged, and what to do.
+    pub(crate) loss: &'static str,
+}
+
+/// What a file said.
+pub(crate) struct Kept<T> {
+    pub(crate) content: T,
+    /// Why the file cannot be used.
+    pub(crate) damage: Option<String>,
+    /// What was read; none without a file, or if it cannot be read.
+    text: Option<Vec<u8>>,
+}
+
+impl Form {
+    /// Reads the file of a data directory and changes nothing. Without a file there is no content.
+    pub(crate) fn read<T: Default>(
+        &self,
+        data_dir: &Path,
+        decode: impl FnOnce(&[u8]) -> serde_json::Result<T>,
+    ) -> Kept<T> {
+        let text = self.text_of(&data_dir.join(self.name));
+        let content = match &text {
+            Ok(Some(text)) => self.check(text).and_then(|()| decode(text).map_err(|error| error.to_string())),
+            Ok(None) => Ok(T::default()),
+            Err(error) => Err(error.to_string()),
+        };
+        let text = text.ok().flatten();
+        match content {
+            Ok(content) => Kept { content, damage: None, text },
+            Err(damage) => Kept { content: T::default(), damage: Some(damage), text },
+        }
+    }
+
+    /// The file that [`Form::read`] has read, out of the way if it is damaged. It was read before the lock was taken.
+    ///
+    /// # Errors
+    /// If it holds something else by now: what another process wrote would be lost.
+    pub(crate) fn establish<T>(&self, data_dir: &Path, kept: &Kept<T>) -> io::Result<KeptFile> {
+        let path = data_dir.join(self.name);
+        if self.text_of(&path).ok().flatten() != kept.text {
+            let changed = format!("{} changed while this node started; start it again", path.display());
+            return Err(io::Error::other(changed));
+        }
+        if let Some(problem) = &kept.damage {
+            let aside = data_dir.join(self.damaged_name);
+            let moved = fs::rename(&path, &aside).map_or_else(
+                |error| format!("it stays where it is: {error}"),
+                |()| format!("it is set aside as {}", aside.display()),
+            );
+            tracing::warn!(file = %path.display(), %problem, %moved, "{}", self.loss);
+        }
+        Ok(KeptFile { path, writing: Mutex::default() })
+    }
+
+    /// The text of a file; none if there is no file. A pipe would have the start wait for whoever writes into it.
+    fn text_of(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Ok(metadata) if !metadata.is_file() => return Err(io::Error::other("it is not a regular file")),
+            metadata => metadata?,
+        };
+        let mut text = Vec::new();
+        // A byte more shows that there is too much.
+        File::open(path)?.take(self.bytes_max + 1).read_to_end(&mut text)?;
+        Ok(Some(text))
+    }
+
+    fn check(&self, text: &[u8]) -> Result<(), String> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        if text.len() as u64 > self.bytes_max {
+            return Err(format!("it is longer than {} bytes", self.bytes_max));
+        }
+        let Version { version } = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if version != self.version {
+            return Err(format!("it has version {version}, and this program knows {}", self.version));
+        }
+        Ok(())
+    }
+}
+
+/// The file of a data directory whose lock is held.
+pub(crate) struct KeptFile {
+    path: PathBuf,
+    writing: Mutex<()>,
+}
+
+impl KeptFile {
+    /// Writes what `text` says now as a whole. Of several writers the last one writes the newest.
+    pub(crate) fn write(&self, text: impl FnOnce() -> serde_json::Result<String>) -> io::Result<()> {
+        let _writing = self.writing.lock();
+        let text = text()?;
+        let fresh = self.path.with_extension("new");
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        writeln!(file, "{text}").and_then(|()| file.sync_all())?;
+        fs::rename(&fresh, &self.path)?;
+        // The new name lasts once its directory does.
+        match self.path.parent() {
+            Some(dir) => File::open(dir)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Where it lies.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The end of a ban that was to hold until then, in milliseconds since 1970; none if it has ended. It is `longest` away at most, for the
+/// clock may have been another one when it was written.
+pub(crate) fn ban_end(until_ms: u64, longest: Duration, now_ms: u64, now: Instant) -> Option<BanEnd> {
+    let left = until_ms.checked_sub(now_ms).filter(|left| *left > 0)?;
+    Some(BanEnd::At(now + Duration::from_millis(left).min(longest)))
+}
+
+/// The end of a ban in milliseconds since 1970; none if it holds until it is lifted.
+pub(crate) fn until_ms(until: BanEnd, now_ms: u64, now: Instant) -> Option<u64> {
+    let left = until.instant()?.saturating_duration_since(now);
+    Some(now_ms.saturating_add(left.as_millis() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const FORM: Form =
+        Form { name: "it.json", damaged_name: "it.damaged", version: 1, bytes_max: 64, loss: "it is lost" };
+
+    fn read(dir: &Path) -> Kept<String> {
+        FORM.read(dir, |text| Ok(String::from_utf8_lossy(text).into_owned()))
+    }
+
+    /// Goal: whatever lies in the file's place, a start neither waits for it nor reads it without end, and leaves it as it is.
+    #[test]
+    fn what_is_no_file_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FORM.name);
+        assert!(read(dir.path()).damage.is_none());
+        symlink("/dev/zero", &path).unwrap();
+        let kept = read(dir.path());
+        assert_eq!((kept.content.as_str(), kept.damage.as_deref()), ("", Some("it is not a regular file")));
+        let file = FORM.establish(dir.path(), &kept).unwrap();
+        assert_eq!(fs::read_link(dir.path().join(FORM.damaged_name)).unwrap(), Path::new("/dev/zero"));
+        file.write(|| Ok(r#"{"version":1}"#.to_owned())).unwrap();
+        let kept = read(dir.path());
+        assert_eq!((kept.content.as_str(), kept.damage), ("{\"version\":1}\n", None));
+    }
+
+    /// Goal: an end is that of the clock, a ban that has ended is none, and no clock makes one longer than the longest.
+    #[test]
+    fn ends_of_bans_are_those_of_the_clock() {
+        let (now, hour) = (Instant::now(), Duration::from_secs(3_600));
+        let end = |until_ms, now_ms| ban_end(until_ms, hour, now_ms, now);
+        assert_eq!(end(3_500, 1_000), Some(BanEnd::At(now + Duration::from_millis(2_500))));
+        assert_eq!((end(3_500, 3_500), end(3_500, 9_000)), (None, None));
+        assert_eq!(end(u64::MAX, 0), Some(BanEnd::At(now + hour)));
+        assert_eq!(until_ms(BanEnd::At(now + hour), 1_000, now), Some(3_601_000));
+        assert_eq!(until_ms(BanEnd::At(now + hour), u64::MAX, now), Some(u64::MAX));
+        assert_eq!(until_ms(BanEnd::Never, 1_000, now), None);
+    }
+}
