@@ -12,15 +12,13 @@ use super::lines::{Cell, Lines};
 use crate::{
     cli::status::units::{bytes, count, duration},
     status::{
-        NodeStatus,
+        HEARD_WITHIN_MS, NodeStatus,
         peers::{ConfiguredPeerStatus, ConnectedPeer},
     },
 };
 
 /// Reasons of a score that are shown; the rest is in the JSON.
 const REASONS_SHOWN: usize = 4;
-/// A validator that is silent for longer is none of the quorum.
-const SILENT_AFTER_MS: u64 = 10_000;
 
 /// A cell as text is.
 fn plain(text: impl ToString, width: usize) -> Cell {
@@ -273,7 +271,7 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
 fn standing(peer: &PeerStanding, primary: u16) -> Vec<Cell> {
     let heard = match peer.heard_ms_ago {
         None => ("not yet".into(), 16, Style::new().red()),
-        Some(heard) if heard > SILENT_AFTER_MS => (format!("{} ago", ms(heard)), 16, Style::new().red()),
+        Some(heard) if heard > HEARD_WITHIN_MS => (format!("{} ago", ms(heard)), 16, Style::new().red()),
         Some(heard) => (format!("{} ago", ms(heard)), 16, Style::new().green()),
     };
     let is_primary = if peer.index == primary { "primary" } else { "" };
