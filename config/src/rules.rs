@@ -5,6 +5,7 @@ use slipstream_sync::{Mode, SyncConfig};
 
 use crate::{
     NodeConfig, Role,
+    mask::mask_value,
     ranges::{self, BODY_BYTES_MIN},
 };
 
@@ -87,6 +88,8 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
         !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
     };
     if let Some(host) = config.api.allowed_hosts.iter().find(|host| *host != "*" && !is_name(host)) {
+        // Somebody may write a whole URL.
+        let host = mask_value("", host);
         let problem = format!(
             "`{host}` is no host name; write names as `node1.example`, without scheme and port, or `*` for all"
         );
