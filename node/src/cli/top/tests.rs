@@ -113,6 +113,20 @@ fn a_validator_shows_the_others() {
     assert!(text.lines().any(|line| line.contains("─ Progress ─") && line.contains("─ Peers ─")), "{text}");
 }
 
+/// Goal: who is banned, and who of the configuration was removed, stands below the peers; of many the first.
+#[test]
+fn bans_and_removed_peers_are_shown() {
+    let ban = json!({ "id": key(3), "name": "liar", "by": "operator", "reason": "it lied", "seconds_left": null, "until_ms": null });
+    let removed = json!([{ "peer": format!("{}@192.0.2.3:7400", key(4)), "name": "gone" }]);
+    let text = drawn(
+        &mut view(json!({ "bans": vec![ban; 9], "bans_count": 300, "removed_peers": removed })),
+        (200, 120),
+    );
+    for (part, times) in [("banned        liar", 8), ("more bans     292: ", 1), ("removed       gone", 1)] {
+        assert_eq!(text.matches(part).count(), times, "{part} in\n{text}");
+    }
+}
+
 /// Goal: a small terminal shows the important parts, and keys bring the rest. A silent node is reported, and its values on the
 /// screen are called old.
 #[test]
