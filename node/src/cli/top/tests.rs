@@ -97,9 +97,14 @@ fn a_validator_shows_the_others() {
     (own["name"], own["peers"][0]["name"]) = (json!("here"), json!("validator-0"));
     let peers = json!([{ "id": key(2), "name": "a fullnode", "address": null, "bytes_sent": 0, "bytes_received": 0, "rtt_ms": 0.0,
         "connected_seconds": 1 }]);
-    let named = drawn(&mut view(json!({ "consensus": own, "peers": peers })), (160, 60));
+    let shared =
+        json!([{ "id": key(5), "name": "twice", "own": false, "addresses": [], "problem": "has two nodes" }]);
+    let status = json!({ "name": "here", "consensus": own, "peers": peers, "shared_keys": shared });
+    let named = drawn(&mut view(status), (160, 60));
     let (first, peer) = (key(10)[..10].to_owned(), key(2)[..10].to_owned());
     for part in [
+        "Slipstream here, fullnode of chain",
+        "twice has two nodes",
         "validator 1 (here), counted",
         "5 of primary 1 (here)",
         "0 validator-0 ",
