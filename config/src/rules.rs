@@ -4,7 +4,8 @@ use slipstream_network::{NetworkError, PeerTarget};
 use slipstream_sync::{Mode, SyncConfig};
 
 use crate::{
-    NodeConfig, Role,
+    ApiConfig, NodeConfig, Role,
+    mask::mask_value,
     ranges::{self, BODY_BYTES_MIN},
 };
 
@@ -25,37 +26,51 @@ impl Problem {
 
 /// The rules that concern several keys, and the numbers' ranges.
 pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
-    let rule = |key, text: &str| Err(Problem::new(key, text));
-    match config.role {
-        Role::Validator if config.genesis.is_none() => {
-            return rule(
-                "genesis",
-                "a validator needs the chain's genesis file; set `genesis: FILE` to the file that all validators of the chain share",
-            );
-        }
-        Role::Validator if !config.storage.fsync => {
-            return rule(
-                "storage.fsync",
-                "a validator that does not wait for the disk may forget a vote in a power cut, and then sign two different batches \
-                 of one number; leave `fsync` out or set it to `true`",
-            );
-        }
-        Role::Fullnode if config.genesis.is_none() && config.waypoint.is_none() => {
-            return rule(
-                "genesis",
-                "a fullnode needs a place where its trust starts, and there is neither a genesis file nor a waypoint; set \
-                 `genesis: FILE`, or `waypoint: NUMBER:0xHASH` as `slipstream status` prints it on a node that you trust",
-            );
-        }
-        Role::Fullnode if config.network.peers.is_empty() => {
-            return rule(
-                "network.peers",
-                "a fullnode has nobody to follow; list at least one peer as `ID@HOST:PORT`, as `slipstream status` prints it on \
-                 that peer",
-            );
-        }
-        Role::Validator | Role::Fullnode => {}
+    check_role(config)?;
+    check_peers(config)?;
+    if let Some(problem) = audit_problem(config.sync.audit) {
+        return Err(problem);
     }
+    if let Some((key, problem, advice)) = sync_problem(&config.sync) {
+        return Err(Problem::new(key, format!("{problem}; {advice}")));
+    }
+    config.network.check().map_err(|error| match error {
+        NetworkError::Config { key, reason } => Problem::new(key, reason),
+        other => Problem::new("network", other.to_string()),
+    })?;
+    check_api(&config.api)?;
+    ranges::check(config)
+}
+
+/// What a validator, or a fullnode, needs.
+fn check_role(config: &NodeConfig) -> Result<(), Problem> {
+    let (key, text) = match config.role {
+        Role::Validator if config.genesis.is_none() => (
+            "genesis",
+            "a validator needs the chain's genesis file; set `genesis: FILE` to the file that all validators of the chain share",
+        ),
+        Role::Validator if !config.storage.fsync => (
+            "storage.fsync",
+            "a validator that does not wait for the disk may forget a vote in a power cut, and then sign two different batches \
+             of one number; leave `fsync` out or set it to `true`",
+        ),
+        Role::Fullnode if config.genesis.is_none() && config.waypoint.is_none() => (
+            "genesis",
+            "a fullnode needs a place where its trust starts, and there is neither a genesis file nor a waypoint; set \
+             `genesis: FILE`, or `waypoint: NUMBER:0xHASH` as `slipstream status` prints it on a node that you trust",
+        ),
+        Role::Fullnode if config.network.peers.is_empty() => (
+            "network.peers",
+            "a fullnode has nobody to follow; list at least one peer as `ID@HOST:PORT`, as `slipstream status` prints it on \
+             that peer",
+        ),
+        Role::Validator | Role::Fullnode => return Ok(()),
+    };
+    Err(Problem::new(key, text))
+}
+
+/// Peers can be dialled where the configuration says.
+fn check_peers(config: &NodeConfig) -> Result<(), Problem> {
     let unreachable = |peer: &&PeerTarget| {
         peer.address().is_some_and(|address| address.ip().is_unspecified() || address.port() == 0)
     };
@@ -64,35 +79,31 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
             "nobody can be dialled at {peer}: that is where a peer listens, on any address of its machine; write the IP at \
              which that machine is reached from here, or its DNS name, and the peer's UDP port, as `ID@HOST:PORT`"
         );
-        return rule("network.peers", &problem);
+        return Err(Problem::new("network.peers", problem));
     }
-    if let Some(problem) = audit_problem(config.sync.audit) {
-        return Err(problem);
-    }
-    if let Some((key, problem, advice)) = sync_problem(&config.sync) {
-        return rule(key, &format!("{problem}; {advice}"));
-    }
-    config.network.check().map_err(|error| match error {
-        NetworkError::Config { key, reason } => Problem::new(key, reason),
-        other => Problem::new("network", other.to_string()),
-    })?;
-    let body_bytes = config.api.max_body_bytes;
+    Ok(())
+}
+
+fn check_api(api: &ApiConfig) -> Result<(), Problem> {
+    let body_bytes = api.max_body_bytes;
     if (body_bytes as u64) < BODY_BYTES_MIN {
         let problem = format!(
             "{body_bytes} bytes cannot carry the largest transaction; set it to {BODY_BYTES_MIN} or more"
         );
-        return rule("api.max_body_bytes", &problem);
+        return Err(Problem::new("api.max_body_bytes", problem));
     }
     let is_name = |host: &&String| {
         !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
     };
-    if let Some(host) = config.api.allowed_hosts.iter().find(|host| *host != "*" && !is_name(host)) {
+    if let Some(host) = api.allowed_hosts.iter().find(|host| *host != "*" && !is_name(host)) {
+        // Somebody may write a whole URL.
+        let host = mask_value("", host);
         let problem = format!(
             "`{host}` is no host name; write names as `node1.example`, without scheme and port, or `*` for all"
         );
-        return rule("api.allowed_hosts", &problem);
+        return Err(Problem::new("api.allowed_hosts", problem));
     }
-    ranges::check(config)
+    Ok(())
 }
 
 /// Refuses values that cannot be joined with other layers: infinite and undefined numbers have only the form of their text.

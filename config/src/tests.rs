@@ -139,6 +139,8 @@ fn rules_across_sections() {
             "{text}"
         );
     }
+    let text = refused(&fullnode("api: { allowed_hosts: [\"https://user:ca`nary@host\"] }\n"));
+    assert!(text.contains("`https://***@host` is no host name") && !text.contains("nary"), "{text}");
 }
 
 /// Goal: an archive's URL is checked at the door, and none that may hold a secret is repeated.

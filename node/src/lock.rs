@@ -8,6 +8,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, Write},
     net::SocketAddr,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -23,6 +24,8 @@ const COMMAND_BYTES_MAX: usize = 512;
 const HOLDER_BYTES_MAX: u64 = 1_024;
 /// The beginning of the line that says where the holder answers.
 const API: &str = "api ";
+/// Whoever can open the file can hold it, and so seem to be the node that its text names.
+const MODE: u32 = 0o600;
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +97,8 @@ pub struct DataLock {
 pub fn check_free(data_dir: &Path) -> Result<(), LockError> {
     let path = data_dir.join(LOCK_FILE);
     match File::open(&path) {
-        Ok(mut file) => lock(&mut file, &path),
+        // Several may ask at once; none of them is a holder.
+        Ok(mut file) => lock(&mut file, &path, FlockOperation::NonBlockingLockShared),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(LockError::Io { path, source }),
     }
@@ -109,9 +113,12 @@ pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, Loc
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(MODE)
         .open(&path)
         .map_err(|source| LockError::Io { path: path.clone(), source })?;
-    lock(&mut file, &path)?;
+    lock(&mut file, &path, FlockOperation::NonBlockingLockExclusive)?;
+    // Earlier releases let others read it. The file of another owner stays as it is.
+    let _ = file.set_permissions(fs::Permissions::from_mode(MODE));
     file.set_len(0)
         .and_then(|()| file.rewind())
         .and_then(|()| file.write_all(Holder::this_process(api).text().as_bytes()))
@@ -119,8 +126,8 @@ pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, Loc
     Ok(DataLock { _file: file })
 }
 
-fn lock(file: &mut File, path: &Path) -> Result<(), LockError> {
-    match flock(&*file, FlockOperation::NonBlockingLockExclusive) {
+fn lock(file: &mut File, path: &Path, how: FlockOperation) -> Result<(), LockError> {
+    match flock(&*file, how) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = Vec::new();
@@ -161,6 +168,20 @@ mod tests {
             assert_eq!((holder.to_string().as_str(), holder.api), (said, None));
         }
         acquire(&data, None).unwrap();
+    }
+
+    /// Goal: a node that has died is not named as the holder, whoever else looks: another user cannot, and commands only ask.
+    #[test]
+    fn only_a_holder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOCK_FILE);
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        drop(acquire(dir.path(), None).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
+        let asking = File::open(&path).unwrap();
+        flock(&asking, FlockOperation::NonBlockingLockShared).unwrap();
+        check_free(dir.path()).unwrap();
     }
 
     #[test]

@@ -71,7 +71,8 @@ fn is_below_secret(text: &str, above: usize, quoted: &str) -> bool {
             return false;
         }
         least = indent(line);
-        line.split_once(':').is_some_and(|(key, _)| is_secret(key))
+        // In braces several keys may stand on the line.
+        line.rsplit_once(':').is_some_and(|(keys, _)| keys.split(':').any(is_secret))
     })
 }
 
@@ -122,6 +123,8 @@ mod tests {
             assert!(place.snippet.contains("***") && !place.snippet.contains("canary"), "{}", place.snippet);
             assert_eq!(word, "***");
         }
+        let (place, _) = Place::quote("archive: { url: a, secret-key:\n  canary }", 2, 3);
+        assert!(!place.snippet.contains("canary"), "{}", place.snippet);
         let (place, word) = Place::quote(text, 8, 9);
         assert_eq!((place.snippet.lines().nth(1), word.as_str()), (Some("8 |   mode: delta"), "delta"));
     }

@@ -193,9 +193,9 @@ metrics! {
     "slipstream_log_lines_lost_total" log_lines_lost: IntCounter;
     /// Connected peers.
     "slipstream_network_peers" network_peers: IntGauge;
-    /// Peers in network.peers by state: connected, connecting, unreachable, wrong key, ended or banned.
+    /// Peers of network.peers, and those that the operator added, by state: connected, connecting, unreachable, wrong key, ended or banned.
     "slipstream_network_configured_peers" network_configured_peers: IntGaugeVec ["state"];
-    /// 1 while this peer of network.peers is connected.
+    /// 1 while this peer of network.peers, or one that the operator added, is connected.
     "slipstream_network_configured_peer_up" network_configured_peer_up: IntGaugeVec ["peer"];
     /// Connected peers of the node's own choice, by peer exchange.
     "slipstream_network_chosen_peers" network_chosen_peers: IntGauge;

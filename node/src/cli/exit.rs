@@ -19,7 +19,7 @@ use slipstream_storage::{ExportError, StorageError};
 use slipstream_sync::SyncError;
 use slipstream_types::schedule::ScheduleError;
 
-use super::output::OutputError;
+use super::output::{OutputError, plain};
 use crate::{
     NodeError, genesis_file::GenesisFileError, keys::KeyError, lock::LockError, operator_token::TokenError,
     schedule_file::ScheduleFileError, tasks::TaskFailure,
@@ -270,9 +270,8 @@ const TEXT_CHARS_MAX: usize = 8_192;
 impl Failed {
     /// A failure that no error of the libraries describes. Nothing that the text quotes can steer a terminal.
     pub(super) fn new(exit: Exit, text: impl Into<String>) -> Failed {
-        let plain = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { ' ' } else { c };
-        let text = text.into().chars().take(TEXT_CHARS_MAX).map(plain).collect();
-        Failed { text, help: None, exit, told: false }
+        let text: String = text.into().chars().take(TEXT_CHARS_MAX).collect();
+        Failed { text: plain(&text), help: None, exit, told: false }
     }
 
     pub(super) fn of(error: &(dyn Error + 'static)) -> Failed {

@@ -30,10 +30,15 @@ impl From<io::Error> for OutputError {
     }
 }
 
+/// A text that steers no terminal: what moves a cursor or hides a line becomes a blank. A node that `--api` names may be anybody's.
+pub(super) fn plain(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), " ")
+}
+
 /// Prints what a command was asked for. Everything else goes to standard error.
 pub(super) fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
-    let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    let written = writeln!(stdout, "{}", plain(text)).and_then(|()| stdout.flush());
     written.map_err(OutputError::from).or_fail()
 }
 
@@ -47,11 +52,22 @@ pub(super) fn offer(line: String) {
 
 /// Writes a line to standard error for a possible reader: if it cannot be written, the command goes on.
 pub(super) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", plain(text));
 }
 
 /// Waits between two looks at a node.
 #[allow(clippy::disallowed_methods, reason = "a command has no runtime whose worker it could block")]
 pub(super) fn pause(time: Duration) {
     std::thread::sleep(time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: names, reasons and events of a foreign node neither clear the screen nor hide a line.
+    #[test]
+    fn texts_have_no_control_sequences() {
+        assert_eq!(plain("a\u{1b}[2J\r\u{9b}b\n\tc é"), "a [2J  b\n\tc é");
+    }
 }

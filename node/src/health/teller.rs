@@ -6,7 +6,7 @@ use slipstream_consensus::{ConsensusStatus, PeerStanding};
 use tokio::time::Instant;
 
 use super::{Health, Reason, State};
-use crate::status::NodeStatus;
+use crate::status::{HEARD_WITHIN_MS, NodeStatus};
 
 /// The calm line comes so often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -19,8 +19,6 @@ const CHANGES_WITHIN: Duration = Duration::from_secs(60);
 /// is dialled again after 10 s at the latest.
 const SETTLED_FOR: Duration = Duration::from_secs(15);
 
-/// A validator that is silent for longer is none of the quorum.
-const SILENT_AFTER_MS: u64 = 10_000;
 /// Silent validators that a line names.
 const UNHEARD_MAX: usize = 8;
 
@@ -151,7 +149,7 @@ fn write(line: Line, status: &NodeStatus) {
 
 /// The other validators that are silent, by their positions and names.
 fn unheard(own: &ConsensusStatus) -> Option<String> {
-    let is_silent = |peer: &&PeerStanding| peer.heard_ms_ago.is_none_or(|ago| ago > SILENT_AFTER_MS);
+    let is_silent = |peer: &&PeerStanding| peer.heard_ms_ago.is_none_or(|ago| ago > HEARD_WITHIN_MS);
     let silent: Vec<_> = own.peers.iter().filter(is_silent).map(|peer| own.member(peer.index)).collect();
     let more = silent.len().saturating_sub(UNHEARD_MAX);
     let shown = silent[..silent.len() - more].join(", ");
@@ -269,7 +267,7 @@ mod tests {
             fixture::status(json!({ "consensus": own })).consensus.unwrap()
         };
         let peer = |index: u16, name: Option<&str>, heard: Option<u64>| json!({ "index": index, "key": fixture::key(30), "name": name, "heard_ms_ago": heard });
-        assert_eq!(unheard(&own(vec![peer(0, None, Some(SILENT_AFTER_MS))])), None);
+        assert_eq!(unheard(&own(vec![peer(0, None, Some(HEARD_WITHIN_MS))])), None);
         let some = own(vec![peer(0, None, Some(1)), peer(2, Some("two"), Some(11_000)), peer(3, None, None)]);
         assert_eq!(unheard(&some).unwrap(), "2 (two), 3");
         let many = own((2..13).map(|index| peer(index, None, None)).collect());

@@ -50,6 +50,9 @@ pub use self::{
 };
 use crate::health::Health;
 
+/// A validator that was not heard for longer is none of the quorum: sync asks each connected one for its head twice a second.
+pub(crate) const HEARD_WITHIN_MS: u64 = 10_000;
+
 /// The document.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeStatus {

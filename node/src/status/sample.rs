@@ -5,7 +5,7 @@ use slipstream_storage::StorageError;
 use slipstream_sync::SyncStatus;
 
 use super::{
-    NodeStatus, ProcessStatus, StatusSource,
+    HEARD_WITHIN_MS, NodeStatus, ProcessStatus, StatusSource,
     peers::{sample_exchange, sample_peers},
     spread::sample_mesh,
 };
@@ -13,9 +13,6 @@ use crate::{
     api::metrics::{Metrics, raise},
     health::{Health, Reason},
 };
-
-/// The silence after which a validator is not heard: sync asks each connected one for its head twice a second.
-const HEARD_WITHIN_MS: u64 = 10_000;
 
 impl StatusSource {
     /// Brings the sampled metrics up to date.

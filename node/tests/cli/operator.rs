@@ -246,8 +246,10 @@ fn orders_on_peers_hold_over_a_restart() {
 
     fs::write(&config, named(&written, &names)).unwrap();
     let node = Running::start(&other);
-    let log = fs::read_to_string(&node.log).unwrap();
-    assert!(log.contains("orders on peers of before this start hold"), "{log}");
+    // Lines are written beside.
+    let logged =
+        |node: &Running, words: &str| fs::read_to_string(&node.log).unwrap().contains(words).then_some(());
+    until("the log tells of the orders", || logged(&node, "orders on peers of before this start hold"));
     let after = list();
     for (at, value) in [
         ("/bans/0/id", own.into()),
@@ -290,8 +292,9 @@ fn orders_on_peers_hold_over_a_restart() {
     until("it follows again", || has_peer(&node, own).then_some(()));
     assert_eq!(list()["bans_count"], 0);
     assert_eq!(fs::read_to_string(data.join("operator.peers.damaged")).unwrap(), "{");
-    let log = fs::read_to_string(&node.log).unwrap();
-    assert!(log.contains("operator.peers.damaged") && log.contains("order anew"), "{log}");
+    for words in ["operator.peers.damaged", "order anew"] {
+        until("the log tells of the damage", || logged(&node, words));
+    }
     node.stop();
     validator.stop();
 }

@@ -121,8 +121,8 @@ const steps = {
     return { errors, origins: [...origins] };
   },
 
-  /** The page of one of four validators. Its status gains this evidence: nobody lies in a devnet. */
-  async validator(url, evidence) {
+  /** The page of one of four validators. Its status gains this evidence and this ban: nobody lies in a devnet. */
+  async validator(url, found) {
     await page.evaluateOnNewDocument((found) => {
       const ask = window.fetch;
       window.fetch = async (...request) => {
@@ -130,15 +130,16 @@ const steps = {
         const read = answer.json.bind(answer);
         answer.json = async () => {
           const status = await read();
-          status.consensus.evidence.push(found);
+          status.consensus.evidence.push(found.evidence);
+          status.bans.push(found.ban);
           return status;
         };
         return answer;
       };
-    }, JSON.parse(evidence));
+    }, JSON.parse(found));
     await go(url);
     const shown = await until(() => {
-      const names = [...document.querySelectorAll('#consensus-facts dt')];
+      const names = [...document.querySelectorAll('#consensus-facts dt, #peers-facts dt')];
       const facts = Object.fromEntries(names.map((name) => [name.textContent, name.nextElementSibling.textContent]));
       const rows = [...document.querySelectorAll('#validators tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText));
       const isHeard = rows.length === 4 && rows.every((row) => row[1] === 'this node' || row[1].endsWith(' ago'));

@@ -8,6 +8,8 @@ const DECODED_MS = [5, 10, 25, 50, 100, 200, 400, 800, 1600, 3200];
 /** Reasons of a score, and looks of the rate, that are shown. */
 const REASONS_SHOWN = 4;
 const RATES_SHOWN = 120;
+/** Bans, and peers that the operator removed; `slipstream peers list` shows all. */
+const BANS_SHOWN = 8;
 
 const rates = [];
 
@@ -137,11 +139,25 @@ function peers(status) {
     [connection ? `${connection.rtt_ms.toFixed(1)} ms round trip` : '\u2013', sync && sync.tail_ms > 0 ? `95 % of answers in ${ms(sync.tail_ms)}` : null],
     sync?.head == null ? '\u2013' : [sync.head, sync.heard_ms_ago === null ? null : { text: `heard ${ms(sync.heard_ms_ago)} ago`, tone: 'quiet' }],
   ]);
-  const { exchange, serve } = status;
+  const { exchange, serve, bans, bans_count, removed_peers = [] } = status;
   facts('peers-facts', [
     ['exchange', exchange && `${exchange.chosen.length} of ${exchange.outbound_max} chosen, ${exchange.reached} reached and ${exchange.heard} heard of`],
     ['served', `${several(serve.answers, 'answer')}, ${bytes(serve.bytes)}; ${serve.refused_busy} refused as busy`],
+    ...bans.slice(0, BANS_SHOWN).map((ban, at) => [`banned ${at + 1}`, { text: banned(ban), tone: 'bad' }]),
+    ['more bans', bans_count > BANS_SHOWN ? `${bans_count - BANS_SHOWN}: \`slipstream peers list\` shows them` : null],
+    ...removed_peers.slice(0, BANS_SHOWN).map((removed, at) => [`removed ${at + 1}`, taken(removed)]),
   ]);
+}
+
+/** Who is not let in, until when, by whom and why. */
+function banned({ id, name, by, reason, seconds_left }) {
+  const until = seconds_left === null ? 'until it is unbanned' : `for ${duration(seconds_left)}`;
+  return `${name ? `${name} ` : ''}${short(id)} ${until}, by this node${by === 'operator' ? "'s operator" : ''}: ${reason}`;
+}
+
+/** A peer of the configuration that the operator removed. */
+function taken({ peer, name }) {
+  return `${name ?? short(peer.split('@')[0])} stands in network.peers; \`slipstream peers add\` takes it back`;
 }
 
 /** The name of a key with the key below it, or the key alone. Both are shown as text. */

@@ -53,9 +53,30 @@ fn hide_variable(mask: &mut Mask, name: &str, value: &[u8]) {
         mask.hide(value);
     }
     let value = String::from_utf8_lossy(value);
-    let user = value.split_once("://").and_then(|(_, rest)| rest.split('/').next()?.rsplit_once('@'));
+    // A password may have a `/` or `@` that its owner did not encode.
+    let user = value.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
     if let Some((user, _)) = user {
         mask.hide(user.as_bytes());
         mask.hide(user.split_once(':').map_or(user, |(_, password)| password).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a password of the environment is known, also where it stands without its URL, or has what ends the host of others.
+    #[test]
+    fn passwords_of_the_environment_are_hidden() {
+        for (name, value) in [
+            ("PROXY", "http://user:correct/horse@battery@host:1/x"),
+            ("DB_PASSWORD", "correct/horse@battery"),
+            ("URL", "http://host:1/x"),
+        ] {
+            let mut mask = Mask::default();
+            hide_variable(&mut mask, name, value.as_bytes());
+            let shown = mask.text("refused: correct/horse@battery");
+            assert_eq!(shown.contains("horse"), name == "URL", "{name}: {shown}");
+        }
     }
 }

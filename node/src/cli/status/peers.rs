@@ -124,7 +124,7 @@ fn configured(peer: &ConfiguredPeerStatus) -> String {
 }
 
 /// A peer that the operator removed, and the way back.
-fn removed(RemovedPeerStatus { peer, name }: &RemovedPeerStatus) -> String {
+pub(in crate::cli) fn removed(RemovedPeerStatus { peer, name }: &RemovedPeerStatus) -> String {
     named(name.as_ref(), format_args!("{peer} stands in network.peers; `slipstream peers add` takes it back"))
 }
 

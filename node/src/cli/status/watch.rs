@@ -15,7 +15,7 @@ use crate::{
     cli::{
         ask::ask,
         exit::OrFail as _,
-        output::{OutputError, note, pause, print},
+        output::{OutputError, note, pause, plain, print},
     },
     status::NodeStatus,
 };
@@ -84,7 +84,7 @@ fn draw(text: &str) -> Result<()> {
 /// The text of a drawing with at most so many lines: from the upper left corner, without breaking lines, each and all below wiped.
 fn frame(text: &str, rows_max: usize) -> String {
     let mut frame = String::from("\x1b[?7l\x1b[H");
-    for line in text.lines().take(rows_max) {
+    for line in plain(text).lines().take(rows_max) {
         let _ = write!(frame, "{line}\x1b[K\r\n");
     }
     frame + "\x1b[J\x1b[?7h"
@@ -113,5 +113,6 @@ mod tests {
     #[test]
     fn a_drawing_covers_the_one_before() {
         assert_eq!(frame("a\nb\nc\n", 2), "\x1b[?7l\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J\x1b[?7h");
+        assert_eq!(frame("a\x1b[2J\r", 2), "\x1b[?7l\x1b[Ha [2J \x1b[K\r\n\x1b[J\x1b[?7h");
     }
 }

@@ -12,7 +12,10 @@ use ratatui::{
 
 use super::{View, lines::wrapped, sections};
 use crate::{
-    cli::status::units::{count, duration, left},
+    cli::status::{
+        peers::named,
+        units::{count, duration, left},
+    },
     health::Blocker,
     status::NodeStatus,
 };
@@ -94,8 +97,9 @@ fn heading(view: &View) -> Line<'static> {
     let Some((status, _)) = &view.seen else {
         return Line::from(vec![name, format!("at http://{}", view.authority).dim()]);
     };
+    let own = status.name.as_ref().map_or_else(String::new, |own| format!("{own}, "));
     let who = format!(
-        "{} of chain {}, {}, {}",
+        "{own}{} of chain {}, {}, {}",
         status.role.name(),
         status.chain_id,
         status.client,
@@ -143,7 +147,8 @@ fn wrong(view: &View, width: u16, now: Instant) -> Vec<Line<'static>> {
             let style = if *alert { Style::new().red() } else { Style::new().yellow() };
             found.push((format!("not ready: {text}{retry}"), style));
         }
-        found.extend(status.shared_keys.iter().map(|key| (key.problem.clone(), Style::new().red())));
+        let shared = status.shared_keys.iter();
+        found.extend(shared.map(|key| (named(key.name.as_ref(), &key.problem), Style::new().red())));
         let unknown = status.rules.unknown.iter();
         found.extend(
             unknown.map(|fork| (format!("unknown fork {fork}: this node stops there"), Style::new().red())),

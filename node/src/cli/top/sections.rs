@@ -10,17 +10,20 @@ use slipstream_sync::{PeerStatus, Phase, work::HintUse};
 
 use super::lines::{Cell, Lines};
 use crate::{
-    cli::status::units::{bytes, count, duration},
+    cli::status::{
+        peers as text,
+        units::{bytes, count, duration},
+    },
     status::{
-        NodeStatus,
+        HEARD_WITHIN_MS, NodeStatus,
         peers::{ConfiguredPeerStatus, ConnectedPeer},
     },
 };
 
 /// Reasons of a score that are shown; the rest is in the JSON.
 const REASONS_SHOWN: usize = 4;
-/// A validator that is silent for longer is none of the quorum.
-const SILENT_AFTER_MS: u64 = 10_000;
+/// Bans, and peers that the operator removed, that are shown; `slipstream peers list` shows all.
+const BANS_SHOWN: usize = 8;
 
 /// A cell as text is.
 fn plain(text: impl ToString, width: usize) -> Cell {
@@ -165,6 +168,14 @@ pub(super) fn peers(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
     let serve = &status.serve;
     let (sent, busy) = (bytes(serve.bytes as f64), serve.refused_busy);
     lines.fact("served", Some(format!("{} answers, {sent}; {busy} refused as busy", serve.answers)));
+    for ban in status.bans.iter().take(BANS_SHOWN) {
+        lines.styled("banned", Some(text::ban(ban)), Style::new().red());
+    }
+    let more = status.bans_count.saturating_sub(BANS_SHOWN);
+    lines.fact("more bans", (more > 0).then(|| format!("{more}: `slipstream peers list` shows them")));
+    for peer in status.removed_peers.iter().take(BANS_SHOWN) {
+        lines.fact("removed", Some(text::removed(peer)));
+    }
     lines.end()
 }
 
@@ -273,7 +284,7 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
 fn standing(peer: &PeerStanding, primary: u16) -> Vec<Cell> {
     let heard = match peer.heard_ms_ago {
         None => ("not yet".into(), 16, Style::new().red()),
-        Some(heard) if heard > SILENT_AFTER_MS => (format!("{} ago", ms(heard)), 16, Style::new().red()),
+        Some(heard) if heard > HEARD_WITHIN_MS => (format!("{} ago", ms(heard)), 16, Style::new().red()),
         Some(heard) => (format!("{} ago", ms(heard)), 16, Style::new().green()),
     };
     let is_primary = if peer.index == primary { "primary" } else { "" };

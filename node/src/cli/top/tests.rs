@@ -97,9 +97,14 @@ fn a_validator_shows_the_others() {
     (own["name"], own["peers"][0]["name"]) = (json!("here"), json!("validator-0"));
     let peers = json!([{ "id": key(2), "name": "a fullnode", "address": null, "bytes_sent": 0, "bytes_received": 0, "rtt_ms": 0.0,
         "connected_seconds": 1 }]);
-    let named = drawn(&mut view(json!({ "consensus": own, "peers": peers })), (160, 60));
+    let shared =
+        json!([{ "id": key(5), "name": "twice", "own": false, "addresses": [], "problem": "has two nodes" }]);
+    let status = json!({ "name": "here", "consensus": own, "peers": peers, "shared_keys": shared });
+    let named = drawn(&mut view(status), (160, 60));
     let (first, peer) = (key(10)[..10].to_owned(), key(2)[..10].to_owned());
     for part in [
+        "Slipstream here, fullnode of chain",
+        "twice has two nodes",
         "validator 1 (here), counted",
         "5 of primary 1 (here)",
         "0 validator-0 ",
@@ -111,6 +116,20 @@ fn a_validator_shows_the_others() {
     }
     // Two columns: the peers stand beside the progress.
     assert!(text.lines().any(|line| line.contains("─ Progress ─") && line.contains("─ Peers ─")), "{text}");
+}
+
+/// Goal: who is banned, and who of the configuration was removed, stands below the peers; of many the first.
+#[test]
+fn bans_and_removed_peers_are_shown() {
+    let ban = json!({ "id": key(3), "name": "liar", "by": "operator", "reason": "it lied", "seconds_left": null, "until_ms": null });
+    let removed = json!([{ "peer": format!("{}@192.0.2.3:7400", key(4)), "name": "gone" }]);
+    let text = drawn(
+        &mut view(json!({ "bans": vec![ban; 9], "bans_count": 300, "removed_peers": removed })),
+        (200, 120),
+    );
+    for (part, times) in [("banned        liar", 8), ("more bans     292: ", 1), ("removed       gone", 1)] {
+        assert_eq!(text.matches(part).count(), times, "{part} in\n{text}");
+    }
 }
 
 /// Goal: a small terminal shows the important parts, and keys bring the rest. A silent node is reported, and its values on the

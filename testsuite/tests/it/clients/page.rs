@@ -105,8 +105,9 @@ async fn a_validators_page_shows_consensus() {
     let _room = room().await;
     let mut browser = Browser::start(&client).await;
     let devnet = Devnet::start(DevnetOptions { validators: 4, ..DevnetOptions::default() }).await.unwrap();
-    let evidence = json!({ "author": 2, "kind": "orders", "number": 6, "view": 2 });
-    let shown = browser.step(&format!("validator {} {evidence}", devnet.nodes()[0].rpc().url())).await;
+    let ban = json!({ "id": "ab".repeat(32), "name": "liar", "by": "operator", "reason": "lied", "seconds_left": null, "until_ms": null });
+    let found = json!({ "evidence": { "author": 2, "kind": "orders", "number": 6, "view": 2 }, "ban": ban });
+    let shown = browser.step(&format!("validator {} {found}", devnet.nodes()[0].rpc().url())).await;
 
     let fact = |name: &str| shown["facts"][name].as_str().unwrap_or_else(|| panic!("{name}: {shown}"));
     assert!(
@@ -117,6 +118,12 @@ async fn a_validators_page_shows_consensus() {
     assert!(fact("view").contains(" of primary "), "{shown}");
     assert!(fact("votes").starts_with("batch ") && fact("votes").ends_with(", 3 decide"), "{shown}");
     assert_eq!(fact("evidence 1"), "validator 2 (validator-2) gave two orders of batch 6 in view 2");
+    let banned = fact("banned 1");
+    assert!(
+        banned.starts_with("liar abab")
+            && banned.ends_with(" until it is unbanned, by this node's operator: lied"),
+        "{shown}"
+    );
     let rows: Vec<Vec<String>> = serde_json::from_value(shown["rows"].clone()).unwrap();
     for (index, row) in rows.iter().enumerate() {
         assert!(row[0].starts_with(&format!("{index} ")), "{shown}");
