@@ -183,6 +183,8 @@ impl Batches {
     }
 
     fn keep(&self, batch: Arc<Batch>) {
+        // Freed without the lock: a batch may have megabytes, and all callers look here.
+        let mut oldest = Vec::new();
         let mut recent = self.recent.lock();
         if recent.iter().any(|kept| kept.number() == batch.number()) {
             return;
@@ -190,8 +192,9 @@ impl Batches {
         recent.push_back(batch);
         let mut bytes: usize = recent.iter().map(|batch| batch.bytes).sum();
         while recent.len() > CACHED_BATCHES_MAX || bytes > CACHED_BYTES_MAX {
-            let Some(oldest) = recent.pop_front() else { break };
-            bytes -= oldest.bytes;
+            let Some(batch) = recent.pop_front() else { break };
+            bytes -= batch.bytes;
+            oldest.push(batch);
         }
     }
 }

@@ -334,6 +334,9 @@ fn subscriptions_are_bounded() {
     assert!((30..256).contains(&begun.len()), "a third of what strangers have: {}", begun.len());
     let (code, text) = socket.made(wide.clone()).err().unwrap();
     assert!(code == -32005 && text.starts_with("too many subscriptions on this node"), "{code} {text}");
+    let no_filter = json!(["logs", { "adress": "x".repeat(68_000) }]);
+    let (code, text) = socket.made(no_filter).err().unwrap();
+    assert_eq!(code, -32005, "it is not even read: {text}");
     drop(begun);
     assert!(socket.made(wide).is_ok());
 }

@@ -26,7 +26,7 @@ const PART: Budget = Budget { work_bytes: usize::MAX, logs: 256, data_bytes: 64 
 const HASHES_MAX: usize = 512;
 const WHOLE_MAX: usize = 64;
 /// The memory of a subscription beside its criteria.
-const SUBSCRIPTION_BYTES: usize = 512;
+pub(super) const SUBSCRIPTION_BYTES: usize = 512;
 
 /// The kinds of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
