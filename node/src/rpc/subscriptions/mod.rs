@@ -81,7 +81,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
             if whole {
                 listens = listens.whole();
             }
-            Watch::Pending { next: context.pool.arrivals(), whole }
+            Watch::Pending { next: context.feed.arrivals(), whole }
         }
         Kind::Syncing => {
             let (_,): (IgnoredAny,) = args(params)?;
