@@ -11,8 +11,8 @@
 //! a head for each batch, and the JSON of each transaction, once for all listeners, and only while somebody listens. Work that
 //! grows with subscriptions runs in their owners' names.
 //!
-//! Sockets are served by a thread that stands back, and may be stopped at any place for long. So no other thread waits for a lock
-//! that it takes: all that sockets read is put there by a thread that stands back as well. Sockets read neither pool nor store.
+//! Sockets are served by a thread that stands back, and may be stopped at any place for long. So it reads neither pool nor store,
+//! and what it reads here is put there by a thread that stands back as well: no other waits for a lock that it holds.
 
 mod arrived;
 mod receipts;
