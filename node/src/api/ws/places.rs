@@ -150,7 +150,9 @@ impl Taken {
         let strangers = counts.iter().filter(|(owner, count)| owner.is_stranger() && **count > more);
         let (heaviest, _) = strangers.max_by_key(|(owner, count)| (**count, **owner))?;
         let theirs = self.places.iter().filter(|(_, one)| one.owner == *heaviest);
-        theirs.min_by_key(|(number, one)| (one.asked.load(Ordering::Relaxed), **number)).map(|(number, _)| *number)
+        theirs
+            .min_by_key(|(number, one)| (one.asked.load(Ordering::Relaxed), **number))
+            .map(|(number, _)| *number)
     }
 }
 
