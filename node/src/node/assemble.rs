@@ -37,6 +37,7 @@ use crate::{
     seat::{self, Seat},
     status::{self, Names, Places, Resources, StatusSource},
     tasks::{TaskError, Tasks},
+    workers::Workers,
 };
 
 /// The file in the data directory that keeps the transactions that users gave this node.
@@ -290,6 +291,7 @@ fn context(
         store: store.clone(),
         chain: core.chain.clone(),
         pool: pool.clone(),
+        pool_reader: Workers::begun("pool reader"),
         forwarder: core.forwarder.clone(),
         transport: core.transport.clone(),
         health,
