@@ -9,7 +9,7 @@ use std::{
     collections::VecDeque,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, mpsc},
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -97,6 +97,31 @@ impl Workers {
     pub(crate) fn new(name: &'static str, threads_max: usize, rank: Rank) -> Workers {
         let (state, changed) = (Mutex::default(), Condvar::new());
         Workers(Arc::new(Shared { name, threads_max: threads_max.max(1), rank, state, changed }))
+    }
+
+    /// One thread of the node's own rank, begun at once: one that a thread which stands back begins later would stand back too.
+    pub(crate) fn begun(name: &'static str) -> Workers {
+        let workers = Workers::new(name, 1, Rank::Own);
+        // Without it, the first work tries again.
+        let _ = workers.0.start_one(&mut workers.0.state.lock());
+        workers
+    }
+
+    /// Runs something on one of the threads while the calling thread waits: for threads that stand back, and need something that
+    /// they could not let go again soon.
+    ///
+    /// # Errors
+    /// If it panics, or there is no thread for it.
+    pub(crate) fn wait_for<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, WorkError> {
+        let (tell, told) = mpsc::channel();
+        self.push(Box::new(move || {
+            let done = catch_unwind(AssertUnwindSafe(work));
+            let _ = tell.send(done.map_err(|panic| WorkError::Panicked(text_of(&*panic))));
+        }))?;
+        told.recv().unwrap_or_else(|_| Err(WorkError::Panicked("it ended without a result".into())))
     }
 
     /// Runs something on one of the threads. Work that has begun runs to its end, even if its caller has gone.
@@ -226,6 +251,22 @@ mod tests {
         let long = long.unwrap();
         assert!(long >= LONG_NICENESS && short < long, "{short} {long}");
         assert_eq!(workers.0.state.lock().threads, 1, "the second");
+    }
+
+    /// Goal: a thread that stands back has something done by one that does not.
+    #[tokio::test]
+    async fn who_stands_back_has_it_done() {
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let (own, behind) = (Workers::begun("own"), Workers::new("test", 1, Rank::Behind));
+        let before = niceness();
+        let asking = move || {
+            let done = own.wait_for(niceness).unwrap();
+            let panicked = own.wait_for(|| panic!("no good")).map(|(): ()| ()).unwrap_err();
+            (niceness(), done, panicked.to_string())
+        };
+        let (asker, done, panicked) = behind.run(asking).await.unwrap();
+        assert!(asker >= Rank::Behind.niceness() && done == before, "{before} {asker} {done}");
+        assert_eq!(panicked, "the work panicked: no good");
     }
 
     /// Goal: the threads end with their owner, after their last work.

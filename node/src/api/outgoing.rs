@@ -32,7 +32,7 @@ impl Outgoing {
 
     /// An answer that is being made for a caller.
     pub(super) fn grow(&self, origin: Origin) -> Growing {
-        Growing { text: String::new(), share: self.0.share(origin) }
+        Growing { text: String::new(), share: self.0.share(origin), lacked_room: false }
     }
 }
 
@@ -40,6 +40,7 @@ impl Outgoing {
 pub(super) struct Growing {
     text: String,
     share: Share,
+    lacked_room: bool,
 }
 
 impl Growing {
@@ -52,10 +53,16 @@ impl Growing {
     pub(super) fn push(&mut self, parts: &[&str]) -> bool {
         let len = self.text.len() + parts.iter().map(|part| part.len()).sum::<usize>();
         if len > SHORT_BYTES_MAX && !self.share.grow_to(len) {
+            self.lacked_room = true;
             return false;
         }
         parts.iter().for_each(|part| self.text.push_str(part));
         true
+    }
+
+    /// Whether some of its parts were left out.
+    pub(super) fn lacked_room(&self) -> bool {
+        self.lacked_room
     }
 
     /// Adds a part so short that it needs no room: an error, or the text between answers.

@@ -38,6 +38,7 @@ use crate::{
     seat::{self, Seat},
     status::{self, Names, Places, Resources, StatusSource},
     tasks::{TaskError, Tasks},
+    workers::Workers,
 };
 
 /// The file in the data directory that keeps the transactions that users gave this node.
@@ -293,6 +294,7 @@ fn context(
         store: store.clone(),
         chain: core.chain.clone(),
         pool: pool.clone(),
+        pool_reader: Workers::begun("pool reader"),
         forwarder: core.forwarder.clone(),
         transport: core.transport.clone(),
         health,

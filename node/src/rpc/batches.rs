@@ -1,6 +1,6 @@
 //! Batches as JSON-RPC needs them: opened once, kept a while, because clients ask for many transactions of one batch.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use parking_lot::Mutex;
@@ -17,6 +17,9 @@ use super::{
 const CACHED_BATCHES_MAX: usize = 32;
 /// Most uncompressed bytes of bodies and receipts that are kept open; bounds the cache when batches are large.
 const CACHED_BYTES_MAX: usize = 64 << 20;
+/// How long somebody waits for the lock of the kept batches. One who stands back may be stopped while it has it; then opening a
+/// batch once more takes less time.
+const LOCK_MAX: Duration = Duration::from_millis(1);
 
 /// A batch with its stored parts.
 pub(crate) struct Batch {
@@ -154,7 +157,7 @@ impl Batches {
 
     /// A batch that is open, whole, anyway.
     pub(crate) fn recent(&self, number: BatchNumber) -> Option<Arc<Batch>> {
-        let mut recent = self.recent.lock();
+        let mut recent = self.recent.try_lock_for(LOCK_MAX)?;
         let index = recent.iter().position(|batch| batch.number() == number)?;
         let batch = recent.remove(index);
         recent.extend(batch.clone());
@@ -183,15 +186,18 @@ impl Batches {
     }
 
     fn keep(&self, batch: Arc<Batch>) {
-        let mut recent = self.recent.lock();
+        // Freed without the lock: a batch may have megabytes, and all callers look here.
+        let mut oldest = Vec::new();
+        let Some(mut recent) = self.recent.try_lock_for(LOCK_MAX) else { return };
         if recent.iter().any(|kept| kept.number() == batch.number()) {
             return;
         }
         recent.push_back(batch);
         let mut bytes: usize = recent.iter().map(|batch| batch.bytes).sum();
         while recent.len() > CACHED_BATCHES_MAX || bytes > CACHED_BYTES_MAX {
-            let Some(oldest) = recent.pop_front() else { break };
-            bytes -= oldest.bytes;
+            let Some(batch) = recent.pop_front() else { break };
+            bytes -= batch.bytes;
+            oldest.push(batch);
         }
     }
 }

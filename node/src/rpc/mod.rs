@@ -57,7 +57,7 @@ use self::{
     lanes::Lanes,
     params::{Hash, Number, Strict, args},
 };
-use crate::health::HealthSource;
+use crate::{health::HealthSource, workers::Workers};
 
 /// An Ethereum transaction as JSON-RPC shows it.
 pub(crate) type RpcTransaction = alloy_rpc_types_eth::Transaction<Envelope>;
@@ -67,6 +67,8 @@ pub(crate) struct RpcContext {
     pub(crate) store: Store,
     pub(crate) chain: ChainConfig,
     pub(crate) pool: Pool,
+    /// Copies much of the pool at once, for threads that stand back: with its lock in their hands everybody would wait for them.
+    pub(crate) pool_reader: Workers,
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) health: Arc<HealthSource>,

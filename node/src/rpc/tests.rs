@@ -43,6 +43,7 @@ use crate::{
     health::{HealthSource, Rules},
     leash::Leash,
     origin::Origin,
+    workers::Workers,
 };
 
 const CHAIN_ID: u64 = 7_357;
@@ -211,6 +212,7 @@ fn context_under(chain: ChainConfig) -> RpcContext {
         forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)
             .unwrap(),
         pool: pool.clone(),
+        pool_reader: Workers::begun("pool reader"),
         transport,
         health: Arc::new(health),
         clock,

@@ -77,7 +77,10 @@ pub(super) fn copied(
     of: Option<&Address>,
     limit: ContentLimit,
 ) -> Result<PoolContent, RpcError> {
-    context.pool.content(of, limit).map_err(|too_much| {
+    let (pool, one) = (context.pool.clone(), of.copied());
+    let copied = context.pool_reader.wait_for(move || pool.content(one.as_ref(), limit));
+    let copied = copied.map_err(|error| RpcError::internal("txpool_content", &error))?;
+    copied.map_err(|too_much| {
         let ContentLimit { transactions_max, bytes_max } = limit;
         let advice =
             if of.is_some() { "ask for it by hash" } else { "ask for one sender with txpool_contentFrom" };

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use jsonrpsee::types::error::{
     INTERNAL_ERROR_CODE, INVALID_REQUEST_CODE, METHOD_NOT_FOUND_CODE, PARSE_ERROR_CODE,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use self::envelope::{Call, NO_ID, Request, error, failure};
 use super::{
@@ -33,6 +33,10 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
 const COSTLY_BODIES_MAX: usize = 64;
 const SEARCH_BODIES_MAX: usize = 32;
 const CHEAP_BODIES_MAX: usize = 32;
+/// The same of the messages of sockets. As many run as there are threads; a few more keep these busy. The rest waits here, and not
+/// before the calls over HTTP in the queue of the threads.
+const SOCKET_COSTLY_BODIES_MAX: usize = 8;
+const SOCKET_SEARCH_BODIES_MAX: usize = 8;
 /// The same of bodies that wait for receipts: without a thread, and for so long that others would wait for them.
 const WAITING_BODIES_MAX: usize = 64;
 /// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
@@ -41,6 +45,9 @@ const CHEAP_REQUESTS_MAX: usize = 32;
 const ID_SHOWN_MAX: usize = 1 << 10;
 /// Bytes of long answers that are being made or sent: some of the largest blocks with their receipts.
 const OUTGOING_BYTES_MAX: usize = 128 << 20;
+/// How long a body waits for its answer if one of its answers found no room there. Making a long answer costs much, and nobody gets
+/// it: whoever asks again at once would have it made again and again.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(2);
 /// "Request timed out", as geth numbers it.
 const TIMED_OUT_CODE: i32 = -32002;
 /// "Response too large", as geth numbers it.
@@ -107,11 +114,47 @@ impl<'a> Asked<'a> {
 pub(super) struct JsonRpc {
     table: Table,
     metrics: Arc<Metrics>,
+    over_http: Bodies,
+    over_sockets: Bodies,
+    outgoing: Outgoing,
+}
+
+/// The places of bodies, by what they ask for.
+struct Bodies {
     costly: Places,
     searching: Places,
     cheap: Places,
     waiting: Places,
-    outgoing: Outgoing,
+}
+
+impl Bodies {
+    fn new(costly: usize, searching: usize) -> Bodies {
+        Bodies {
+            costly: Places::new(costly),
+            searching: Places::new(searching),
+            cheap: Places::new(CHEAP_BODIES_MAX),
+            waiting: Places::new(WAITING_BODIES_MAX),
+        }
+    }
+
+    fn places_for(&self, asked: &Asked<'_>) -> &Places {
+        let lane = |request: &Request<'_>| {
+            request.call().map_or(Lane::Reads, |call| Lane::of_call(&call.method, call.params))
+        };
+        let requests = asked.requests();
+        let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
+        if requests.iter().any(waits) {
+            &self.waiting
+        } else if requests.iter().any(|request| matches!(lane(request), Lane::Calls | Lane::Traces)) {
+            &self.costly
+        } else if requests.iter().any(|request| lane(request) == Lane::Searches) {
+            &self.searching
+        } else if requests.len() > CHEAP_REQUESTS_MAX {
+            &self.costly
+        } else {
+            &self.cheap
+        }
+    }
 }
 
 /// The caller for whom a body is answered, and the deadline.
@@ -153,10 +196,8 @@ impl JsonRpc {
         JsonRpc {
             table: rpc::table(context),
             metrics,
-            costly: Places::new(COSTLY_BODIES_MAX),
-            searching: Places::new(SEARCH_BODIES_MAX),
-            cheap: Places::new(CHEAP_BODIES_MAX),
-            waiting: Places::new(WAITING_BODIES_MAX),
+            over_http: Bodies::new(COSTLY_BODIES_MAX, SEARCH_BODIES_MAX),
+            over_sockets: Bodies::new(SOCKET_COSTLY_BODIES_MAX, SOCKET_SEARCH_BODIES_MAX),
             outgoing: Outgoing::new(OUTGOING_BYTES_MAX),
         }
     }
@@ -179,17 +220,23 @@ impl JsonRpc {
         match Asked::read(body) {
             Err(refusal) => Some(Bytes::from(refusal)),
             Ok(asked) => {
-                let places = self.places_for(&asked);
-                let is_cheap = std::ptr::eq(places, &self.cheap);
-                let only_waits = std::ptr::eq(places, &self.waiting) && asked.requests().len() == 1;
+                let bodies = if caller.listening.is_some() { &self.over_sockets } else { &self.over_http };
+                let places = bodies.places_for(&asked);
+                let is_cheap = std::ptr::eq(places, &bodies.cheap);
+                let only_waits = std::ptr::eq(places, &bodies.waiting) && asked.requests().len() == 1;
                 if let Some(listening) = caller.listening.as_ref().filter(|_| !is_cheap && !only_waits) {
                     // A connection has one at a time over HTTP.
                     let _ = timeout_at(asking.deadline, listening.take_turn()).await;
                 }
                 // If the deadline passes before there is a place, each request is refused with that reason.
-                let _place = timeout_at(asking.deadline, places.take(caller.origin)).await;
+                let place = timeout_at(asking.deadline, places.take(caller.origin)).await;
                 begins();
-                self.work(asked, asking, self.synced(asking.deadline)).await.finish()
+                let answer = self.work(asked, asking, self.synced(asking.deadline)).await;
+                drop(place);
+                if answer.lacked_room() {
+                    sleep(NO_ROOM_PAUSE).await;
+                }
+                answer.finish()
             }
         }
     }
@@ -213,25 +260,6 @@ impl JsonRpc {
             return refusal;
         }
         answer.counts()
-    }
-
-    fn places_for(&self, asked: &Asked<'_>) -> &Places {
-        let lane = |request: &Request<'_>| {
-            request.call().map_or(Lane::Reads, |call| Lane::of_call(&call.method, call.params))
-        };
-        let requests = asked.requests();
-        let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
-        if requests.iter().any(waits) {
-            &self.waiting
-        } else if requests.iter().any(|request| matches!(lane(request), Lane::Calls | Lane::Traces)) {
-            &self.costly
-        } else if requests.iter().any(|request| lane(request) == Lane::Searches) {
-            &self.searching
-        } else if requests.len() > CHEAP_REQUESTS_MAX {
-            &self.costly
-        } else {
-            &self.cheap
-        }
     }
 
     /// Waits until what was sent is on the disk: once for a whole body.

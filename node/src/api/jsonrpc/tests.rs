@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     origin::Origin,
-    rpc::tests::{ZEROS, context, raw},
+    rpc::{
+        Listening, Subscriptions, Tallies,
+        tests::{ZEROS, context, raw},
+    },
 };
 
 fn server() -> JsonRpc {
@@ -178,12 +181,58 @@ async fn one_address_does_not_take_all_bodies() {
         })
         .collect();
     tokio::task::yield_now().await;
-    assert!((COSTLY_BODIES_MAX / 2..COSTLY_BODIES_MAX).contains(&server.costly.free()));
+    assert!((COSTLY_BODIES_MAX / 2..COSTLY_BODIES_MAX).contains(&server.over_http.costly.free()));
     let honest = call(json!(2), "eth_call", json!([{ "to": ZEROS, "data": "0x" }])).to_string();
     let answered = server.handle(host(2), || {}, honest.as_bytes()).await.unwrap();
     assert!(std::str::from_utf8(&answered).unwrap().contains("result"));
     assert!(flood.iter().any(|body| !body.is_finished()));
     flood.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Goal: however many sockets ask for much, none of their messages stands before a call over HTTP in the queue of bodies.
+#[tokio::test]
+async fn sockets_leave_the_bodies_of_http() {
+    let (context, metrics) = (context(), Arc::new(Metrics::new().unwrap()));
+    let feed = context.feed.clone();
+    let tallies = Tallies {
+        subscriptions: metrics.ws_subscriptions.clone(),
+        notifications: metrics.ws_notifications.clone(),
+    };
+    let server = Arc::new(JsonRpc::new(context, metrics));
+    let endless = call(json!(1), "eth_call", json!([{ "data": "0x5b5f56" }])).to_string();
+    let flood: Vec<_> = (1..=100)
+        .map(|number| {
+            let subscriptions = Subscriptions::new(host(number), feed.clone(), tallies.clone());
+            let caller = Caller { origin: host(number), listening: Some(Listening::new(subscriptions, 0)) };
+            let (server, endless) = (server.clone(), endless.clone());
+            tokio::spawn(async move { server.handle(caller, || {}, endless.as_bytes()).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(server.over_sockets.costly.free(), 0);
+    assert_eq!(server.over_http.costly.free(), COSTLY_BODIES_MAX);
+    let honest = call(json!(2), "eth_call", json!([{ "to": ZEROS, "data": "0x" }])).to_string();
+    let answered = server.handle(host(200), || {}, honest.as_bytes()).await.unwrap();
+    assert!(std::str::from_utf8(&answered).unwrap().contains("result"));
+    flood.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Goal: an answer that was made and finds no room comes later, so that asking again at once does not have it made again and again.
+#[tokio::test]
+async fn who_found_no_room_waits() {
+    let server = server();
+    let mut held = server.outgoing.grow(Origin::Trusted);
+    assert!(held.push(&[&"x".repeat(OUTGOING_BYTES_MAX)]));
+    let data = json!({ "to": ZEROS, "data": format!("0x{:064x}", 1 << 16) });
+    let asked = call(json!(1), "eth_call", json!([data])).to_string();
+    let begun = Instant::now();
+    let refused = answer(&server, &asked).await;
+    assert_eq!(refused["error"]["code"], LIMIT_EXCEEDED_CODE, "{refused}");
+    assert!(begun.elapsed() >= NO_ROOM_PAUSE);
+    drop(held);
+    let begun = Instant::now();
+    assert!(answer(&server, &asked).await["result"].is_string());
+    assert!(begun.elapsed() < NO_ROOM_PAUSE);
 }
 
 /// Goal: JSON that is nested as deep as a body is long is refused or passed over, and nothing overflows.

@@ -33,6 +33,9 @@ pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
 
 /// The part of the calls that strangers leave to the operator's own hosts: one in so many.
 const RESERVED_CALLS_SHARE: usize = 8;
+/// The part of the calls that sockets may have, beside those over HTTP: one for each socket, see `api::ws`. A socket sends several
+/// messages at a time, and they wait in line. In one room with HTTP's, they would take the places of callers who have one call.
+const SOCKET_CALLS_SHARE: usize = 2;
 
 /// The class of those whose call waits.
 const WAITS: u8 = 4;
@@ -116,6 +119,8 @@ impl State {
 pub(super) struct Seats {
     limits: Limits,
     calls: Room,
+    /// Of the messages of sockets.
+    socket_calls: Room,
     taken: Mutex<Taken>,
     /// Told when somebody has left, or may have become one that can go.
     changed: Notify,
@@ -132,9 +137,11 @@ pub(super) enum Full {
 
 impl Seats {
     pub(super) fn new(limits: Limits) -> Arc<Seats> {
+        let room = |calls: usize| Room::new(calls, calls / RESERVED_CALLS_SHARE);
         Arc::new(Seats {
             limits,
-            calls: Room::new(limits.calls, limits.calls / RESERVED_CALLS_SHARE),
+            calls: room(limits.calls),
+            socket_calls: room((limits.calls / SOCKET_CALLS_SHARE).max(1)),
             taken: Mutex::default(),
             changed: Notify::new(),
         })
@@ -248,9 +255,9 @@ impl Seat {
         }
     }
 
-    /// A place for a call of the socket, if there is one.
+    /// A place for a call of the socket, if there is one. It is none of the places of calls over HTTP.
     pub(crate) fn call_place(&self) -> Option<Share> {
-        let mut place = self.0.seats.calls.share(self.0.origin);
+        let mut place = self.0.seats.socket_calls.share(self.0.origin);
         place.grow_to(1).then_some(place)
     }
 

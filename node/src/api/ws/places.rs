@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -29,6 +32,7 @@ pub(in crate::api) struct Sockets {
     /// Whether pages of other sites may have one.
     are_pages_welcome: bool,
     feed: Arc<Feed>,
+    started: Instant,
     taken: Mutex<Taken>,
     sessions: TaskTracker,
     /// Started with the first socket.
@@ -45,8 +49,9 @@ struct Taken {
 
 struct One {
     owner: Origin,
-    /// When it last asked for something, or was opened.
-    asked: Instant,
+    /// When it last asked for something, or was opened, in microseconds from the start. The sockets' thread writes it without the lock,
+    /// for which new sockets wait on threads that do not stand back.
+    asked: Arc<AtomicU64>,
     dismissed: CancellationToken,
 }
 
@@ -57,6 +62,7 @@ impl Sockets {
             sockets_max: (config.max_connections.get() / CONNECTIONS_SHARE).max(1),
             are_pages_welcome: config.cors,
             feed: feed.clone(),
+            started: Instant::now(),
             taken: Mutex::default(),
             sessions: TaskTracker::new(),
             thread: Mutex::default(),
@@ -84,9 +90,14 @@ impl Sockets {
         }
         let (number, dismissed) = (taken.next, CancellationToken::new());
         taken.next += 1;
-        taken.places.insert(number, One { owner, asked: Instant::now(), dismissed: dismissed.clone() });
+        let asked = Arc::new(AtomicU64::new(self.age_us()));
+        taken.places.insert(number, One { owner, asked: asked.clone(), dismissed: dismissed.clone() });
         self.metrics.ws_sockets.inc();
-        Some(Place { sockets: self.clone(), number, dismissed })
+        Some(Place { sockets: self.clone(), number, asked, dismissed })
+    }
+
+    fn age_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// The subscriptions of this owner's sockets.
@@ -139,7 +150,9 @@ impl Taken {
         let strangers = counts.iter().filter(|(owner, count)| owner.is_stranger() && **count > more);
         let (heaviest, _) = strangers.max_by_key(|(owner, count)| (**count, **owner))?;
         let theirs = self.places.iter().filter(|(_, one)| one.owner == *heaviest);
-        theirs.min_by_key(|(number, one)| (one.asked, **number)).map(|(number, _)| *number)
+        theirs
+            .min_by_key(|(number, one)| (one.asked.load(Ordering::Relaxed), **number))
+            .map(|(number, _)| *number)
     }
 }
 
@@ -147,15 +160,14 @@ impl Taken {
 pub(super) struct Place {
     pub(super) sockets: Arc<Sockets>,
     number: u64,
+    asked: Arc<AtomicU64>,
     dismissed: CancellationToken,
 }
 
 impl Place {
     /// The socket asks for something.
     pub(super) fn asks(&self) {
-        if let Some(one) = self.sockets.taken.lock().places.get_mut(&self.number) {
-            one.asked = Instant::now();
-        }
+        self.asked.store(self.sockets.age_us(), Ordering::Relaxed);
     }
 
     /// Returns when the place is somebody else's.

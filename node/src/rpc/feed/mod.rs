@@ -1,18 +1,22 @@
 //! [`Feed`]: the news, made once for all listeners.
 //!
 //! ```text
-//!  store's head ────▶ run: the head as JSON ─▶ tip moves ──────┐
-//!  pool's arrivals ─▶ run: gathers for 10 ms ─▶ arrived moves ─┼─▶ every socket looks what its subscriptions lack
-//!  health ──────────▶ run: once a second ──────▶ syncing ──────┘        │
-//!                                                                        └─▶ logs: in the lanes of callers, kept here for the next who wants
-//!                                                                            the same
+//!  store's head ────▶ the head as JSON ──────────┐
+//!  pool's arrivals ─▶ copied, once in 10 ms ──────┼─▶ told, on a thread that stands back ─▶ every socket looks what its subscriptions lack
+//!  health ──────────▶ looked at, once a second ───┘                                               └─▶ logs: in the lanes of callers, kept here for
+//!                                                                                                    the next who wants the same
 //! ```
 //!
 //! Subscriptions have no queues: a subscription is a place in the ledger or in the pool's arrivals, as a filter is. The feed makes
 //! a head for each batch, and the JSON of each transaction, once for all listeners, and only while somebody listens. Work that
 //! grows with subscriptions runs in their owners' names.
+//!
+//! Sockets are served by a thread that stands back, and may be stopped at any place for long. So it reads neither pool nor store,
+//! and what it reads here is put there by a thread that stands back as well: no other waits for a lock that it holds.
 
+mod arrived;
 mod receipts;
+mod run;
 
 use std::{
     collections::BTreeMap,
@@ -20,41 +24,27 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use alloy_primitives::B256;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
-use serde_json::json;
 use slipstream_consensus::Pool;
-use slipstream_executor::Transaction;
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchNumber, ChainConfig};
-use tokio::{
-    sync::watch,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
-};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::receipts::Awaited;
-use self::receipts::Waiting;
-use super::{
-    RpcContext, batches::Batch, blocks, errors::RpcError, logs::bloom, subscriptions::Kind, syncing,
-    transactions,
-};
-use crate::{api::room::Room, blocking::Blocking, origin::Origin, sparse::Sparse, workers::Rank};
+use self::{arrived::Arrived, receipts::Waiting};
+use super::{RpcContext, batches::Batch, blocks, errors::RpcError, logs::bloom, subscriptions::Kind};
+use crate::api::room::Room;
 
 /// Heads that are kept as text, some 200 KiB: a listener that is further behind makes them again.
 const HEADS_MAX: u64 = 128;
-/// Arrivals of so long are told at once, so that ten thousand a second do not wake every socket as often.
-const GATHERED: Duration = Duration::from_millis(10);
-/// How often it is looked whether the node is syncing.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Logs and transactions that are kept as text for others who want the same.
+/// Logs that are kept as text for others who want the same.
 const MATCHES_BYTES_MAX: u64 = 8 << 20;
-const SHOWN_BYTES_MAX: u64 = 8 << 20;
-/// How many of them there are, about: sizes the tables.
+/// How many of them there are, about: sizes the table.
 const KEPT_EXPECTED: usize = 4_096;
 /// The memory of one entry beside its text.
 const KEPT_BYTES: u64 = 128;
@@ -94,22 +84,17 @@ impl Weighter<(BatchNumber, B256), Matched> for Bytes {
     }
 }
 
-impl Weighter<B256, Arc<str>> for Bytes {
-    fn weight(&self, _: &B256, text: &Arc<str>) -> u64 {
-        KEPT_BYTES + text.len() as u64
-    }
-}
-
 /// The feed of news, as the module describes.
 pub(crate) struct Feed {
-    pub(super) pool: Pool,
+    pool: Pool,
     tip: watch::Sender<BatchNumber>,
     arrived: watch::Sender<u64>,
     syncing: watch::Sender<Syncing>,
     heads: Mutex<BTreeMap<BatchNumber, Arc<Head>>>,
+    /// What came to the pool of late.
+    pub(super) pending: Arrived,
     /// By batch and by the name of the criteria.
     pub(super) matches: Cache<(BatchNumber, B256), Matched, Bytes>,
-    shown: Cache<B256, Arc<str>, Bytes>,
     waiting: Waiting,
     listeners: [AtomicUsize; Kind::ALL.len()],
     /// Those who want transactions whole.
@@ -183,63 +168,21 @@ impl Feed {
     /// If the store has no head.
     pub(crate) fn new(store: &Store, pool: Pool) -> Result<Arc<Feed>, StorageError> {
         let head = store.head()?.header.number;
+        let arrivals = pool.arrivals();
         Ok(Arc::new(Feed {
             tip: watch::Sender::new(head),
-            arrived: watch::Sender::new(pool.arrivals()),
+            arrived: watch::Sender::new(arrivals),
             syncing: watch::Sender::new(None),
             pool,
             heads: Mutex::default(),
+            pending: Arrived::new(arrivals),
             matches: Cache::with_weighter(KEPT_EXPECTED, MATCHES_BYTES_MAX, Bytes),
-            shown: Cache::with_weighter(KEPT_EXPECTED, SHOWN_BYTES_MAX, Bytes),
             waiting: Waiting::default(),
             listeners: Default::default(),
             whole_listeners: AtomicUsize::new(0),
             room: Room::new(SUBSCRIPTIONS_BYTES_MAX, SUBSCRIPTIONS_BYTES_RESERVED),
             stopping: CancellationToken::new(),
         }))
-    }
-
-    /// Follows the node until it is told to stop.
-    pub(crate) async fn run(self: Arc<Self>, context: Arc<RpcContext>, shutdown: CancellationToken) {
-        let (blocking, behind) =
-            (Blocking::new("rpc feed", 1, Rank::Own), Blocking::new("rpc shown", 1, Rank::Behind));
-        let (mut head, mut arrivals) = (context.store.watch_head(), context.pool.watch_arrivals());
-        let mut looks = interval(LOOK_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut resumes = Instant::now();
-        let _stopped = self.stopping.clone().drop_guard();
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                changed = head.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    let number = *head.borrow_and_update();
-                    if self.is_wanted() {
-                        let (feed, context) = (self.clone(), context.clone());
-                        told(blocking.run(Origin::Trusted, move || feed.make(&context, number)).await);
-                    }
-                    self.tip.send_replace(number);
-                }
-                changed = async { sleep_until(resumes).await; arrivals.changed().await } => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    let count = *arrivals.borrow_and_update();
-                    if self.whole_listeners.load(Ordering::SeqCst) > 0 {
-                        let feed = self.clone();
-                        told(behind.run(Origin::Trusted, move || feed.show(count)).await);
-                    }
-                    self.arrived.send_replace(count);
-                    resumes = Instant::now() + GATHERED;
-                }
-                _ = looks.tick(), if self.listens(Kind::Syncing) => {
-                    let (feed, context) = (self.clone(), context.clone());
-                    told(blocking.run(Origin::Trusted, move || feed.look(&context)).await);
-                }
-            }
-        }
     }
 
     fn listens(&self, kind: Kind) -> bool {
@@ -251,53 +194,12 @@ impl Feed {
         self.listens(Kind::NewHeads) || self.listens(Kind::Logs) || !self.waiting.is_empty()
     }
 
-    /// The heads behind the tip up to a batch, the last ones if they are many.
-    fn make(&self, context: &RpcContext, last: BatchNumber) -> Result<(), RpcError> {
-        let tip = *self.tip.borrow();
-        for number in tip.next().max(last.before(HEADS_MAX - 1)).through(last) {
-            if let Some(batch) = context.batches.get(number)? {
-                self.keep(number, Head::of(&context.chain, &batch)?);
-                self.waiting.tell(&batch.hashes);
-            }
-        }
-        Ok(())
-    }
-
-    /// The arrivals behind the last one that was told, as far as they are whole.
-    fn show(&self, count: u64) -> Result<(), RpcError> {
-        let told = *self.arrived.borrow();
-        let arrived =
-            self.pool.arrived_whole_since(told, count.saturating_sub(told) as usize).unwrap_or_default();
-        arrived.iter().try_for_each(|transaction| self.shown_made(transaction).map(drop))
-    }
-
-    fn keep(&self, number: BatchNumber, head: Head) -> Arc<Head> {
-        let head = Arc::new(head);
+    fn keep(&self, number: BatchNumber, head: Arc<Head>) {
         let mut heads = self.heads.lock();
-        heads.insert(number, head.clone());
+        heads.insert(number, head);
         while heads.len() as u64 > HEADS_MAX {
             heads.pop_first();
         }
-        head
-    }
-
-    /// Whether the node is syncing, told when that changes.
-    fn look(&self, context: &RpcContext) -> Result<(), RpcError> {
-        let status = syncing(context).map_err(|error| RpcError::Rejected(error.message().to_owned()))?;
-        let is_syncing = status.is_object();
-        let text = if is_syncing {
-            json!({ "syncing": true, "status": status }).to_string()
-        } else {
-            "false".into()
-        };
-        self.syncing.send_if_modified(|told| {
-            let is_news = told.as_ref().is_none_or(|(was, _)| *was != is_syncing);
-            if is_news {
-                *told = Some((is_syncing, text.into()));
-            }
-            is_news
-        });
-        Ok(())
     }
 
     /// Listens for a kind of news. A caller must listen before it reads its place, or it misses the news in between.
@@ -320,6 +222,11 @@ impl Feed {
         Now { tip, arrived, syncing: self.syncing.borrow().clone() }
     }
 
+    /// The number behind the last arrival that was told.
+    pub(super) fn arrivals(&self) -> u64 {
+        self.pending.end()
+    }
+
     /// A head that is kept.
     pub(super) fn head(&self, number: BatchNumber) -> Option<Arc<Head>> {
         self.heads.lock().get(&number).cloned()
@@ -335,46 +242,8 @@ impl Feed {
             return Ok(Some(head));
         }
         let Some(batch) = context.batches.get(number)? else { return Ok(None) };
-        Ok(Some(self.keep(number, Head::of(&context.chain, &batch)?)))
-    }
-
-    /// A transaction that reached the pool, as JSON, if somebody wanted it before.
-    pub(super) fn shown(&self, hash: &B256) -> Option<Arc<str>> {
-        self.shown.get(hash)
-    }
-
-    /// The same, written by the first one that wants it.
-    pub(super) fn shown_made(&self, transaction: &Transaction) -> Result<Arc<str>, RpcError> {
-        self.shown.get_or_insert_with(&transaction.hash, || {
-            let text = serde_json::to_string(&transactions::pending(transaction));
-            text.map(Into::into).map_err(|error| RpcError::internal("eth_subscribe", &error))
-        })
-    }
-}
-
-/// If the feed cannot make a text, its reader makes it again, and reports the error there.
-fn told(made: Result<Result<(), RpcError>, crate::workers::WorkError>) {
-    static FAILURES: Sparse = Sparse::new();
-    let reason = match made {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(error) => error.to_string(),
-    };
-    if let Some(more) = FAILURES.pass(std::time::Instant::now()) {
-        tracing::warn!(%reason, more, "news for subscriptions could not be made");
-    }
-}
-
-#[cfg(test)]
-impl Feed {
-    /// Does at once what [`Feed::run`] does when the head moves.
-    pub(crate) fn advance(&self, context: &RpcContext) {
-        let head = context.store.head().unwrap().header.number;
-        if self.is_wanted() {
-            self.make(context, head).unwrap();
-        }
-        self.tip.send_replace(head);
-        self.arrived.send_replace(context.pool.arrivals());
-        self.look(context).unwrap();
+        let head = Arc::new(Head::of(&context.chain, &batch)?);
+        self.keep(number, head.clone());
+        Ok(Some(head))
     }
 }

@@ -61,6 +61,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
     let Some(kind) = Kind::of(&name) else {
         return Err(RpcError::NoSuchSubscription(name.chars().take(NAME_SHOWN_MAX).collect()));
     };
+    listening.check(kind, params.as_str().map_or(0, str::len))?;
     // Listened for before it is asked where that begins.
     let mut listens = context.feed.listen(kind);
     let head = || context.store.head().map(|head| head.header.number);
@@ -80,7 +81,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
             if whole {
                 listens = listens.whole();
             }
-            Watch::Pending { next: context.pool.arrivals(), whole }
+            Watch::Pending { next: context.feed.arrivals(), whole }
         }
         Kind::Syncing => {
             let (_,): (IgnoredAny,) = args(params)?;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus::{IntCounterVec, IntGaugeVec};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::watch::{Kind, Lost, Telling, Watch, Worker};
+use super::watch::{Kind, Lost, SUBSCRIPTION_BYTES, Telling, Watch, Worker};
 use crate::{
     api::room::Share,
     leash::Leash,
@@ -252,6 +252,17 @@ impl Listening {
         }
     }
 
+    /// Whether there is a place for a subscription whose parameters have so many bytes. Reading long ones costs much more than this,
+    /// and whoever has no place may ask again and again.
+    ///
+    /// # Errors
+    /// As of [`Listening::begin`].
+    pub(super) fn check(&self, kind: Kind, params_bytes: usize) -> Result<(), RpcError> {
+        check_count(&self.subscriptions.set.lock(), kind)?;
+        let mut share = self.subscriptions.feed.room.share(self.subscriptions.origin);
+        if share.grow_to(SUBSCRIPTION_BYTES + params_bytes) { Ok(()) } else { Err(too_much()) }
+    }
+
     /// Makes a subscription, which begins when its answer is on its way.
     ///
     /// # Errors
@@ -263,17 +274,9 @@ impl Listening {
         let (id, kind) = (u128::from_le_bytes(random), watch.kind());
         let mut share = self.subscriptions.feed.room.share(self.subscriptions.origin);
         let mut set = self.subscriptions.set.lock();
-        let alike = set.all.values().filter(|one| one.watch.kind() == kind).count();
-        if set.all.len() >= SUBSCRIPTIONS_MAX || (kind != Kind::Logs && alike >= SUBSCRIPTIONS_ALIKE_MAX) {
-            let text = format!(
-                "too many subscriptions: one connection may have {SUBSCRIPTIONS_MAX}, and of {} {SUBSCRIPTIONS_ALIKE_MAX}; end some",
-                if kind == Kind::Logs { "each other kind" } else { kind.name() }
-            );
-            return Err(RpcError::TooMuch(text));
-        }
+        check_count(&set, kind)?;
         if !share.grow_to(watch.bytes()) {
-            let text = "too many subscriptions on this node: look for less, or poll eth_getLogs instead";
-            return Err(RpcError::TooMuch(text.into()));
+            return Err(too_much());
         }
         let made = Subscription { watch, stage: Stage::Made, _share: share, _listens: listens };
         set.all.insert(id, made);
@@ -285,6 +288,24 @@ impl Listening {
     pub(super) fn end(&self, id: u128) -> bool {
         self.subscriptions.remove(id)
     }
+}
+
+/// Whether a socket may have one more of a kind.
+fn check_count(set: &Set, kind: Kind) -> Result<(), RpcError> {
+    let alike = set.all.values().filter(|one| one.watch.kind() == kind).count();
+    if set.all.len() >= SUBSCRIPTIONS_MAX || (kind != Kind::Logs && alike >= SUBSCRIPTIONS_ALIKE_MAX) {
+        let text = format!(
+            "too many subscriptions: one connection may have {SUBSCRIPTIONS_MAX}, and of {} {SUBSCRIPTIONS_ALIKE_MAX}; end some",
+            if kind == Kind::Logs { "each other kind" } else { kind.name() }
+        );
+        return Err(RpcError::TooMuch(text));
+    }
+    Ok(())
+}
+
+fn too_much() -> RpcError {
+    let text = "too many subscriptions on this node: look for less, or poll eth_getLogs instead";
+    RpcError::TooMuch(text.into())
 }
 
 /// A subscription whose answer is being made. Until it is told it may come to nothing.

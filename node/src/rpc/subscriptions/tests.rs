@@ -244,13 +244,52 @@ fn pending_transactions() {
     first.context.pool.reject([&sent.hash]);
     assert!(first.context.pool.get(&sent.hash).is_none());
     let (told, worked) = first.told_by(MUCH);
-    assert_eq!(worked, 1);
+    assert_eq!(worked, 0, "whoever tells has written it");
     let of = |id: u128| &told.iter().find(|one| one.0 == id).unwrap().1;
     assert_eq!(of(hashes), &json!(sent.hash));
     assert_eq!((&of(whole)["hash"], &of(whole)["from"]), (&json!(sent.hash), &json!(sent.sender)));
     assert_eq!(of(whole)["blockNumber"], Value::Null);
     assert_eq!(second.kept().len(), 2, "nothing is written again");
     assert!(first.told().is_empty() && second.told().is_empty());
+}
+
+/// Goal: sockets are told of transactions, and begin to listen, while somebody holds the pool's lock: a thread that stands back neither
+/// waits for it nor holds it.
+#[test]
+fn sockets_do_not_touch_the_pool() {
+    let mut socket = Socket::new();
+    socket.subscribe(json!(["newPendingTransactions"]));
+    socket.subscribe(json!(["newPendingTransactions", true]));
+    let sent = socket.send(1);
+    let pool = socket.context.pool.clone();
+    let (mut waiting, mut heard) = (Some(socket), None);
+    // The pool draws the hashes while it holds its lock.
+    pool.reject(std::iter::from_fn(|| {
+        let mut socket = waiting.take()?;
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let news = socket.kept();
+            socket.subscribe(json!(["newPendingTransactions"]));
+            tell.send((socket, news)).unwrap();
+        });
+        heard = told.recv_timeout(std::time::Duration::from_secs(20)).ok();
+        None
+    }));
+    let (socket, news) = heard.expect("nothing was told while the lock was held");
+    let hashes = news.iter().map(|(_, news)| news.get("hash").unwrap_or(news).clone());
+    assert_eq!(hashes.collect::<Vec<_>>(), [json!(sent.hash), json!(sent.hash)]);
+    assert!(socket.told().is_empty(), "what was there before is not news");
+}
+
+/// Goal: a subscriber whose place has left the ring is told so, however little room it has for news.
+#[test]
+fn who_misses_transactions_is_told() {
+    let mut socket = Socket::new();
+    socket.subscribe(json!(["newPendingTransactions"]));
+    socket.send(1);
+    socket.context.feed.pending.lose(u64::MAX / 2);
+    let lost = socket.subscriptions.step(MUCH).err().unwrap();
+    assert!(matches!(lost, Lost::Arrivals), "{lost}");
 }
 
 /// Goal: however many transactions wait, and however long they are, a step has one more than it has room for, kept or not.
@@ -334,6 +373,9 @@ fn subscriptions_are_bounded() {
     assert!((30..256).contains(&begun.len()), "a third of what strangers have: {}", begun.len());
     let (code, text) = socket.made(wide.clone()).err().unwrap();
     assert!(code == -32005 && text.starts_with("too many subscriptions on this node"), "{code} {text}");
+    let no_filter = json!(["logs", { "adress": "x".repeat(68_000) }]);
+    let (code, text) = socket.made(no_filter).err().unwrap();
+    assert_eq!(code, -32005, "it is not even read: {text}");
     drop(begun);
     assert!(socket.made(wide).is_ok());
 }

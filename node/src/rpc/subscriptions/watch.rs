@@ -22,11 +22,11 @@ use crate::{
 pub(super) const BEHIND_MAX: u64 = 1_024;
 /// The part of one batch's logs that is told at once; the rest goes on from there.
 const PART: Budget = Budget { work_bytes: usize::MAX, logs: 256, data_bytes: 64 << 10 };
-/// Arrivals that are looked at together: the pool stands still meanwhile.
-const HASHES_MAX: usize = 512;
+/// Arrivals that are looked at together.
+const HASHES_MAX: usize = 128;
 const WHOLE_MAX: usize = 64;
 /// The memory of a subscription beside its criteria.
-const SUBSCRIPTION_BYTES: usize = 512;
+pub(super) const SUBSCRIPTION_BYTES: usize = 512;
 
 /// The kinds of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -237,7 +237,8 @@ impl Telling<'_> {
             let head = match (self.feed.head(*next), self.worker) {
                 (Some(head), _) => head,
                 (None, None) => {
-                    self.step.needs(Lane::Reads);
+                    // It opens a batch, on a thread that stands back as that of the sockets does.
+                    self.step.needs(Lane::Searches);
                     break;
                 }
                 (None, Some(worker)) => {
@@ -285,40 +286,23 @@ impl Telling<'_> {
 
     fn hashes(&mut self, next: &mut u64) -> Result<(), Lost> {
         while *next < self.now.arrived && self.step.has_room() {
-            let hashes = arrived(self.feed, *next, HASHES_MAX)?;
-            *next += hashes.len() as u64;
-            hashes.iter().for_each(|hash| self.push(Kind::Pending, format!("\"{hash}\"").into()));
+            let (first, hashes) = self.feed.pending.hashes(*next, HASHES_MAX).ok_or(Lost::Arrivals)?;
+            *next = first + hashes.len() as u64;
+            hashes.into_iter().for_each(|hash| self.push(Kind::Pending, hash));
         }
         Ok(())
     }
 
     fn whole(&mut self, next: &mut u64) -> Result<(), Lost> {
         while *next < self.now.arrived && self.step.has_room() {
-            if let Some(worker) = self.worker {
-                if worker.leash.is_cut() {
-                    return Err(Lost::Failed(RpcError::NobodyWaits));
-                }
-                let transactions =
-                    self.feed.pool.arrived_whole_since(*next, WHOLE_MAX).ok_or(Lost::Arrivals)?;
-                for transaction in &transactions {
-                    // One of them may be longer than all the room.
-                    if !self.step.has_room() {
-                        return Ok(());
-                    }
-                    self.push(Kind::Pending, self.feed.shown_made(transaction)?);
-                    *next += 1;
-                }
-                continue;
-            }
-            for hash in arrived(self.feed, *next, WHOLE_MAX)? {
+            let (first, arrivals) = self.feed.pending.whole(*next, WHOLE_MAX).ok_or(Lost::Arrivals)?;
+            *next = first;
+            for arrival in arrivals {
+                // One of them may be longer than all the room.
                 if !self.step.has_room() {
                     return Ok(());
                 }
-                let Some(text) = self.feed.shown(&hash) else {
-                    self.step.needs(Lane::Reads);
-                    return Ok(());
-                };
-                self.push(Kind::Pending, text);
+                self.push(Kind::Pending, arrival.whole()?);
                 *next += 1;
             }
         }
@@ -342,12 +326,4 @@ fn matched(watched: &Watched, place: Place, worker: Worker<'_>) -> Result<(Match
         End::Reached | End::Work(_) => Place::before(place.batch.next()),
     };
     Ok((matched, after))
-}
-
-fn arrived(feed: &Feed, from: u64, max: usize) -> Result<Vec<B256>, Lost> {
-    let (hashes, after) = feed.pool.arrived_since(from, max);
-    if after != from + hashes.len() as u64 {
-        return Err(Lost::Arrivals);
-    }
-    Ok(hashes)
 }

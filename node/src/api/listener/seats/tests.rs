@@ -149,3 +149,18 @@ async fn who_is_at_it_goes_after_those_who_sit_there() {
     assert!(seats.take(host(7)).is_err());
     assert!(kept.has_to_go() || fresh.has_to_go(), "when nobody else is there");
 }
+
+/// Goal: however many messages of sockets are worked on, calls over HTTP have all of their places.
+#[tokio::test]
+async fn messages_of_sockets_take_no_calls() {
+    let seats = seats(16, 0);
+    let sockets: Vec<_> = (1..=8).map(|number| seats.take(host(number)).unwrap()).collect();
+    let own = seats.take(Origin::Trusted).unwrap();
+    let messages: Vec<_> = sockets.iter().cycle().take(64).filter_map(Seat::call_place).collect();
+    assert_eq!(messages.len(), 7, "half of the calls, but for the operator's part");
+    let callers: Vec<_> = (10..=16).map(|number| seats.take(host(number)).unwrap()).collect();
+    callers.iter().for_each(|caller| caller.call_read().unwrap());
+    assert!(own.call_place().is_some());
+    drop(messages);
+    assert!(sockets[7].call_place().is_some());
+}

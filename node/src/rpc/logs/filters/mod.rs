@@ -127,7 +127,10 @@ fn new(context: &RpcContext, watch: &mut Watch, leash: &Leash) -> Result<Changes
         }
         Watch::Batches(next) => Changes::Hashes(new_batches(context, next)?),
         Watch::Arrivals(next) => {
-            let (hashes, after) = context.pool.arrived_since(*next, HASHES_MAX);
+            let (pool, from) = (context.pool.clone(), *next);
+            let copied = context.pool_reader.wait_for(move || pool.arrived_since(from, HASHES_MAX));
+            let (hashes, after) =
+                copied.map_err(|error| RpcError::internal("eth_getFilterChanges", &error))?;
             *next = after;
             Changes::Hashes(hashes)
         }

@@ -1,0 +1,219 @@
+//! [`Arrived`]: the transactions that reached the pool, as sockets tell of them.
+//!
+//! ```text
+//!  pool ─▶ copied, on a thread of the node's own ─▶ shown, on one that stands back ─▶ ring ─▶ every subscription, at its own place
+//! ```
+//!
+//! Sockets read here and never in the pool: they are served by a thread that stands back, and whoever adds to the pool would wait
+//! for it. Each transaction is written once, by hash and whole, for all that listen. A subscription is a number in the ring. One
+//! whose number has left it is told so.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use slipstream_executor::Transaction;
+
+use crate::rpc::{errors::RpcError, transactions};
+
+/// Hashes that are kept as text, some 6 MiB: some seconds of the heaviest load, minutes of an ordinary one.
+const HASHES_MAX: usize = 65_536;
+/// Most memory of the transactions that are kept whole, about.
+const WHOLE_BYTES_MAX: usize = 16 << 20;
+/// The memory of one beside its envelope, which is there raw, decoded, and as text of twice the length.
+const WHOLE_BYTES_BESIDE: usize = 1_280;
+const ENVELOPE_COPIES: usize = 4;
+
+/// A transaction that reached the pool, and how it is told.
+pub(in crate::rpc) struct Arrival {
+    transaction: Transaction,
+    hash: Arc<str>,
+    whole: OnceLock<Arc<str>>,
+}
+
+impl Arrival {
+    pub(super) fn new(transaction: Transaction) -> Arc<Arrival> {
+        let hash = format!("\"{}\"", transaction.hash).into();
+        Arc::new(Arrival { transaction, hash, whole: OnceLock::new() })
+    }
+
+    /// The whole transaction as JSON, written by the first one that wants it.
+    pub(in crate::rpc) fn whole(&self) -> Result<Arc<str>, RpcError> {
+        if let Some(text) = self.whole.get() {
+            return Ok(text.clone());
+        }
+        let text = serde_json::to_string(&transactions::pending(&self.transaction))
+            .map_err(|error| RpcError::internal("eth_subscribe", &error))?;
+        Ok(self.whole.get_or_init(|| text.into()).clone())
+    }
+
+    fn weight(&self) -> usize {
+        WHOLE_BYTES_BESIDE + ENVELOPE_COPIES * self.transaction.raw.len()
+    }
+}
+
+/// The last arrivals under their numbers in the pool.
+pub(in crate::rpc) struct Arrived {
+    hashes_max: usize,
+    whole_bytes_max: usize,
+    /// Taken by threads that stand back alone, but for tests, and held for no more than copying pointers.
+    ring: Mutex<Ring>,
+    /// As in the ring, for those who begin to listen.
+    end: AtomicU64,
+}
+
+#[derive(Default)]
+struct Ring {
+    hashes: VecDeque<Arc<str>>,
+    whole: VecDeque<Arc<Arrival>>,
+    whole_bytes: usize,
+    /// The number behind the last one.
+    end: u64,
+    /// The number behind those that came while nobody listened.
+    skipped: u64,
+}
+
+impl Arrived {
+    /// Empty, from a number on.
+    pub(super) fn new(end: u64) -> Arrived {
+        Arrived::bounded(end, HASHES_MAX, WHOLE_BYTES_MAX)
+    }
+
+    fn bounded(end: u64, hashes_max: usize, whole_bytes_max: usize) -> Arrived {
+        let ring = Mutex::new(Ring { end, skipped: end, ..Ring::default() });
+        Arrived { hashes_max, whole_bytes_max, ring, end: AtomicU64::new(end) }
+    }
+
+    /// The number behind the last one.
+    pub(super) fn end(&self) -> u64 {
+        self.end.load(Ordering::SeqCst)
+    }
+
+    /// Adds the next ones. The oldest leave if there are too many.
+    pub(super) fn push(&self, arrivals: Vec<Arc<Arrival>>) {
+        // Freed without the lock.
+        let mut gone = Vec::new();
+        let mut ring = self.ring.lock();
+        for arrival in arrivals {
+            ring.hashes.push_back(arrival.hash.clone());
+            ring.whole_bytes += arrival.weight();
+            ring.whole.push_back(arrival);
+            ring.end += 1;
+        }
+        let spare = ring.hashes.len().saturating_sub(self.hashes_max);
+        let hashes: Vec<_> = ring.hashes.drain(..spare).collect();
+        while ring.whole_bytes > self.whole_bytes_max
+            && let Some(oldest) = ring.whole.pop_front()
+        {
+            ring.whole_bytes -= oldest.weight();
+            gone.push(oldest);
+        }
+        self.end.store(ring.end, Ordering::SeqCst);
+        drop(ring);
+        drop((hashes, gone));
+    }
+
+    /// Nobody listens: what came up to a number is news for nobody. Whoever begins to listen meanwhile begins there.
+    pub(super) fn skip(&self, end: u64) {
+        self.replace(Ring { end, skipped: end, ..Ring::default() });
+    }
+
+    /// What came up to a number is lost to all who listen.
+    pub(in crate::rpc) fn lose(&self, end: u64) {
+        let skipped = self.ring.lock().skipped;
+        self.replace(Ring { end, skipped, ..Ring::default() });
+    }
+
+    fn replace(&self, ring: Ring) {
+        let end = ring.end;
+        let old = std::mem::replace(&mut *self.ring.lock(), ring);
+        self.end.store(end, Ordering::SeqCst);
+        drop(old);
+    }
+
+    /// At most `max` hashes as JSON from a number on, and the number of the first one; `None` if that has left the ring.
+    pub(in crate::rpc) fn hashes(&self, from: u64, max: usize) -> Option<(u64, Vec<Arc<str>>)> {
+        let ring = self.ring.lock();
+        ring.part(&ring.hashes, from, max)
+    }
+
+    /// The same of whole transactions.
+    pub(in crate::rpc) fn whole(&self, from: u64, max: usize) -> Option<(u64, Vec<Arc<Arrival>>)> {
+        let ring = self.ring.lock();
+        ring.part(&ring.whole, from, max)
+    }
+}
+
+impl Ring {
+    fn part<T: Clone>(&self, kept: &VecDeque<T>, from: u64, max: usize) -> Option<(u64, Vec<T>)> {
+        let from = from.max(self.skipped).min(self.end);
+        let index = from.checked_sub(self.end - kept.len() as u64)?;
+        Some((from, kept.range(index as usize..).take(max).cloned().collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::tests::{context, raw_at};
+
+    fn arrivals(nonces: std::ops::Range<u64>) -> Vec<Arc<Arrival>> {
+        let chain = context().chain;
+        nonces.map(|nonce| Arrival::new(Transaction::decode(&raw_at(nonce), &chain).unwrap())).collect()
+    }
+
+    fn hashes(arrivals: &[Arc<Arrival>]) -> Vec<Arc<str>> {
+        arrivals.iter().map(|arrival| arrival.hash.clone()).collect()
+    }
+
+    /// Goal: a reader gets everything once and in order, in parts, and one whose place has left the ring is told so. The ring keeps to
+    /// its bounds in number and in bytes.
+    #[test]
+    fn who_lags_falls_out_of_a_bounded_ring() {
+        let all = arrivals(1..11);
+        let weight = all[0].weight();
+        let arrived = Arrived::bounded(100, 6, 3 * weight + weight / 2);
+        assert_eq!(arrived.hashes(100, 9), Some((100, vec![])));
+        arrived.push(all[..2].to_vec());
+        assert_eq!((arrived.end(), arrived.hashes(100, 9)), (102, Some((100, hashes(&all[..2])))));
+        assert_eq!(arrived.hashes(101, 1), Some((101, hashes(&all[1..2]))));
+        arrived.push(all[2..].to_vec());
+        assert_eq!(arrived.end(), 110);
+        assert_eq!(arrived.hashes(103, 9), None, "six are kept");
+        assert_eq!(arrived.hashes(104, 9), Some((104, hashes(&all[4..]))));
+        assert_eq!(arrived.hashes(110, 9), Some((110, vec![])));
+        assert!(arrived.whole(106, 9).is_none(), "three fit");
+        let (first, whole) = arrived.whole(107, 9).unwrap();
+        assert_eq!((first, hashes(&whole)), (107, hashes(&all[7..])));
+        let ring = arrived.ring.lock();
+        assert!(ring.hashes.len() == 6 && ring.whole_bytes <= arrived.whole_bytes_max);
+    }
+
+    /// Goal: what came while nobody listened is no loss for one who begins, and what was lost is one for all.
+    #[test]
+    fn what_is_skipped_is_not_lost() {
+        let (all, arrived) = (arrivals(1..4), Arrived::new(7));
+        arrived.push(all[..1].to_vec());
+        arrived.skip(20);
+        assert_eq!(arrived.hashes(8, 9), Some((20, vec![])));
+        arrived.push(all[1..].to_vec());
+        assert_eq!(arrived.hashes(8, 9), Some((20, hashes(&all[1..]))));
+        arrived.lose(30);
+        assert!(arrived.hashes(20, 9).is_none() && arrived.whole(20, 9).is_none());
+        assert_eq!((arrived.end(), arrived.hashes(30, 9)), (30, Some((30, vec![]))));
+    }
+
+    /// Goal: a transaction is written once, whoever wants it.
+    #[test]
+    fn a_transaction_is_written_once() {
+        let arrival = &arrivals(1..2)[0];
+        let text = arrival.whole().unwrap();
+        assert!(Arc::ptr_eq(&text, &arrival.whole().unwrap()));
+        assert!(text.contains(arrival.hash.trim_matches('"')), "{text}");
+    }
+}

@@ -1,0 +1,222 @@
+//! How the feed follows the node. Each news is made on a thread of the node's own, and told on one that stands back: see [`Feed`].
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use serde_json::json;
+use slipstream_executor::Transaction;
+use slipstream_types::BatchNumber;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{Feed, HEADS_MAX, Head, arrived::Arrival};
+use crate::{
+    blocking::Blocking,
+    origin::Origin,
+    rpc::{RpcContext, errors::RpcError, subscriptions::Kind, syncing},
+    sparse::Sparse,
+    workers::{Rank, WorkError},
+};
+
+/// Arrivals of so long are told at once, so that ten thousand a second do not wake every socket as often.
+const GATHERED: Duration = Duration::from_millis(10);
+/// How often it is looked whether the node is syncing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Arrivals that are copied from the pool at once: it stands still meanwhile.
+const COPIED_MAX: usize = 256;
+
+/// The threads of the feed.
+struct Threads {
+    /// Read the store and the pool, and take no lock that sockets take.
+    own: Blocking,
+    /// Tell the sockets.
+    behind: Blocking,
+}
+
+impl Threads {
+    async fn tell(&self, telling: impl FnOnce() + Send + 'static) {
+        made(self.behind.run(Origin::Trusted, telling).await.map(Ok));
+    }
+}
+
+/// What came to the pool since the last time.
+enum Copied {
+    All(Vec<Transaction>),
+    /// The pool has forgotten a part of it already.
+    Lost,
+    /// Nobody listened, before anything was looked at.
+    Unwanted,
+}
+
+impl Feed {
+    /// Follows the node until it is told to stop.
+    pub(crate) async fn run(self: Arc<Self>, context: Arc<RpcContext>, shutdown: CancellationToken) {
+        let threads = Threads {
+            own: Blocking::new("rpc feed", 1, Rank::Own),
+            behind: Blocking::new("rpc shown", 1, Rank::Behind),
+        };
+        let _stopped = self.stopping.clone().drop_guard();
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = self.follow_head(&context, &threads) => {}
+            () = self.follow_pool(&threads) => {}
+            () = self.follow_health(&context, &threads) => {}
+        }
+    }
+
+    /// Until the store is closed.
+    async fn follow_head(self: &Arc<Self>, context: &Arc<RpcContext>, threads: &Threads) {
+        let mut head = context.store.watch_head();
+        let mut told = *self.tip.borrow();
+        while head.changed().await.is_ok() {
+            let number = *head.borrow_and_update();
+            let mut heads = Vec::new();
+            if self.is_wanted() {
+                let (feed, context) = (self.clone(), context.clone());
+                let making = move || feed.make(&context, told, number);
+                heads = made(threads.own.run(Origin::Trusted, making).await).unwrap_or_default();
+            }
+            let feed = self.clone();
+            threads.tell(move || feed.tell_heads(heads, number)).await;
+            told = number;
+        }
+    }
+
+    /// Until the pool is closed.
+    async fn follow_pool(self: &Arc<Self>, threads: &Threads) {
+        let mut arrivals = self.pool.watch_arrivals();
+        while arrivals.changed().await.is_ok() {
+            let count = *arrivals.borrow_and_update();
+            let mut copied = Copied::Unwanted;
+            if self.listens(Kind::Pending) {
+                let feed = self.clone();
+                let copying = move || Ok(feed.copy(count));
+                copied = made(threads.own.run(Origin::Trusted, copying).await).unwrap_or(Copied::Lost);
+            }
+            let feed = self.clone();
+            threads.tell(move || feed.tell_arrivals(copied, count)).await;
+            sleep(GATHERED).await;
+        }
+    }
+
+    /// For ever.
+    async fn follow_health(self: &Arc<Self>, context: &Arc<RpcContext>, threads: &Threads) {
+        let mut looks = interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            if self.listens(Kind::Syncing) {
+                let (feed, context) = (self.clone(), context.clone());
+                let looking = move || look(&context);
+                if let Some((is_syncing, text)) = made(threads.own.run(Origin::Trusted, looking).await) {
+                    threads.tell(move || feed.tell_syncing(is_syncing, text)).await;
+                }
+            }
+        }
+    }
+
+    /// The heads behind a batch up to another one, the last ones if they are many. Tells those who wait for receipts.
+    fn make(
+        &self,
+        context: &RpcContext,
+        told: BatchNumber,
+        last: BatchNumber,
+    ) -> Result<Vec<(BatchNumber, Arc<Head>)>, RpcError> {
+        let mut heads = Vec::new();
+        for number in told.next().max(last.before(HEADS_MAX - 1)).through(last) {
+            if let Some(batch) = context.batches.get(number)? {
+                self.waiting.tell(&batch.hashes);
+                heads.push((number, Arc::new(Head::of(&context.chain, &batch)?)));
+            }
+        }
+        Ok(heads)
+    }
+
+    fn tell_heads(&self, heads: Vec<(BatchNumber, Arc<Head>)>, tip: BatchNumber) {
+        heads.into_iter().for_each(|(number, head)| self.keep(number, head));
+        self.tip.send_replace(tip);
+    }
+
+    /// The arrivals behind the last one that was told, up to a count.
+    fn copy(&self, count: u64) -> Copied {
+        let (mut copied, mut next) = (Vec::new(), self.pending.end());
+        while next < count {
+            let max = COPIED_MAX.min(usize::try_from(count - next).unwrap_or(COPIED_MAX));
+            match self.pool.arrived_whole_since(next, max) {
+                Some(part) if !part.is_empty() => {
+                    next += part.len() as u64;
+                    copied.extend(part);
+                }
+                _ => return Copied::Lost,
+            }
+        }
+        Copied::All(copied)
+    }
+
+    /// Tells of the arrivals up to a count.
+    fn tell_arrivals(&self, copied: Copied, count: u64) {
+        match copied {
+            Copied::All(copied) => {
+                let arrivals: Vec<_> = copied.into_iter().map(Arrival::new).collect();
+                if self.whole_listeners.load(Ordering::SeqCst) > 0 {
+                    // Whoever finds one unwritten writes it, and reports the error.
+                    arrivals.iter().for_each(|arrival| drop(arrival.whole()));
+                }
+                self.pending.push(arrivals);
+            }
+            Copied::Lost => self.pending.lose(count),
+            Copied::Unwanted => self.pending.skip(count),
+        }
+        self.arrived.send_replace(self.pending.end());
+    }
+
+    fn tell_syncing(&self, is_syncing: bool, text: Arc<str>) {
+        self.syncing.send_if_modified(|told| {
+            let is_news = told.as_ref().is_none_or(|(was, _)| *was != is_syncing);
+            if is_news {
+                *told = Some((is_syncing, text));
+            }
+            is_news
+        });
+    }
+}
+
+/// Whether the node is syncing, and the news of that.
+fn look(context: &RpcContext) -> Result<(bool, Arc<str>), RpcError> {
+    let status = syncing(context).map_err(|error| RpcError::Rejected(error.message().to_owned()))?;
+    let is_syncing = status.is_object();
+    let text =
+        if is_syncing { json!({ "syncing": true, "status": status }).to_string() } else { "false".into() };
+    Ok((is_syncing, text.into()))
+}
+
+/// If the feed cannot make something, its reader makes it again, and reports the error there.
+fn made<T>(made: Result<Result<T, RpcError>, WorkError>) -> Option<T> {
+    static FAILURES: Sparse = Sparse::new();
+    let reason = match made {
+        Ok(Ok(made)) => return Some(made),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    if let Some(more) = FAILURES.pass(std::time::Instant::now()) {
+        tracing::warn!(%reason, more, "news for subscriptions could not be made");
+    }
+    None
+}
+
+#[cfg(test)]
+impl Feed {
+    /// Does at once what [`Feed::run`] does when the head moves.
+    pub(crate) fn advance(&self, context: &RpcContext) {
+        let (told, head) = (*self.tip.borrow(), context.store.head().unwrap().header.number);
+        let heads = if self.is_wanted() { self.make(context, told, head).unwrap() } else { Vec::new() };
+        self.tell_heads(heads, head);
+        let count = context.pool.arrivals();
+        let is_wanted = self.listens(Kind::Pending);
+        self.tell_arrivals(if is_wanted { self.copy(count) } else { Copied::Unwanted }, count);
+        let (is_syncing, text) = look(context).unwrap();
+        self.tell_syncing(is_syncing, text);
+    }
+}
