@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Devnet, Node, READY_DEADLINE, SyncMode, binary};
+use super::{Devnet, Node, SyncMode, binary};
 use crate::manifest::Role;
 
 impl Devnet {
@@ -101,7 +101,7 @@ impl Devnet {
         self.nodes.push(node);
         self.configure(index, mode, peers, waypoint)?;
         self.nodes[index].start()?;
-        self.nodes[index].wait_ready(Instant::now() + READY_DEADLINE).await?;
+        self.nodes[index].wait_ready(Instant::now() + self.options.ready_within).await?;
         Ok(index)
     }
 

@@ -8,8 +8,8 @@
 //!                    └─ Collector and Watch look on ─ ─────┘
 //! ```
 //!
-//! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do once the
-//! validators run, a join for example: the report is written all the same. Everything that the engine started ends with it.
+//! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do: validators
+//! that are never ready, a join that fails. The report is written all the same. Everything that the engine started ends with it.
 //! Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
@@ -27,6 +27,7 @@ mod over;
 pub(super) mod phase;
 mod preload;
 pub(super) mod setup;
+mod unbegun;
 mod watch;
 
 use std::{
@@ -75,12 +76,19 @@ pub struct RunOptions {
     pub command: String,
 }
 
-/// Runs a scenario. That a criterion fails is no error: the report says it.
+/// Runs a scenario. That a criterion fails is no error: the report says it. So is it with a run that could not begin.
 ///
 /// # Errors
-/// If the devnet cannot be started, or something outside of all criteria fails.
+/// If something outside of all criteria fails once the clock runs.
 pub async fn run(scenario: &Scenario, options: &RunOptions, progress: Progress) -> Result<RunReport> {
-    let mut stage = Stage::open(scenario, options, progress).await?;
+    let (begin, started_ms) = (Instant::now(), now_ms());
+    let mut stage = match Stage::open(scenario, options, progress).await {
+        Ok(stage) => stage,
+        Err(error) => {
+            progress.step(&format!("{}: the clock did not start: {error:#}", scenario.name));
+            return Ok(unbegun::report(scenario, options, (started_ms, begin.elapsed()), &error));
+        }
+    };
     match stage.perform().await {
         Ok((report, findings)) => stage.close(report, findings).await,
         Err(error) => {
@@ -293,12 +301,7 @@ impl Stage<'_> {
             ended.push(format!("{error:#}"));
         }
         report.criteria = judge(self.scenario, &report, &findings);
-        report.criteria.push(CriterionResult {
-            name: "nothing_ended".to_owned(),
-            passed: ended.is_empty(),
-            measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
-            wanted: "no node and no load ends by itself, or fails to do what it is told".to_owned(),
-        });
+        report.criteria.push(nothing_ended(&ended));
         Ok(report)
     }
 
@@ -347,6 +350,16 @@ impl Stage<'_> {
             }
             tokio::time::sleep(left.min(LOOK)).await;
         }
+    }
+}
+
+/// What every run is held to, whatever its scenario says.
+fn nothing_ended(ended: &[String]) -> CriterionResult {
+    CriterionResult {
+        name: "nothing_ended".to_owned(),
+        passed: ended.is_empty(),
+        measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
+        wanted: "no node and no load ends by itself, or fails to do what it is told".to_owned(),
     }
 }
 

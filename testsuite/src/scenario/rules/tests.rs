@@ -22,6 +22,7 @@ fn numbers_out_of_bounds_are_refused() {
         ("topology: { groups: [{ name: a, count: 40 }, { name: b, count: 40 }] }\n", "more than 64 nodes"),
         ("topology: { accounts: 4294967295 }\n", "from 2 to 10000"),
         ("topology: { batch_interval_ms: 1 }\n", "from 20 to 60000"),
+        ("topology: { ready_within: 11m }\n", "from 1s to 10m"),
         ("workload: [{ name: x, for: 29s, rate: { constant: 1000000 } }]\n", "29000000 transactions"),
         ("workload: [{ name: x, for: 29s, rate: { constant: 0 } }]\n", "must reach 1"),
         ("workload: [{ name: x, at: 10s, for: 25s, rate: { constant: 1 } }]\n", "ends after the scenario"),
