@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -428,4 +429,50 @@ async fn a_join_that_fails_is_reported() {
     let [validator, broken] = &report.nodes[..] else { panic!("{:?}", report.nodes) };
     assert!(validator.memory_peak_mib.is_some_and(|peak| peak > 1.0));
     assert!(broken.head.points.is_empty() && broken.unanswered > 0, "{broken:?}");
+}
+
+/// The clock is over before the time of the node that joins is.
+const STUCK_JOIN: &str = "\
+name: stuck-join
+description: The program of the node that joins stays, and never answers.
+duration: 12s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  ready_within: 30s
+  groups:
+  - { name: stuck, joins: 2s }
+  settings: [{ nodes: [stuck], program: stuck }]
+workload:
+- { name: main, at: 3s, for: 4s, rate: { constant: 10 } }
+faults:
+- { at: 5s, for: 2s, what: { pause: { nodes: [stuck] } } }
+criteria:
+- catch_up: { nodes: [stuck], at_most: 10s }
+- throughput: { phase: main, at_least: 1 }
+- load_complete
+";
+
+/// Goal: a join that hangs holds up neither faults nor phases, and is a failed criterion once its own time is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_goes_on_while_a_join_hangs() {
+    let scenario =
+        Scenario::parse(STUCK_JOIN, Path::new("stuck-join.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("never-ready");
+    std::fs::write(&program, "#!/bin/sh\necho it waits for nothing\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let programs = BTreeMap::from([("stuck".to_owned(), program)]);
+    let report = run_with(&scenario, programs).await;
+    assert_eq!(failed(&report), ["catch_up of stuck", "nothing_ended"], "{:#?}", report.criteria);
+    let ended = &report.criteria.last().unwrap().measured;
+    assert!(
+        ended.contains("stuck did not join: it did not answer within 30s")
+            && ended.contains("it waits for nothing"),
+        "{ended}"
+    );
+    assert_eq!(marks(&report), ["join", "pause"]);
+    let pause = &report.faults[1];
+    assert!(pause.at_ms < 30_000 && pause.until_ms.is_some(), "the clock waited for the join: {pause:?}");
 }

@@ -20,6 +20,7 @@ mod catch;
 mod curves;
 mod disk;
 mod flip;
+mod joins;
 mod lies;
 mod lying_peers;
 mod nodes;
@@ -40,8 +41,8 @@ use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
 use self::{
-    assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, lying_peers::LyingPeers, over::Over,
-    phase::PhaseEnd, preload::Knobs, watch::Watch,
+    assault::Assault, catch::Behind, disk::SmallDisk, joins::Joins, lies::Lies, lying_peers::LyingPeers,
+    over::Over, phase::PhaseEnd, preload::Knobs, watch::Watch,
 };
 use super::{
     criteria::{Criterion, Findings, judge},
@@ -115,6 +116,8 @@ struct Stage<'a> {
     /// Nodes that faults hold down, and how many do: one that two faults met runs again when both have ended.
     held: BTreeMap<Place, usize>,
     links: Option<Links>,
+    /// Nodes that have not answered yet.
+    joins: Joins,
     /// What lies over the links for now, in the order in which it came.
     over: Vec<Over>,
     /// Of those whose clock may jump, or whose disk may get slow.
@@ -165,6 +168,7 @@ impl Stage<'_> {
             devnet,
             held: BTreeMap::new(),
             links,
+            joins: Joins::default(),
             over: Vec::new(),
             knobs,
             lies: Lies::default(),
@@ -188,7 +192,10 @@ impl Stage<'_> {
             .collect();
         for place in from_start {
             // The clock runs without it, and the report says so, as it does of one that joins.
-            let started = stage.start_node(place).await;
+            let started = match stage.start_node(place).await {
+                Ok(()) => stage.wait_node(place).await,
+                failed => failed,
+            };
             let name = stage.names.name(place).to_owned();
             stage.note_failure(started.with_context(|| format!("{name} did not start")));
         }
@@ -324,7 +331,8 @@ impl Stage<'_> {
                 self.end_event(event, index, hit).await?;
             }
         }
-        self.wait_until(end_ms).await
+        self.wait_until(end_ms).await?;
+        self.wait_joins().await
     }
 
     /// Nodes that ended by themselves since the last look are findings, unless a fault has taken them down.
@@ -345,6 +353,7 @@ impl Stage<'_> {
         loop {
             let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
             self.note_ended()?;
+            self.note_joins()?;
             if left.is_zero() {
                 return Ok(());
             }
