@@ -288,6 +288,11 @@ impl What {
         matches!(self, What::AddValidator(_) | What::RemoveValidator(_))
     }
 
+    /// Whether it gives nodes peers that lie.
+    pub(super) fn gives_liars(&self) -> bool {
+        matches!(self, What::LyingPeers { .. })
+    }
+
     /// Whether it needs the library between a node and libc.
     pub(super) fn needs_preload(&self) -> bool {
         matches!(self, What::SlowDisk { .. } | What::ClockJump { .. })

@@ -3,6 +3,7 @@
 mod at;
 mod config;
 mod happen;
+mod liars;
 
 use std::ops::RangeInclusive;
 
