@@ -286,6 +286,7 @@ criteria:
 - follow: { phase: main, percentile: p90, at_most: 12s }
 - read: { phase: main, percentile: p90, at_most: 5s, way: http }
 - read: { phase: main, percentile: p90, at_most: 5s, way: websocket }
+- new_heads: { phase: main, percentile: p90, at_most: 10s }
 - load_complete
 - catch_up: { nodes: [worn], at_most: 40s }
 - epoch: { at_least: 1 }

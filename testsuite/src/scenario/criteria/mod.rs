@@ -66,6 +66,16 @@ pub enum Criterion {
         #[serde(default)]
         way: Option<Way>,
     },
+    /// A percentile of how late the subscriptions to `newHeads` told heads, from when any node of the phase first showed the batch: at the
+    /// slowest of the nodes that were read. A head that was never told is later than any.
+    NewHeads {
+        /// The phase; it has `reads_per_second`.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
+    },
     /// Everything that nodes took is committed, nothing was given up, all receipts and balances were compared and are right, and nobody
     /// else sent from the load's accounts.
     LoadComplete,
@@ -196,12 +206,12 @@ pub enum Way {
     Websocket,
 }
 
-/// The reads of a phase that travelled one way.
+/// The answers of a phase that travelled one way, or the heads that were told.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReadTotals {
-    /// The slowest of all nodes that were read, each percentile by itself; none without an answer.
+    /// The slowest of all nodes that were read, each percentile by itself; none if nothing was due.
     pub ms: Option<Quantiles>,
-    /// The share that had no answer, at the node where it is largest.
+    /// The share that never came, at the node where it is largest.
     pub failed_share: f64,
 }
 
@@ -287,6 +297,8 @@ pub struct PhaseTotals {
     pub follow_ms: Option<Quantiles>,
     /// The reads, by how they travelled.
     pub reads: BTreeMap<Way, ReadTotals>,
+    /// The heads that subscriptions told, and the share that one never told.
+    pub new_heads: ReadTotals,
     /// Of what was due the share that was never seen committed.
     pub commit_missing_share: f64,
     /// Of what was due the share that a follower never showed, at the one where it is largest.
@@ -331,6 +343,7 @@ impl Criterion {
             }
             Criterion::Commit { phase, percentile, .. }
             | Criterion::Follow { phase, percentile, .. }
+            | Criterion::NewHeads { phase, percentile, .. }
             | Criterion::Read { phase, percentile, .. } => format!("{key} {percentile} of {phase}"),
             _ if self.nodes().is_empty() => key.to_owned(),
             _ => format!("{key} of {}", self.nodes().join(", ")),
@@ -344,6 +357,7 @@ impl Criterion {
             Criterion::Commit { .. } => "commit",
             Criterion::Follow { .. } => "follow",
             Criterion::Read { .. } => "read",
+            Criterion::NewHeads { .. } => "new_heads",
             Criterion::LoadComplete => "load_complete",
             Criterion::CatchUp { .. } => "catch_up",
             Criterion::HeadAge { .. } => "head_age",
@@ -365,6 +379,7 @@ impl Criterion {
             Criterion::Throughput { phase, .. }
             | Criterion::Commit { phase, .. }
             | Criterion::Follow { phase, .. }
+            | Criterion::NewHeads { phase, .. }
             | Criterion::Read { phase, .. } => Some(phase),
             _ => None,
         }

@@ -268,7 +268,9 @@ impl Rules<'_> {
         let at_nodes = at.then(criterion.key()).then("nodes");
         let phase = |name: &String| self.scenario.workload.iter().find(|phase| phase.name == *name);
         match criterion {
-            Criterion::Read { phase: name, .. } if phase(name).is_some_and(|it| it.reads_per_second == 0) => {
+            Criterion::Read { phase: name, .. } | Criterion::NewHeads { phase: name, .. }
+                if phase(name).is_some_and(|it| it.reads_per_second == 0) =>
+            {
                 Err(at.wrong(format!("nothing is read: write `reads_per_second` into the phase `{name}`")))
             }
             Criterion::Follow { phase: name, .. }

@@ -186,6 +186,10 @@ fn names_are_checked() {
             "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ read: { phase: x, percentile: p50, at_most: 1s } }]\n",
             "`reads_per_second`",
         ),
+        (
+            "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ new_heads: { phase: x, percentile: p50, at_most: 1s } }]\n",
+            "`reads_per_second`",
+        ),
         ("criteria: [{ history: { nodes: [all] } }]\n", "from_at_most"),
         ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, followers: [nobody] }]\n", "`nobody`"),
         ("workload: [{ name: x, for: 9s, rate: { constant: 1 }, followers: [fullnodes] }]\n", "`fullnodes`"),
