@@ -148,7 +148,8 @@ pub enum Criterion {
         nodes: Vec<String>,
         /// The limit, from when the operator gave the liar to the node.
         at_most: Span,
-        /// One that can be proven; without it those that every node hears: `forged_heads`, `garbage_answers` and `foreign_genesis`.
+        /// One that can be proven; without it those that every node hears: `forged_heads`, `garbage_answers`, `foreign_genesis` and
+        /// `unsigned_heads`.
         #[serde(default)]
         lie: Option<PeerLie>,
     },
