@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Limit, LoadSummary, Reads};
-use crate::load::{audit::Audit, feed::HeadNews, protocol::ReadWay};
+use crate::load::{audit::AuditFigures, feed::HeadNews, protocol::ReadWay};
 
 impl fmt::Display for LoadSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,10 +49,11 @@ impl fmt::Display for LoadSummary {
             let latency = news_ms.map_or_else(|| "no head was due".to_owned(), |latency| latency.to_string());
             writeln!(f, "newHeads        {latency}  {node} by websocket, {missed} missed")?;
         }
-        let Audit { receipts, receipts_failed, receipts_wrong, balances, balances_wrong, .. } = self.audit;
+        let AuditFigures { receipts, receipts_failed, receipts_wrong, balances, balances_wrong, .. } =
+            self.audit.figures;
         writeln!(f, "receipts        {receipts} checked: {receipts_failed} failed, {receipts_wrong} wrong")?;
         writeln!(f, "balances        {balances} checked: {balances_wrong} wrong")?;
-        let Audit { lost, duplicates, foreign, .. } = self.audit;
+        let AuditFigures { lost, duplicates, foreign, .. } = self.audit.figures;
         if lost + duplicates + foreign > 0 {
             writeln!(f, "audit           {lost} lost, {duplicates} twice, {foreign} of another program")?;
         }

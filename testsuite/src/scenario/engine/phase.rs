@@ -13,7 +13,7 @@ use crate::{
         SaturationOptions,
     },
     progress::Progress,
-    report::{AuditFigures, HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
+    report::{HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
     rpc::Rpc,
     scenario::{
         criteria::{PhaseTotals, Quantiles, ReadTotals, Way},
@@ -255,7 +255,7 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
         totals.new_heads =
             totals.new_heads.worse(ReadTotals { ms: news.news_ms.map(quantiles), failed_share });
     }
-    totals.audit.add(AuditFigures::of(&summary.audit));
+    totals.audit.add(summary.audit.figures);
 }
 
 /// Of commits, and of the slowest of the phase's followers.
