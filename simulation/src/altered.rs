@@ -2,21 +2,30 @@
 //!
 //! Each function makes a lie of an honest answer, or of a part of one. It draws nothing: whoever lies says where.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use slipstream_executor::{Transaction, hint_context};
-use slipstream_storage::StateChunk;
-use slipstream_sync::protocol::{RangeBatch, Summary};
+use slipstream_storage::{RangeDeltaChunk, StateChunk};
+use slipstream_sync::protocol::{Codes, RangeBatch, SnapshotOffer, Summary};
 use slipstream_types::{
-    AccountValue, Blob, BlobKind, Body, Certificate, Delta, Digest, LedgerInfo, SecretKey, StateKey,
-    StateValue, U256,
+    AccountValue, Address, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, Digest, Hints, LedgerInfo,
+    SecretKey, StateKey, StateValue, U256,
     bounded::BoundedVec,
-    hints::{self, RowBefore},
+    delta::{Code, DeltaEntry},
+    hints::{self, AccountHints, HintContext, RowBefore},
+    limits::STATE_CHUNK_ROWS_MAX,
+    tree::StateRangeProof,
 };
 
 /// The genesis of no chain.
 const FOREIGN_GENESIS: Digest = Digest([7; 32]);
 /// Literals from which on LZ4 tells their number behind the token.
 const SHORT: usize = 15;
+/// Addresses that huge hints name.
+const HUGE: u32 = 20_000;
+/// Batches behind the head of which somebody promises snapshots.
+const PROMISED: u64 = 3;
 
 /// A lie about one row of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +47,72 @@ pub(crate) fn signed_by(stranger: &SecretKey, certificate: &Certificate) -> Resu
     let info = LedgerInfo { state_root, ..certificate.info.clone() };
     let seats = certificate.signatures.iter().map(|(seat, _)| (*seat, stranger));
     Ok(Certificate::signed(info, certificate.view, seats)?)
+}
+
+/// The certificate with too few signatures: one, or none of a single one.
+pub(crate) fn under_signed(certificate: &Certificate) -> Result<Certificate> {
+    let kept = usize::from(certificate.signatures.len() > 1);
+    let signatures = BoundedVec::new(certificate.signatures[..kept].to_vec())?;
+    Ok(Certificate { signatures, ..certificate.clone() })
+}
+
+/// Promises to keep everything, and snapshots of the newest batches up to this head, as large as a true one. None is offered without one.
+pub(crate) fn promise_everything(summary: &mut Summary, head: BatchNumber) -> Result<()> {
+    summary.bodies_from = Some(BatchNumber::GENESIS);
+    summary.receipts_from = Some(BatchNumber::GENESIS);
+    summary.deltas_from = Some(BatchNumber::GENESIS);
+    let like = summary.snapshots.first().copied();
+    let offer = |number| Some(SnapshotOffer { number, ..like? });
+    let invented = head.before(PROMISED).through(head).rev().filter_map(offer);
+    summary.snapshots = BoundedVec::new(invented.collect())?;
+    Ok(())
+}
+
+/// Siblings of a range, those of one end at the other one.
+pub(crate) fn swap_siblings(proof: &mut StateRangeProof) {
+    std::mem::swap(&mut proof.left, &mut proof.right);
+}
+
+/// Other code than was asked for: each in the place of another, or made up if there is one alone.
+pub(crate) fn other_code(answer: &mut Codes) -> Result<()> {
+    let mut codes = answer.codes.to_vec();
+    codes.rotate_left(1);
+    if codes.len() < 2 {
+        codes = vec![Code::new(vec![1, 2, 3])?];
+    }
+    answer.codes = BoundedVec::new(codes)?;
+    Ok(())
+}
+
+/// Hints that name 20,000 further addresses.
+pub(crate) fn huge_hints() -> Result<Blob> {
+    let address = |at: u32| Address::left_padding_from(&at.to_be_bytes());
+    let account = |at| AccountHints { address: address(at), code: true, slots: vec![] };
+    let accounts = (0..HUGE).map(account).collect();
+    let context = HintContext::new(Address::ZERO, std::iter::empty());
+    Ok(Blob::compress(BlobKind::Hints, &hints::encode(&Hints { accounts }, &[], None, &context))?)
+}
+
+/// A range delta that also names rows that did not change, of these. They are true, so that nothing proves them needless. `None` if
+/// there are none between its ends, or too many.
+pub(crate) fn pad(
+    range_delta: &[u8],
+    rows: impl IntoIterator<Item = (StateKey, StateValue)>,
+) -> Result<Option<Vec<u8>>> {
+    let mut chunk: RangeDeltaChunk = Blob::from_bytes(range_delta.to_vec())?.open(BlobKind::RangeDelta)?;
+    let mut entries = chunk.entries.to_vec();
+    let told: BTreeSet<_> = entries.iter().map(|entry| entry.key).collect();
+    let unchanged = rows.into_iter().filter(|(key, _)| {
+        let path = key.path();
+        !told.contains(key) && chunk.first <= path && path <= chunk.last
+    });
+    entries.extend(unchanged.map(|(key, value)| DeltaEntry { key, value: Some(value) }));
+    if entries.len() == told.len() || entries.len() > STATE_CHUNK_ROWS_MAX {
+        return Ok(None);
+    }
+    entries.sort_by_key(|entry| entry.key.path());
+    chunk.entries = BoundedVec::new(entries)?;
+    Ok(Some(Blob::seal(BlobKind::RangeDelta, &chunk)?.into_bytes()))
 }
 
 /// Changes the first header, and lets each later one stand on the one before: only the certified ledger shows it.

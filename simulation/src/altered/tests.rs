@@ -1,11 +1,6 @@
 use alloy_primitives::{Bytes, TxKind};
 use slipstream_testkit::{Wallet, header, info, keys, next_header, set, sign};
-use slipstream_types::{
-    Address, BatchHeader, Hints, Path,
-    certificate::CertificateError,
-    delta::DeltaEntry,
-    hints::{AccountHints, has_values},
-};
+use slipstream_types::{BatchHeader, Path, certificate::CertificateError, hints::has_values};
 
 use super::*;
 
@@ -99,6 +94,55 @@ fn one_row_is_hidden_or_changed() {
     let changed = (rows[1].0, account(3));
     assert_eq!(told(RowLie::Changed), [rows[0], changed, rows[2]]);
     assert_eq!(row(&chunk(&[]), RowLie::Hidden, |_| 0).unwrap(), None);
+}
+
+/// Goal: a padded range delta tells all that changed as before, and rows between its ends that did not, in order; without any there is no
+/// lie.
+#[test]
+fn a_padded_range_delta_tells_unchanged_rows_too() {
+    let mut keys: Vec<StateKey> = (1..=5).map(|at| StateKey::Account(Address::repeat_byte(at))).collect();
+    keys.sort_by_key(StateKey::path);
+    let entry = |at: usize| DeltaEntry { key: keys[at], value: Some(account(at as u64)) };
+    let chunk = RangeDeltaChunk {
+        first: Path::MIN,
+        last: keys[3].path(),
+        entries: BoundedVec::new(vec![entry(1), entry(3)]).unwrap(),
+        proof: Default::default(),
+    };
+    let truth = Blob::seal(BlobKind::RangeDelta, &chunk).unwrap().into_bytes();
+    let rows =
+        |places: &[usize]| places.iter().map(|at| (keys[*at], account(*at as u64))).collect::<Vec<_>>();
+    let told = pad(&truth, rows(&[4, 3, 2, 0])).unwrap().unwrap();
+    let told: RangeDeltaChunk = Blob::from_bytes(told).unwrap().open(BlobKind::RangeDelta).unwrap();
+    assert_eq!(told.entries.to_vec(), [0, 1, 2, 3].map(entry));
+    assert_eq!((told.first, told.last, told.proof), (chunk.first, chunk.last, chunk.proof));
+    assert_eq!(pad(&truth, rows(&[1, 3, 4])).unwrap(), None);
+}
+
+/// Goal: a certificate with too few signatures has none of a strange hand, and is refused for their number alone.
+#[test]
+fn too_few_signatures_are_no_quorum() {
+    let validators = keys(0..4);
+    for (set_of, signers) in [(4, 3), (1, 1)] {
+        let set = set(0, &validators[..set_of], Address::ZERO);
+        let certificate = sign(info(0, 5), &validators[..signers]);
+        certificate.verify(&set).unwrap();
+        let weak = under_signed(&certificate).unwrap();
+        assert_eq!((&weak.info, weak.signatures.len()), (&certificate.info, usize::from(signers > 1)));
+        weak.verify(&set).unwrap_err();
+    }
+}
+
+/// Goal: no code that was asked for is sent, be it one or several.
+#[test]
+fn other_code_is_sent() {
+    let code = |byte| Code::new(vec![byte]).unwrap();
+    for codes in [vec![code(1)], vec![code(1), code(2), code(3)]] {
+        let mut answer = Codes { codes: BoundedVec::new(codes.clone()).unwrap() };
+        other_code(&mut answer).unwrap();
+        assert_eq!(answer.codes.len(), codes.len());
+        assert!(answer.codes.iter().zip(&codes).all(|(told, asked)| told != asked));
+    }
 }
 
 /// Goal: whoever decodes false hints gets the true keys, and of each a row.

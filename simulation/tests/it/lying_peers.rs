@@ -23,6 +23,7 @@ faults:
 - { at: 6s, for: 15s, what: { lying_peers: { who: { nodes: [fullnodes] }, lie: stalling_servers } } }
 - { between: [8s, 10s], what: { lying_peers: { who: { one_of: [near] }, lie: garbage_answers } } }
 - { at: 7s, for: 14s, what: { lying_peers: { who: { nodes: [near] }, lie: foreign_genesis } } }
+- { at: 7s, for: 14s, what: { lying_peers: { who: { nodes: [near] }, lie: unsigned_heads } } }
 criteria:
 - liars_banned: { at_most: 15s }
 - liars_banned: { nodes: [near], at_most: 15s, lie: garbage_answers }
@@ -34,12 +35,17 @@ criteria:
 
 /// Runs a scenario here, which must pass.
 async fn passed(scenario: &str) -> RunReport {
+    let dir = tempfile::tempdir().unwrap();
+    passed_in(dir.path(), scenario).await
+}
+
+/// The same, with its files in this directory.
+async fn passed_in(dir: &Path, scenario: &str) -> RunReport {
     let scenario =
         Scenario::parse(scenario, Path::new("here.yaml")).unwrap_or_else(|error| panic!("{error}"));
     let _room = crate::room().await;
-    let dir = tempfile::tempdir().unwrap();
     let options = RunOptions {
-        dir: dir.path().canonicalize().unwrap(),
+        dir: dir.canonicalize().unwrap(),
         programs: BTreeMap::new(),
         command: "test".to_owned(),
     };
@@ -59,11 +65,12 @@ async fn a_node_that_runs_finds_out_its_liars() {
         ("lying peers, 2 of forged_heads", true),
         ("lying peers, 1 of stalling_servers", true),
         ("lying peers, 1 of foreign_genesis", true),
+        ("lying peers, 1 of unsigned_heads", true),
         ("lying peers, 1 of garbage_answers", false),
     ];
     assert_eq!(marks, wanted);
     let of = |lie: &str| report.liars.iter().filter(|liar| liar.lie == lie).collect::<Vec<&LiarOpinion>>();
-    assert_eq!((report.liars.len(), of("forged_heads").len()), (5, 2), "{:#?}", report.liars);
+    assert_eq!((report.liars.len(), of("forged_heads").len()), (6, 2), "{:#?}", report.liars);
     for liar in ["forged_heads", "garbage_answers", "foreign_genesis"].into_iter().flat_map(of) {
         assert!(liar.node == "near" && liar.at_ms >= 5_000, "{liar:?}");
         assert!(liar.reason.as_ref().is_some_and(|reason| !reason.is_empty()), "{liar:?}");
@@ -124,6 +131,56 @@ async fn nodes_that_join_find_out_lies_about_what_they_fetch() {
         });
         assert!(found_out, "{node}: {:#?}", report.liars);
     }
+}
+
+/// As [`JOINS`], with other lies, of which one takes range deltas.
+const LEAPS: &str = "\
+name: lying-ways
+description: Nodes that join among liars find out changed headers, missing parts and false offers; padded range deltas cost time alone.
+duration: 45s
+topology:
+  validators: 1
+  batch_interval_ms: 500
+  accounts: 20
+  config: { storage.snapshot_interval_batches: 10 }
+  groups:
+  - { name: replays, mode: replay, joins: 16s, behind: [validator-0], among: changed-headers }
+  - { name: applies, mode: delta, joins: 16s, behind: [validator-0], among: missing-parts }
+  - { name: restores, mode: snapshot, joins: 16s, behind: [validator-0], among: false-offers }
+  - { name: leaps, joins: 16s, behind: [validator-0], among: padded-range-deltas }
+  settings:
+  - { nodes: [validator-0], region: far }
+  - { nodes: [fullnodes], region: here }
+  - { nodes: [leaps], config: { sync.mode: range_delta } }
+  links:
+  - { between: [far, here], shape: { delay: 300ms } }
+workload:
+- { name: main, at: 1s, for: 14s, rate: { constant: 20 }, to: [validator-0] }
+criteria:
+- catch_up: { nodes: [fullnodes], at_most: 60s }
+- equal_roots
+- nobody_honest_blamed
+- no_alarm
+";
+
+/// Goal: lies with a proof end with a ban. A padded range delta is true: it is told, its maker stays, and the node reaches the head.
+#[tokio::test(flavor = "multi_thread")]
+async fn padded_range_deltas_are_told_and_cost_time_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = passed_in(dir.path(), LEAPS).await;
+    let banned = |node: &str| {
+        let mut liars = report.liars.iter().filter(|liar| liar.node == node);
+        liars.any(|liar| liar.banned_after_seconds.is_some())
+    };
+    for node in ["replays", "applies", "restores"] {
+        assert!(banned(node), "{node}: {:#?}", report.liars);
+    }
+    assert!(!banned("leaps"), "{:#?}", report.liars);
+    // Its process counts what it was asked, and the lies that it told.
+    let log = std::fs::read_to_string(dir.path().join("attack-padded-range-deltas-leaps.log")).unwrap();
+    let told = log.lines().rev().find_map(|line| line.strip_prefix("tally ")?.split_once(' '));
+    let told: u64 = told.unwrap().1.parse().unwrap();
+    assert!(told > 0, "no range delta was padded:\n{log}");
 }
 
 const VALIDATORS: &str = "\

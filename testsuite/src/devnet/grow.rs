@@ -4,8 +4,20 @@ use std::{net::Ipv4Addr, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Devnet, Node, READY_DEADLINE, SyncMode, binary};
+use super::{Devnet, Node, SyncMode, binary};
 use crate::manifest::Role;
+
+/// A node that joins a running devnet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newcomer<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) role: Role,
+    pub(crate) mode: SyncMode,
+    /// Entries of its `network.peers`.
+    pub(crate) peers: &'a [String],
+    /// Where its trust starts, in place of the genesis.
+    pub(crate) waypoint: Option<&'a str>,
+}
 
 impl Devnet {
     /// Starts one more fullnode with an empty data directory, and waits until it answers, not until it has caught up.
@@ -32,7 +44,7 @@ impl Devnet {
         mode: SyncMode,
         peers: &[String],
     ) -> Result<usize> {
-        self.add_node(host, name, Role::Fullnode, mode, peers, None).await
+        self.add_node(host, Newcomer { name, role: Role::Fullnode, mode, peers, waypoint: None }).await
     }
 
     /// Starts one more fullnode that trusts a waypoint and has no genesis.
@@ -43,46 +55,31 @@ impl Devnet {
         waypoint: &str,
     ) -> Result<usize> {
         let peers = self.peers_by_default();
-        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Fullnode, mode, &peers, Some(waypoint)).await
-    }
-
-    /// Starts one more fullnode that trusts a waypoint and has no genesis, with these entries of `network.peers`.
-    ///
-    /// # Errors
-    /// As [`Devnet::add_fullnode`].
-    pub async fn add_fullnode_by_waypoint_behind(
-        &mut self,
-        name: &str,
-        mode: SyncMode,
-        waypoint: &str,
-        peers: &[String],
-    ) -> Result<usize> {
-        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Fullnode, mode, peers, Some(waypoint)).await
-    }
-
-    /// As [`Devnet::add_candidate`], with these entries of `network.peers`.
-    ///
-    /// # Errors
-    /// As [`Devnet::add_candidate`].
-    pub async fn add_candidate_behind(&mut self, name: &str, peers: &[String]) -> Result<usize> {
-        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Validator, SyncMode::Auto, peers, None).await
+        let waypoint = Some(waypoint);
+        let newcomer = Newcomer { name, role: Role::Fullnode, mode, peers: &peers, waypoint };
+        self.add_node(Ipv4Addr::LOCALHOST, newcomer).await
     }
 
     /// Starts a node that validates as soon as the chain's set names it, and follows until then.
     pub async fn add_candidate(&mut self, name: &str) -> Result<usize> {
         let peers = self.peers_by_default();
-        self.add_node(Ipv4Addr::LOCALHOST, name, Role::Validator, SyncMode::Auto, &peers, None).await
+        let newcomer =
+            Newcomer { name, role: Role::Validator, mode: SyncMode::Auto, peers: &peers, waypoint: None };
+        self.add_node(Ipv4Addr::LOCALHOST, newcomer).await
     }
 
-    async fn add_node(
-        &mut self,
-        host: Ipv4Addr,
-        name: &str,
-        role: Role,
-        mode: SyncMode,
-        peers: &[String],
-        waypoint: Option<&str>,
-    ) -> Result<usize> {
+    async fn add_node(&mut self, host: Ipv4Addr, newcomer: Newcomer<'_>) -> Result<usize> {
+        let index = self.begin_node(host, newcomer)?;
+        self.nodes[index].wait_ready(Instant::now() + self.options.ready_within).await?;
+        Ok(index)
+    }
+
+    /// Starts one more node with an empty data directory, and does not wait for its answer.
+    ///
+    /// # Errors
+    /// If its process cannot be started, or the name is taken.
+    pub(crate) fn begin_node(&mut self, host: Ipv4Addr, newcomer: Newcomer<'_>) -> Result<usize> {
+        let Newcomer { name, role, mode, peers, waypoint } = newcomer;
         let index = self.nodes.len();
         let node_index = u32::try_from(index).context("too many nodes")?;
         let name = name.to_owned();
@@ -101,7 +98,6 @@ impl Devnet {
         self.nodes.push(node);
         self.configure(index, mode, peers, waypoint)?;
         self.nodes[index].start()?;
-        self.nodes[index].wait_ready(Instant::now() + READY_DEADLINE).await?;
         Ok(index)
     }
 

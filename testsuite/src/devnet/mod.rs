@@ -32,7 +32,6 @@ use slipstream_types::Genesis;
 
 use self::directory::Directory;
 pub use self::files::{SyncMode, genesis, write_key};
-pub(crate) use self::seats::{dials, seat};
 pub use self::{
     end::NodeEnd,
     node::Node,
@@ -43,13 +42,17 @@ pub use self::{
     status::{EpochStatus, HeadStatus, SnapshotStatus, Status, SyncStatus},
     twin::copy_data,
 };
+pub(crate) use self::{
+    grow::Newcomer,
+    seats::{dials, seat},
+};
 use crate::{
     accounts::Account,
     manifest::{self, Manifest, ManifestAccount},
 };
 
 /// How long a devnet may take until every node is ready: far above the second or two it takes, for loaded machines.
-const READY_DEADLINE: Duration = Duration::from_secs(180);
+pub(crate) const READY_DEADLINE: Duration = Duration::from_secs(180);
 
 /// Where a node dials another one: by the dialling one's place, and the other's place and entry of `network.peers`.
 pub type Route<'a> = &'a (dyn Fn(usize, usize, String) -> Result<String> + Sync);
@@ -114,14 +117,28 @@ impl Devnet {
             self.configure(index, self.options.sync_mode, &peers, None)?;
             self.nodes[index].start()?;
         }
-        let deadline = Instant::now() + READY_DEADLINE;
-        for node in &mut self.nodes {
-            node.wait_ready(deadline).await?;
-        }
-        for node in &mut self.nodes {
-            node.wait_head(1, deadline).await?;
-        }
+        let deadline = Instant::now() + self.options.ready_within;
+        self.wait_all(0, deadline).await?;
+        self.wait_all(1, deadline).await?;
         self.write_manifest().await
+    }
+
+    /// Waits until the head of each node is at this batch.
+    ///
+    /// # Errors
+    /// With each node that ended, or is not there at the deadline: one may be why the others are not.
+    async fn wait_all(&mut self, number: u64, deadline: Instant) -> Result<()> {
+        let mut failed = Vec::new();
+        for node in &mut self.nodes {
+            // Of those behind one that ended early nobody knows yet whether they would be late.
+            let looked = match failed.is_empty() || Instant::now() > deadline {
+                true => node.wait_head(number, deadline).await.map(drop),
+                false => node.check_alive(),
+            };
+            failed.extend(looked.err().map(|error| format!("{error:#}")));
+        }
+        ensure!(failed.is_empty(), "{}", failed.join("\n"));
+        Ok(())
     }
 
     /// The peers that a node knows by default, and their places: everybody before it, and all validators.

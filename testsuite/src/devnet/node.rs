@@ -24,7 +24,7 @@ use super::{
     options::NodeOptions,
     peak::MemoryPeak,
     ports::Ports,
-    process::Process,
+    process::{self, Process},
     status::Status,
 };
 use crate::{
@@ -311,11 +311,7 @@ impl Node {
                 Err(error) => format!("{error:#}"),
             };
             if Instant::now() > deadline {
-                bail!(
-                    "{} did not reach batch {number} in time: {last}; its log is {}",
-                    self.name,
-                    self.log().display()
-                );
+                bail!("{} did not reach batch {number} in time: {last}. {}", self.name, self.log_end());
             }
             tokio::time::sleep(POLL).await;
         }
@@ -329,5 +325,11 @@ impl Node {
     /// What the process printed.
     pub fn log(&self) -> PathBuf {
         self.dir.join(files::LOG)
+    }
+
+    /// The end of its log, with where the rest is, as a sentence of an error.
+    pub(crate) fn log_end(&self) -> String {
+        let log = self.log();
+        format!("The end of its log, {}:\n{}", log.display(), process::log_end(&log))
     }
 }

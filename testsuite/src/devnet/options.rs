@@ -1,10 +1,11 @@
 //! [`DevnetOptions`]: what a devnet consists of.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
+    READY_DEADLINE,
     files::{self, SyncMode},
     seats::seat,
 };
@@ -52,6 +53,8 @@ pub struct DevnetOptions {
     pub outbound: Option<u32>,
     /// How the fullnodes that are there from the start follow.
     pub sync_mode: SyncMode,
+    /// How long a node, and the chain at its beginning, may take until it is ready.
+    pub ready_within: Duration,
     /// The log filter of all nodes.
     pub log_filter: String,
     /// Further sections of all nodes' configuration, as lines of YAML; of none that the options above write.
@@ -90,6 +93,7 @@ impl Default for DevnetOptions {
             state_history: None,
             outbound: None,
             sync_mode: SyncMode::Auto,
+            ready_within: READY_DEADLINE,
             log_filter: "info".to_owned(),
             extra: String::new(),
             nodes: BTreeMap::new(),

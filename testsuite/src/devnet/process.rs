@@ -148,11 +148,16 @@ impl Process {
 
     /// The last lines of the log.
     pub(crate) fn log_end(&self) -> String {
-        let text = std::fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(8_192)..]).into_owned();
-        let lines: Vec<_> = text.lines().collect();
-        lines[lines.len().saturating_sub(15)..].join("\n")
+        log_end(&self.log)
     }
+}
+
+/// The last lines of a log; nothing if there is none.
+pub(super) fn log_end(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(8_192)..]).into_owned();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
 }
 
 impl Drop for Process {

@@ -50,10 +50,11 @@ pub struct Difference {
     pub found: U256,
 }
 
-/// The result of an audit.
-#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Audit {
-    /// Receipts that were read: those of all transactions of the run that were committed.
+/// What was compared of a stretch of load, to the last unit, and what of it is not as it must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditFigures {
+    /// Receipts that were compared with what was sent: those of all transactions of the run that were committed.
     pub receipts: u64,
     /// Of them, those of failed transactions.
     pub receipts_failed: u64,
@@ -65,18 +66,54 @@ pub struct Audit {
     pub lost: u64,
     /// Transactions of the load's accounts that the load did not send.
     pub foreign: u64,
-    /// Balances, nonces and slots that were compared.
+    /// Balances, nonces and slots that were compared with what the receipts add up to.
     pub balances: u64,
-    /// Of them, those that are not what the receipts say.
+    /// Of them, those that differ.
     pub balances_wrong: u64,
-    /// The first twenty of these.
+}
+
+impl AuditFigures {
+    /// Takes in those of another load.
+    pub fn add(&mut self, other: AuditFigures) {
+        self.receipts += other.receipts;
+        self.receipts_failed += other.receipts_failed;
+        self.receipts_wrong += other.receipts_wrong;
+        self.duplicates += other.duplicates;
+        self.lost += other.lost;
+        self.foreign += other.foreign;
+        self.balances += other.balances;
+        self.balances_wrong += other.balances_wrong;
+    }
+
+    /// What is not as it must be, in words; nothing if all is.
+    pub fn wrong(&self) -> Vec<String> {
+        let counts = [
+            (self.receipts_failed, "failed"),
+            (self.receipts_wrong, "with wrong receipts"),
+            (self.duplicates, "twice"),
+            (self.lost, "lost"),
+            (self.foreign, "foreign"),
+            (self.balances_wrong, "wrong balances"),
+        ];
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+    }
+}
+
+/// The result of an audit.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Audit {
+    /// What was compared, and what differs.
+    #[serde(flatten)]
+    pub figures: AuditFigures,
+    /// The first twenty balances that differ.
     pub differences: Vec<Difference>,
 }
 
 impl Audit {
     /// Whether everything that was committed is what it must be. Lost transactions are no error of the books.
     pub fn is_clean(&self) -> bool {
-        self.receipts_wrong == 0 && self.duplicates == 0 && self.foreign == 0 && self.balances_wrong == 0
+        let AuditFigures { receipts_wrong, duplicates, foreign, balances_wrong, .. } = self.figures;
+        receipts_wrong == 0 && duplicates == 0 && foreign == 0 && balances_wrong == 0
     }
 }
 
@@ -130,12 +167,12 @@ impl Ledger {
 
     /// Compares a balance, and notes the difference in the audit.
     pub(super) fn check(&self, place: Place, found: U256, audit: &mut Audit) {
-        audit.balances += 1;
+        audit.figures.balances += 1;
         let expected = self.expected(place);
         if expected == Some(found) {
             return;
         }
-        audit.balances_wrong += 1;
+        audit.figures.balances_wrong += 1;
         if audit.differences.len() < DIFFERENCES_MAX {
             audit.differences.push(Difference { place, expected, found });
         }
@@ -163,7 +200,10 @@ mod tests {
         assert!(audit.is_clean());
         ledger.check(wei(2), U256::from(31), &mut audit);
         let difference = Difference { place: wei(2), expected: Some(U256::from(30)), found: U256::from(31) };
-        assert_eq!((audit.is_clean(), audit.balances, audit.differences), (false, 3, vec![difference]));
+        assert_eq!(
+            (audit.is_clean(), audit.figures.balances, audit.differences),
+            (false, 3, vec![difference])
+        );
     }
 
     #[test]
@@ -173,7 +213,7 @@ mod tests {
         assert_eq!(ledger.expected(wei(1)), None);
         let mut audit = Audit::default();
         ledger.check(wei(1), U256::ZERO, &mut audit);
-        assert_eq!(audit.balances_wrong, 1);
+        assert_eq!(audit.figures.balances_wrong, 1);
     }
 
     #[test]
@@ -182,7 +222,51 @@ mod tests {
         for byte in 0..100 {
             ledger.check(wei(byte), U256::from(1), &mut audit);
         }
-        assert_eq!((audit.balances_wrong, audit.differences.len()), (100, DIFFERENCES_MAX));
+        assert_eq!((audit.figures.balances_wrong, audit.differences.len()), (100, DIFFERENCES_MAX));
+    }
+
+    /// Goal: each figure of an audit is in the report as itself, and several loads add up.
+    #[test]
+    fn an_audit_is_told_whole() {
+        let mut sum = AuditFigures {
+            receipts: 1,
+            receipts_failed: 2,
+            receipts_wrong: 3,
+            duplicates: 4,
+            lost: 5,
+            foreign: 6,
+            balances: 7,
+            balances_wrong: 8,
+        };
+        assert_eq!(
+            sum.wrong(),
+            ["2 failed", "3 with wrong receipts", "4 twice", "5 lost", "6 foreign", "8 wrong balances"]
+        );
+        sum.add(sum);
+        let wanted = AuditFigures {
+            receipts: 2,
+            receipts_failed: 4,
+            receipts_wrong: 6,
+            duplicates: 8,
+            lost: 10,
+            foreign: 12,
+            balances: 14,
+            balances_wrong: 16,
+        };
+        assert_eq!(sum, wanted);
+        let right = AuditFigures { receipts: 9, balances: 9, ..AuditFigures::default() };
+        assert!(right.wrong().is_empty());
+    }
+
+    /// Goal: figures and differences stand side by side in JSON, and are read so.
+    #[test]
+    fn an_audit_is_read_as_it_was_written() {
+        let difference = Difference { place: wei(2), expected: None, found: U256::from(31) };
+        let figures = AuditFigures { receipts: 3, balances_wrong: 1, ..AuditFigures::default() };
+        let audit = Audit { figures, differences: vec![difference] };
+        let json = serde_json::to_value(&audit).unwrap();
+        assert_eq!((json["receipts"].as_u64(), json["balances_wrong"].as_u64()), (Some(3), Some(1)));
+        assert_eq!(serde_json::from_value::<Audit>(json).unwrap(), audit);
     }
 
     proptest! {

@@ -133,7 +133,7 @@ impl Auditor {
         let receipts =
             receipts.with_context(|| format!("no node of the load gives the receipts of batch {number}"))?;
         if receipts.len() != transactions {
-            self.audit.receipts_wrong += 1;
+            self.audit.figures.receipts_wrong += 1;
         }
         for receipt in &receipts {
             let receipt = Receipt::parse(receipt).with_context(|| format!("a receipt of batch {number}"))?;
@@ -189,7 +189,7 @@ impl Auditor {
         for receipt in std::mem::take(&mut self.unknown) {
             self.post(known, &receipt)?;
         }
-        self.audit.lost = accepted.saturating_sub(self.committed_of_accepted(known, in_doubt));
+        self.audit.figures.lost = accepted.saturating_sub(self.committed_of_accepted(known, in_doubt));
         self.compare(&format!("{head:#x}")).await?;
         Ok(self.audit)
     }
@@ -206,15 +206,15 @@ impl Auditor {
         let Receipt { hash, from, has_succeeded, .. } = *receipt;
         let index = known.hashes.get(&hash).map(|index| *index as usize);
         if index.is_none() && !known.plugs.contains(&hash) {
-            self.audit.foreign += u64::from(self.accounts.contains(&from));
+            self.audit.figures.foreign += u64::from(self.accounts.contains(&from));
             return Ok(());
         }
         if !self.seen.insert(hash) {
-            self.audit.duplicates += 1;
+            self.audit.figures.duplicates += 1;
             return Ok(());
         }
-        self.audit.receipts += 1;
-        self.audit.receipts_failed += u64::from(!has_succeeded);
+        self.audit.figures.receipts += 1;
+        self.audit.figures.receipts_failed += u64::from(!has_succeeded);
         self.ledger.debit(Place { holder: from, unit: Unit::Wei }, receipt.fee());
         self.ledger.credit(Place { holder: from, unit: Unit::Nonce }, U256::from(1));
         for it in &receipt.transfers {
@@ -236,7 +236,7 @@ impl Auditor {
         let kind = known.plan.kind(index);
         let is_right = from == known.plan.sender_address(index)
             && (!has_succeeded || did_what_it_should(kind, &call, receipt));
-        self.audit.receipts_wrong += u64::from(!is_right);
+        self.audit.figures.receipts_wrong += u64::from(!is_right);
         Ok(())
     }
 

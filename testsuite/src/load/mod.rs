@@ -59,7 +59,7 @@ use std::{
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-pub use audit::{Audit, Difference, Place, Unit};
+pub use audit::{Audit, AuditFigures, Difference, Place, Unit};
 pub use command::LoadCommand;
 pub use commits::Point;
 pub use feed::HeadNews;

@@ -29,7 +29,7 @@ pub use environment::Environment;
 pub use figures::{Aim, Figure, Report, number};
 pub use html::escaped;
 pub use liar::LiarOpinion;
-pub use phase::{AuditFigures, LatencyFigures, PhaseFigures};
+pub use phase::{LatencyFigures, PhaseFigures};
 pub(crate) use run::LIST_MAX;
 pub use run::{
     CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
@@ -37,3 +37,5 @@ pub use run::{
 };
 pub use search::{SearchFigures, SearchStep};
 pub use series::Series;
+
+pub use crate::load::AuditFigures;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::{Audit, Limit, LoadSummary, Percentiles, ReadWay};
+use crate::load::{AuditFigures, Limit, LoadSummary, Percentiles, ReadWay};
 
 /// A stretch of load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,69 +42,6 @@ pub struct LatencyFigures {
     pub ms: Option<Percentiles>,
     /// Reads without an answer, and heads that no subscription told.
     pub failed: u64,
-}
-
-/// What was compared of a stretch of load, to the last unit, and what of it is not as it must be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AuditFigures {
-    /// Receipts that were compared with what was sent.
-    pub receipts: u64,
-    /// Of them, those of failed transactions.
-    pub receipts_failed: u64,
-    /// Receipts that are not what the transaction asked for.
-    pub receipts_wrong: u64,
-    /// Transactions that are in two batches, or twice in one.
-    pub duplicates: u64,
-    /// Accepted transactions that no batch has.
-    pub lost: u64,
-    /// Transactions of the load's accounts that the load did not send.
-    pub foreign: u64,
-    /// Balances, nonces and slots that were compared with what the receipts add up to.
-    pub balances: u64,
-    /// Of them, those that differ.
-    pub balances_wrong: u64,
-}
-
-impl AuditFigures {
-    /// Of the audit of a load.
-    pub fn of(audit: &Audit) -> AuditFigures {
-        AuditFigures {
-            receipts: audit.receipts,
-            receipts_failed: audit.receipts_failed,
-            receipts_wrong: audit.receipts_wrong,
-            duplicates: audit.duplicates,
-            lost: audit.lost,
-            foreign: audit.foreign,
-            balances: audit.balances,
-            balances_wrong: audit.balances_wrong,
-        }
-    }
-
-    /// Takes in those of another load.
-    pub fn add(&mut self, other: AuditFigures) {
-        self.receipts += other.receipts;
-        self.receipts_failed += other.receipts_failed;
-        self.receipts_wrong += other.receipts_wrong;
-        self.duplicates += other.duplicates;
-        self.lost += other.lost;
-        self.foreign += other.foreign;
-        self.balances += other.balances;
-        self.balances_wrong += other.balances_wrong;
-    }
-
-    /// What is not as it must be, in words; nothing if all is.
-    pub fn wrong(&self) -> Vec<String> {
-        let counts = [
-            (self.receipts_failed, "failed"),
-            (self.receipts_wrong, "with wrong receipts"),
-            (self.duplicates, "twice"),
-            (self.lost, "lost"),
-            (self.foreign, "foreign"),
-            (self.balances_wrong, "wrong balances"),
-        ];
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
-    }
 }
 
 impl PhaseFigures {
@@ -146,7 +83,7 @@ impl PhaseFigures {
             limited_by: summary.limited_by,
             given_up: summary.given_up,
             latencies,
-            audit: Some(AuditFigures::of(&summary.audit)),
+            audit: Some(summary.audit.figures),
         }
     }
 
@@ -157,45 +94,5 @@ impl PhaseFigures {
             Some(Limit::Generators) => "the generators",
             Some(Limit::Node) => "the nodes",
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: each figure of an audit is in the report as itself, and several loads add up.
-    #[test]
-    fn an_audit_is_told_whole() {
-        let audit = Audit {
-            receipts: 1,
-            receipts_failed: 2,
-            receipts_wrong: 3,
-            duplicates: 4,
-            lost: 5,
-            foreign: 6,
-            balances: 7,
-            balances_wrong: 8,
-            differences: Vec::new(),
-        };
-        let mut sum = AuditFigures::of(&audit);
-        assert_eq!(
-            sum.wrong(),
-            ["2 failed", "3 with wrong receipts", "4 twice", "5 lost", "6 foreign", "8 wrong balances"]
-        );
-        sum.add(sum);
-        let wanted = AuditFigures {
-            receipts: 2,
-            receipts_failed: 4,
-            receipts_wrong: 6,
-            duplicates: 8,
-            lost: 10,
-            foreign: 12,
-            balances: 14,
-            balances_wrong: 16,
-        };
-        assert_eq!(sum, wanted);
-        let right = AuditFigures { receipts: 9, balances: 9, ..AuditFigures::default() };
-        assert!(right.wrong().is_empty());
     }
 }

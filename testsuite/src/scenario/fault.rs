@@ -144,6 +144,8 @@ pub enum Lie {
     HiddenPrepares,
     /// It leaves for the next view, again and again, and says that it saw an outcome prepared that nobody has.
     InventedPrepares,
+    /// Any of these seven, another one with each batch and each view.
+    Anything,
 }
 
 impl Lie {
@@ -158,6 +160,7 @@ impl Lie {
             Lie::Complaints => Some("complaints"),
             Lie::HiddenPrepares => Some("hidden-prepares"),
             Lie::InventedPrepares => Some("invented-prepares"),
+            Lie::Anything => Some("anything"),
         }
     }
 }
@@ -286,6 +289,11 @@ impl What {
     /// Whether it changes who validates.
     pub(super) fn changes_validators(&self) -> bool {
         matches!(self, What::AddValidator(_) | What::RemoveValidator(_))
+    }
+
+    /// Whether it gives nodes peers that lie.
+    pub(super) fn gives_liars(&self) -> bool {
+        matches!(self, What::LyingPeers { .. })
     }
 
     /// Whether it needs the library between a node and libc.

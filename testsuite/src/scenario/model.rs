@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{criteria::Criterion, fault::Fault, span::Span};
-use crate::{accounts::DEFAULT_SEED, devnet::SyncMode};
+use crate::{
+    accounts::DEFAULT_SEED,
+    devnet::{READY_DEADLINE, SyncMode},
+};
 
 /// What a team wants to know of its chain: nodes, load, faults by time or by seed, and when it counts as passed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +52,9 @@ pub struct Topology {
     pub batch_interval_ms: Option<u64>,
     /// Batches between two snapshots, 1 to 1,000,000.
     pub snapshot_interval_batches: u64,
+    /// How long a node may take until it answers, 1 s to 10 min: one that joins, one that is there from the start, and the validators with
+    /// their first batch. The clock goes on while nodes join.
+    pub ready_within: Span,
     /// Keys of node.yaml by their full names, such as `storage.prune.bodies`, for all nodes.
     pub config: Config,
     /// What differs for some nodes; later entries are above earlier ones.
@@ -68,6 +74,7 @@ impl Default for Topology {
             accounts: 200,
             batch_interval_ms: None,
             snapshot_interval_batches: 50,
+            ready_within: Span::from_secs(READY_DEADLINE.as_secs()),
             config: Config::new(),
             settings: Vec::new(),
             links: Vec::new(),

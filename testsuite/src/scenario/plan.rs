@@ -92,20 +92,26 @@ pub(super) fn plan(scenario: &Scenario) -> Vec<Event> {
             events.push(Event { at_ms: joins.ms(), until_ms: None, action: Action::Join(place) });
         }
     }
-    for (index, fault) in scenario.faults.iter().enumerate() {
-        // Each fault has luck of its own: one that is added does not move the others.
-        let seed = Digest::tagged("slipnet/faults/1", format!("{}/{index}", scenario.seed).as_bytes());
-        let mut random = StdRng::from_seed(seed.0);
-        for _ in 0..fault.times {
-            let at_ms = match (fault.at, fault.between) {
-                (Some(at), _) => at.ms(),
-                (None, Some([from, to])) => random.random_range(from.ms()..=to.ms()),
-                (None, None) => 0,
-            };
-            events.extend(events_of(fault, at_ms, &names, &mut random));
-        }
-    }
+    events.extend((0..scenario.faults.len()).flat_map(|index| of_fault(scenario, &names, index)));
     events.sort_by_key(|event| event.at_ms);
+    events
+}
+
+/// The events of the fault at this place, each time that it is drawn.
+pub(super) fn of_fault(scenario: &Scenario, names: &Names, index: usize) -> Vec<Event> {
+    let fault = &scenario.faults[index];
+    // Each fault has luck of its own: one that is added does not move the others.
+    let seed = Digest::tagged("slipnet/faults/1", format!("{}/{index}", scenario.seed).as_bytes());
+    let mut random = StdRng::from_seed(seed.0);
+    let mut events = Vec::new();
+    for _ in 0..fault.times {
+        let at_ms = match (fault.at, fault.between) {
+            (Some(at), _) => at.ms(),
+            (None, Some([from, to])) => random.random_range(from.ms()..=to.ms()),
+            (None, None) => 0,
+        };
+        events.extend(events_of(fault, at_ms, names, &mut random));
+    }
     events
 }
 

@@ -62,7 +62,7 @@ async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     };
     let report = load::run(&options, Progress::Quiet).await.unwrap();
     assert_eq!((report.sent, report.committed, report.followed), (200, 200, Some(200)), "{report}");
-    assert_eq!((report.audit.receipts, report.audit.receipts_failed), (200, 0));
+    assert_eq!((report.audit.figures.receipts, report.audit.figures.receipts_failed), (200, 0));
 
     signal(&child, Signal::INT);
     assert!(child.wait().unwrap().success());
@@ -188,7 +188,7 @@ async fn four_validators_certify_with_three() {
             ..defaults
         };
         let report = load::run(&options, Progress::Quiet).await.unwrap();
-        assert_eq!((report.committed, report.audit.receipts_failed), (200, 0), "{report}");
+        assert_eq!((report.committed, report.audit.figures.receipts_failed), (200, 0), "{report}");
     }
 
     devnet.node_mut(3).kill();
@@ -227,7 +227,7 @@ async fn the_chain_goes_on_without_its_primary() {
     load_runs(&devnet, devnet.nodes()[1].rpc()).await;
     devnet.node_mut(0).kill();
     let report = load.await.unwrap().unwrap();
-    assert_eq!((report.committed, report.audit.receipts_failed), (400, 0), "{report}");
+    assert_eq!((report.committed, report.audit.figures.receipts_failed), (400, 0), "{report}");
     let head = devnet.nodes()[1].status().await.unwrap().head.number;
     devnet.node_mut(0).start().unwrap();
     agree(&mut devnet, 0..4, head).await;

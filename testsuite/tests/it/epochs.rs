@@ -126,7 +126,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     all.push(devnet.add_fullnode_by_waypoint("trusts", SyncMode::Auto, &waypoint).await.unwrap());
     let report = load.await.unwrap().unwrap();
     assert_eq!((report.sent, report.committed), (600, 600), "{report}");
-    assert_eq!(report.audit.receipts_failed, 0, "{report}");
+    assert_eq!(report.audit.figures.receipts_failed, 0, "{report}");
 
     let head = devnet.nodes()[candidate].status().await.unwrap().head.number + 5;
     wait(&devnet, &all, "the end", |_, status| status.head.number >= head && status.epoch.number == 2).await;

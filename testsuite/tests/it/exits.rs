@@ -1,6 +1,11 @@
 //! What `slipnet run` and `slipnet compare` end with, as scripts see it.
 
-use std::{fs, path::Path, process::Output};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Output,
+};
 
 use slipnet::report::RunReport;
 
@@ -86,4 +91,48 @@ fn runs_and_comparisons_end_with_1_and_the_name_of_what_failed() {
     assert!(told.contains("worse than before: criteria_failed"), "{told}");
     succeed(&compare(&after, &before));
     succeed(&compare(&before, &before));
+}
+
+/// One validator of the two runs a program that says something and is never ready.
+const STUCK: &str = "\
+name: stuck
+description: One of two validators is never ready.
+duration: 6s
+topology:
+  validators: 2
+  accounts: 20
+  ready_within: 4s
+  settings: [{ nodes: [validator-1], program: stuck }]
+criteria:
+- no_progress: { at_most: 10s }
+- nobody_honest_blamed
+";
+
+/// A program that is started as a node is, and stays.
+fn stuck(dir: &Path) -> PathBuf {
+    let path = dir.join("never-ready");
+    fs::write(&path, "#!/bin/sh\necho it waits for nothing\nexec sleep 600\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Goal: a run that fails before its first phase ends with 1, and its report names the node and what its log said last.
+#[test]
+fn a_run_that_never_begins_has_a_report_and_ends_with_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("stuck.yaml");
+    fs::write(&file, STUCK).unwrap();
+    let program_of = format!("stuck={}", stuck(dir.path()).display());
+    let mut command = program();
+    command.arg("run").arg(&file).args(["--program", &program_of]).arg("--dir").arg(dir.path());
+    let (said, told) = failed(&command.output().unwrap());
+    assert!(said.contains("FAILED no_progress") && said.contains("FAILED nothing_ended"), "{said}");
+    assert!(told.contains("failed: stuck: no_progress; stuck: nobody_honest_blamed"), "{told}");
+    let report = dir.path().join("stuck");
+    let read = RunReport::load(&report.join("report.json")).unwrap();
+    assert!(read.criteria.iter().all(|criterion| !criterion.passed), "{:?}", read.criteria);
+    for name in ["report.json", "report.md", "report.html"] {
+        let text = fs::read_to_string(report.join(name)).unwrap();
+        assert!(text.contains("validator-1") && text.contains("it waits for nothing"), "{name}: {text}");
+    }
 }

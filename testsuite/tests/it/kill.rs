@@ -57,7 +57,7 @@ async fn killed_fullnodes_resume_and_end_at_the_same_state() {
         }
     }
     let report = load.await.unwrap().unwrap();
-    assert_eq!((report.committed, report.audit.receipts_failed), (750, 0), "{report}");
+    assert_eq!((report.committed, report.audit.figures.receipts_failed), (750, 0), "{report}");
     println!("{KILLS} kills, seed {seed}");
     let [replay, delta] = fullnodes;
     agree(&mut devnet, [0, replay, delta], report.head).await;

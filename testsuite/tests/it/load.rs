@@ -46,11 +46,11 @@ async fn every_kind_of_transaction_is_followed_and_audited() {
         };
         let summary = load::run(&options, Progress::Quiet).await.unwrap();
         let audit = &summary.audit;
-        assert!(audit.is_clean() && audit.lost == 0, "{audit:?}");
-        assert_eq!((summary.committed, audit.receipts_failed), (summary.offered, 0), "{summary}");
-        assert_eq!((audit.receipts, summary.followed), (summary.committed, Some(summary.committed)));
+        assert!(audit.is_clean() && audit.figures.lost == 0, "{audit:?}");
+        assert_eq!((summary.committed, audit.figures.receipts_failed), (summary.offered, 0), "{summary}");
+        assert_eq!((audit.figures.receipts, summary.followed), (summary.committed, Some(summary.committed)));
         // Nonce, ether and three tokens of each account, at least.
-        assert!(audit.balances > 5 * u64::from(ACCOUNTS), "{audit:?}");
+        assert!(audit.figures.balances > 5 * u64::from(ACCOUNTS), "{audit:?}");
         assert!(summary.generators == 2 && summary.capacity_per_second > 0.0, "{summary}");
         assert_eq!(summary.follow_ms["fullnode-0"].unwrap().count, summary.committed);
         for way in [ReadWay::Http, ReadWay::WebSocket] {
@@ -82,10 +82,10 @@ async fn access_lists_of_mainnet_are_replayed() {
     };
     let summary = load::run(&options, Progress::Quiet).await.unwrap();
     let audit = &summary.audit;
-    assert!(audit.is_clean() && audit.lost == 0, "{audit:?}");
-    assert_eq!((summary.committed, audit.receipts_failed), (60, 0), "{summary}");
+    assert!(audit.is_clean() && audit.figures.lost == 0, "{audit:?}");
+    assert_eq!((summary.committed, audit.figures.receipts_failed), (60, 0), "{summary}");
     // Nonce and ether of each account; all else are slots. A transaction of mainnet writes several.
-    assert!(audit.balances > 2 * u64::from(ACCOUNTS) + summary.committed, "{audit:?}");
+    assert!(audit.figures.balances > 2 * u64::from(ACCOUNTS) + summary.committed, "{audit:?}");
     devnet.stop().await.unwrap();
 }
 
@@ -116,7 +116,10 @@ async fn a_nonce_that_another_program_took_is_survived_and_named() {
     let summary = running.await.unwrap().unwrap();
     assert_eq!((summary.committed, summary.given_up), (summary.offered, 0), "{summary}");
     assert!(summary.displaced > 0, "{summary}");
-    assert_eq!((summary.audit.foreign, summary.audit.lost, summary.audit.is_clean()), (1, 0, false));
+    assert_eq!(
+        (summary.audit.figures.foreign, summary.audit.figures.lost, summary.audit.is_clean()),
+        (1, 0, false)
+    );
     devnet.stop().await.unwrap();
 }
 

@@ -60,7 +60,7 @@ async fn batches_go_down_a_line_of_fullnodes() {
             ..LoadOptions::for_manifest(&devnet.manifest().await.unwrap(), ACCOUNTS as usize).unwrap()
         };
         let report = load::run(&options, Progress::Quiet).await.unwrap();
-        assert_eq!((report.committed, report.audit.receipts_failed), (1_800, 0), "{codec}: {report}");
+        assert_eq!((report.committed, report.audit.figures.receipts_failed), (1_800, 0), "{codec}: {report}");
 
         let head = devnet.proposer().status().await.unwrap().head.number;
         for (hop, fetched_before) in hops {
@@ -121,7 +121,7 @@ async fn the_other_half_goes_on() {
         devnet.node_mut(*index).kill();
     }
     let report = running.await.unwrap().unwrap();
-    assert_eq!((report.committed, report.audit.receipts_failed), (1_800, 0), "{report}");
+    assert_eq!((report.committed, report.audit.figures.receipts_failed), (1_800, 0), "{report}");
 
     let head = devnet.proposer().status().await.unwrap().head.number;
     for (name, index) in fullnodes.into_iter().filter(|(name, _)| *name == "lives") {

@@ -1,5 +1,7 @@
 //! Scenarios, run as `slipnet run` runs them.
 
+mod unready;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -285,6 +287,7 @@ criteria:
 - follow: { phase: main, percentile: p90, at_most: 12s }
 - read: { phase: main, percentile: p90, at_most: 5s, way: http }
 - read: { phase: main, percentile: p90, at_most: 5s, way: websocket }
+- new_heads: { phase: main, percentile: p90, at_most: 10s }
 - load_complete
 - catch_up: { nodes: [worn], at_most: 40s }
 - epoch: { at_least: 1 }
@@ -357,75 +360,4 @@ async fn a_load_survives_a_lying_validator_and_a_killed_primary() {
     let report = run_here(&scenario).await;
     assert!(report.passed(), "{:#?}", report.criteria);
     assert_eq!(marks(&report), ["slow links", "lie double-vote", "lie wrong-root", "lie garbage", "kill"]);
-}
-
-const NO_START: &str = "\
-name: no-start
-description: The program of a node that is there from the start ends at once.
-duration: 6s
-topology:
-  validators: 1
-  batch_interval_ms: 100
-  accounts: 20
-  groups:
-  - { name: broken }
-  - { name: sound }
-  settings: [{ nodes: [broken], program: broken }]
-workload:
-- { name: main, at: 1s, for: 3s, rate: { constant: 10 } }
-- { name: nowhere, at: 1s, for: 1s, rate: { constant: 10 }, to: [broken] }
-criteria:
-- no_progress: { at_most: 10s }
-- throughput: { phase: main, at_least: 1 }
-- equal_roots
-";
-
-/// Goal: a node that never becomes ready before the clock starts is a finding as one that joins is. The clock runs, and there is a report.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_fails_is_reported() {
-    let scenario =
-        Scenario::parse(NO_START, Path::new("no-start.yaml")).unwrap_or_else(|error| panic!("{error}"));
-    let programs = BTreeMap::from([("broken".to_owned(), PathBuf::from("/bin/false"))]);
-    let report = run_with(&scenario, programs).await;
-    assert_eq!(failed(&report), ["equal_roots", "nothing_ended"], "{:#?}", report.criteria);
-    let ended = &report.criteria.last().unwrap().measured;
-    assert!(ended.contains("broken did not start") && ended.contains("the load nowhere"), "{ended}");
-    let names: Vec<&str> = report.nodes.iter().map(|node| node.name.as_str()).collect();
-    assert_eq!(names, ["validator-0", "broken", "sound"]);
-}
-
-const NO_JOIN: &str = "\
-name: no-join
-description: The program of the node that joins ends at once.
-duration: 12s
-topology:
-  validators: 1
-  batch_interval_ms: 100
-  accounts: 20
-  groups:
-  - { name: broken, joins: 3s }
-  settings: [{ nodes: [broken], program: broken }]
-faults:
-- { at: 6s, for: 2s, what: { restart: { nodes: [validator-0] } } }
-criteria:
-- catch_up: { nodes: [validator-0], at_most: 10s }
-- catch_up: { nodes: [broken], at_most: 10s }
-- memory: { nodes: [validator-0], mib_max: 100000 }
-- no_progress: { at_most: 10s }
-";
-
-/// Goal: a join that never becomes ready is a failed criterion by its name. The run goes on, and its report has everything seen.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_join_that_fails_is_reported() {
-    let scenario =
-        Scenario::parse(NO_JOIN, Path::new("no-join.yaml")).unwrap_or_else(|error| panic!("{error}"));
-    let programs = BTreeMap::from([("broken".to_owned(), PathBuf::from("/bin/false"))]);
-    let report = run_with(&scenario, programs).await;
-    assert_eq!(failed(&report), ["catch_up of broken", "nothing_ended"], "{:#?}", report.criteria);
-    let ended = report.criteria.last().unwrap();
-    assert!(ended.measured.contains("broken did not join"), "{}", ended.measured);
-    assert_eq!(marks(&report), ["join", "restart"]);
-    let [validator, broken] = &report.nodes[..] else { panic!("{:?}", report.nodes) };
-    assert!(validator.memory_peak_mib.is_some_and(|peak| peak > 1.0));
-    assert!(broken.head.points.is_empty() && broken.unanswered > 0, "{broken:?}");
 }

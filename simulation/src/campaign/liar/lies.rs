@@ -31,6 +31,35 @@ pub enum Lie {
     HiddenPrepares,
     /// Leaves for the next view with each batch, and says that an outcome was prepared that nobody has.
     InventedPrepares,
+    /// Any of these, another one with each batch and each view.
+    Anything,
+}
+
+impl Lie {
+    /// Those that a liar of anything draws from.
+    const DRAWN: [Lie; 7] = [
+        Lie::DoubleVote,
+        Lie::WrongRoot,
+        Lie::Garbage,
+        Lie::SplitVotes,
+        Lie::Complaints,
+        Lie::HiddenPrepares,
+        Lie::InventedPrepares,
+    ];
+
+    /// The lie about a message: itself, unless it is any. One batch in one view, and one view, always draw the same.
+    fn about(self, message: &Message) -> Lie {
+        if self != Lie::Anything {
+            return self;
+        }
+        let drawn = match (ballot(message), message) {
+            (Some(ballot), _) => ballot.number.get().wrapping_add(ballot.view),
+            (None, Message::ViewChange(change)) => change.view,
+            (None, Message::Status(status)) => status.view,
+            (None, _) => 0,
+        };
+        Lie::DRAWN[(drawn % Lie::DRAWN.len() as u64) as usize]
+    }
 }
 
 /// A request, and who gets it.
@@ -86,10 +115,11 @@ impl Liar {
         if let Message::Verify(verify) = message {
             self.heard = Some(verify.info.clone());
         }
-        match (self.lie, message) {
+        let lie = self.lie.about(message);
+        match (lie, message) {
             (Lie::Complaints, Message::Status(status)) => return self.to_all(&[complaint(*status)]),
             (Lie::HiddenPrepares | Lie::InventedPrepares, Message::ViewChange(change)) => {
-                return self.leave(change.view);
+                return self.leave(lie, change.view);
             }
             (Lie::WrongRoot, Message::Prepare(_) | Message::Commit(_)) => return Ok(Vec::new()),
             _ => {}
@@ -97,7 +127,9 @@ impl Liar {
         let Some(ballot) = ballot(message).filter(|ballot| self.is_new(*ballot)) else {
             return Ok(Vec::new());
         };
-        match (self.lie, message) {
+        match (lie, message) {
+            // Every message has a lie that is one.
+            (Lie::Anything, _) => Ok(Vec::new()),
             (Lie::DoubleVote, _) => self.to_all(&self.double_vote(ballot)),
             (Lie::WrongRoot, Message::Verify(verify)) => self.to_all(&self.wrong_root(verify)),
             (Lie::WrongRoot, _) => Ok(Vec::new()),
@@ -114,7 +146,9 @@ impl Liar {
                 let status = Status { view, changing: false, complains: true, decided, ordered: number };
                 self.to_all(&[complaint(status)])
             }
-            (Lie::HiddenPrepares | Lie::InventedPrepares, _) => self.leave(ballot.view.saturating_add(1)),
+            (Lie::HiddenPrepares | Lie::InventedPrepares, _) => {
+                self.leave(lie, ballot.view.saturating_add(1))
+            }
         }
     }
 
@@ -144,8 +178,8 @@ impl Liar {
     }
 
     /// Its word that it left for a view.
-    fn leave(&self, view: u64) -> Result<Vec<Said>, CodecError> {
-        let prepared = if self.lie == Lie::InventedPrepares { self.invent(view)? } else { None };
+    fn leave(&self, lie: Lie, view: u64) -> Result<Vec<Said>, CodecError> {
+        let prepared = if lie == Lie::InventedPrepares { self.invent(view)? } else { None };
         let change = ViewChange::new(view, self.seat, None, prepared, &self.domain, &self.key);
         self.to_all(&[Message::ViewChange(Box::new(change))])
     }
@@ -298,6 +332,25 @@ mod tests {
             roots.insert(verify.info.state_root);
         }
         assert!(roots.len() == 2 && !roots.contains(&info(0, 5).state_root));
+    }
+
+    /// Goal: a liar of anything tells each of the lies, as whoever tells that one alone.
+    #[test]
+    fn anything_is_each_lie_in_turn() {
+        let (keys, _) = validators();
+        for number in 0..Lie::DRAWN.len() as u64 {
+            let Message::Verify(mut verify) = verify(&keys[0]) else { panic!("no outcome") };
+            verify.info = info(0, number + 1);
+            let message = Message::Verify(verify);
+            let lie = Lie::Anything.about(&message);
+            assert_eq!(lie, Lie::DRAWN[(number as usize + 1) % Lie::DRAWN.len()]);
+            let bytes = |lie| {
+                let said = liar(lie, &keys[3]).hear(&message).unwrap();
+                said.into_iter().map(|said| (said.to, said.request)).collect::<Vec<_>>()
+            };
+            let told = bytes(Lie::Anything);
+            assert!(!told.is_empty() && told == bytes(lie), "{lie:?}");
+        }
     }
 
     #[test]

@@ -87,7 +87,8 @@ pub(super) trait Attack: Sync {
 
 /// All attacks, face by face.
 pub(super) fn all() -> Vec<&'static dyn Attack> {
-    [http::ALL, calls::ALL, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL, sync_server::ALL, pool::ALL]
+    let liars: Vec<&'static dyn Attack> = sync_server::all().collect();
+    [http::ALL, calls::ALL, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL, &liars[..], pool::ALL]
         .concat()
 }
 

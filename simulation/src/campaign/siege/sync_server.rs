@@ -15,13 +15,16 @@ use slipstream_network::{
     Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
     Transport,
 };
-use slipstream_sync::protocol::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, Request, SnapshotOffer, Summary};
-use slipstream_types::{Digest, PublicKey, SecretKey, bounded::BoundedVec, codec};
+use slipstream_storage::StateChunk;
+use slipstream_sync::protocol::{
+    ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, RangeDeltaRequest, Request, SnapshotOffer, Summary,
+};
+use slipstream_types::{Blob, BlobKind, Digest, PublicKey, SecretKey, bounded::BoundedVec, codec};
 use tokio::time::sleep;
 
-pub(super) use self::kinds::ALL;
+pub(super) use self::kinds::all;
 use self::{
-    changes::{bargains, changed, lures, other_row},
+    changes::{bargains, lures, told},
     kinds::{Liars, Lie},
 };
 use super::{
@@ -33,15 +36,17 @@ use crate::altered;
 
 /// The rest of an asker's deadline of 10 s.
 const LATE: Duration = Duration::from_millis(9_500);
+/// The pause that a busy server asks for.
+const BUSY: Duration = Duration::from_secs(1);
 /// Between the chunks of a dripping server: far below the 30 s after which a standing restore is given up.
 const DRIP_INTERVAL: Duration = Duration::from_secs(4);
 const DRIP_BYTES: u32 = 1 << 10;
 /// Keys that are tried for one that ranks first.
 const KEYS_GROUND: usize = 4_096;
 const OVERSIZED_BYTES: usize = 40 << 20;
-/// How far a forged head is ahead of the true one.
-const FORGED_BATCHES: u64 = 1_000;
 const GARBAGE_BYTES: usize = 64;
+/// Rows that are added to a range delta: the answer stays within what its asker takes.
+const PADDING_BYTES_MAX: u32 = 16 << 10;
 const UPSTREAM: RequestLimits =
     RequestLimits { deadline: Duration::from_secs(10), response_bytes_max: ANSWER_BYTES_MAX };
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -153,6 +158,10 @@ impl Liar {
             sleep(LATE).await;
             return Err(Refusal::busy(Duration::ZERO, "ask again in a moment"));
         }
+        if self.lie == Lie::BusyServers && request != Request::Summary {
+            self.tally.done();
+            return Err(Refusal::busy(BUSY, "ask again in a second"));
+        }
         self.answer(request).await.map_err(|error| Refusal::failed(error.to_string()))
     }
 
@@ -160,7 +169,6 @@ impl Liar {
         let answer = match (self.lie, &mut request) {
             (Lie::Lure, Request::Summary) => self.summary(lures).await?,
             (Lie::Drip, Request::Summary) => self.summary(bargains).await?,
-            (Lie::Forged, Request::Summary) => self.forged().await?,
             (Lie::Garbage, _) => (0..GARBAGE_BYTES).map(|_| rand::random()).collect(),
             (Lie::Stall, Request::Summary | Request::Epochs { .. }) => self.truth(&request).await?,
             (Lie::Stall, _) => {
@@ -173,30 +181,30 @@ impl Liar {
                 self.truth(&request).await?
             }
             (Lie::Oversized, _) => vec![0; OVERSIZED_BYTES],
-            (Lie::ForeignGenesis, Request::Summary) => {
-                let mut summary = self.true_summary().await?;
-                altered::foreign(&mut summary);
-                codec::encode("summary", &summary)?
+            (Lie::ShortRanges, Request::Range(range)) if range.batches_max > 1 => {
+                range.batches_max /= 2;
+                self.truth(&request).await?
             }
-            (lie, Request::Range(_)) if lie.is_about_ranges() => {
+            (Lie::ShiftedRanges, Request::Range(range)) => {
+                range.first = range.first.next();
+                self.truth(&request).await?
+            }
+            (Lie::LateAnswers, asked) if *asked != Request::Summary => {
+                sleep(LATE).await;
+                self.truth(&request).await?
+            }
+            (Lie::PaddedRangeDeltas, Request::RangeDelta(asked)) => {
+                let asked = *asked;
                 let truth = self.truth(&request).await?;
-                // Not every batch has what is to be changed.
-                let Some(lie) = changed(&truth, lie, &self.stranger)? else { return Ok(truth) };
+                let Some(padded) = self.padded(&truth, asked).await? else { return Ok(truth) };
+                padded
+            }
+            _ => {
+                let truth = self.truth(&request).await?;
+                // Not every answer has what is to be changed.
+                let Some(lie) = told(self.lie, &request, &truth, &self.stranger)? else { return Ok(truth) };
                 lie
             }
-            (Lie::HiddenRows | Lie::ChangedRows, Request::Chunk { .. }) => {
-                let truth = self.truth(&request).await?;
-                let Some(lie) = other_row(&truth, self.lie)? else { return Ok(truth) };
-                lie
-            }
-            (Lie::Corrupt, Request::Chunk { .. }) => {
-                let mut answer = self.truth(&request).await?;
-                if let Some(last) = answer.last_mut() {
-                    *last ^= 1;
-                }
-                answer
-            }
-            _ => return self.truth(&request).await,
         };
         self.tally.done();
         Ok(answer)
@@ -221,12 +229,12 @@ impl Liar {
         Ok(codec::encode("summary", &summary)?)
     }
 
-    /// A true summary but for its head.
-    async fn forged(&self) -> Result<Vec<u8>> {
-        let mut summary = self.true_summary().await?;
-        let head = summary.head.as_mut().context("no batch is certified yet")?;
-        head.info.number = head.info.number.after(FORGED_BATCHES);
-        Ok(codec::encode("summary", &summary)?)
+    /// A range delta with rows of the same snapshot that did not change: whoever asks does not have them yet.
+    async fn padded(&self, truth: &[u8], asked: RangeDeltaRequest) -> Result<Option<Vec<u8>>> {
+        let RangeDeltaRequest { to, first, last, .. } = asked;
+        let chunk = Request::Chunk { number: to, first, last, bytes_max: PADDING_BYTES_MAX };
+        let chunk: StateChunk = Blob::from_bytes(self.truth(&chunk).await?)?.open(BlobKind::StateChunk)?;
+        altered::pad(truth, chunk.rows.into_inner())
     }
 }
 
@@ -257,7 +265,7 @@ mod tests {
     #[test]
     fn scenarios_know_all_liars() {
         let known: BTreeSet<&str> = PeerLie::ALL.iter().map(|lie| lie.of_program()).collect();
-        let there: BTreeSet<&str> = ALL.iter().map(|attack| attack.facts().name).collect();
+        let there: BTreeSet<&str> = all().map(|attack| attack.facts().name).collect();
         assert_eq!(known, there);
     }
 

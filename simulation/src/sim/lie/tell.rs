@@ -4,14 +4,10 @@ use anyhow::Result;
 use rand::{Rng, rngs::StdRng, seq::IndexedMutRandom};
 use slipstream_sync::{
     answer,
-    protocol::{ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, Request, SnapshotOffer, Summary},
+    protocol::{ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, Request, Summary},
 };
 use slipstream_types::{
-    Address, BatchNumber, Blob, BlobKind, Hints,
-    bounded::BoundedVec,
-    codec,
-    hints::{self, AccountHints, HINTS_VERSION, HintContext},
-    tree::StateRangeProof,
+    BatchNumber, Blob, BlobKind, bounded::BoundedVec, codec, hints::HINTS_VERSION, tree::StateRangeProof,
 };
 
 use super::{super::chain::Chain, Lie, Question, expired, waste};
@@ -59,17 +55,12 @@ impl Lie {
             (_, Request::Chunk { .. }) => self.chunk(honest, rng),
             (_, Request::RangeProof { .. }) => {
                 let mut proof: StateRangeProof = codec::decode("proof", honest, ANSWER_BYTES_MAX)?;
-                std::mem::swap(&mut proof.left, &mut proof.right);
+                altered::swap_siblings(&mut proof);
                 Ok(Some(codec::encode("proof", &proof)?))
             }
             (_, Request::Codes { .. }) => {
                 let mut answer: Codes = codec::decode("codes", honest, ANSWER_BYTES_MAX)?;
-                let mut codes = answer.codes.to_vec();
-                codes.rotate_left(1);
-                if codes.len() < 2 {
-                    codes = vec![slipstream_types::delta::Code::new(vec![1, 2, 3])?];
-                }
-                answer.codes = BoundedVec::new(codes)?;
+                altered::other_code(&mut answer)?;
                 Ok(Some(codec::encode("codes", &answer)?))
             }
             (_, Request::RangeDelta(_)) => Ok(Some(flip(Blob::from_bytes(honest.to_vec())?).into_bytes())),
@@ -102,18 +93,10 @@ impl Lie {
                 certificate.info.number = certificate.info.number.after(1_000);
             }
             (Lie::NoQuorum, Some(certificate)) => {
-                certificate.signatures = BoundedVec::new(certificate.signatures[..1].to_vec())?;
+                *certificate = altered::under_signed(certificate)?;
             }
             (Lie::ForeignChain, _) => altered::foreign(&mut summary),
-            _ => {
-                summary.bodies_from = Some(BatchNumber::GENESIS);
-                summary.receipts_from = Some(BatchNumber::GENESIS);
-                summary.deltas_from = Some(BatchNumber::GENESIS);
-                let like = summary.snapshots.first().copied();
-                let offer = |number| Some(SnapshotOffer { number, ..like? });
-                let invented = head.before(3).through(head).rev().filter_map(offer);
-                summary.snapshots = BoundedVec::new(invented.collect())?;
-            }
+            _ => altered::promise_everything(&mut summary, head)?,
         }
         Ok(codec::encode("summary", &summary)?)
     }
@@ -133,7 +116,7 @@ impl Lie {
             Lie::Missing => (batches[at].body, batches[at].delta) = (None, None),
             Lie::Header => batches[at].header.gas_used += 1,
             Lie::RangeNoQuorum => {
-                range.certificate.signatures = BoundedVec::new(range.certificate.signatures[..1].to_vec())?;
+                range.certificate = altered::under_signed(&range.certificate)?;
             }
             Lie::Grafted => {
                 let Some(forged) = other_answer(&Chain::forged().store, request) else { return Ok(None) };
@@ -163,7 +146,7 @@ impl Lie {
                 }
             }
             Lie::HugeHints | Lie::UnaskedHints => {
-                batches[at].hints = Some(huge_hints()?);
+                batches[at].hints = Some(altered::huge_hints()?);
             }
             Lie::FalseValues => {
                 for batch in &mut batches {
@@ -187,15 +170,6 @@ impl Lie {
 fn useless_hints(rng: &mut StdRng) -> Result<Blob> {
     let version = if rng.random() { HINTS_VERSION } else { rng.random() };
     Ok(Blob::compress(BlobKind::Hints, &[version])?)
-}
-
-/// Hints that name 20,000 further addresses.
-fn huge_hints() -> Result<Blob> {
-    let address = |at: u32| Address::left_padding_from(&at.to_be_bytes());
-    let account = |at| AccountHints { address: address(at), code: true, slots: vec![] };
-    let accounts = (0..20_000).map(account).collect();
-    let context = HintContext::new(Address::ZERO, std::iter::empty());
-    Ok(Blob::compress(BlobKind::Hints, &hints::encode(&Hints { accounts }, &[], None, &context))?)
 }
 
 /// Another store's answer.

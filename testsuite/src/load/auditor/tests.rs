@@ -6,7 +6,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::load::{plan::tests::plan, receipt::TRANSFER_EVENT};
+use crate::load::{audit::AuditFigures, plan::tests::plan, receipt::TRANSFER_EVENT};
 
 /// An auditor of the plan's accounts at a node that does not exist: all that is tested here needs no node.
 fn auditor(plan: &Plan) -> Auditor {
@@ -88,7 +88,8 @@ fn a_transfer_costs_its_value_and_its_fee_and_a_failed_one_only_its_fee() {
         1,
         "a plug, and what was given up, do not count"
     );
-    let Audit { receipts, receipts_failed, receipts_wrong, duplicates, foreign, .. } = auditor.audit;
+    let AuditFigures { receipts, receipts_failed, receipts_wrong, duplicates, foreign, .. } =
+        auditor.audit.figures;
     assert_eq!((receipts, receipts_failed, receipts_wrong, duplicates, foreign), (3, 1, 0, 1, 1));
 }
 
@@ -110,9 +111,9 @@ fn a_token_transfer_of_another_amount_is_wrong() {
         }]);
         let receipt = receipt(B256::repeat_byte(index as u8), from, "0x1", logs);
         auditor.post(&known, &receipt).unwrap();
-        assert_eq!(auditor.audit.receipts_wrong, surplus);
+        assert_eq!(auditor.audit.figures.receipts_wrong, surplus);
     }
-    assert_eq!(auditor.audit.receipts, 2);
+    assert_eq!(auditor.audit.figures.receipts, 2);
 }
 
 #[test]
@@ -145,11 +146,14 @@ async fn receipts_come_from_whoever_has_them() {
     full.send(Full { number: 5, transactions: 3 }).unwrap();
     drop(full);
     let mut auditor = auditor.follow(&plan, &hashes, (batches, 0)).await.unwrap();
-    assert_eq!((auditor.audit.receipts, auditor.audit.receipts_wrong, auditor.node), (1, 0, 1));
+    assert_eq!(
+        (auditor.audit.figures.receipts, auditor.audit.figures.receipts_wrong, auditor.node),
+        (1, 0, 1)
+    );
     let unknown = std::mem::take(&mut auditor.unknown);
     assert_eq!(unknown.iter().map(|receipt| receipt.hash).collect::<Vec<_>>(), [B256::repeat_byte(2)]);
     // A generator says that it filled a nonce: then it was no stranger.
     let plugs = HashSet::from([B256::repeat_byte(2)]);
     auditor.post(&Known { plan: &plan, hashes: &hashes, plugs: &plugs }, &unknown[0]).unwrap();
-    assert_eq!((auditor.audit.receipts, auditor.audit.foreign), (2, 0));
+    assert_eq!((auditor.audit.figures.receipts, auditor.audit.figures.foreign), (2, 0));
 }

@@ -64,6 +64,10 @@ fn one(
             let reads = wanted.map(|(_, reads)| *reads).reduce(ReadTotals::worse).unwrap_or_default();
             latency(reads.ms, reads.failed_share, *percentile, at_most.ms())
         }
+        Criterion::NewHeads { phase, percentile, at_most } => {
+            let heads = phase_of(findings, phase).map(|phase| phase.new_heads).unwrap_or_default();
+            latency(heads.ms, heads.failed_share, *percentile, at_most.ms())
+        }
         Criterion::LoadComplete => load_complete(findings),
         Criterion::CatchUp { nodes, at_most } => {
             let drawn = drawn(scenario, names);

@@ -8,22 +8,20 @@
 //! Invariant: a criterion without a measurement fails. A phase without a figure, a node without a sample, and an unknown name fail
 //! their criterion, and the result says so.
 
+mod findings;
 mod judge;
 mod liars;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use findings::{Convictions, Findings, PhaseTotals, Quantiles, ReadTotals};
 pub use judge::judge;
 pub(super) use liars::counts_liars;
 
 use super::{fault::PeerLie, names, span::Span};
-use crate::report::AuditFigures;
 
 /// What must hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -65,6 +63,16 @@ pub enum Criterion {
         /// How they travel; without it both ways.
         #[serde(default)]
         way: Option<Way>,
+    },
+    /// A percentile of how late the subscriptions to `newHeads` told heads, from when any node of the phase first showed the batch: at the
+    /// slowest of the nodes that were read. A head that was never told is later than any.
+    NewHeads {
+        /// The phase; it has `reads_per_second`.
+        phase: String,
+        /// Which one.
+        percentile: Percentile,
+        /// The limit.
+        at_most: Span,
     },
     /// Everything that nodes took is committed, nothing was given up, all receipts and balances were compared and are right, and nobody
     /// else sent from the load's accounts.
@@ -138,7 +146,8 @@ pub enum Criterion {
         nodes: Vec<String>,
         /// The limit, from when the operator gave the liar to the node.
         at_most: Span,
-        /// One that can be proven; without it those that every node hears: `forged_heads`, `garbage_answers` and `foreign_genesis`.
+        /// One that can be proven; without it those that every node hears: `forged_heads`, `garbage_answers`, `foreign_genesis` and
+        /// `unsigned_heads`.
         #[serde(default)]
         lie: Option<PeerLie>,
     },
@@ -167,9 +176,6 @@ impl Statement {
     }
 }
 
-/// What each validator has proof of: whom it convicts, and of what kinds of statements.
-pub type Convictions = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
-
 /// A share of all samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -196,63 +202,6 @@ pub enum Way {
     Websocket,
 }
 
-/// The reads of a phase that travelled one way.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ReadTotals {
-    /// The slowest of all nodes that were read, each percentile by itself; none without an answer.
-    pub ms: Option<Quantiles>,
-    /// The share that had no answer, at the node where it is largest.
-    pub failed_share: f64,
-}
-
-/// A latency's percentiles, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Quantiles {
-    /// Half of all are faster.
-    pub p50: f64,
-    /// 90 %.
-    pub p90: f64,
-    /// 95 %.
-    pub p95: f64,
-    /// 99 %.
-    pub p99: f64,
-    /// The slowest.
-    pub max: f64,
-}
-
-impl ReadTotals {
-    /// Of both, what is worse.
-    pub(super) fn worse(self, other: ReadTotals) -> ReadTotals {
-        ReadTotals {
-            ms: self.ms.into_iter().chain(other.ms).reduce(Quantiles::worse),
-            failed_share: self.failed_share.max(other.failed_share),
-        }
-    }
-}
-
-impl Quantiles {
-    /// The larger value of each percentile.
-    pub(super) fn worse(self, other: Quantiles) -> Quantiles {
-        Quantiles {
-            p50: self.p50.max(other.p50),
-            p90: self.p90.max(other.p90),
-            p95: self.p95.max(other.p95),
-            p99: self.p99.max(other.p99),
-            max: self.max.max(other.max),
-        }
-    }
-
-    fn of(&self, percentile: Percentile) -> f64 {
-        match percentile {
-            Percentile::P50 => self.p50,
-            Percentile::P90 => self.p90,
-            Percentile::P95 => self.p95,
-            Percentile::P99 => self.p99,
-            Percentile::Max => self.max,
-        }
-    }
-}
-
 impl Percentile {
     /// The share of all that are at most as slow.
     fn share(self) -> f64 {
@@ -266,60 +215,6 @@ impl Percentile {
     }
 }
 
-/// What became of a phase.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PhaseTotals {
-    /// Its name.
-    pub name: String,
-    /// Transactions that nodes took.
-    pub accepted: u64,
-    /// Transactions that no node took.
-    pub given_up: u64,
-    /// Transactions in batches.
-    pub committed: u64,
-    /// Per second.
-    pub committed_per_second: f64,
-    /// Receipts and balances that were compared, and what of them is not as it must be.
-    pub audit: AuditFigures,
-    /// None if nothing was committed.
-    pub commit_ms: Option<Quantiles>,
-    /// At the slowest follower, each percentile by itself; none without one.
-    pub follow_ms: Option<Quantiles>,
-    /// The reads, by how they travelled.
-    pub reads: BTreeMap<Way, ReadTotals>,
-    /// Of what was due the share that was never seen committed.
-    pub commit_missing_share: f64,
-    /// Of what was due the share that a follower never showed, at the one where it is largest.
-    pub follow_missing_share: f64,
-    /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
-    pub is_limited_by_generators: bool,
-}
-
-/// What an audit at the end of a run found, and what was watched for all its time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Findings {
-    /// The phases that ended.
-    pub phases: Vec<PhaseTotals>,
-    /// The batch at which all states were compared; none if no node reached it.
-    pub compared_at: Option<u64>,
-    /// Nodes that have one state there.
-    pub compared: usize,
-    /// Nodes whose state differs from the first validator's there, and nodes that did not reach it.
-    pub apart: Vec<String>,
-    /// What honest nodes held against honest ones, in words.
-    pub blamed: Vec<String>,
-    /// Alarms, in words.
-    pub alarms: Vec<String>,
-    /// Nodes that never told what they hold against others.
-    pub unseen: Vec<String>,
-    /// Proofs of lies, by whoever has them.
-    pub convictions: Convictions,
-    /// The first batch whose transactions a node answers for, by its name.
-    pub history: BTreeMap<String, u64>,
-    /// The epoch of each node that answered at the end, by its name.
-    pub epochs: BTreeMap<String, u64>,
-}
-
 impl Criterion {
     /// The name that a report and the exit message tell: of the criterion, and of what it is about.
     pub fn name(&self) -> String {
@@ -331,6 +226,7 @@ impl Criterion {
             }
             Criterion::Commit { phase, percentile, .. }
             | Criterion::Follow { phase, percentile, .. }
+            | Criterion::NewHeads { phase, percentile, .. }
             | Criterion::Read { phase, percentile, .. } => format!("{key} {percentile} of {phase}"),
             _ if self.nodes().is_empty() => key.to_owned(),
             _ => format!("{key} of {}", self.nodes().join(", ")),
@@ -344,6 +240,7 @@ impl Criterion {
             Criterion::Commit { .. } => "commit",
             Criterion::Follow { .. } => "follow",
             Criterion::Read { .. } => "read",
+            Criterion::NewHeads { .. } => "new_heads",
             Criterion::LoadComplete => "load_complete",
             Criterion::CatchUp { .. } => "catch_up",
             Criterion::HeadAge { .. } => "head_age",
@@ -365,6 +262,7 @@ impl Criterion {
             Criterion::Throughput { phase, .. }
             | Criterion::Commit { phase, .. }
             | Criterion::Follow { phase, .. }
+            | Criterion::NewHeads { phase, .. }
             | Criterion::Read { phase, .. } => Some(phase),
             _ => None,
         }

@@ -78,10 +78,12 @@ impl Stage<'_> {
             (Action::Join(place), _) => {
                 self.excuse(index, &[*place], Cause::Away);
                 // The criteria are about one that does not become ready, too: the run goes on.
-                let joined = self.start_node(*place).await;
-                let joined = joined.with_context(|| format!("{} did not join", self.names.name(*place)));
-                self.note_failure(joined);
-                self.end_excuses(index);
+                let started = self.start_node(*place).await.and_then(|()| self.await_join(index, *place));
+                if let Err(error) = started {
+                    let name = self.names.name(*place).to_owned();
+                    self.note_failure(Err(error.context(format!("{name} did not join"))));
+                    self.end_excuses(index);
+                }
             }
             (Action::Node { harm, .. }, Some(place)) => {
                 self.excuse(index, &[place], Cause::of(harm));
@@ -274,7 +276,7 @@ impl Stage<'_> {
     }
 
     /// From now on this event explains only what comes of what it did.
-    fn end_excuses(&self, index: usize) {
+    pub(super) fn end_excuses(&self, index: usize) {
         if let Some(watch) = &self.watch {
             watch.end_excuses(index);
         }

@@ -8,8 +8,8 @@
 //!                    └─ Collector and Watch look on ─ ─────┘
 //! ```
 //!
-//! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do once the
-//! validators run, a join for example: the report is written all the same. Everything that the engine started ends with it.
+//! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do: validators
+//! that are never ready, a join that fails. The report is written all the same. Everything that the engine started ends with it.
 //! Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
@@ -20,6 +20,7 @@ mod catch;
 mod curves;
 mod disk;
 mod flip;
+mod joins;
 mod lies;
 mod lying_peers;
 mod nodes;
@@ -27,6 +28,7 @@ mod over;
 pub(super) mod phase;
 mod preload;
 pub(super) mod setup;
+mod unbegun;
 mod watch;
 
 use std::{
@@ -39,8 +41,8 @@ use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
 use self::{
-    assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, lying_peers::LyingPeers, over::Over,
-    phase::PhaseEnd, preload::Knobs, watch::Watch,
+    assault::Assault, catch::Behind, disk::SmallDisk, joins::Joins, lies::Lies, lying_peers::LyingPeers,
+    over::Over, phase::PhaseEnd, preload::Knobs, watch::Watch,
 };
 use super::{
     criteria::{Criterion, Findings, judge},
@@ -75,12 +77,19 @@ pub struct RunOptions {
     pub command: String,
 }
 
-/// Runs a scenario. That a criterion fails is no error: the report says it.
+/// Runs a scenario. That a criterion fails is no error: the report says it. So is it with a run that could not begin.
 ///
 /// # Errors
-/// If the devnet cannot be started, or something outside of all criteria fails.
+/// If something outside of all criteria fails once the clock runs.
 pub async fn run(scenario: &Scenario, options: &RunOptions, progress: Progress) -> Result<RunReport> {
-    let mut stage = Stage::open(scenario, options, progress).await?;
+    let (begin, started_ms) = (Instant::now(), now_ms());
+    let mut stage = match Stage::open(scenario, options, progress).await {
+        Ok(stage) => stage,
+        Err(error) => {
+            progress.step(&format!("{}: the clock did not start: {error:#}", scenario.name));
+            return Ok(unbegun::report(scenario, options, (started_ms, begin.elapsed()), &error));
+        }
+    };
     match stage.perform().await {
         Ok((report, findings)) => stage.close(report, findings).await,
         Err(error) => {
@@ -107,6 +116,8 @@ struct Stage<'a> {
     /// Nodes that faults hold down, and how many do: one that two faults met runs again when both have ended.
     held: BTreeMap<Place, usize>,
     links: Option<Links>,
+    /// Nodes that have not answered yet.
+    joins: Joins,
     /// What lies over the links for now, in the order in which it came.
     over: Vec<Over>,
     /// Of those whose clock may jump, or whose disk may get slow.
@@ -157,6 +168,7 @@ impl Stage<'_> {
             devnet,
             held: BTreeMap::new(),
             links,
+            joins: Joins::default(),
             over: Vec::new(),
             knobs,
             lies: Lies::default(),
@@ -180,7 +192,10 @@ impl Stage<'_> {
             .collect();
         for place in from_start {
             // The clock runs without it, and the report says so, as it does of one that joins.
-            let started = stage.start_node(place).await;
+            let started = match stage.start_node(place).await {
+                Ok(()) => stage.wait_node(place).await,
+                failed => failed,
+            };
             let name = stage.names.name(place).to_owned();
             stage.note_failure(started.with_context(|| format!("{name} did not start")));
         }
@@ -293,12 +308,7 @@ impl Stage<'_> {
             ended.push(format!("{error:#}"));
         }
         report.criteria = judge(self.scenario, &report, &findings);
-        report.criteria.push(CriterionResult {
-            name: "nothing_ended".to_owned(),
-            passed: ended.is_empty(),
-            measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
-            wanted: "no node and no load ends by itself, or fails to do what it is told".to_owned(),
-        });
+        report.criteria.push(nothing_ended(&ended));
         Ok(report)
     }
 
@@ -321,7 +331,8 @@ impl Stage<'_> {
                 self.end_event(event, index, hit).await?;
             }
         }
-        self.wait_until(end_ms).await
+        self.wait_until(end_ms).await?;
+        self.wait_joins().await
     }
 
     /// Nodes that ended by themselves since the last look are findings, unless a fault has taken them down.
@@ -342,11 +353,22 @@ impl Stage<'_> {
         loop {
             let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
             self.note_ended()?;
+            self.note_joins()?;
             if left.is_zero() {
                 return Ok(());
             }
             tokio::time::sleep(left.min(LOOK)).await;
         }
+    }
+}
+
+/// What every run is held to, whatever its scenario says.
+fn nothing_ended(ended: &[String]) -> CriterionResult {
+    CriterionResult {
+        name: "nothing_ended".to_owned(),
+        passed: ended.is_empty(),
+        measured: if ended.is_empty() { "nothing".to_owned() } else { ended.join("; ") },
+        wanted: "no node and no load ends by itself, or fails to do what it is told".to_owned(),
     }
 }
 

@@ -1,6 +1,9 @@
 //! The nodes of a stage: who was started, who runs, whom they dial.
 
-use std::time::Duration;
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
@@ -14,7 +17,8 @@ use super::{
 };
 use crate::{
     accounts::node_key,
-    devnet::{Node, NodeEnd, files},
+    devnet::{Newcomer, Node, NodeEnd, SyncMode, files},
+    manifest::Role,
     relay::{Links, Shape},
     scenario::{
         model::{Group, Part, Scenario},
@@ -25,6 +29,8 @@ use crate::{
 /// How often validators are asked which of them is primary.
 const PRIMARY_LOOKS: usize = 8;
 const PRIMARY_POLL: Duration = Duration::from_millis(250);
+/// One that stands does not answer, and keeps nobody from being asked.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Mounts the disks that nodes have for themselves.
 pub(super) fn mount_disks(
@@ -109,8 +115,8 @@ impl Stage<'_> {
         let running: Vec<Place> = self.running().into_iter().filter(may_be).collect();
         for _ in 0..PRIMARY_LOOKS {
             for place in &running {
-                let status = self.node(*place)?.status().await;
-                let consensus = status.ok().and_then(|status| status.consensus);
+                let status = tokio::time::timeout(ANSWER_MAX, self.node(*place)?.status()).await;
+                let consensus = status.ok().and_then(Result::ok).and_then(|status| status.consensus);
                 if consensus.is_some_and(|consensus| consensus["is_primary"] == true) {
                     return Ok(*place);
                 }
@@ -120,11 +126,20 @@ impl Stage<'_> {
         running.first().copied().context("no validator runs that could be primary")
     }
 
-    /// Starts a node for the first time, with an empty disk, and waits until it answers.
+    /// Waits until a node answers that was started.
     ///
     /// # Errors
-    /// If it cannot be started, or does not answer in time. One that was started is looked at from now on all the same, and one that joins is
-    /// behind, whatever comes of it.
+    /// If it ends, or does not answer in time.
+    pub(super) async fn wait_node(&mut self, place: Place) -> Result<()> {
+        let deadline = Instant::now() + self.scenario.topology.ready_within.duration();
+        self.node_mut(place)?.wait_ready(deadline).await
+    }
+
+    /// Starts a node for the first time, with an empty disk, and does not wait for its answer.
+    ///
+    /// # Errors
+    /// If it cannot be started. One that was started is looked at from now on all the same, and one that joins is behind, whatever comes
+    /// of it.
     pub(super) async fn start_node(&mut self, place: Place) -> Result<()> {
         let name = self.names.name(place).to_owned();
         let group = self
@@ -153,16 +168,19 @@ impl Stage<'_> {
     }
 
     async fn add_node(&mut self, name: &str, group: &Group, peers: &[String]) -> Result<()> {
-        let added = match (group.part, group.waypoint) {
-            (Part::Candidate, _) => self.devnet.add_candidate_behind(name, peers).await,
-            (Part::Fullnode, false) => self.devnet.add_fullnode_behind(name, group.mode, peers).await,
+        let waypoint = match (group.part, group.waypoint) {
             (Part::Fullnode, true) => {
                 let status = self.node(Place(0))?.status().await?;
-                let waypoint = status.waypoint.context("no batch is certified yet: let it join later")?;
-                self.devnet.add_fullnode_by_waypoint_behind(name, group.mode, &waypoint, peers).await
+                Some(status.waypoint.context("no batch is certified yet: let it join later")?)
             }
+            (Part::Candidate, _) | (Part::Fullnode, false) => None,
         };
-        added.map(drop)
+        let (role, mode) = match group.part {
+            Part::Candidate => (Role::Validator, SyncMode::Auto),
+            Part::Fullnode => (Role::Fullnode, group.mode),
+        };
+        let newcomer = Newcomer { name, role, mode, peers, waypoint: waypoint.as_deref() };
+        self.devnet.begin_node(Ipv4Addr::LOCALHOST, newcomer).map(drop)
     }
 
     /// The entries of `network.peers` of a node that starts: attackers first, then those that it is behind; and the attackers alone.

@@ -13,7 +13,7 @@ use crate::{
         SaturationOptions,
     },
     progress::Progress,
-    report::{AuditFigures, HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
+    report::{HarnessFigures, LoadSeries, PhaseFigures, SearchFigures, Total},
     rpc::Rpc,
     scenario::{
         criteria::{PhaseTotals, Quantiles, ReadTotals, Way},
@@ -248,7 +248,14 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
         let sum = totals.reads.entry(way).or_default();
         *sum = sum.worse(these);
     }
-    totals.audit.add(AuditFigures::of(&summary.audit));
+    for news in &summary.news {
+        // As of reads, those that were never told are among them.
+        let all = news.news_ms.map_or(0, |all| all.count).max(1);
+        let failed_share = news.missed as f64 / all as f64;
+        totals.new_heads =
+            totals.new_heads.worse(ReadTotals { ms: news.news_ms.map(quantiles), failed_share });
+    }
+    totals.audit.add(summary.audit.figures);
 }
 
 /// Of commits, and of the slowest of the phase's followers.
@@ -275,7 +282,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::scenario::engine::curves::tests::{latency, summary};
+    use crate::{
+        load::HeadNews,
+        scenario::engine::curves::tests::{latency, summary},
+    };
 
     /// Goal: each follower counts, at the slowest; one that showed nothing has missed everything.
     #[test]
@@ -293,6 +303,24 @@ mod tests {
         assert_eq!(of(&run), (Some(70.0), 1.0));
         run.follow_ms.clear();
         assert_eq!(of(&run), (None, 0.0), "nobody follows");
+    }
+
+    /// Goal: of the heads that subscriptions told the slowest node counts, and what it never told.
+    #[test]
+    fn the_slowest_subscription_counts() {
+        let mut run = summary("near");
+        let news = HeadNews {
+            missed: 0,
+            news_ms: Some(Percentiles { count: 4, ..latency(50.0) }),
+            ..run.news[0].clone()
+        };
+        let late =
+            HeadNews { missed: 1, news_ms: Some(Percentiles { count: 4, ..latency(70.0) }), ..news.clone() };
+        run.news = vec![late, news];
+        let mut totals = PhaseTotals::default();
+        add(&mut totals, &run);
+        let ReadTotals { ms, failed_share } = totals.new_heads;
+        assert_eq!((ms.map(|ms| ms.p50), failed_share), (Some(70.0), 0.25));
     }
 
     #[test]

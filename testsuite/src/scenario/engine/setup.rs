@@ -58,6 +58,7 @@ pub(in crate::scenario) fn alike(scenario: &Scenario) -> DevnetOptions {
         seed: scenario.seed.clone(),
         batch_interval_ms: topology.batch_interval_ms,
         snapshot_interval_batches: topology.snapshot_interval_batches,
+        ready_within: topology.ready_within.duration(),
         ..DevnetOptions::default()
     }
 }

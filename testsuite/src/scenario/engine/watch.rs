@@ -1,60 +1,28 @@
 //! [`Watch`]: what nodes hold against each other, and their alarms, seen all the time; and what they think of peers that lie to them.
 //!
 //! A ban and a proof are blame, unless a fault made their victim lie then. So is a pause, unless the other one said that it is busy, or a
-//! fault of that time explains the pause's reason: see [`Excuses`]. Each ban, proof and pause is judged once, by when it was first seen; a
-//! ban that ended and comes again is another one.
+//! fault of that time explains the pause's reason: see [`Excuses`](super::blame::Excuses) and [`Known`].
 //! Peers that lie are no nodes of the scenario: whatever is held against them blames nobody.
 
+mod known;
 mod thoughts;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use self::thoughts::Thoughts;
-use super::blame::{Cause, Charge, Excuses};
+use self::known::Known;
+use super::blame::Cause;
 use crate::{devnet::Node, report::LiarOpinion, rpc::Rpc, scenario::criteria::Convictions};
 
 const POLL: Duration = Duration::from_millis(500);
-/// What is blamed, in words; reasons have numbers in them, and one is enough to fail.
-const BLAMED_MAX: usize = 1_000;
-/// Proofs that are remembered as judged: the validators' own lists are far shorter.
-const JUDGED_MAX: usize = 10_000;
-/// The reason of a ban of which the node tells no reason.
-const KEPT_OUT: &str = "it keeps it out";
 /// A node that is paused or stuck does not keep the others from being looked at again for longer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-
-/// What is known of the honest nodes.
-#[derive(Default)]
-struct Known {
-    /// Names by public keys.
-    names: BTreeMap<String, String>,
-    nodes: Vec<(String, Rpc)>,
-    /// Of them, those that have not answered yet.
-    unseen: BTreeSet<String>,
-    excuses: Excuses,
-    /// When each was last seen: what is new was said since then.
-    seen_ms: BTreeMap<String, u64>,
-    /// The counts of failures of the last look, by who counts and whom.
-    failures: BTreeMap<(String, String), u64>,
-    /// Proofs that were judged, whatever came of it: they stand for as long as the run.
-    judged: BTreeSet<String>,
-    /// The bans that stood at the last look, by who banned: whom, and why. They were judged.
-    bans: BTreeMap<String, BTreeSet<(String, String)>>,
-    blamed: BTreeSet<String>,
-    alarms: BTreeSet<String>,
-    convictions: Convictions,
-    /// Of peers that lie.
-    thoughts: Thoughts,
-}
 
 /// What was seen.
 pub(super) struct Seen {
@@ -160,128 +128,6 @@ fn passed_ms(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// One look at one node.
-#[derive(Clone, Copy)]
-struct Look<'a> {
-    name: &'a str,
-    /// The look before this one; this one itself if it is the first.
-    since_ms: u64,
-    now_ms: u64,
-}
-
-impl Known {
-    /// Takes in what a node answered now, having been asked then.
-    fn look(&mut self, name: &str, status: &Value, asked_ms: u64, now_ms: u64) {
-        self.unseen.remove(name);
-        let since_ms = self.seen_ms.insert(name.to_owned(), now_ms).unwrap_or(now_ms);
-        let look = Look { name, since_ms, now_ms };
-        if let Some(alarm) = status["sync"]["alarm"].as_str() {
-            self.alarms.insert(format!("{name}: {alarm}"));
-        }
-        if let Some(head) = status["head"]["number"].as_u64() {
-            self.excuses.saw_head(name, head, asked_ms);
-        }
-        self.look_at_evidence(look, &status["consensus"]);
-        self.look_at_bans(look, status);
-        for peer in status["sync"]["peers"].as_array().into_iter().flatten() {
-            self.look_at_pause(look, peer);
-        }
-    }
-
-    /// A node that counts a failure anew, and pauses its peer for it, blames it.
-    fn look_at_pause(&mut self, look: Look<'_>, peer: &Value) {
-        let id = peer["id"].as_str().unwrap_or_default();
-        let Some(other) = self.names.get(id).cloned() else { return };
-        if peer["banned"] == true {
-            return;
-        }
-        let count = peer["failures"].as_u64().unwrap_or_default();
-        let before = self.failures.insert((look.name.to_owned(), id.to_owned()), count);
-        // A node that was started again counts from nothing.
-        let failed_anew = before.is_some_and(|before| count > 0 && count != before);
-        let pauses = peer["pause_ms"].as_u64().unwrap_or_default() > 0;
-        let reason = peer["last_reason"].as_str().unwrap_or("no reason");
-        let is_busy = reason.to_ascii_lowercase().contains("busy");
-        if failed_anew && pauses && !is_busy && !self.is_excused(look, &other, Charge::of_pause(reason)) {
-            self.blame(format!("{} paused {other}: {reason}", look.name));
-        }
-    }
-
-    /// The bans that a node tells, in whatever part of its status. One stands for longer than what it is for, so it is judged once while it
-    /// does.
-    fn look_at_bans(&mut self, look: Look<'_>, status: &Value) {
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let mut found: Vec<(String, String)> = Vec::new();
-        for peer in list(&status["sync"]["peers"]).iter().filter(|peer| peer["banned"] == true) {
-            found.push((text(&peer["id"]), text(&peer["last_reason"])));
-        }
-        for ban in list(&status["bans"]).iter().filter(|ban| ban["by"] != "operator") {
-            found.push((text(&ban["id"]), text(&ban["reason"])));
-        }
-        for peer in list(&status["configured_peers"]).iter().filter(|peer| peer["state"] == "banned") {
-            let id = text(&peer["peer"]).split('@').next().unwrap_or_default().to_owned();
-            if found.iter().all(|(banned, _)| *banned != id) {
-                found.push((id, KEPT_OUT.to_owned()));
-            }
-        }
-        let named = found.into_iter().filter_map(|(id, reason)| Some((self.names.get(&id)?.clone(), reason)));
-        let stand: BTreeSet<(String, String)> = named.collect();
-        let before = self.bans.insert(look.name.to_owned(), stand.clone()).unwrap_or_default();
-        for (other, reason) in &stand {
-            // Another part of the status may have told of it before, with a reason.
-            let stood =
-                before.iter().any(|(banned, why)| banned == other && (why == reason || reason == KEPT_OUT));
-            if !stood && !self.is_excused(look, other, Charge::Wrong) {
-                self.blame(format!("{} banned {other}: {reason}", look.name));
-            }
-        }
-    }
-
-    /// What a validator has proof of, by `consensus` of its status; none of a node that only follows. The others learn of a proof, some of
-    /// them late: it is judged by when the first one had it.
-    fn look_at_evidence(&mut self, look: Look<'_>, consensus: &Value) {
-        let name = look.name;
-        for proof in consensus["evidence"].as_array().into_iter().flatten() {
-            let author = &proof["author"];
-            let mut peers = consensus["peers"].as_array().into_iter().flatten();
-            let key = peers.find(|peer| peer["index"] == *author).and_then(|peer| peer["key"].as_str());
-            let other = key.and_then(|key| self.names.get(key));
-            let other = if consensus["index"] == *author { Some(name) } else { other.map(String::as_str) };
-            let other = other.unwrap_or("somebody unknown").to_owned();
-            let kind = text(&proof["kind"]);
-            let identity = format!("{other} said {kind} twice, {} {}", proof["number"], proof["view"]);
-            if self.is_new(&identity) && !self.is_excused(look, &other, Charge::Wrong) {
-                self.blame(format!("{name} has proof that {other} lied ({kind})"));
-            }
-            self.convictions.entry(name.to_owned()).or_default().entry(other).or_default().insert(kind);
-        }
-    }
-
-    /// Whether this was not judged before; it is now.
-    fn is_new(&mut self, words: &str) -> bool {
-        let is_new = !self.judged.contains(words);
-        if is_new && self.judged.len() < JUDGED_MAX {
-            self.judged.insert(words.to_owned());
-        }
-        is_new
-    }
-
-    fn is_excused(&self, look: Look<'_>, other: &str, charge: Charge) -> bool {
-        self.excuses.excuses(look.name, other, charge, look.since_ms, look.now_ms)
-    }
-
-    fn blame(&mut self, words: String) {
-        if self.blamed.len() < BLAMED_MAX {
-            self.blamed.insert(words);
-        }
-    }
-}
-
-/// A string of a status; empty if it is none.
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -291,129 +137,6 @@ mod tests {
     };
 
     use super::*;
-
-    const LATE: &str = "headers: peer aa did not answer within 10s";
-
-    /// Two nodes: `two` looks at `one`.
-    struct Two(Known);
-
-    impl Two {
-        fn new() -> Two {
-            Two(Known { names: [("aa".to_owned(), "one".to_owned())].into(), ..Known::default() })
-        }
-
-        /// What is blamed after `two` tells this of a peer.
-        fn look(&mut self, at_ms: u64, id: &str, banned: bool, failures: u64, reason: &str) -> Vec<String> {
-            let peer = json!({ "id": id, "banned": banned, "failures": failures, "pause_ms": 9, "last_reason": reason });
-            self.0.look("two", &json!({ "sync": { "peers": [peer] } }), at_ms, at_ms);
-            std::mem::take(&mut self.0.blamed).into_iter().collect()
-        }
-    }
-
-    /// Goal: bans and new pauses of the honest are blame; pauses of the busy and bans of strangers are none.
-    #[test]
-    fn blame_is_told_from_work() {
-        let mut two = Two::new();
-        assert!(two.look(0, "aa", false, 3, LATE).is_empty(), "it was so before");
-        assert!(two.look(1, "aa", false, 4, "busy: no time").is_empty());
-        assert_eq!(two.look(2, "aa", false, 5, LATE), [format!("two paused one: {LATE}")]);
-        assert!(two.look(3, "bb", true, 9, "lied").is_empty(), "a stranger may be banned");
-        assert_eq!(two.look(4, "aa", true, 5, "lied"), ["two banned one: lied"]);
-        assert!(two.look(5, "aa", true, 5, "lied").is_empty(), "it was told");
-        assert_eq!(two.look(6, "aa", false, 1, LATE).len(), 1, "a new process counts from nothing");
-        two.0.look("two", &json!({ "sync": { "alarm": "batch 9: another root" } }), 7, 7);
-        assert_eq!(two.0.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
-    }
-
-    /// Goal: a node that was killed may be called silent while it is, and a little longer; it is never banned for it, and not for ever
-    /// excused.
-    #[test]
-    fn a_kill_excuses_silence_for_a_while() {
-        let mut two = Two::new();
-        two.look(0, "aa", false, 0, "");
-        two.0.excuses.begin(7, "one", Cause::Away, 1_000);
-        assert!(two.look(1_500, "aa", false, 1, LATE).is_empty());
-        assert_eq!(two.look(2_000, "aa", false, 2, "it served batches of epoch 9").len(), 1);
-        assert_eq!(two.look(2_500, "aa", true, 2, "a wrong proof"), ["two banned one: a wrong proof"]);
-        two.0.excuses.end(7, 3_000);
-        two.0.look("one", &json!({ "head": { "number": 5 } }), 4_000, 4_000);
-        let later = 4_000 + super::super::blame::GRACE_MS;
-        assert!(two.look(later, "aa", false, 3, LATE).is_empty());
-        assert_eq!(two.look(later + 1, "aa", false, 3, LATE), Vec::<String>::new(), "nothing is new");
-        assert_eq!(two.look(later + 2, "aa", false, 4, LATE).len(), 1);
-    }
-
-    /// Goal: a liar's ban is no blame when it begins while it lies, and stays none for as long as it stands. A ban of later is.
-    #[test]
-    fn a_lie_excuses_the_bans_of_its_time() {
-        let mut two = Two::new();
-        two.0.excuses.begin(0, "one", Cause::Lies, 1_000);
-        assert!(two.look(2_000, "aa", true, 0, "lied").is_empty());
-        two.0.excuses.end(0, 3_000);
-        assert!(two.look(900_000, "aa", true, 0, "lied").is_empty(), "the same ban still stands");
-        assert_eq!(two.look(900_500, "aa", true, 0, "lied again"), ["two banned one: lied again"]);
-        let kept_out = json!({ "configured_peers": [{ "peer": "aa@127.0.0.1:1", "state": "banned" }] });
-        two.0.look("two", &kept_out, 901_000, 901_000);
-        assert!(two.0.blamed.is_empty(), "the same ban, of which another part tells");
-        two.0.look("two", &json!({}), 901_200, 901_200);
-        two.0.look("two", &kept_out, 901_400, 901_400);
-        let bans = json!({ "bans": [{ "id": "aa", "by": "node", "reason": "a flood" }, { "id": "aa", "by": "operator", "reason": "x" }] });
-        two.0.look("two", &bans, 901_500, 901_500);
-        let blamed: Vec<&str> = two.0.blamed.iter().map(String::as_str).collect();
-        assert_eq!(blamed, ["two banned one: a flood", "two banned one: it keeps it out"]);
-    }
-
-    /// Goal: a ban that was excused is no excuse for the next one of the same words.
-    #[test]
-    fn a_ban_that_comes_again_is_judged_again() {
-        let mut two = Two::new();
-        two.0.excuses.begin(0, "one", Cause::Lies, 1_000);
-        assert!(two.look(2_000, "aa", true, 0, "lied").is_empty());
-        two.0.excuses.end(0, 3_000);
-        assert!(two.look(900_000, "aa", false, 0, "").is_empty(), "the ban has ended");
-        assert_eq!(two.look(900_500, "aa", true, 0, "lied"), ["two banned one: lied"]);
-        assert!(two.look(901_000, "aa", true, 0, "lied").is_empty(), "it was told");
-    }
-
-    /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie, whenever others learn
-    /// of it.
-    #[test]
-    fn proofs_convict_those_that_were_made_to_lie_and_blame_others() {
-        let names = [("aa".to_owned(), "one".to_owned()), ("bb".to_owned(), "two".to_owned())];
-        let mut known = Known { names: names.into(), ..Known::default() };
-        known.excuses.begin(0, "one", Cause::Lies, 1_000);
-        let proof =
-            |author: u16, kind: &str| json!({ "author": author, "view": 3, "number": 7, "kind": kind });
-        let peers = json!([{ "index": 0, "key": "aa" }, { "index": 1, "key": "bb" }]);
-        let look = |known: &mut Known, name: &str, proofs: Value, at_ms: u64| {
-            let page = json!({ "consensus": { "index": 2, "evidence": proofs, "peers": peers } });
-            known.look(name, &page, at_ms, at_ms);
-        };
-        look(
-            &mut known,
-            "three",
-            json!([proof(0, "orders"), proof(0, "prepares"), proof(0, "orders")]),
-            2_000,
-        );
-        assert!(known.blamed.is_empty());
-        let kinds: Vec<&str> = known.convictions["three"]["one"].iter().map(String::as_str).collect();
-        assert_eq!(kinds, ["orders", "prepares"]);
-        known.excuses.end(0, 3_000);
-        look(&mut known, "four", json!([proof(0, "orders")]), 900_000);
-        assert!(known.blamed.is_empty(), "another one learnt of it late");
-        // What is new at a look was said since the one before.
-        look(&mut known, "three", json!([proof(0, "orders")]), 890_000);
-        look(
-            &mut known,
-            "three",
-            json!([proof(0, "commits"), proof(1, "commits"), proof(2, "commits")]),
-            900_000,
-        );
-        let blamed: Vec<&str> = known.blamed.iter().map(String::as_str).collect();
-        let wanted =
-            ["one", "three", "two"].map(|name| format!("three has proof that {name} lied (commits)"));
-        assert_eq!(blamed, wanted);
-    }
 
     /// Goal: nodes that stand delay no look at another one. One after the other, forty of them would take forty seconds.
     #[tokio::test]

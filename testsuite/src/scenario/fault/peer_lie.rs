@@ -41,11 +41,51 @@ pub enum PeerLie {
     ChangedRows,
     /// They send hints that tell a false value of each key.
     FalseHints,
+    /// They tell of the true head with too few of its signatures.
+    UnsignedHeads,
+    /// They promise to keep everything, and snapshots that they have not.
+    EmptyPromises,
+    /// They send half of the batches that were asked for.
+    ShortRanges,
+    /// They send no batch.
+    EmptyRanges,
+    /// They send the batches behind the first that was asked for.
+    ShiftedRanges,
+    /// They leave out bodies and state changes that were asked for.
+    MissingParts,
+    /// They change a header among the batches that they send.
+    ChangedHeaders,
+    /// They send batches under a certificate with too few signatures.
+    UnsignedRanges,
+    /// They send hints that name nothing.
+    UselessHints,
+    /// They send hints that name 20,000 addresses which no transaction touches.
+    HugeHints,
+    /// They offer snapshots of another state.
+    FalseOffers,
+    /// They change an offered snapshot's header where no certificate looks.
+    SubtleOffers,
+    /// They change a header before each snapshot.
+    ChangedAncestry,
+    /// They swap the siblings of rows that a node has already.
+    SwappedSiblings,
+    /// They send other code than was asked for.
+    OtherCode,
+    /// They change a byte of all range deltas.
+    CorruptRangeDeltas,
+    /// They add rows that did not change to range deltas.
+    PaddedRangeDeltas,
+    /// They put a stranger among the validators that an epoch's end names.
+    FalseValidators,
+    /// They hold each true answer but summaries for 9.5 s.
+    LateAnswers,
+    /// They are busy for all but summaries.
+    BusyServers,
 }
 
 impl PeerLie {
     /// All of them.
-    pub const ALL: [PeerLie; 17] = [
+    pub const ALL: [PeerLie; 37] = [
         PeerLie::ForgedHeads,
         PeerLie::GarbageAnswers,
         PeerLie::CorruptAnswers,
@@ -63,6 +103,26 @@ impl PeerLie {
         PeerLie::HiddenRows,
         PeerLie::ChangedRows,
         PeerLie::FalseHints,
+        PeerLie::UnsignedHeads,
+        PeerLie::EmptyPromises,
+        PeerLie::ShortRanges,
+        PeerLie::EmptyRanges,
+        PeerLie::ShiftedRanges,
+        PeerLie::MissingParts,
+        PeerLie::ChangedHeaders,
+        PeerLie::UnsignedRanges,
+        PeerLie::UselessHints,
+        PeerLie::HugeHints,
+        PeerLie::FalseOffers,
+        PeerLie::SubtleOffers,
+        PeerLie::ChangedAncestry,
+        PeerLie::SwappedSiblings,
+        PeerLie::OtherCode,
+        PeerLie::CorruptRangeDeltas,
+        PeerLie::PaddedRangeDeltas,
+        PeerLie::FalseValidators,
+        PeerLie::LateAnswers,
+        PeerLie::BusyServers,
     ];
 
     /// As the program of the liars knows it.
@@ -85,6 +145,26 @@ impl PeerLie {
             PeerLie::HiddenRows => "hidden-rows",
             PeerLie::ChangedRows => "changed-rows",
             PeerLie::FalseHints => "false-hints",
+            PeerLie::UnsignedHeads => "unsigned-heads",
+            PeerLie::EmptyPromises => "empty-promises",
+            PeerLie::ShortRanges => "short-ranges",
+            PeerLie::EmptyRanges => "empty-ranges",
+            PeerLie::ShiftedRanges => "shifted-ranges",
+            PeerLie::MissingParts => "missing-parts",
+            PeerLie::ChangedHeaders => "changed-headers",
+            PeerLie::UnsignedRanges => "unsigned-ranges",
+            PeerLie::UselessHints => "useless-hints",
+            PeerLie::HugeHints => "huge-hints",
+            PeerLie::FalseOffers => "false-offers",
+            PeerLie::SubtleOffers => "subtle-offers",
+            PeerLie::ChangedAncestry => "changed-ancestry",
+            PeerLie::SwappedSiblings => "swapped-siblings",
+            PeerLie::OtherCode => "other-code",
+            PeerLie::CorruptRangeDeltas => "corrupt-range-deltas",
+            PeerLie::PaddedRangeDeltas => "padded-range-deltas",
+            PeerLie::FalseValidators => "false-validators",
+            PeerLie::LateAnswers => "late-answers",
+            PeerLie::BusyServers => "busy-servers",
         }
     }
 
@@ -111,12 +191,26 @@ impl PeerLie {
                 | PeerLie::ChangedMoney
                 | PeerLie::HiddenRows
                 | PeerLie::ChangedRows
+                | PeerLie::UnsignedHeads
+                | PeerLie::EmptyRanges
+                | PeerLie::ShiftedRanges
+                | PeerLie::MissingParts
+                | PeerLie::ChangedHeaders
+                | PeerLie::UnsignedRanges
+                | PeerLie::FalseOffers
+                | PeerLie::ChangedAncestry
+                | PeerLie::OtherCode
+                | PeerLie::CorruptRangeDeltas
+                | PeerLie::FalseValidators
         )
     }
 
     /// Whether a node hears it, whatever it does: each asks its peers what they have twice a second, and batches only when it lacks some.
     pub(in crate::scenario) fn is_told_to_all(self) -> bool {
-        matches!(self, PeerLie::ForgedHeads | PeerLie::GarbageAnswers | PeerLie::ForeignGenesis)
+        matches!(
+            self,
+            PeerLie::ForgedHeads | PeerLie::GarbageAnswers | PeerLie::ForeignGenesis | PeerLie::UnsignedHeads
+        )
     }
 }
 

@@ -6,8 +6,8 @@ use super::{
     known_attack, shape,
 };
 use crate::scenario::{
-    criteria::{Criterion, counts_liars},
-    fault::{Lie, PeerLie, Target, What},
+    criteria::Criterion,
+    fault::{Lie, Target, What},
     names::{PRIMARY, Place, is_candidate},
     span::Span,
 };
@@ -80,7 +80,7 @@ impl Rules<'_> {
                 }
             }
         }
-        Ok(())
+        self.liars_at_once()
     }
 
     /// How many nodes a fault meets each time.
@@ -268,7 +268,9 @@ impl Rules<'_> {
         let at_nodes = at.then(criterion.key()).then("nodes");
         let phase = |name: &String| self.scenario.workload.iter().find(|phase| phase.name == *name);
         match criterion {
-            Criterion::Read { phase: name, .. } if phase(name).is_some_and(|it| it.reads_per_second == 0) => {
+            Criterion::Read { phase: name, .. } | Criterion::NewHeads { phase: name, .. }
+                if phase(name).is_some_and(|it| it.reads_per_second == 0) =>
+            {
                 Err(at.wrong(format!("nothing is read: write `reads_per_second` into the phase `{name}`")))
             }
             Criterion::Follow { phase: name, .. }
@@ -322,37 +324,6 @@ impl Rules<'_> {
             Some(honest) => Err(at.wrong(format!(
                 "no fault makes `{}` lie: write `lying_validator` into `faults`",
                 self.names.name(*honest)
-            ))),
-        }
-    }
-}
-
-impl Rules<'_> {
-    /// Who is to ban liars must be given some whose lie can be proven.
-    fn lied_to(&self, at: &At, nodes: &[String], lie: Option<PeerLie>) -> Checked {
-        if let Some(lie) = lie.filter(|lie| !lie.can_be_proven()) {
-            let provable = PeerLie::ALL.into_iter().filter(|lie| lie.can_be_proven()).map(PeerLie::name);
-            return Err(at.then("lie").wrong(format!(
-                "no node has proof of `{}`: name one of {}",
-                lie.name(),
-                provable.collect::<Vec<_>>().join(", ")
-            )));
-        }
-        let whats = self.scenario.faults.iter().map(|fault| &fault.what);
-        let given: Vec<&What> = whats.filter(|what| counts_liars(lie, what)).collect();
-        if given.is_empty() {
-            let lie = lie.unwrap_or(PeerLie::ForgedHeads).name();
-            return Err(at.wrong(format!(
-                "no fault gives a node such liars: write `lying_peers` with `lie: {lie}` into `faults`"
-            )));
-        }
-        let may_be =
-            |place: Place| given.iter().any(|what| what.may_meet(self.topology(), &self.names, place));
-        match self.names.find_all(nodes).into_iter().find(|place| !may_be(*place)) {
-            None => Ok(()),
-            Some(never) => Err(at.then("nodes").wrong(format!(
-                "no fault gives `{}` such liars: leave it out, or name it in a `lying_peers`",
-                self.names.name(never)
             ))),
         }
     }

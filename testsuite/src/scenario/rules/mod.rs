@@ -3,6 +3,7 @@
 mod at;
 mod config;
 mod happen;
+mod liars;
 
 use std::ops::RangeInclusive;
 
@@ -33,6 +34,8 @@ const SEED_BYTES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 2_000;
 const DURATION: RangeInclusive<u64> = 5_000..=3_600_000;
 const DELAY_MS_MAX: u64 = 10_000;
+/// A node that takes longer to answer does not come any more.
+const READY_SECONDS_MAX: u64 = 600;
 
 /// Refuses what cannot be run.
 pub(super) fn check(scenario: &Scenario) -> Checked {
@@ -97,6 +100,7 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
         at.then("batch_interval_ms").within(interval, 20..=60_000)?;
     }
     at.then("snapshot_interval_batches").within(topology.snapshot_interval_batches, 1..=1_000_000)?;
+    at.then("ready_within").span(topology.ready_within, 1_000, Span::from_secs(READY_SECONDS_MAX))?;
     config::words(&at.then("config"), &topology.config)?;
     for (index, link) in topology.links.iter().enumerate() {
         let at = at.then("links").item(index);

@@ -22,6 +22,7 @@ fn numbers_out_of_bounds_are_refused() {
         ("topology: { groups: [{ name: a, count: 40 }, { name: b, count: 40 }] }\n", "more than 64 nodes"),
         ("topology: { accounts: 4294967295 }\n", "from 2 to 10000"),
         ("topology: { batch_interval_ms: 1 }\n", "from 20 to 60000"),
+        ("topology: { ready_within: 11m }\n", "from 1s to 10m"),
         ("workload: [{ name: x, for: 29s, rate: { constant: 1000000 } }]\n", "29000000 transactions"),
         ("workload: [{ name: x, for: 29s, rate: { constant: 0 } }]\n", "must reach 1"),
         ("workload: [{ name: x, at: 10s, for: 25s, rate: { constant: 1 } }]\n", "ends after the scenario"),
@@ -74,6 +75,33 @@ fn numbers_out_of_bounds_are_refused() {
         let error = refused(lines);
         assert!(error.contains(said), "{lines}{error}");
     }
+}
+
+/// Goal: a node is never to have more liars than it takes, whoever gives them to it and whenever; those that are gone count no more.
+#[test]
+fn a_node_takes_so_many_liars() {
+    let fault = |at: u32, lasts: &str, who: &str, count: u32| {
+        format!(
+            "- {{ at: {at}s, {lasts}what: {{ lying_peers: {{ who: {{ nodes: [{who}] }}, lie: forged_heads, count: {count} }} }} }}\n"
+        )
+    };
+    let faults = |last: &str| {
+        let first: String = (1..5).map(|at| fault(at, "", "validator-1", 16)).collect();
+        format!("topology: {{ validators: 2 }}\nfaults:\n{first}{last}")
+    };
+    for last in [fault(9, "", "all", 1), fault(9, "for: 1s, ", "primary", 1), fault(5, "", "validator-1", 1)]
+    {
+        let error = refused(&faults(&last));
+        // Lines count from the first of the file: three before these, and `topology`, `faults` and the four.
+        assert!(error.starts_with("a.yaml:10:") && error.contains("`validator-1` may have 65"), "{error}");
+    }
+    let taken = |faults: &str| {
+        let text = format!("name: a\ndescription: b\nduration: 30s\ncriteria: [no_alarm]\n{faults}");
+        Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{faults}{error}"));
+    };
+    taken(&faults(&fault(9, "", "validator-0", 16)));
+    let one_after_another: String = (1..9).map(|at| fault(at * 2, "for: 2s, ", "all", 16)).collect();
+    taken(&format!("topology: {{ validators: 2 }}\nfaults:\n{one_after_another}"));
 }
 
 /// Goal: names that nobody has are refused with those that there are.
@@ -156,6 +184,10 @@ fn names_are_checked() {
         ),
         (
             "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ read: { phase: x, percentile: p50, at_most: 1s } }]\n",
+            "`reads_per_second`",
+        ),
+        (
+            "workload: [{ name: x, for: 9s, rate: { constant: 1 } }]\ncriteria: [{ new_heads: { phase: x, percentile: p50, at_most: 1s } }]\n",
             "`reads_per_second`",
         ),
         ("criteria: [{ history: { nodes: [all] } }]\n", "from_at_most"),

@@ -1,14 +1,23 @@
 //! What liars make of true answers. Pure functions.
 
 use anyhow::Result;
-use slipstream_sync::protocol::{ANSWER_BYTES_MAX, Range, RangeBatch, SNAPSHOTS_MAX, SnapshotOffer, Summary};
-use slipstream_types::{BatchNumber, Blob, BlobKind, SecretKey, bounded::BoundedVec, codec};
+use serde::{Serialize, de::DeserializeOwned};
+use slipstream_sync::protocol::{
+    ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Parts, Range, RangeBatch, Request, SNAPSHOTS_MAX,
+    SnapshotOffer, Summary,
+};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind, SecretKey, bounded::BoundedVec, codec, hints::HINTS_VERSION,
+    tree::StateRangeProof,
+};
 
 use super::Lie;
 use crate::altered::{self, RowLie};
 
 const HINT_BYTES: usize = 4 << 20;
 const HINTED_BATCHES: usize = 8;
+/// How far a forged head is ahead of the true one.
+const FORGED_BATCHES: u64 = 1_000;
 
 /// Snapshots of the newest batches, which only the liar has: they are free to fetch and endless.
 pub(super) fn lures(summary: &Summary) -> Vec<SnapshotOffer> {
@@ -22,15 +31,115 @@ pub(super) fn bargains(summary: &Summary) -> Vec<SnapshotOffer> {
     summary.snapshots.iter().map(|offer| SnapshotOffer { bytes: 1, ..*offer }).collect()
 }
 
+/// The lie in place of a true answer; `None` if the answer has no place for it.
+pub(super) fn told(
+    lie: Lie,
+    request: &Request,
+    truth: &[u8],
+    stranger: &SecretKey,
+) -> Result<Option<Vec<u8>>> {
+    match (lie, request) {
+        (_, Request::Summary) => {
+            edited("summary", truth, |summary: &mut Summary| other_summary(summary, lie))
+        }
+        (_, Request::Range(range)) if lie.is_about_ranges() => changed(truth, lie, range.parts, stranger),
+        (Lie::HiddenRows | Lie::ChangedRows, Request::Chunk { .. }) => other_row(truth, lie),
+        (Lie::Corrupt, Request::Chunk { .. }) | (Lie::CorruptRangeDeltas, Request::RangeDelta(_)) => {
+            let mut answer = truth.to_vec();
+            Ok(answer.last_mut().map(|last| *last ^= 1).map(|()| answer))
+        }
+        (Lie::FalseOffers, Request::Offer { .. }) => edited("offer", truth, |offer: &mut Offer| {
+            offer.header.state_root.0[0] ^= 1;
+            Ok(true)
+        }),
+        (Lie::SubtleOffers, Request::Offer { .. }) => edited("offer", truth, |offer: &mut Offer| {
+            offer.header.gas_used += 1;
+            Ok(true)
+        }),
+        (Lie::ChangedAncestry, Request::Headers { .. }) => {
+            edited("headers", truth, |answer: &mut Headers| {
+                let mut headers = answer.headers.to_vec();
+                let Some(header) = headers.first_mut() else { return Ok(false) };
+                header.gas_used += 1;
+                answer.headers = BoundedVec::new(headers)?;
+                Ok(true)
+            })
+        }
+        (Lie::SwappedSiblings, Request::RangeProof { .. }) => {
+            edited("proof", truth, |proof: &mut StateRangeProof| {
+                altered::swap_siblings(proof);
+                Ok(true)
+            })
+        }
+        (Lie::OtherCode, Request::Codes { .. }) => {
+            edited("codes", truth, |answer: &mut Codes| altered::other_code(answer).map(|()| true))
+        }
+        (Lie::FalseValidators, Request::Epochs { .. }) => {
+            edited("epoch ends", truth, |ends: &mut EpochEnds| seat(ends, stranger))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A decoded answer with a change; `None` if the change finds nothing to change.
+fn edited<T: Serialize + DeserializeOwned>(
+    what: &'static str,
+    truth: &[u8],
+    change: impl FnOnce(&mut T) -> Result<bool>,
+) -> Result<Option<Vec<u8>>> {
+    let mut answer: T = codec::decode(what, truth, ANSWER_BYTES_MAX)?;
+    let any = change(&mut answer)?;
+    let told = codec::encode(what, &answer)?;
+    Ok(any.then_some(told))
+}
+
+/// Tells of another head, or of more than there is; whether it did.
+fn other_summary(summary: &mut Summary, lie: Lie) -> Result<bool> {
+    match (lie, &mut summary.head) {
+        (Lie::Forged, Some(head)) => head.info.number = head.info.number.after(FORGED_BATCHES),
+        (Lie::UnsignedHeads, Some(head)) => *head = altered::under_signed(head)?,
+        (Lie::EmptyPromises, Some(head)) => {
+            let head = head.info.number;
+            altered::promise_everything(summary, head)?;
+        }
+        (Lie::ForeignGenesis, _) => altered::foreign(summary),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Puts a stranger into the first seat of the validators that the last of these epochs names; whether there is one.
+fn seat(ends: &mut EpochEnds, stranger: &SecretKey) -> Result<bool> {
+    let mut certificates = ends.certificates.to_vec();
+    let Some(next) = certificates.last_mut().and_then(|end| end.info.next_validators.as_mut()) else {
+        return Ok(false);
+    };
+    let mut validators = next.validators.to_vec();
+    let Some(first) = validators.first_mut() else { return Ok(false) };
+    first.public_key = stranger.public();
+    next.validators = BoundedVec::new(validators)?;
+    ends.certificates = BoundedVec::new(certificates)?;
+    Ok(true)
+}
+
 /// A range with its batches changed, or what signs them; `None` if it has nothing to change.
-pub(super) fn changed(answer: &[u8], lie: Lie, stranger: &SecretKey) -> Result<Option<Vec<u8>>> {
+fn changed(answer: &[u8], lie: Lie, parts: Parts, stranger: &SecretKey) -> Result<Option<Vec<u8>>> {
     let mut range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
     let mut batches = range.batches.to_vec();
-    let mut any = matches!(lie, Lie::StrangeSignatures | Lie::GraftedBatches);
+    let mut any = true;
     match lie {
         Lie::StrangeSignatures => range.certificate = altered::signed_by(stranger, &range.certificate)?,
+        Lie::UnsignedRanges => range.certificate = altered::under_signed(&range.certificate)?,
         Lie::GraftedBatches => altered::graft(&mut batches),
+        Lie::EmptyRanges => batches.clear(),
+        Lie::ChangedHeaders => {
+            let middle = batches.len() / 2;
+            batches.iter_mut().skip(middle).take(1).for_each(|batch| batch.header.gas_used += 1);
+        }
+        // Hints that nobody asked for are another lie.
+        Lie::UselessHints | Lie::HugeHints if !parts.has(Parts::HINTS) => any = false,
         _ => {
+            any = false;
             for (index, batch) in batches.iter_mut().enumerate() {
                 any |= other_batch(index, batch, lie)?;
             }
@@ -45,6 +154,12 @@ pub(super) fn changed(answer: &[u8], lie: Lie, stranger: &SecretKey) -> Result<O
 fn other_batch(index: usize, batch: &mut RangeBatch, lie: Lie) -> Result<bool> {
     match lie {
         Lie::Hints if index < HINTED_BATCHES => batch.hints = Some(noise()?),
+        Lie::HugeHints if index == 0 => batch.hints = Some(altered::huge_hints()?),
+        Lie::UselessHints => batch.hints = Some(Blob::compress(BlobKind::Hints, &[HINTS_VERSION])?),
+        Lie::MissingParts => {
+            let had = batch.body.take().is_some();
+            return Ok(batch.delta.take().is_some() || had);
+        }
         Lie::Literal => return altered::undo_compression(batch),
         Lie::Corrupt => {
             return altered::each_part(batch, |_, blob| {
@@ -66,7 +181,7 @@ fn other_batch(index: usize, batch: &mut RangeBatch, lie: Lie) -> Result<bool> {
 }
 
 /// A chunk of a snapshot with another row in its middle, or without it; `None` if it has no rows.
-pub(super) fn other_row(chunk: &[u8], lie: Lie) -> Result<Option<Vec<u8>>> {
+fn other_row(chunk: &[u8], lie: Lie) -> Result<Option<Vec<u8>>> {
     let lie = if lie == Lie::HiddenRows { RowLie::Hidden } else { RowLie::Changed };
     altered::row(chunk, lie, |rows| rows / 2)
 }
@@ -79,8 +194,9 @@ fn noise() -> Result<Blob> {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_testkit::{header, info, keys, next_header, sign};
-    use slipstream_types::{Digest, accumulator::AccumulatorRangeProof};
+    use slipstream_sync::protocol::RangeRequest;
+    use slipstream_testkit::{header, info, keys, next_header, set, sign};
+    use slipstream_types::{Digest, Epoch, LedgerInfo, accumulator::AccumulatorRangeProof};
 
     use super::*;
 
@@ -95,21 +211,83 @@ mod tests {
         }
     }
 
+    fn asked(parts: Parts) -> Request {
+        let first = BatchNumber::new(5);
+        Request::Range(RangeRequest { first, batches_max: 2, bytes_max: 1 << 20, parts })
+    }
+
     /// Goal: a lie about signatures or headers changes just these, and one about parts that are not there is not told.
     #[test]
     fn a_range_is_changed_where_the_lie_is() {
         let truth = range();
         let answer = codec::encode("range", &truth).unwrap();
-        let told = |lie| {
-            let told = changed(&answer, lie, &keys(9..10)[0]).unwrap();
+        let told = |lie, parts| {
+            let told = super::told(lie, &asked(parts), &answer, &keys(9..10)[0]).unwrap();
             told.map(|told| codec::decode::<Range>("range", &told, ANSWER_BYTES_MAX).unwrap())
         };
-        let strange = told(Lie::StrangeSignatures).unwrap();
-        assert!(strange.certificate != truth.certificate && strange.batches == truth.batches);
-        let grafted = told(Lie::GraftedBatches).unwrap();
-        assert!(grafted.certificate == truth.certificate && grafted.batches != truth.batches);
-        for lie in [Lie::ChangedMoney, Lie::FalseHints, Lie::Corrupt, Lie::Literal] {
-            assert_eq!(told(lie), None, "{lie:?}");
+        for lie in [Lie::StrangeSignatures, Lie::UnsignedRanges] {
+            let strange = told(lie, Parts::BODY).unwrap();
+            assert!(strange.certificate != truth.certificate && strange.batches == truth.batches, "{lie:?}");
         }
+        for lie in [Lie::GraftedBatches, Lie::ChangedHeaders, Lie::EmptyRanges] {
+            let grafted = told(lie, Parts::BODY).unwrap();
+            assert!(grafted.certificate == truth.certificate && grafted.batches != truth.batches, "{lie:?}");
+        }
+        for lie in [Lie::ChangedMoney, Lie::FalseHints, Lie::Corrupt, Lie::Literal, Lie::MissingParts] {
+            assert_eq!(told(lie, Parts::BODY), None, "{lie:?}");
+        }
+        for lie in [Lie::UselessHints, Lie::HugeHints] {
+            assert_eq!(told(lie, Parts::BODY), None, "{lie:?}");
+            assert!(told(lie, Parts::HINTS).unwrap().batches[0].hints.is_some(), "{lie:?}");
+        }
+    }
+
+    /// Goal: a summary tells another head, fewer signatures or more promises, and of a chain without a head nothing is made up.
+    #[test]
+    fn summaries_are_changed_where_the_lie_is() {
+        let summary = |head| Summary {
+            genesis: Digest::ZERO,
+            head,
+            bodies_from: None,
+            receipts_from: None,
+            deltas_from: None,
+            snapshots: BoundedVec::new(vec![SnapshotOffer::new(BatchNumber::new(4), 7)]).unwrap(),
+            forks: BoundedVec::default(),
+        };
+        let told = |lie, truth: &Summary| {
+            let answer = codec::encode("summary", truth).unwrap();
+            let told = super::told(lie, &Request::Summary, &answer, &keys(9..10)[0]).unwrap();
+            told.map(|told| codec::decode::<Summary>("summary", &told, ANSWER_BYTES_MAX).unwrap())
+        };
+        let truth = summary(Some(sign(info(0, 6), &keys(0..3))));
+        let head = |lie| told(lie, &truth).unwrap().head.unwrap();
+        assert_eq!(head(Lie::Forged).info.number.get(), 1_006);
+        assert_eq!(head(Lie::UnsignedHeads).signatures.len(), 1);
+        let promises = told(Lie::EmptyPromises, &truth).unwrap();
+        assert_eq!(promises.bodies_from, Some(BatchNumber::GENESIS));
+        let offered: Vec<u64> = promises.snapshots.iter().map(|offer| offer.number.get()).collect();
+        assert_eq!(offered, [6, 5, 4, 3]);
+        for lie in [Lie::Forged, Lie::UnsignedHeads, Lie::EmptyPromises, Lie::HiddenRows] {
+            assert_eq!(told(lie, &summary(None)), None, "{lie:?}");
+        }
+    }
+
+    /// Goal: the end of an epoch names a stranger in a validator's seat; an answer without one stays as it is.
+    #[test]
+    fn a_stranger_is_seated() {
+        let validators = keys(0..4);
+        let told = |next_validators| {
+            let end = sign(LedgerInfo { next_validators, ..info(0, 6) }, &validators);
+            let ends = EpochEnds { certificates: BoundedVec::new(vec![end]).unwrap() };
+            let answer = codec::encode("epoch ends", &ends).unwrap();
+            let request = Request::Epochs { first: Epoch(0) };
+            let told = super::told(Lie::FalseValidators, &request, &answer, &keys(9..10)[0]).unwrap();
+            told.map(|told| codec::decode::<EpochEnds>("epoch ends", &told, ANSWER_BYTES_MAX).unwrap())
+        };
+        let ends = told(Some(set(1, &validators, Default::default()))).unwrap();
+        let next = ends.certificates[0].info.next_validators.as_ref().unwrap();
+        assert_eq!(next.validators[0].public_key, keys(9..10)[0].public());
+        assert_eq!(next.validators.len(), 4);
+        assert_eq!(told(None), None);
     }
 }

@@ -4,25 +4,9 @@ use slipnet::devnet::SyncMode;
 
 use super::super::attack::Attack;
 
-pub(in super::super) const ALL: &[&dyn Attack] = &[
-    &LURE,
-    &GROUND_KEY,
-    &DRIP,
-    &STALLERS,
-    &HINTS,
-    &OVERSIZED,
-    &LITERAL,
-    &CORRUPT,
-    &FORGED,
-    &GARBAGE,
-    &FOREIGN_GENESIS,
-    &STRANGE_SIGNATURES,
-    &GRAFTED_BATCHES,
-    &CHANGED_MONEY,
-    &HIDDEN_ROWS,
-    &CHANGED_ROWS,
-    &FALSE_HINTS,
-];
+pub(in super::super) fn all() -> impl Iterator<Item = &'static dyn Attack> {
+    ALL.iter().map(|liars| liars as &dyn Attack)
+}
 
 /// A liar's way with requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,27 +43,65 @@ pub(super) enum Lie {
     ChangedRows,
     /// Adds a false value of each key to hints.
     FalseHints,
+    /// Tells of the true head with too few of its signatures.
+    UnsignedHeads,
+    /// Promises to keep everything, and snapshots that it has not.
+    EmptyPromises,
+    /// Sends half of the batches.
+    ShortRanges,
+    /// Sends no batch.
+    EmptyRanges,
+    /// Sends the batches behind the first one.
+    ShiftedRanges,
+    /// Leaves out bodies and deltas.
+    MissingParts,
+    /// Changes a header of each range.
+    ChangedHeaders,
+    /// Sends ranges under too few signatures.
+    UnsignedRanges,
+    /// Sends hints that name nothing.
+    UselessHints,
+    /// Sends hints that name 20,000 addresses.
+    HugeHints,
+    /// Offers snapshots of another state.
+    FalseOffers,
+    /// Changes an offered header where no certificate looks.
+    SubtleOffers,
+    /// Changes a header before each snapshot.
+    ChangedAncestry,
+    /// Swaps the siblings of both ends of a range of rows.
+    SwappedSiblings,
+    /// Sends other code than was asked for.
+    OtherCode,
+    /// Changes a byte of each range delta.
+    CorruptRangeDeltas,
+    /// Adds unchanged rows to range deltas.
+    PaddedRangeDeltas,
+    /// Puts a stranger among the validators of the next epoch.
+    FalseValidators,
+    /// Holds each true answer but summaries until just before the deadline.
+    LateAnswers,
+    /// Is busy for all but summaries.
+    BusyServers,
 }
 
 impl Lie {
-    /// How a node joins that it shows best in: lies about ranges where ranges are the only way, and so on.
+    /// How a node joins that it shows best in: lies about ranges where ranges are the only way, and so on. Range deltas take a mode that
+    /// no node joins with here.
     pub(super) fn shows_in(self) -> SyncMode {
         match self {
-            Lie::Hints
-            | Lie::Literal
-            | Lie::Corrupt
-            | Lie::StrangeSignatures
-            | Lie::GraftedBatches
-            | Lie::FalseHints => SyncMode::Replay,
             Lie::ChangedMoney => SyncMode::Delta,
-            Lie::HiddenRows | Lie::ChangedRows => SyncMode::Snapshot,
-            Lie::Lure
-            | Lie::Drip
-            | Lie::Stall
-            | Lie::Oversized
-            | Lie::Forged
-            | Lie::Garbage
-            | Lie::ForeignGenesis => SyncMode::Auto,
+            Lie::HiddenRows
+            | Lie::ChangedRows
+            | Lie::FalseOffers
+            | Lie::SubtleOffers
+            | Lie::ChangedAncestry
+            | Lie::SwappedSiblings
+            | Lie::OtherCode => SyncMode::Snapshot,
+            lie if lie.is_about_ranges() || matches!(lie, Lie::ShortRanges | Lie::ShiftedRanges) => {
+                SyncMode::Replay
+            }
+            _ => SyncMode::Auto,
         }
     }
 
@@ -94,6 +116,12 @@ impl Lie {
                 | Lie::GraftedBatches
                 | Lie::ChangedMoney
                 | Lie::FalseHints
+                | Lie::EmptyRanges
+                | Lie::MissingParts
+                | Lie::ChangedHeaders
+                | Lie::UnsignedRanges
+                | Lie::UselessHints
+                | Lie::HugeHints
         )
     }
 }
@@ -107,138 +135,165 @@ pub(super) struct Liars {
     pub(super) is_ground: bool,
 }
 
-static LURE: Liars = Liars {
-    name: "snapshot-lure",
-    about: "a server that offers a snapshot of 0 bytes and 2^64-1 rows, holds every request for 9.5 s and is busy then",
-    lie: Lie::Lure,
-    count: 1,
-    is_ground: false,
-};
+const fn liars(name: &'static str, about: &'static str, lie: Lie, count: usize) -> Liars {
+    Liars { name, about, lie, count, is_ground: false }
+}
 
-static GROUND_KEY: Liars = Liars {
-    name: "snapshot-lure-ground",
-    about: "three of them under keys that are ground to be asked first by nodes whose draws come from their public key",
-    lie: Lie::Lure,
-    count: 3,
-    is_ground: true,
-};
-
-static DRIP: Liars = Liars {
-    name: "snapshot-drip",
-    about: "a server of a cheap snapshot that sends a kibibyte of it every 4 s",
-    lie: Lie::Drip,
-    count: 1,
-    is_ground: false,
-};
-
-static STALLERS: Liars = Liars {
-    name: "stalling-servers",
-    about: "six fresh servers that promise everything and answer nothing",
-    lie: Lie::Stall,
-    count: 6,
-    is_ground: false,
-};
-
-static HINTS: Liars = Liars {
-    name: "unasked-hints",
-    about: "two servers that add 4 MiB of hints that nobody asked for to each of eight batches",
-    lie: Lie::Hints,
-    count: 2,
-    is_ground: false,
-};
-
-static OVERSIZED: Liars = Liars {
-    name: "oversized-answers",
-    about: "four servers that answer 40 MiB, whatever was asked",
-    lie: Lie::Oversized,
-    count: 4,
-    is_ground: false,
-};
-
-static LITERAL: Liars = Liars {
-    name: "literal-blobs",
-    about: "a server of true batches whose compression it has undone",
-    lie: Lie::Literal,
-    count: 1,
-    is_ground: false,
-};
-
-static CORRUPT: Liars = Liars {
-    name: "corrupt-answers",
-    about: "three servers that change a byte of everything",
-    lie: Lie::Corrupt,
-    count: 3,
-    is_ground: false,
-};
-
-static FORGED: Liars = Liars {
-    name: "forged-heads",
-    about: "three servers that tell of a head 1,000 batches ahead, under the signatures of the true one",
-    lie: Lie::Forged,
-    count: 3,
-    is_ground: false,
-};
-
-static GARBAGE: Liars = Liars {
-    name: "garbage-answers",
-    about: "three servers that answer random bytes, whatever was asked",
-    lie: Lie::Garbage,
-    count: 3,
-    is_ground: false,
-};
-
-static FOREIGN_GENESIS: Liars = Liars {
-    name: "foreign-genesis",
-    about: "three servers that tell of another chain's genesis",
-    lie: Lie::ForeignGenesis,
-    count: 3,
-    is_ground: false,
-};
-
-static STRANGE_SIGNATURES: Liars = Liars {
-    name: "strange-signatures",
-    about: "three servers that put a stranger's signatures under all ranges",
-    lie: Lie::StrangeSignatures,
-    count: 3,
-    is_ground: false,
-};
-
-static GRAFTED_BATCHES: Liars = Liars {
-    name: "grafted-batches",
-    about: "three servers of other headers under true certificates",
-    lie: Lie::GraftedBatches,
-    count: 3,
-    is_ground: false,
-};
-
-static CHANGED_MONEY: Liars = Liars {
-    name: "changed-money",
-    about: "three servers whose deltas give every account one wei more",
-    lie: Lie::ChangedMoney,
-    count: 3,
-    is_ground: false,
-};
-
-static HIDDEN_ROWS: Liars = Liars {
-    name: "hidden-rows",
-    about: "three servers that leave a row out of each chunk of a snapshot",
-    lie: Lie::HiddenRows,
-    count: 3,
-    is_ground: false,
-};
-
-static CHANGED_ROWS: Liars = Liars {
-    name: "changed-rows",
-    about: "three servers that change a row of each chunk of a snapshot",
-    lie: Lie::ChangedRows,
-    count: 3,
-    is_ground: false,
-};
-
-static FALSE_HINTS: Liars = Liars {
-    name: "false-hints",
-    about: "two servers whose hints tell a false value of each key",
-    lie: Lie::FalseHints,
-    count: 2,
-    is_ground: false,
-};
+/// In the order in which a list shows them.
+static ALL: [Liars; 37] = [
+    liars(
+        "snapshot-lure",
+        "a server that offers a snapshot of 0 bytes and 2^64-1 rows, holds every request for 9.5 s and is busy then",
+        Lie::Lure,
+        1,
+    ),
+    Liars {
+        is_ground: true,
+        ..liars(
+            "snapshot-lure-ground",
+            "three of them under keys that are ground to be asked first by nodes whose draws come from their public key",
+            Lie::Lure,
+            3,
+        )
+    },
+    liars(
+        "snapshot-drip",
+        "a server of a cheap snapshot that sends a kibibyte of it every 4 s",
+        Lie::Drip,
+        1,
+    ),
+    liars("stalling-servers", "six fresh servers that promise everything and answer nothing", Lie::Stall, 6),
+    liars(
+        "unasked-hints",
+        "two servers that add 4 MiB of hints that nobody asked for to each of eight batches",
+        Lie::Hints,
+        2,
+    ),
+    liars("oversized-answers", "four servers that answer 40 MiB, whatever was asked", Lie::Oversized, 4),
+    liars("literal-blobs", "a server of true batches whose compression it has undone", Lie::Literal, 1),
+    liars("corrupt-answers", "three servers that change a byte of everything", Lie::Corrupt, 3),
+    liars(
+        "forged-heads",
+        "three servers that tell of a head 1,000 batches ahead, under the signatures of the true one",
+        Lie::Forged,
+        3,
+    ),
+    liars("garbage-answers", "three servers that answer random bytes, whatever was asked", Lie::Garbage, 3),
+    liars("foreign-genesis", "three servers that tell of another chain's genesis", Lie::ForeignGenesis, 3),
+    liars(
+        "strange-signatures",
+        "three servers that put a stranger's signatures under all ranges",
+        Lie::StrangeSignatures,
+        3,
+    ),
+    liars(
+        "grafted-batches",
+        "three servers of other headers under true certificates",
+        Lie::GraftedBatches,
+        3,
+    ),
+    liars(
+        "changed-money",
+        "three servers whose deltas give every account one wei more",
+        Lie::ChangedMoney,
+        3,
+    ),
+    liars(
+        "hidden-rows",
+        "three servers that leave a row out of each chunk of a snapshot",
+        Lie::HiddenRows,
+        3,
+    ),
+    liars("changed-rows", "three servers that change a row of each chunk of a snapshot", Lie::ChangedRows, 3),
+    liars("false-hints", "two servers whose hints tell a false value of each key", Lie::FalseHints, 2),
+    liars(
+        "unsigned-heads",
+        "three servers that tell of the true head with too few of its signatures",
+        Lie::UnsignedHeads,
+        3,
+    ),
+    liars(
+        "empty-promises",
+        "three servers that promise all batches and snapshots of the newest, and have what others have",
+        Lie::EmptyPromises,
+        3,
+    ),
+    liars(
+        "short-ranges",
+        "three servers that send half of the batches that were asked for",
+        Lie::ShortRanges,
+        3,
+    ),
+    liars("empty-ranges", "three servers that send ranges without a batch", Lie::EmptyRanges, 3),
+    liars(
+        "shifted-ranges",
+        "three servers that send the batches behind the first that was asked for",
+        Lie::ShiftedRanges,
+        3,
+    ),
+    liars(
+        "missing-parts",
+        "three servers that leave out bodies and state changes that were asked for",
+        Lie::MissingParts,
+        3,
+    ),
+    liars("changed-headers", "three servers that change a header of each range", Lie::ChangedHeaders, 3),
+    liars(
+        "unsigned-ranges",
+        "three servers of ranges under a certificate with too few signatures",
+        Lie::UnsignedRanges,
+        3,
+    ),
+    liars("useless-hints", "two servers whose hints name nothing", Lie::UselessHints, 2),
+    liars(
+        "huge-hints",
+        "two servers whose hints name 20,000 addresses that no transaction touches",
+        Lie::HugeHints,
+        2,
+    ),
+    liars("false-offers", "three servers that offer snapshots of another state", Lie::FalseOffers, 3),
+    liars(
+        "subtle-offers",
+        "three servers that change an offered snapshot's header where no certificate looks",
+        Lie::SubtleOffers,
+        3,
+    ),
+    liars(
+        "changed-ancestry",
+        "three servers that change a header before each snapshot",
+        Lie::ChangedAncestry,
+        3,
+    ),
+    liars(
+        "swapped-siblings",
+        "three servers that swap the siblings of rows that a node has already",
+        Lie::SwappedSiblings,
+        3,
+    ),
+    liars("other-code", "three servers that send other code than was asked for", Lie::OtherCode, 3),
+    liars(
+        "corrupt-range-deltas",
+        "three servers that change a byte of all range deltas",
+        Lie::CorruptRangeDeltas,
+        3,
+    ),
+    liars(
+        "padded-range-deltas",
+        "three servers that add rows that did not change to range deltas",
+        Lie::PaddedRangeDeltas,
+        3,
+    ),
+    liars(
+        "false-validators",
+        "three servers that put a stranger among the validators that an epoch's end names",
+        Lie::FalseValidators,
+        3,
+    ),
+    liars(
+        "late-answers",
+        "three servers of true answers that hold each but summaries for 9.5 s",
+        Lie::LateAnswers,
+        3,
+    ),
+    liars("busy-servers", "three servers that are busy for all but summaries", Lie::BusyServers, 3),
+];

@@ -92,6 +92,7 @@ fn findings() -> Findings {
             (Way::Http, reads(Quantiles { p50: 9.0, ..quantiles })),
             (Way::Websocket, reads(Quantiles { p50: 5.0, p99: 20.0, ..quantiles })),
         ]),
+        new_heads: ReadTotals { ms: Some(Quantiles { p99: 40.0, ..quantiles }), failed_share: 0.005 },
         ..PhaseTotals::default()
     };
     let all = |value: u64| {
@@ -136,6 +137,10 @@ fn each_criterion_has_its_limit() {
         ("{ read: { phase: main, percentile: p99, at_most: 10ms } }", false),
         ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: websocket } }", true),
         ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: http } }", false),
+        ("{ new_heads: { phase: main, percentile: p99, at_most: 40ms } }", true),
+        ("{ new_heads: { phase: main, percentile: p99, at_most: 39ms } }", false),
+        // One in two hundred was never told.
+        ("{ new_heads: { phase: main, percentile: max, at_most: 1h } }", false),
         ("load_complete", true),
         ("{ catch_up: { nodes: [late], at_most: 4s } }", true),
         ("{ catch_up: { nodes: [late], at_most: 3s } }", false),
@@ -193,6 +198,7 @@ fn what_was_not_measured_fails() {
     for criterion in [
         "{ throughput: { phase: main, at_least: 0.1 } }",
         "{ commit: { phase: main, percentile: p50, at_most: 1h } }",
+        "{ new_heads: { phase: main, percentile: p50, at_most: 1h } }",
         "load_complete",
         "{ catch_up: { nodes: [late], at_most: 1h } }",
         "{ head_age: { at_most: 1h } }",

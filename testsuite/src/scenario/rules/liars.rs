@@ -1,0 +1,99 @@
+//! What a scenario may say of peers that lie: how many a node has at once, and who is to ban them.
+
+use super::{
+    Rules,
+    at::{At, Checked},
+};
+use crate::scenario::{
+    criteria::counts_liars,
+    fault::{PeerLie, What},
+    names::{Place, may_validate},
+    plan::{Action, Who, of_fault},
+};
+
+/// Liars of one node at once: a node takes no more peers by its operator's command.
+const LIARS_AT_ONCE_MAX: u32 = 64;
+
+/// Liars that a node is given.
+struct Given {
+    /// The place of the fault.
+    fault: usize,
+    who: Who,
+    count: u32,
+    from_ms: u64,
+    /// None if the fault has no end.
+    until_ms: Option<u64>,
+}
+
+impl Given {
+    fn lasts_at(&self, moment_ms: u64) -> bool {
+        self.from_ms <= moment_ms && self.until_ms.is_none_or(|until| moment_ms < until)
+    }
+}
+
+impl Rules<'_> {
+    /// A node never has more liars than it takes, as the seed draws them. `primary` may be any validator.
+    pub(super) fn liars_at_once(&self) -> Checked {
+        let given = self.given();
+        for place in self.names.all() {
+            let meets = |given: &&Given| match given.who {
+                Who::Node(met) => met == place,
+                Who::Primary => may_validate(self.topology(), &self.names, place),
+            };
+            // There are most when some come.
+            for last in given.iter().filter(meets) {
+                let there = given.iter().filter(meets).filter(|other| other.lasts_at(last.from_ms));
+                let count: u32 = there.map(|other| other.count).sum();
+                if count > LIARS_AT_ONCE_MAX {
+                    return Err(At::key("faults").item(last.fault).wrong(format!(
+                        "with it `{}` may have {count} liars at once, and a node takes {LIARS_AT_ONCE_MAX}: take a smaller `count`, or let others end before with `for`",
+                        self.names.name(place)
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn given(&self) -> Vec<Given> {
+        let mut given = Vec::new();
+        for (fault, _) in self.scenario.faults.iter().enumerate().filter(|(_, it)| it.what.gives_liars()) {
+            for event in of_fault(self.scenario, &self.names, fault) {
+                if let Action::LyingPeers { count, who, .. } = event.action {
+                    let (from_ms, until_ms) = (event.at_ms, event.until_ms);
+                    given.push(Given { fault, who, count, from_ms, until_ms });
+                }
+            }
+        }
+        given
+    }
+
+    /// Who is to ban liars must be given some whose lie can be proven.
+    pub(super) fn lied_to(&self, at: &At, nodes: &[String], lie: Option<PeerLie>) -> Checked {
+        if let Some(lie) = lie.filter(|lie| !lie.can_be_proven()) {
+            let provable = PeerLie::ALL.into_iter().filter(|lie| lie.can_be_proven()).map(PeerLie::name);
+            return Err(at.then("lie").wrong(format!(
+                "no node has proof of `{}`: name one of {}",
+                lie.name(),
+                provable.collect::<Vec<_>>().join(", ")
+            )));
+        }
+        let whats = self.scenario.faults.iter().map(|fault| &fault.what);
+        let given: Vec<&What> = whats.filter(|what| counts_liars(lie, what)).collect();
+        if given.is_empty() {
+            let lie = lie.unwrap_or(PeerLie::ForgedHeads).name();
+            return Err(at.wrong(format!(
+                "no fault gives a node such liars: write `lying_peers` with `lie: {lie}` into `faults`"
+            )));
+        }
+        let may_be =
+            |place: Place| given.iter().any(|what| what.may_meet(self.topology(), &self.names, place));
+        match self.names.find_all(nodes).into_iter().find(|place| !may_be(*place)) {
+            None => Ok(()),
+            Some(never) => Err(at.then("nodes").wrong(format!(
+                "no fault gives `{}` such liars: leave it out, or name it in a `lying_peers`",
+                self.names.name(never)
+            ))),
+        }
+    }
+}
