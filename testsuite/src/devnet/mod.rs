@@ -32,7 +32,6 @@ use slipstream_types::Genesis;
 
 use self::directory::Directory;
 pub use self::files::{SyncMode, genesis, write_key};
-pub(crate) use self::seats::{dials, seat};
 pub use self::{
     end::NodeEnd,
     node::Node,
@@ -42,6 +41,10 @@ pub use self::{
     process::{Process, binary, die_with_parent, exists},
     status::{EpochStatus, HeadStatus, SnapshotStatus, Status, SyncStatus},
     twin::copy_data,
+};
+pub(crate) use self::{
+    node::clear,
+    seats::{dials, seat},
 };
 use crate::{
     accounts::Account,

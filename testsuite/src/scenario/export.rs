@@ -1,7 +1,7 @@
 //! [`write_files`]: a scenario's nodes, loads and faults as files for other machines.
 //!
-//! Loads, and faults of links, follow the scenario's clock by themselves. Faults of nodes are told with the command that does them, and
-//! what nothing does is told by its name: nothing is left out in silence.
+//! Loads, faults of links and most faults of nodes follow the scenario's clock by themselves. The others are told with the command that
+//! does them, and what nothing does is told by its name: nothing is left out in silence.
 
 use std::{path::Path, time::Duration};
 
@@ -24,6 +24,7 @@ use crate::{
     devnet::{self, DevnetOptions, files},
     load::Workload,
     manifest::Role,
+    operate::{self, Order},
     relay::Change,
     target::{self, Act, Blueprint, Deed, Job, Member, Target, Way, Written, link_address},
     time,
@@ -109,7 +110,6 @@ fn member(
     left_out: &mut Vec<String>,
 ) -> Result<Member> {
     let name = names.name(place);
-    let group = names.group(place).map(|group| &scenario.topology.groups[group]);
     let has_relays = has_relays(scenario);
     let peers = peers(scenario, names, place);
     let changes = peers.iter().flat_map(|peer| changes(events, place, *peer)).collect();
@@ -125,9 +125,9 @@ fn member(
         },
         key: accounts::node_key(&scenario.seed, u32::try_from(place.0)?),
         region,
-        is_late: group.is_some_and(|group| group.joins.is_some()),
         ways: ways.collect(),
         changes,
+        orders: orders(scenario, names, events, place),
         config: config(scenario, names, place, left_out),
     })
 }
@@ -164,6 +164,40 @@ fn changes(events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Cha
             shape: shape.as_ref().map(relayed),
         })
     })
+}
+
+/// What the plan does to a node. Whoever may be the primary has the orders to it: the node that is primary then takes them.
+fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) -> Vec<Order> {
+    let meets = |event: &&Event| match &event.action {
+        Action::Join(node) | Action::Node { who: Who::Node(node), .. } => *node == place,
+        Action::Node { who: Who::Primary, .. } => may_validate(&scenario.topology, names, place),
+        _ => false,
+    };
+    events.iter().filter(meets).filter_map(order).collect()
+}
+
+/// An event as an order to the node that it meets; none if nothing in a container does it.
+fn order(event: &Event) -> Option<Order> {
+    let (what, to_primary) = match &event.action {
+        Action::Join(_) => (operate::What::Join, false),
+        Action::Node { harm, who } => (order_of(harm)?, *who == Who::Primary),
+        _ => return None,
+    };
+    let until = event.until_ms.map(Duration::from_millis);
+    Some(Order { from: Duration::from_millis(event.at_ms), until, what, to_primary })
+}
+
+fn order_of(harm: &Harm) -> Option<operate::What> {
+    match harm {
+        Harm::Kill => Some(operate::What::Kill),
+        Harm::Pause => Some(operate::What::Pause),
+        Harm::Restart => Some(operate::What::Restart),
+        Harm::Wipe => Some(operate::What::Wipe),
+        Harm::BitFlip(draw) => Some(operate::What::BitFlip(*draw)),
+        Harm::SlowDisk(delay_ms) => Some(operate::What::SlowDisk(*delay_ms)),
+        Harm::ClockJump(by_ms) => Some(operate::What::ClockJump(*by_ms)),
+        Harm::FullDisk | Harm::Twin(_) | Harm::OldState | Harm::Liar(_) | Harm::Upgrade(_) => None,
+    }
 }
 
 fn config(scenario: &Scenario, names: &Names, place: Place, left_out: &mut Vec<String>) -> Value {
@@ -273,15 +307,16 @@ fn arguments(scenario: &Scenario, phase: &Phase, skipped: usize, accounts: usize
     arguments
 }
 
-/// What an operator does; nothing for what the relays do.
+/// What an operator does; nothing for what the relays and `slipnet operate` do.
 fn deed(scenario: &Scenario, names: &Names, event: &Event) -> Option<Deed> {
+    if order(event).is_some() {
+        return None;
+    }
     let key =
         |place: Place| u32::try_from(place.0).map(|index| (index, accounts::node_key(&scenario.seed, index)));
     let (who, act) = match &event.action {
-        Action::Links { .. } => return None,
-        Action::Join(place) => (Some(*place), Act::Start),
-        Action::Node { harm, who } => (met(*who), act(harm)),
-        Action::LyingPeers { who, .. } => (met(*who), Act::Nothing),
+        Action::Links { .. } | Action::Join(_) => return None,
+        Action::Node { who, .. } | Action::LyingPeers { who, .. } => (met(*who), Act::Nothing),
         Action::Attack { victim, .. } => (Some(*victim), Act::Nothing),
         Action::ExportSnapshot(place) => (Some(*place), Act::Export),
         Action::AddValidator(place) => {
@@ -308,23 +343,6 @@ fn met(who: Who) -> Option<Place> {
     match who {
         Who::Node(place) => Some(place),
         Who::Primary => None,
-    }
-}
-
-fn act(harm: &Harm) -> Act {
-    match harm {
-        Harm::Kill => Act::Kill,
-        Harm::Pause => Act::Pause,
-        Harm::Restart => Act::Restart,
-        Harm::Wipe => Act::Wipe,
-        Harm::BitFlip(_) => Act::BitFlip,
-        Harm::FullDisk
-        | Harm::SlowDisk(_)
-        | Harm::ClockJump(_)
-        | Harm::Twin(_)
-        | Harm::OldState
-        | Harm::Liar(_)
-        | Harm::Upgrade(_) => Act::Nothing,
     }
 }
 

@@ -46,6 +46,7 @@ mod twin;
 pub use attacks::ATTACKS;
 pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
+pub(crate) use engine::{Knobs, flip_row, preload_environment};
 pub use engine::{RunOptions, run};
 pub use error::ScenarioError;
 pub use export::write_files;

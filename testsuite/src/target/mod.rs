@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
-//! loopback, and it relays to the other nodes by their names. What no file can do is told, with the command that does it if there is one.
+//! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
+//! What no file can do is told, with the command that does it if there is one.
 
 mod compose;
 mod deed;
@@ -33,6 +34,7 @@ use crate::{
     devnet::{self, files},
     lab::Plan,
     manifest::Role,
+    operate::{ORDERS_MAX, Order},
     relay::{CHANGES_MAX, Change, Link, Shape},
 };
 
@@ -100,12 +102,12 @@ pub(crate) struct Member {
     pub(crate) role: Role,
     pub(crate) key: SecretKey,
     pub(crate) region: Option<String>,
-    /// Whether it starts later than the others, by hand.
-    pub(crate) is_late: bool,
     /// Those that it dials.
     pub(crate) ways: Vec<Way>,
     /// Of its links, by where they listen.
     pub(crate) changes: Vec<Change>,
+    /// What is done to it.
+    pub(crate) orders: Vec<Order>,
     /// node.yaml without paths, ports, the role and peers.
     pub(crate) config: Value,
 }
@@ -149,12 +151,14 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
         "a devnet has 1 to {VALIDATORS_MAX} validators, not {validators}"
     );
     ensure!(count <= NODES_MAX, "{count} nodes are too many for these files: at most {NODES_MAX}");
-    for Member { name, changes, .. } in members {
+    for Member { name, changes, orders, .. } in members {
         let count = changes.len();
         ensure!(
             count <= CHANGES_MAX,
             "the links of {name} change {count} times: at most {CHANGES_MAX} times"
         );
+        let count = orders.len();
+        ensure!(count <= ORDERS_MAX, "{count} faults meet {name}: at most {ORDERS_MAX} may");
     }
     fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
     let accounts = Account::derive_many(seed, blueprint.accounts);
@@ -208,6 +212,16 @@ fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> Str
     Some(arguments)
 }
 
+/// The arguments of what runs a node to which something is done, without the start; none if nothing is.
+fn operator(member: &Member, config: &str) -> Option<Vec<String>> {
+    if member.orders.is_empty() {
+        return None;
+    }
+    let mut arguments = ["operate", "--config", config].map(str::to_owned).to_vec();
+    arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
+    Some(arguments)
+}
+
 /// The arguments of a load, without the start.
 fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String) -> Vec<String> {
     let url = |place: &usize| format!("http://{}:{API_PORT}", host(&blueprint.members[*place]));
@@ -230,17 +244,20 @@ fn escaped(arguments: &[String], start: Option<&str>) -> Vec<String> {
 }
 
 /// What the files' readers have to know beside them, given a target's commands.
-fn notes(blueprint: &Blueprint, steps: impl Fn(&Deed) -> Option<deed::Steps>) -> Vec<String> {
+fn notes(blueprint: &Blueprint, command: impl Fn(&Deed) -> Option<String>) -> Vec<String> {
     let mut notes = Vec::new();
-    let told: Vec<_> = blueprint.deeds.iter().map(|deed| deed.told(steps(deed))).collect();
-    let by_hand: Vec<String> = told.iter().filter_map(|told| told.clone().ok()).collect();
+    let mut left_out = blueprint.left_out.clone();
+    let mut by_hand = Vec::new();
+    for deed in &blueprint.deeds {
+        match deed.told(command(deed)) {
+            Ok(line) => by_hand.push(line),
+            Err(line) => left_out.push(line),
+        }
+    }
     if !by_hand.is_empty() {
         notes.push(format!("By hand, after {START}:"));
         notes.extend(by_hand);
-        notes.extend(deed::legend(&blueprint.deeds));
     }
-    let not_at_all = told.into_iter().filter_map(Result::err);
-    let left_out: Vec<String> = blueprint.left_out.iter().cloned().chain(not_at_all).collect();
     if !left_out.is_empty() {
         notes.push("Left out of these files:".to_owned());
         notes.extend(left_out);

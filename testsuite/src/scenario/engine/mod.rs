@@ -40,7 +40,11 @@ use tokio::task::JoinHandle;
 
 use self::{
     assault::Assault, catch::Behind, disk::SmallDisk, lies::Lies, lying_peers::LyingPeers, over::Over,
-    phase::PhaseEnd, preload::Knobs, watch::Watch,
+    phase::PhaseEnd, watch::Watch,
+};
+pub(crate) use self::{
+    flip::row as flip_row,
+    preload::{Knobs, environment as preload_environment},
 };
 use super::{
     criteria::{Criterion, Findings, judge},

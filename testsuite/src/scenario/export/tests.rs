@@ -41,6 +41,10 @@ faults:
 - { at: 12s, for: 8s, what: { link: { between: [[near], [validators]], shape: { delay: 150ms, loss: 0.5 } } } }
 - { at: 30s, for: 4s, what: { kill: { nodes: [primary] } } }
 - { at: 31s, for: 2s, what: { pause: { nodes: [near] } } }
+- { at: 40s, what: { wipe: { nodes: [near] } } }
+- { at: 41s, for: 2s, what: { slow_disk: { who: { nodes: [near] }, delay: 50ms } } }
+- { at: 45s, for: 2s, what: { attack: { name: junk-transactions, victim: near } } }
+- { at: 46s, what: { export_snapshot: near } }
 criteria: [equal_roots, no_alarm]
 ";
 
@@ -56,8 +60,14 @@ fn nodes_are_those_of_the_scenario() {
     assert_eq!(dials(4), [0, 1, 2, 3, 5], "who joins later dials who joined before");
     assert_eq!(blueprint.members[3].ways[0].shape, Some(Region::Eu.link(Region::Jp)));
     assert_eq!(blueprint.members[4].ways[0].shape, Some(Shape::default()));
-    let is_late: Vec<bool> = blueprint.members.iter().map(|member| member.is_late).collect();
-    assert_eq!(is_late, [false, false, false, false, true, true]);
+    let orders = |place: usize| {
+        let orders = blueprint.members[place].orders.iter();
+        orders.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(orders(0), ["30000ms..34000ms,kill,primary"]);
+    assert_eq!([orders(1), orders(2)], [orders(0), orders(0)]);
+    assert_eq!(orders(3), ["31000ms..33000ms,pause", "40000ms..,wipe", "41000ms..43000ms,slow-disk-ms=50"]);
+    assert_eq!([orders(4), orders(5)], [["20000ms..,join"], ["10000ms..,join"]]);
     let config = |place: usize| &blueprint.members[place].config;
     assert_eq!(config(0)["storage"]["snapshots_kept"], 3);
     assert_eq!(config(3)["storage"]["snapshots_kept"], 1);
@@ -130,17 +140,21 @@ fn nothing_is_left_out_in_silence() {
         assert!(text.contains("the program fork of near"), "{text}");
         assert!(text.contains("sync.archives of late"), "{text}");
         assert!(text.contains("nobody judges equal_roots; no_alarm"), "{text}");
-        assert!(text.contains("PRIMARY is the validator"), "{text}");
+        assert!(
+            text.contains(
+                "at 45s: attack junk-transactions near until 47s: no command of this target does it"
+            ),
+            "{text}"
+        );
+        assert!(!text.contains("at 30s") && !text.contains("at 31s"), "what is an order is not told: {text}");
     }
-    let kill = "at 30s: kill PRIMARY: docker compose kill PRIMARY; at 34s: docker compose start PRIMARY";
-    assert!(compose.contains(kill), "{compose}");
-    assert!(compose.contains("docker compose unpause near"), "{compose}");
-    assert!(compose.contains("at 20s: join late: docker compose up -d late relay-late"), "{compose}");
-    assert!(kubernetes.contains("kubectl scale statefulset/devnet-late --replicas 1"), "{kubernetes}");
-    assert!(kubernetes.contains("at 31s: pause near until 33s: no command"), "{kubernetes}");
+    let export = "at 46s: export snapshot near: docker compose exec near slipstream snapshot export";
+    assert!(compose.contains(export), "{compose}");
+    assert!(kubernetes.contains("kubectl exec devnet-near-0 -c node -- slipstream snapshot"), "{kubernetes}");
 }
 
-/// Goal: every scenario that ships has files for both targets, and every event of its plan is in them or told.
+/// Goal: every scenario that ships has files for both targets, and every event of its plan is in them or told: as a deed, on a link, or as
+/// an order to a node.
 #[test]
 fn all_that_ship_can_be_written() {
     for shipped in shipped::ALL {
@@ -148,7 +162,12 @@ fn all_that_ship_can_be_written() {
         let blueprint = blueprint_of(&scenario);
         let events = plan(&scenario);
         let links = events.iter().filter(|event| matches!(event.action, Action::Links { .. })).count();
-        assert_eq!(blueprint.deeds.len() + links, events.len(), "{}", shipped.name);
+        let ordered: Vec<Order> = events.iter().filter_map(order).collect();
+        assert_eq!(blueprint.deeds.len() + links + ordered.len(), events.len(), "{}", shipped.name);
+        for order in ordered {
+            let mut members = blueprint.members.iter();
+            assert!(members.any(|member| member.orders.contains(&order)), "{}: {order}", shipped.name);
+        }
         for target in [Target::Compose, Target::Kubernetes] {
             let dir = tempfile::tempdir().unwrap();
             write_files(target, &scenario, dir.path(), None)
