@@ -12,12 +12,12 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use slipstream_config::Overrides;
-use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use super::order::{Order, State, What};
 use crate::{
     devnet::{clear, die_with_parent},
+    leftovers::RunDir,
     output,
     scenario::{Knobs, flip_row, preload_environment},
 };
@@ -36,7 +36,7 @@ pub(super) struct Operated {
     config: PathBuf,
     data: PathBuf,
     /// With the directory of their file; none if no order is about its disk's speed or its clock.
-    knobs: Option<(Knobs, TempDir)>,
+    knobs: Option<(Knobs, RunDir)>,
     environment: BTreeMap<String, String>,
     child: Option<Child>,
     state: State,
@@ -52,7 +52,7 @@ impl Operated {
         }
         let needs = orders.iter().any(|order| matches!(order.what, What::SlowDisk(_) | What::ClockJump(_)));
         let (knobs, environment) = if needs {
-            let dir = tempfile::tempdir().context("cannot make a directory for the node's clock")?;
+            let dir = RunDir::new("operate-")?;
             let environment = preload_environment(dir.path(), KNOBS)?;
             (Some((Knobs::make(dir.path(), KNOBS)?, dir)), environment)
         } else {
