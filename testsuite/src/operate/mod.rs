@@ -22,7 +22,9 @@ use clap::Args;
 
 pub use self::order::{Order, What};
 use self::process::Operated;
-use crate::{devnet::binary, output, rpc::Rpc, signals::interrupted, time::StartClock};
+use crate::{
+    accounts::DEFAULT_SEED, devnet::binary, output, rpc::Rpc, signals::interrupted, time::StartClock,
+};
 
 /// Orders of one node: its command line stays below what a system takes.
 pub(crate) const ORDERS_MAX: usize = 4_096;
@@ -35,13 +37,17 @@ pub struct OperateOptions {
     /// The node's configuration.
     #[arg(long)]
     pub config: PathBuf,
-    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, bit-flip=N, slow-disk-ms=N or
-    /// clock-jump-ms=N. `,primary` behind it means: only if the node is the primary when it begins.
+    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, bit-flip=N, slow-disk-ms=N,
+    /// clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS or remove-validator=KEY. `,primary` behind it means: only if the node
+    /// is the primary when it begins.
     #[arg(long = "do")]
     pub orders: Vec<Order>,
     /// From when --do counts, in seconds since 1970, so that all containers have one clock; without it, from now.
     #[arg(long)]
     pub start: Option<u64>,
+    /// Of the chain: the key of whoever may change its validators comes from it.
+    #[arg(long, default_value = DEFAULT_SEED)]
+    pub seed: String,
 }
 
 /// Orders, and which of them are this node's.
@@ -64,8 +70,8 @@ impl OperateOptions {
 
     async fn run_program(&self, program: PathBuf) -> Result<()> {
         let mut orders = Orders::new(&self.orders);
-        let (mut node, api) = Operated::new(program, &self.config, &self.orders)?;
-        let rpc = Rpc::new(&format!("http://{api}"))?;
+        let mut node = Operated::new(program, self)?;
+        let rpc = Rpc::new(node.api())?;
         let clock = StartClock::new(self.start);
         let interrupted = interrupted();
         tokio::pin!(interrupted);

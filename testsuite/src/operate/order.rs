@@ -2,12 +2,17 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use alloy_primitives::Address;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use slipstream_types::PublicKey;
 
 use crate::time;
 
 /// Stands behind an order for whoever orders the batches then.
 const PRIMARY: &str = "primary";
+/// What orders do, as they are written.
+const KINDS: &str = "join, kill, pause, restart, wipe, export-snapshot, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
+                     add-validator=KEY:0xADDRESS and remove-validator=KEY";
 
 /// An order: `FROM..UNTIL,WHAT`, as `30s..34s,kill`. UNTIL may be left out, and `,primary` may follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +46,12 @@ pub enum What {
     SlowDisk(u64),
     /// Its wall clock is ahead by so many milliseconds, or behind if they are negative.
     ClockJump(i64),
+    /// It exports its newest snapshot, beside its data.
+    ExportSnapshot,
+    /// It is given the owner's transaction that adds this validator, whose fees go there.
+    AddValidator(PublicKey, Address),
+    /// It is given the owner's transaction that removes this validator.
+    RemoveValidator(PublicKey),
 }
 
 /// What a node is like at a moment, of all orders together.
@@ -82,7 +93,8 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
             What::Pause => state.is_paused |= holds,
             What::SlowDisk(ms) if holds => state.flush_ms = ms,
             What::ClockJump(ms) if holds => state.clock_ms = ms,
-            What::BitFlip(_) | What::SlowDisk(_) | What::ClockJump(_) => {}
+            What::SlowDisk(_) | What::ClockJump(_) => {}
+            What::BitFlip(_) | What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => {}
         }
     }
     state
@@ -143,18 +155,24 @@ impl FromStr for What {
     fn from_str(text: &str) -> Result<What> {
         let (name, number) = text.split_once('=').unwrap_or((text, ""));
         let wrong = || format!("{text}: expected a whole number behind {name}=");
+        let no_key = || format!("{text}: expected a validator's key behind {name}=, and for fees :0xADDRESS");
         match (name, number) {
             ("join", "") => Ok(What::Join),
             ("kill", "") => Ok(What::Kill),
             ("pause", "") => Ok(What::Pause),
             ("restart", "") => Ok(What::Restart),
             ("wipe", "") => Ok(What::Wipe),
-            ("bit-flip", draw) => Ok(What::BitFlip(draw.parse().with_context(wrong)?)),
-            ("slow-disk-ms", ms) => Ok(What::SlowDisk(ms.parse().with_context(wrong)?)),
-            ("clock-jump-ms", ms) => Ok(What::ClockJump(ms.parse().with_context(wrong)?)),
-            _ => bail!(
-                "{text}: it is one of join, kill, pause, restart, wipe, bit-flip=N, slow-disk-ms=N and clock-jump-ms=N"
-            ),
+            ("export-snapshot", "") => Ok(What::ExportSnapshot),
+            ("bit-flip", draw) => Ok(What::BitFlip(draw.parse().ok().with_context(wrong)?)),
+            ("slow-disk-ms", ms) => Ok(What::SlowDisk(ms.parse().ok().with_context(wrong)?)),
+            ("clock-jump-ms", ms) => Ok(What::ClockJump(ms.parse().ok().with_context(wrong)?)),
+            ("add-validator", added) => {
+                let (key, fees) = added.split_once(':').with_context(no_key)?;
+                let key: PublicKey = key.parse().ok().with_context(no_key)?;
+                Ok(What::AddValidator(key, fees.parse().ok().with_context(no_key)?))
+            }
+            ("remove-validator", key) => Ok(What::RemoveValidator(key.parse().ok().with_context(no_key)?)),
+            _ => bail!("{text}: it is one of {KINDS}"),
         }
     }
 }
@@ -170,6 +188,9 @@ impl fmt::Display for What {
             What::BitFlip(draw) => write!(f, "bit-flip={draw}"),
             What::SlowDisk(ms) => write!(f, "slow-disk-ms={ms}"),
             What::ClockJump(ms) => write!(f, "clock-jump-ms={ms}"),
+            What::ExportSnapshot => f.write_str("export-snapshot"),
+            What::AddValidator(key, fees) => write!(f, "add-validator={key}:{fees}"),
+            What::RemoveValidator(key) => write!(f, "remove-validator={key}"),
         }
     }
 }
@@ -191,8 +212,14 @@ mod tests {
             "0ms..10ms,bit-flip=18446744073709551615",
             "5ms..,clock-jump-ms=-90000",
             "5ms..7ms,slow-disk-ms=200",
+            "5ms..,export-snapshot",
         ] {
             assert_eq!(text.parse::<Order>().unwrap().to_string(), text);
+        }
+        let (key, fees) = (PublicKey([0xab; 32]), Address::repeat_byte(0xcd));
+        for what in [What::AddValidator(key, fees), What::RemoveValidator(key)] {
+            let order = Order { from: Duration::from_secs(1), until: None, what, to_primary: false };
+            assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
         }
         let order: Order = "30s..1m,pause".parse().unwrap();
         assert_eq!((order.from.as_secs(), order.until), (30, Some(Duration::from_secs(60))));
@@ -210,6 +237,8 @@ mod tests {
             ("30s..,shoot", "shoot: it is one of join"),
             ("30s..,kill=1", "kill=1: it is one of join"),
             ("30s..,bit-flip", "expected a whole number behind bit-flip="),
+            ("30s..,add-validator=ab", "expected a validator's key behind add-validator="),
+            ("30s..,remove-validator=ab", "expected a validator's key behind remove-validator="),
         ] {
             let error = format!("{:#}", text.parse::<Order>().unwrap_err());
             assert!(error.contains(part), "{text}: {error}");
@@ -225,6 +254,7 @@ mod tests {
             "15s..30s,wipe",
             "40s..,restart",
             "41s..,bit-flip=1",
+            "41s..,export-snapshot",
             "50s..60s,pause",
             "50s..70s,slow-disk-ms=9",
             "55s..60s,slow-disk-ms=5",

@@ -2,11 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr},
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{ExitStatus, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,12 +14,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use slipstream_config::Overrides;
 use tokio::process::{Child, Command};
 
-use super::order::{Order, State, What};
+use super::{
+    OperateOptions,
+    order::{State, What},
+};
 use crate::{
+    accounts::Account,
     devnet::{clear, die_with_parent},
     leftovers::RunDir,
     output,
-    scenario::{Knobs, flip_row, preload_environment},
+    scenario::{ARCHIVE, Knobs, flip_row, preload_environment, slipstream},
+    target::write_private,
 };
 
 /// A node flushes its last commit within this time, on a loaded machine too; after it the process is killed.
@@ -35,6 +40,8 @@ pub(super) struct Operated {
     program: PathBuf,
     config: PathBuf,
     data: PathBuf,
+    api: String,
+    seed: String,
     /// With the directory of their file; none if no order is about its disk's speed or its clock.
     knobs: Option<(Knobs, RunDir)>,
     environment: BTreeMap<String, String>,
@@ -43,8 +50,9 @@ pub(super) struct Operated {
 }
 
 impl Operated {
-    /// The node of a configuration, which does not run yet, and where its API is, seen from here.
-    pub(super) fn new(program: PathBuf, config: &Path, orders: &[Order]) -> Result<(Operated, SocketAddr)> {
+    /// The node of a configuration, which does not run yet.
+    pub(super) fn new(program: PathBuf, options: &OperateOptions) -> Result<Operated> {
+        let OperateOptions { config, orders, seed, .. } = options;
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
         let mut api = loaded.api.listen;
         if api.ip().is_unspecified() {
@@ -58,16 +66,22 @@ impl Operated {
         } else {
             (None, BTreeMap::new())
         };
-        let operated = Operated {
+        Ok(Operated {
             program,
-            config: config.to_owned(),
+            config: config.clone(),
             data: loaded.data_dir,
+            api: format!("http://{api}"),
+            seed: seed.clone(),
             knobs,
             environment,
             child: None,
             state: State { is_down: true, ..State::default() },
-        };
-        Ok((operated, api))
+        })
+    }
+
+    /// Where its API is, seen from here.
+    pub(super) fn api(&self) -> &str {
+        &self.api
     }
 
     /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later.
@@ -106,7 +120,31 @@ impl Operated {
                 self.stop_or_note().await;
                 tokio::task::block_in_place(|| flip_row(&self.data, draw))
             }
+            What::ExportSnapshot => {
+                let to = format!("file://{}", self.data.with_file_name(ARCHIVE).display());
+                let config = self.config.display().to_string();
+                beside(["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(), None);
+                Ok(())
+            }
+            What::AddValidator(key, fees) => {
+                let (key, fees) = (key.to_string(), fees.to_string());
+                self.change_validators(&["add", &key, "--fee-recipient", &fees])
+            }
+            What::RemoveValidator(key) => self.change_validators(&["remove", &key.to_string()]),
         }
+    }
+
+    /// Everybody who knows the seed knows the owner's key.
+    fn change_validators(&self, change: &[&str]) -> Result<()> {
+        let dir = RunDir::new("owner-")?;
+        let file = dir.path().join("owner.key");
+        write_private(&file, &Account::owner(&self.seed).key_hex())?;
+        let file = file.display().to_string();
+        let mut arguments = vec!["validators"];
+        arguments.extend(change);
+        arguments.extend(["--rpc", &self.api, "--key-file", &file]);
+        beside(arguments.into_iter().map(str::to_owned).collect(), Some(dir));
+        Ok(())
     }
 
     /// Waits until the node has ended by itself; for ever while it does not run.
@@ -172,17 +210,22 @@ impl Operated {
     /// A process that has just started says after a moment that it has the library.
     async fn turn(&self, flush_ms: u64, clock_ms: i64) -> Result<()> {
         let Some((knobs, _)) = &self.knobs else { return Ok(()) };
-        let set = async {
-            loop {
-                match knobs.slow_down(flush_ms).and_then(|()| knobs.jump(clock_ms)) {
-                    Ok(()) => return,
-                    Err(_) => tokio::time::sleep(POLL).await,
-                }
-            }
-        };
-        if tokio::time::timeout(LOADED_DEADLINE, set).await.is_ok() {
-            return Ok(());
+        let set = || knobs.slow_down(flush_ms).and_then(|()| knobs.jump(clock_ms));
+        let deadline = Instant::now() + LOADED_DEADLINE;
+        while set().is_err() && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
         }
-        knobs.slow_down(flush_ms).and_then(|()| knobs.jump(clock_ms))
+        set()
     }
+}
+
+/// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for it.
+fn beside(arguments: Vec<String>, dir: Option<RunDir>) {
+    tokio::spawn(async move {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        if let Err(error) = slipstream(&arguments).await {
+            output::note(&format!("{error:#}"));
+        }
+        drop(dir);
+    });
 }

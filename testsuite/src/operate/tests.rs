@@ -20,11 +20,11 @@ fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
     fs::create_dir_all(dir.path().join("data")).unwrap();
     fs::write(dir.path().join("data/row"), "a row").unwrap();
     let orders = orders.iter().map(|order| order.parse().unwrap()).collect();
-    OperateOptions { config, orders, start: None }
+    OperateOptions { config, orders, start: None, seed: "s".to_owned() }
 }
 
 fn operated(options: &OperateOptions) -> Operated {
-    Operated::new(fake_node(), &options.config, &options.orders).unwrap().0
+    Operated::new(fake_node(), options).unwrap()
 }
 
 /// What the program noted, each line up to its first blank.

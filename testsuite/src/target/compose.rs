@@ -7,8 +7,8 @@ use rustix::process::{getgid, getuid};
 use serde_json::{Map, Value, json};
 
 use super::{
-    API_PORT, Act, Blueprint, Deed, Member, NAME, NODE_IMAGE, OWNER_KEY, PEERS_PORT, START, TOOLS_IMAGE,
-    Written, comment, config, escaped, load, notes, operator, peers, sidecar, write_member, write_yaml,
+    API_PORT, Blueprint, Member, NAME, NODE_IMAGE, PEERS_PORT, START, TOOLS_IMAGE, Written, comment, config,
+    escaped, load, notes, operator, peers, sidecar, write_member, write_yaml,
 };
 use crate::devnet::files;
 
@@ -44,7 +44,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
             json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": ["load"], "command": arguments });
         add(job.name.clone(), service)?;
     }
-    let notes = notes(blueprint, |deed| command(blueprint, deed));
+    let notes = notes(blueprint);
     let path = blueprint.dir.join("compose.yaml");
     let comment = comment(&format!("{COMMENT}\n{}", usage(blueprint, Path::new("compose.yaml"))), &notes);
     write_yaml(&path, &comment, &json!({ "name": NAME, "services": services }))?;
@@ -113,7 +113,7 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     let port = port(blueprint, place).context("the ports behind --base-port are not enough")?;
     let (name, genesis) = (&member.name, files::GENESIS);
     let config = format!("{MOUNT}/{name}/{}", files::CONFIG);
-    let (image, command) = match operator(member, &config) {
+    let (image, command) = match operator(blueprint, member, &config) {
         Some(arguments) => (TOOLS_IMAGE, escaped(&arguments, start(blueprint.is_timed))),
         None => (NODE_IMAGE, vec!["run".to_owned(), "--config".to_owned(), config]),
     };
@@ -146,24 +146,4 @@ fn relay(blueprint: &Blueprint, member: &Member, arguments: &[String]) -> Value 
         "depends_on": [member.name],
         "command": escaped(arguments, start(is_timed)),
     })
-}
-
-/// The command of a deed, for a shell in the file's directory.
-fn command(blueprint: &Blueprint, deed: &Deed) -> Option<String> {
-    let name = deed.name();
-    match &deed.act {
-        Act::Export => Some(format!(
-            "docker compose exec {name} slipstream snapshot export --config {MOUNT}/{name}/{} file://{MOUNT}/{name}/archive",
-            files::CONFIG
-        )),
-        Act::Validators(arguments) => {
-            // A node that stays what it is takes the transaction.
-            let other = blueprint.members.iter().position(|member| member.name != name)?;
-            let port = port(blueprint, other)?;
-            Some(format!(
-                "slipstream validators {arguments} --rpc http://127.0.0.1:{port} --key-file {OWNER_KEY}"
-            ))
-        }
-        Act::Nothing => None,
-    }
 }

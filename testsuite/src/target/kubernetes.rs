@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{
-    API_PORT, Act, Blueprint, Deed, Member, NAME, NODE_IMAGE, OWNER_KEY, START, TOOLS_IMAGE, Written,
-    comment, config, escaped, load, notes, operator, peers, sidecar, write_private, write_yaml, yaml,
+    Blueprint, Member, NAME, NODE_IMAGE, START, TOOLS_IMAGE, Written, comment, config, escaped, load, notes,
+    operator, peers, sidecar, write_private, write_yaml, yaml,
 };
 use crate::devnet::files;
 
@@ -44,7 +44,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         }
         jobs.insert(job.name.clone(), value);
     }
-    let notes = notes(blueprint, command);
+    let notes = notes(blueprint);
     let dir = &blueprint.dir;
     let values = dir.join("values.yaml");
     let genesis = dir.join(files::GENESIS);
@@ -142,7 +142,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
             "limits": { "memory": "2Gi" },
         },
     });
-    if let Some(arguments) = operator(member, CONFIG) {
+    if let Some(arguments) = operator(blueprint, member, CONFIG) {
         group["image"] = json!(TOOLS_IMAGE);
         group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
         if blueprint.is_timed {
@@ -180,20 +180,6 @@ fn relay(arguments: &[String], is_timed: bool) -> Value {
         container["env"] = start_environment();
     }
     container
-}
-
-/// The command of a deed.
-fn command(deed: &Deed) -> Option<String> {
-    match &deed.act {
-        Act::Export => Some(format!(
-            "kubectl exec {NAME}-{}-0 -c node -- slipstream snapshot export --config {CONFIG} file:///data/archive",
-            deed.name()
-        )),
-        Act::Validators(arguments) => Some(format!(
-            "kubectl port-forward service/OTHER {API_PORT} & slipstream validators {arguments} --rpc http://127.0.0.1:{API_PORT} --key-file {OWNER_KEY} (OTHER: the service of a node that stays what it is)"
-        )),
-        Act::Nothing => None,
-    }
 }
 
 /// A Secret with the file that the chart expects for each pod.

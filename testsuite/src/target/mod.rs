@@ -8,10 +8,9 @@
 //!
 //! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
 //! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
-//! What no file can do is told, with the command that does it if there is one.
+//! What no file can do is told.
 
 mod compose;
-mod deed;
 mod kubernetes;
 mod plan;
 
@@ -28,7 +27,6 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use slipstream_types::{SecretKey, limits::VALIDATORS_MAX};
 
-pub(crate) use self::deed::{Act, Deed};
 use crate::{
     accounts::Account,
     devnet::{self, files},
@@ -56,8 +54,6 @@ const START: &str = "SLIPNET_START";
 /// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
 const WAIT_START: &str = "5m";
 const WAIT_TIMED: &str = "60s";
-/// The key of whoever may change the validators.
-const OWNER_KEY: &str = "owner.key";
 
 /// Where a devnet is to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -73,7 +69,7 @@ pub enum Target {
 pub struct Written {
     /// Which files, and how they are used.
     pub usage: String,
-    /// What an operator does by hand, and what was left out; it stands in the files too.
+    /// What was left out; it stands in the files too.
     pub notes: Vec<String>,
 }
 
@@ -91,8 +87,7 @@ pub(crate) struct Blueprint {
     pub(crate) jobs: Vec<Job>,
     /// Whether loads and relays have a start in common.
     pub(crate) is_timed: bool,
-    pub(crate) deeds: Vec<Deed>,
-    /// What neither a file nor a command does, a line for each.
+    /// What the files do not do, a line for each.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -164,9 +159,6 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
     let accounts = Account::derive_many(seed, blueprint.accounts);
     let genesis = files::genesis(seed, *validators, &accounts);
     files::write_genesis(&genesis, blueprint.extras, dir)?;
-    if blueprint.deeds.iter().any(|deed| matches!(deed.act, Act::Validators(_))) {
-        write_private(&dir.join(OWNER_KEY), &(Account::owner(seed).key_hex() + "\n"))?;
-    }
     match target {
         Target::Compose => compose::write(blueprint),
         Target::Kubernetes => kubernetes::write(blueprint),
@@ -213,11 +205,12 @@ fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> Str
 }
 
 /// The arguments of what runs a node to which something is done, without the start; none if nothing is.
-fn operator(member: &Member, config: &str) -> Option<Vec<String>> {
+fn operator(blueprint: &Blueprint, member: &Member, config: &str) -> Option<Vec<String>> {
     if member.orders.is_empty() {
         return None;
     }
-    let mut arguments = ["operate", "--config", config].map(str::to_owned).to_vec();
+    let mut arguments =
+        ["operate", "--seed", &blueprint.seed, "--config", config].map(str::to_owned).to_vec();
     arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
     Some(arguments)
 }
@@ -243,26 +236,10 @@ fn escaped(arguments: &[String], start: Option<&str>) -> Vec<String> {
     escaped
 }
 
-/// What the files' readers have to know beside them, given a target's commands.
-fn notes(blueprint: &Blueprint, command: impl Fn(&Deed) -> Option<String>) -> Vec<String> {
-    let mut notes = Vec::new();
-    let mut left_out = blueprint.left_out.clone();
-    let mut by_hand = Vec::new();
-    for deed in &blueprint.deeds {
-        match deed.told(command(deed)) {
-            Ok(line) => by_hand.push(line),
-            Err(line) => left_out.push(line),
-        }
-    }
-    if !by_hand.is_empty() {
-        notes.push(format!("By hand, after {START}:"));
-        notes.extend(by_hand);
-    }
-    if !left_out.is_empty() {
-        notes.push("Left out of these files:".to_owned());
-        notes.extend(left_out);
-    }
-    notes
+/// What the files' readers have to know beside them.
+fn notes(blueprint: &Blueprint) -> Vec<String> {
+    let title = (!blueprint.left_out.is_empty()).then(|| "Left out of these files:".to_owned());
+    title.into_iter().chain(blueprint.left_out.iter().cloned()).collect()
 }
 
 /// A comment and notes below it.
@@ -293,7 +270,7 @@ fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
 }
 
 /// Writes a file that its owner alone can read, as keys are.
-fn write_private(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))

@@ -34,7 +34,6 @@ pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
         jobs: vec![load(plan, &members)],
         members,
         is_timed: false,
-        deeds: Vec::new(),
         left_out: Vec::new(),
     })
 }
