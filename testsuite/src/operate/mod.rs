@@ -65,15 +65,14 @@ impl OperateOptions {
     pub async fn run(&self) -> Result<()> {
         let count = self.orders.len();
         ensure!(count <= ORDERS_MAX, "{count} orders are too many: at most {ORDERS_MAX}");
-        self.run_program(binary()?).await
+        self.run_until(binary()?, interrupted()).await
     }
 
-    async fn run_program(&self, program: PathBuf) -> Result<()> {
+    async fn run_until(&self, program: PathBuf, interrupted: impl Future<Output = ()>) -> Result<()> {
         let mut orders = Orders::new(&self.orders);
         let mut node = Operated::new(program, self)?;
         let rpc = Rpc::new(node.api())?;
         let clock = StartClock::new(self.start);
-        let interrupted = interrupted();
         tokio::pin!(interrupted);
         let mut passed = clock.passed();
         loop {

@@ -48,12 +48,12 @@ async fn noted(dir: &TempDir, wanted: &[&str]) {
     until(|| log(dir) == wanted).await;
 }
 
-/// Whether the process that started last stands still.
-fn is_stopped(dir: &TempDir) -> bool {
-    let text = fs::read_to_string(dir.path().join("log")).unwrap();
-    let pid = text.lines().filter_map(|line| line.strip_prefix("start ")).next_back().unwrap().to_owned();
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
+/// The state of the process that was ready last, as `/proc` tells it; none if none is, or it has gone.
+fn state(dir: &TempDir) -> Option<char> {
+    let text = fs::read_to_string(dir.path().join("log")).ok()?;
+    let pid = text.lines().filter_map(|line| line.strip_prefix("start ")).next_back()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
 /// Goal: each order does what it says, and what holds for a while ends.
@@ -68,9 +68,9 @@ async fn a_node_is_what_its_orders_make_of_it() {
     noted(&dir, &["start"]).await;
 
     node.become_as(State { is_paused: true, ..up }).await.unwrap();
-    until(|| is_stopped(&dir)).await;
+    until(|| state(&dir) == Some('T')).await;
     node.become_as(up).await.unwrap();
-    until(|| !is_stopped(&dir)).await;
+    until(|| state(&dir) != Some('T')).await;
 
     node.obey(What::Kill).await.unwrap();
     node.become_as(down).await.unwrap();
@@ -90,22 +90,22 @@ async fn a_node_is_what_its_orders_make_of_it() {
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
-/// Goal: the clock gives the orders, and before the first start there is no node.
+/// Goal: the clock gives the orders, and whoever ends the container stops the node in order.
 #[tokio::test]
 async fn orders_come_by_the_clock() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(&dir, &["100ms..,join", "200ms..,wipe"]);
-    tokio::select! {
-        ended = options.run_program(fake_node()) => panic!("{ended:?}"),
-        () = until(|| !dir.path().join("data/row").exists() && !log(&dir).is_empty()) => {}
-    }
+    let done = until(|| !dir.path().join("data/row").exists() && state(&dir).is_some());
+    options.run_until(fake_node(), done).await.unwrap();
+    assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
 /// Goal: a container whose node ends by itself ends too.
 #[tokio::test]
 async fn a_node_that_ends_ends_the_run() {
     let dir = tempfile::tempdir().unwrap();
-    let error = options(&dir, &["1h..,kill"]).run_program("/bin/false".into()).await.unwrap_err();
+    let options = options(&dir, &["1h..,kill"]);
+    let error = options.run_until("/bin/false".into(), std::future::pending()).await.unwrap_err();
     assert!(error.to_string().contains("the node ended by itself: exit status: 1"), "{error}");
 }
 
