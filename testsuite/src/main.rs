@@ -16,6 +16,7 @@ use slipnet::{
     lab::{LabCommand, Up},
     leftovers,
     load::{self, LoadCommand},
+    operate::OperateOptions,
     output::{self, print},
     progress::Progress,
     relay::RelayOptions,
@@ -47,6 +48,8 @@ enum Command {
     Lab(LabCommand),
     /// Relays UDP with delay, jitter, bandwidth and loss: beside a node that runs in a container.
     Relay(RelayOptions),
+    /// Runs a node and does to it what a scenario says, by the clock: in a container, where no devnet holds the node.
+    Operate(OperateOptions),
     /// Sends transactions and reads at the times of a schedule, and tells how long each node took.
     Load(LoadCommand),
     /// What a load starts: a generator.
@@ -133,6 +136,8 @@ async fn main() -> ExitCode {
             Command::Up(up) => up.run().await,
             Command::Lab(command) => command.run().await,
             Command::Relay(options) => interruptible(options.run()).await,
+            // It stops the node in order by itself.
+            Command::Operate(options) => options.run().await,
             Command::Load(command) => interruptible(command.run(Progress::detect())).await,
             Command::LoadWorker => load::run_worker().await,
             Command::Run(scenarios) => interruptible(scenarios.run()).await,

@@ -61,6 +61,7 @@ console.log(JSON.stringify({
   liars: await texts('#liars td'),
   load: await texts('#load td'),
   audit: await texts('#audit td'),
+  phases: await texts('#phases td'),
   searches: await texts('#searches tbody td'),
   ...seen,
   pointed,

@@ -135,6 +135,9 @@ fn measured(run: &RunReport) -> Measured {
     }
     let failed = run.criteria.iter().filter(|criterion| !criterion.passed).count();
     all.insert("criteria_failed".to_owned(), ("criteria", Better::Lower, failed as f64));
+    // One that is gone has a head that does not age, and takes no memory: its silence is what is worse.
+    let unanswered: u64 = run.nodes.iter().map(|node| node.unanswered).sum();
+    all.insert("unanswered".to_owned(), ("samples", Better::Lower, unanswered as f64));
     all
 }
 

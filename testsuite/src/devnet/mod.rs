@@ -44,6 +44,7 @@ pub use self::{
 };
 pub(crate) use self::{
     grow::Newcomer,
+    node::clear,
     seats::{dials, seat},
 };
 use crate::{

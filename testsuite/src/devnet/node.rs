@@ -208,18 +208,7 @@ impl Node {
     /// If something cannot be removed.
     pub fn wipe(&mut self) -> Result<()> {
         self.kill();
-        let data = self.data();
-        let entries = match std::fs::read_dir(&data) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.with_context(|| format!("cannot read {}", data.display()))?,
-        };
-        for entry in entries {
-            let path = entry?.path();
-            let removed =
-                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-            removed.with_context(|| format!("cannot remove {}", path.display()))?;
-        }
-        Ok(())
+        clear(&self.data())
     }
 
     /// `kill -9`. Does nothing when it does not run.
@@ -332,4 +321,19 @@ impl Node {
         let log = self.log();
         format!("The end of its log, {}:\n{}", log.display(), process::log_end(&log))
     }
+}
+
+/// Removes what is in a directory, if that is there.
+pub(crate) fn clear(dir: &Path) -> Result<()> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("cannot read {}", dir.display()))?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let removed =
+            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        removed.with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
 }

@@ -1,10 +1,10 @@
 //! [`MemoryPeak`]: the most memory that a node's processes ever took, as the kernel counted it.
 
-use std::{fs, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::leftovers::started;
+use crate::{leftovers::started, memory};
 
 /// A handle to a node's peak, over all of its processes from their beginning. Whoever has one may look, as often as it likes: a peak
 /// between two looks is seen by the second one. What a process took between its last look and its death is missed.
@@ -15,7 +15,7 @@ pub struct MemoryPeak(Arc<Mutex<Seen>>);
 struct Seen {
     /// The process that runs, and when it started: a later one of its number is another one.
     process: Option<(u32, u64)>,
-    kib: u64,
+    mib: f64,
 }
 
 impl MemoryPeak {
@@ -34,24 +34,18 @@ impl MemoryPeak {
     /// Looks at what the process took so far. A process that has ended shows nothing.
     pub fn look(&self) {
         let mut seen = self.0.lock();
-        let kib = seen.process.and_then(|(pid, began)| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let mib = seen.process.and_then(|(pid, began)| {
+            let mib = memory::peak_mib(pid).ok()?;
             // Asked afterwards: while it still runs, what was read is its own.
-            (started(pid).ok()? == Some(began)).then(|| peak_kib(&status))?
+            (started(pid).ok()? == Some(began)).then_some(mib)
         });
-        seen.kib = seen.kib.max(kib.unwrap_or_default());
+        seen.mib = seen.mib.max(mib.unwrap_or_default());
     }
 
     /// The most MiB so far; none if no process was ever seen.
     pub fn mib(&self) -> Option<f64> {
-        Some(self.0.lock().kib).filter(|kib| *kib > 0).map(|kib| kib as f64 / 1024.0)
+        Some(self.0.lock().mib).filter(|mib| *mib > 0.0)
     }
-}
-
-/// `VmHWM` of a process' status: the peak of its resident set since its program began.
-fn peak_kib(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -59,15 +53,6 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-
-    #[test]
-    fn the_kernels_line_is_read() {
-        assert_eq!(
-            peak_kib("Name:\tx\nVmPeak:\t  900 kB\nVmHWM:\t   12345 kB\nVmRSS:\t 7 kB\n"),
-            Some(12_345)
-        );
-        assert_eq!(peak_kib("Name:\tx\nState:\tZ (zombie)\n"), None);
-    }
 
     /// Goal: what a process took and gave back before anybody looked counts, and stays when the process is gone and another one came.
     #[test]

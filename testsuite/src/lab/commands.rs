@@ -147,7 +147,11 @@ async fn down(entry: &Entry) -> Result<()> {
         tokio::time::sleep(POLL).await;
     }
     match answer? {
-        Answer::Done => print_line(&format!("{} has stopped; its files stay", entry.name())),
+        Answer::Done => {
+            let seconds = END_DEADLINE.as_secs();
+            ensure!(!entry.is_running()?, "the keeper of {} did not end within {seconds} s", entry.name());
+            print_line(&format!("{} has stopped; its files stay", entry.name()))
+        }
         other => bail!("the keeper of {} answered {other:?} to down", entry.name()),
     }
 }

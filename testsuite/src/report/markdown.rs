@@ -231,7 +231,8 @@ fn table(text: &mut String, title: &str, heads: &[&str], rows: impl IntoIterator
 
 /// A text that stays in its cell, whatever a scenario calls its nodes.
 fn cell(text: &str) -> String {
-    text.replace(['\n', '\r'], " ").replace('|', "\\|").replace('<', "&lt;")
+    // A backslash before a bar would take away the bar's own.
+    text.replace(['\n', '\r'], " ").replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;")
 }
 
 /// A value as tables of figures write it.
@@ -295,7 +296,7 @@ mod tests {
     #[test]
     fn a_name_stays_in_its_cell() {
         let mut report = report();
-        report.nodes[0].name = "a|b\n<c>".into();
-        assert!(report.to_markdown().contains("| a\\|b &lt;c> |"), "{}", report.to_markdown());
+        report.nodes[0].name = "a|b\n<c>\\|d".into();
+        assert!(report.to_markdown().contains("| a\\|b &lt;c>\\\\\\|d |"), "{}", report.to_markdown());
     }
 }

@@ -15,7 +15,7 @@ pub struct PhaseFigures {
     pub what: String,
     /// Transactions per second that were due.
     pub offered: f64,
-    /// Transactions per second that left the generators.
+    /// Transactions per second that left the generators by the end of the schedule.
     pub sent: f64,
     /// Committed transactions per second.
     pub committed: f64,
@@ -71,13 +71,11 @@ impl PhaseFigures {
             ms: news.news_ms,
             failed: news.missed,
         }));
-        // What was sent again left twice, and was due once.
-        let left = summary.sent.min(summary.offered) as f64;
         PhaseFigures {
             name: name.to_owned(),
             what: format!("{}, {}", summary.workload, summary.rate),
             offered: summary.offered_per_second,
-            sent: if summary.duration_seconds > 0.0 { left / summary.duration_seconds } else { 0.0 },
+            sent: summary.sent_per_second,
             committed: summary.achieved_per_second,
             capacity: summary.capacity_per_second,
             limited_by: summary.limited_by,

@@ -1,7 +1,7 @@
 //! [`write_files`]: a scenario's nodes, loads and faults as files for other machines.
 //!
-//! Loads, and faults of links, follow the scenario's clock by themselves. Faults of nodes are told with the command that does them, and
-//! what nothing does is told by its name: nothing is left out in silence.
+//! Loads, faults of links and most faults of nodes follow the scenario's clock by themselves. What nothing does is told by its name:
+//! nothing is left out in silence.
 
 use std::{path::Path, time::Duration};
 
@@ -24,8 +24,9 @@ use crate::{
     devnet::{self, DevnetOptions, files},
     load::Workload,
     manifest::Role,
+    operate::{self, Order},
     relay::Change,
-    target::{self, Act, Blueprint, Deed, Job, Member, Target, Way, Written, link_address},
+    target::{self, Blueprint, Job, Member, Target, Way, Written, link_address},
     time,
 };
 
@@ -51,7 +52,7 @@ fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>) -> Result<
         members.push(member(scenario, &names, &events, place, &mut left_out)?);
     }
     let jobs = jobs(scenario, &names, &mut left_out);
-    let deeds = events.iter().filter_map(|event| deed(scenario, &names, event)).collect();
+    left_out.extend(undone(scenario, &names, &events));
     Ok(Blueprint {
         dir: dir.to_owned(),
         base_port,
@@ -62,7 +63,6 @@ fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>) -> Result<
         members,
         jobs,
         is_timed: true,
-        deeds,
         left_out,
     })
 }
@@ -109,7 +109,6 @@ fn member(
     left_out: &mut Vec<String>,
 ) -> Result<Member> {
     let name = names.name(place);
-    let group = names.group(place).map(|group| &scenario.topology.groups[group]);
     let has_relays = has_relays(scenario);
     let peers = peers(scenario, names, place);
     let changes = peers.iter().flat_map(|peer| changes(events, place, *peer)).collect();
@@ -125,9 +124,9 @@ fn member(
         },
         key: accounts::node_key(&scenario.seed, u32::try_from(place.0)?),
         region,
-        is_late: group.is_some_and(|group| group.joins.is_some()),
         ways: ways.collect(),
         changes,
+        orders: orders(scenario, names, events, place),
         config: config(scenario, names, place, left_out),
     })
 }
@@ -164,6 +163,55 @@ fn changes(events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Cha
             shape: shape.as_ref().map(relayed),
         })
     })
+}
+
+/// What the plan does to a node. Whoever may be the primary has the orders to it: the node that is primary then takes them.
+fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) -> Vec<Order> {
+    let meets = |event: &&Event| match &event.action {
+        Action::Join(node) | Action::ExportSnapshot(node) | Action::Node { who: Who::Node(node), .. } => {
+            *node == place
+        }
+        Action::Node { who: Who::Primary, .. } => may_validate(&scenario.topology, names, place),
+        // A node that stays what it is takes the transaction.
+        Action::AddValidator(node) | Action::RemoveValidator(node) => {
+            names.all().find(|other| other != node) == Some(place)
+        }
+        Action::Links { .. } | Action::LyingPeers { .. } | Action::Attack { .. } => false,
+    };
+    events.iter().filter(meets).filter_map(|event| order(scenario, event)).collect()
+}
+
+/// An event as an order to the node that it meets; none if nothing in a container does it.
+fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
+    let index = |place: &Place| u32::try_from(place.0).ok();
+    let key = |index: u32| accounts::node_key(&scenario.seed, index).public();
+    let what = match &event.action {
+        Action::Join(_) => operate::What::Join,
+        Action::Node { harm, .. } => order_of(harm)?,
+        Action::ExportSnapshot(_) => operate::What::ExportSnapshot,
+        Action::AddValidator(place) => {
+            let index = index(place)?;
+            operate::What::AddValidator(key(index), accounts::fee_recipient(&scenario.seed, index))
+        }
+        Action::RemoveValidator(place) => operate::What::RemoveValidator(key(index(place)?)),
+        Action::Links { .. } | Action::LyingPeers { .. } | Action::Attack { .. } => return None,
+    };
+    let to_primary = matches!(event.action, Action::Node { who: Who::Primary, .. });
+    let until = event.until_ms.map(Duration::from_millis);
+    Some(Order { from: Duration::from_millis(event.at_ms), until, what, to_primary })
+}
+
+fn order_of(harm: &Harm) -> Option<operate::What> {
+    match harm {
+        Harm::Kill => Some(operate::What::Kill),
+        Harm::Pause => Some(operate::What::Pause),
+        Harm::Restart => Some(operate::What::Restart),
+        Harm::Wipe => Some(operate::What::Wipe),
+        Harm::BitFlip(draw) => Some(operate::What::BitFlip(*draw)),
+        Harm::SlowDisk(delay_ms) => Some(operate::What::SlowDisk(*delay_ms)),
+        Harm::ClockJump(by_ms) => Some(operate::What::ClockJump(*by_ms)),
+        Harm::FullDisk | Harm::Twin(_) | Harm::OldState | Harm::Liar(_) | Harm::Upgrade(_) => None,
+    }
 }
 
 fn config(scenario: &Scenario, names: &Names, place: Place, left_out: &mut Vec<String>) -> Value {
@@ -273,59 +321,21 @@ fn arguments(scenario: &Scenario, phase: &Phase, skipped: usize, accounts: usize
     arguments
 }
 
-/// What an operator does; nothing for what the relays do.
-fn deed(scenario: &Scenario, names: &Names, event: &Event) -> Option<Deed> {
-    let key =
-        |place: Place| u32::try_from(place.0).map(|index| (index, accounts::node_key(&scenario.seed, index)));
-    let (who, act) = match &event.action {
-        Action::Links { .. } => return None,
-        Action::Join(place) => (Some(*place), Act::Start),
-        Action::Node { harm, who } => (met(*who), act(harm)),
-        Action::LyingPeers { who, .. } => (met(*who), Act::Nothing),
-        Action::Attack { victim, .. } => (Some(*victim), Act::Nothing),
-        Action::ExportSnapshot(place) => (Some(*place), Act::Export),
-        Action::AddValidator(place) => {
-            let (index, key) = key(*place).ok()?;
-            let fees = accounts::fee_recipient(&scenario.seed, index);
-            (Some(*place), Act::Validators(format!("add {} --fee-recipient {fees}", key.public())))
-        }
-        Action::RemoveValidator(place) => {
-            let (_, key) = key(*place).ok()?;
-            (Some(*place), Act::Validators(format!("remove {}", key.public())))
-        }
+/// Events that nothing in the files does, a line for each.
+fn undone(scenario: &Scenario, names: &Names, events: &[Event]) -> Vec<String> {
+    let is_undone =
+        |event: &&Event| !matches!(event.action, Action::Links { .. }) && order(scenario, event).is_none();
+    let told = |event: &Event| {
+        let who = match &event.action {
+            Action::Node { who: Who::Node(place), .. }
+            | Action::LyingPeers { who: Who::Node(place), .. }
+            | Action::Attack { victim: place, .. } => names.name(*place),
+            _ => "the primary",
+        };
+        let until = event.until_ms.map_or_else(String::new, |ms| format!(" until {}", time::short(ms)));
+        format!("at {}: {} {who}{until}", time::short(event.at_ms), described(&event.action))
     };
-    Some(Deed {
-        at_ms: event.at_ms,
-        until_ms: event.until_ms,
-        what: described(&event.action),
-        who: who.map(|place| names.name(place).to_owned()),
-        act,
-    })
-}
-
-/// Whom it happens to, if that is known beforehand.
-fn met(who: Who) -> Option<Place> {
-    match who {
-        Who::Node(place) => Some(place),
-        Who::Primary => None,
-    }
-}
-
-fn act(harm: &Harm) -> Act {
-    match harm {
-        Harm::Kill => Act::Kill,
-        Harm::Pause => Act::Pause,
-        Harm::Restart => Act::Restart,
-        Harm::Wipe => Act::Wipe,
-        Harm::BitFlip(_) => Act::BitFlip,
-        Harm::FullDisk
-        | Harm::SlowDisk(_)
-        | Harm::ClockJump(_)
-        | Harm::Twin(_)
-        | Harm::OldState
-        | Harm::Liar(_)
-        | Harm::Upgrade(_) => Act::Nothing,
-    }
+    events.iter().filter(is_undone).map(told).collect()
 }
 
 #[cfg(test)]

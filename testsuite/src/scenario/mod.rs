@@ -46,6 +46,7 @@ mod twin;
 pub use attacks::ATTACKS;
 pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
+pub(crate) use engine::{Knobs, flip_row, preload_environment, slipstream};
 pub use engine::{RunOptions, run};
 pub use error::ScenarioError;
 pub use export::write_files;
@@ -57,4 +58,4 @@ pub use span::{InvalidSpan, Span};
 pub use twin::{Defect, TWIN_SUFFIX, Twin};
 
 /// Where exported snapshots go, below the nodes' directory.
-const ARCHIVE: &str = "archive";
+pub(crate) const ARCHIVE: &str = "archive";

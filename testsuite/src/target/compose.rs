@@ -7,10 +7,8 @@ use rustix::process::{getgid, getuid};
 use serde_json::{Map, Value, json};
 
 use super::{
-    API_PORT, Act, Blueprint, Deed, Member, NAME, NODE_IMAGE, OWNER_KEY, PEERS_PORT, START, TOOLS_IMAGE,
-    Written, comment, config,
-    deed::{Steps, damage},
-    escaped, load, notes, peers, sidecar, write_member, write_yaml,
+    API_PORT, Blueprint, Member, NAME, NODE_IMAGE, PEERS_PORT, START, TOOLS_IMAGE, Written, comment, config,
+    escaped, load, notes, operator, peers, sidecar, write_member, write_yaml,
 };
 use crate::devnet::files;
 
@@ -46,7 +44,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
             json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": ["load"], "command": arguments });
         add(job.name.clone(), service)?;
     }
-    let notes = notes(blueprint, |deed| steps(blueprint, deed));
+    let notes = notes(blueprint);
     let path = blueprint.dir.join("compose.yaml");
     let comment = comment(&format!("{COMMENT}\n{}", usage(blueprint, Path::new("compose.yaml"))), &notes);
     write_yaml(&path, &comment, &json!({ "name": NAME, "services": services }))?;
@@ -114,13 +112,18 @@ fn port(blueprint: &Blueprint, place: usize) -> Option<u16> {
 fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value> {
     let port = port(blueprint, place).context("the ports behind --base-port are not enough")?;
     let (name, genesis) = (&member.name, files::GENESIS);
+    let config = format!("{MOUNT}/{name}/{}", files::CONFIG);
+    let (image, command) = match operator(blueprint, member, &config) {
+        Some(arguments) => (TOOLS_IMAGE, escaped(&arguments, start(blueprint.is_timed))),
+        None => (NODE_IMAGE, vec!["run".to_owned(), "--config".to_owned(), config]),
+    };
     let mut service = json!({
-        "image": NODE_IMAGE,
+        "image": image,
         // It is built here: a registry's image of that name is somebody else's.
         "pull_policy": PULL,
         // Whoever wrote the key, which nobody else can read.
         "user": format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
-        "command": ["run", "--config", format!("{MOUNT}/{name}/{}", files::CONFIG)],
+        "command": command,
         "volumes": [format!("./{genesis}:{MOUNT}/{genesis}:ro"), format!("./{name}:{MOUNT}/{name}")],
         "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
         "stop_grace_period": "60s",
@@ -130,70 +133,17 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
         labels["slipstream.region"] = json!(region);
     }
     service["labels"] = labels;
-    set_late(&mut service, member);
     Ok(service)
 }
 
 /// In its node's network: the node dials it on loopback.
 fn relay(blueprint: &Blueprint, member: &Member, arguments: &[String]) -> Value {
     let is_timed = blueprint.is_timed && !member.changes.is_empty();
-    let mut service = json!({
+    json!({
         "image": TOOLS_IMAGE,
         "pull_policy": PULL,
         "network_mode": format!("service:{}", member.name),
         "depends_on": [member.name],
         "command": escaped(arguments, start(is_timed)),
-    });
-    set_late(&mut service, member);
-    service
-}
-
-/// What joins later stays out of `up` until it is named.
-fn set_late(service: &mut Value, member: &Member) {
-    if member.is_late {
-        service["profiles"] = json!(["late"]);
-    }
-}
-
-/// The commands of a deed, for a shell in the file's directory.
-fn steps(blueprint: &Blueprint, deed: &Deed) -> Option<Steps> {
-    let name = deed.name();
-    let mut members = blueprint.members.iter();
-    let is_it = |member: &Member| deed.who.as_ref().is_none_or(|who| *who == member.name);
-    let has_relay = members.any(|member| is_it(member) && sidecar(blueprint, member, host).is_some());
-    // A container that starts again has a new network, and its sidecar is in the old one.
-    let and_relay =
-        if has_relay { format!(" && docker compose restart {}", relay_name(name)) } else { String::new() };
-    let back = format!("docker compose start {name}{and_relay}");
-    let kill = format!("docker compose kill {name}");
-    let ends = deed.until_ms.is_some();
-    match &deed.act {
-        Act::Start if has_relay => Steps::once(format!("docker compose up -d {name} {}", relay_name(name))),
-        Act::Start => Steps::once(format!("docker compose up -d {name}")),
-        Act::Kill => Steps::both(kill, back),
-        Act::Pause => {
-            Steps::both(format!("docker compose pause {name}"), format!("docker compose unpause {name}"))
-        }
-        Act::Restart if ends => Steps::both(format!("docker compose stop {name}"), back),
-        Act::Restart => Steps::once(format!("docker compose restart {name}{and_relay}")),
-        Act::Wipe if ends => Steps::both(format!("{kill} && rm -r {name}/{}", files::DATA), back),
-        Act::Wipe => Steps::once(format!("{kill} && rm -r {name}/{} && {back}", files::DATA)),
-        Act::BitFlip => Steps::once(format!(
-            "docker compose stop {name} && {} && {back} (a byte that checksums see, not a row beneath them)",
-            damage(&format!("{name}/{}", files::DATA))
-        )),
-        Act::Export => Steps::once(format!(
-            "docker compose exec {name} slipstream snapshot export --config {MOUNT}/{name}/{} file://{MOUNT}/{name}/archive",
-            files::CONFIG
-        )),
-        Act::Validators(arguments) => {
-            // A node that stays what it is takes the transaction.
-            let other = blueprint.members.iter().position(|member| member.name != name)?;
-            let port = port(blueprint, other)?;
-            Steps::once(format!(
-                "slipstream validators {arguments} --rpc http://127.0.0.1:{port} --key-file {OWNER_KEY}"
-            ))
-        }
-        Act::Nothing => None,
-    }
+    })
 }

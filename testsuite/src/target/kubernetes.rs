@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{
-    API_PORT, Act, Blueprint, Deed, Member, NAME, NODE_IMAGE, OWNER_KEY, START, TOOLS_IMAGE, Written,
-    comment, config,
-    deed::{Steps, damage},
-    escaped, load, notes, peers, sidecar, write_private, write_yaml, yaml,
+    Blueprint, Member, NAME, NODE_IMAGE, START, TOOLS_IMAGE, Written, comment, config, escaped, load, notes,
+    operator, peers, sidecar, write_private, write_yaml, yaml,
 };
 use crate::devnet::files;
 
+/// Where the chart puts a node's configuration.
+const CONFIG: &str = "/config/node.yaml";
 /// The Secret of all nodes' keys.
 const SECRET: &str = "devnet-keys";
 /// When a node of the cluster fetches an image: a registry's image of that name is somebody else's, and would be given the keys.
@@ -44,7 +44,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         }
         jobs.insert(job.name.clone(), value);
     }
-    let notes = notes(blueprint, steps);
+    let notes = notes(blueprint);
     let dir = &blueprint.dir;
     let values = dir.join("values.yaml");
     let genesis = dir.join(files::GENESIS);
@@ -134,8 +134,6 @@ fn start_environment() -> Value {
 fn group(blueprint: &Blueprint, member: &Member) -> Value {
     let mut group = json!({
         "role": member.role.name(),
-        // What joins later is scaled by hand.
-        "replicas": u32::from(!member.is_late),
         "keysSecret": SECRET,
         "config": config(blueprint, member, &peers(blueprint, member, host)),
         "storage": { "size": "10Gi" },
@@ -144,6 +142,13 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
             "limits": { "memory": "2Gi" },
         },
     });
+    if let Some(arguments) = operator(blueprint, member, CONFIG) {
+        group["image"] = json!(TOOLS_IMAGE);
+        group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
+        if blueprint.is_timed {
+            group["env"] = start_environment();
+        }
+    }
     if let Some(region) = &member.region {
         group["annotations"] = json!({ "slipstream.dev/region": region });
     }
@@ -175,36 +180,6 @@ fn relay(arguments: &[String], is_timed: bool) -> Value {
         container["env"] = start_environment();
     }
     container
-}
-
-/// The commands of a deed.
-fn steps(deed: &Deed) -> Option<Steps> {
-    let (name, ends) = (deed.name(), deed.until_ms.is_some());
-    let (set, pod) = (format!("statefulset/{NAME}-{name}"), format!("{NAME}-{name}-0"));
-    let scale = |replicas: u32| format!("kubectl scale {set} --replicas {replicas}");
-    // A pod that was only deleted is there again within seconds.
-    let kill = format!("{} && kubectl delete pod {pod} --grace-period 0 --force", scale(0));
-    let wipe = format!("{kill} && kubectl delete pvc data-{pod}");
-    match &deed.act {
-        Act::Start => Steps::once(scale(1)),
-        Act::Kill => Steps::both(kill, scale(1)),
-        Act::Restart if ends => Steps::both(scale(0), scale(1)),
-        Act::Restart => Steps::once(format!("kubectl delete pod {pod}")),
-        Act::Wipe if ends => Steps::both(wipe, scale(1)),
-        Act::Wipe => Steps::once(format!("{wipe} && {}", scale(1))),
-        Act::BitFlip => Steps::once(format!(
-            "kubectl exec {pod} -c node -- sh -c '{}' && kubectl delete pod {pod} (a byte that checksums see, not a row beneath them)",
-            damage("/data/data").replace('\'', "\"")
-        )),
-        Act::Export => Steps::once(format!(
-            "kubectl exec {pod} -c node -- slipstream snapshot export --config /config/node.yaml file:///data/archive"
-        )),
-        Act::Validators(arguments) => Steps::once(format!(
-            "kubectl port-forward service/OTHER {API_PORT} & slipstream validators {arguments} --rpc http://127.0.0.1:{API_PORT} --key-file {OWNER_KEY} (OTHER: the service of a node that stays what it is)"
-        )),
-        // kubectl stops no process without ending it.
-        Act::Pause | Act::Nothing => None,
-    }
 }
 
 /// A Secret with the file that the chart expects for each pod.

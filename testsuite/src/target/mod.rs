@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
-//! loopback, and it relays to the other nodes by their names. What no file can do is told, with the command that does it if there is one.
+//! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
+//! What no file can do is told.
 
 mod compose;
-mod deed;
 mod kubernetes;
 mod plan;
 
@@ -27,12 +27,12 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use slipstream_types::{SecretKey, limits::VALIDATORS_MAX};
 
-pub(crate) use self::deed::{Act, Deed};
 use crate::{
     accounts::Account,
     devnet::{self, files},
     lab::Plan,
     manifest::Role,
+    operate::{ORDERS_MAX, Order},
     relay::{CHANGES_MAX, Change, Link, Shape},
 };
 
@@ -54,8 +54,6 @@ const START: &str = "SLIPNET_START";
 /// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
 const WAIT_START: &str = "5m";
 const WAIT_TIMED: &str = "60s";
-/// The key of whoever may change the validators.
-const OWNER_KEY: &str = "owner.key";
 
 /// Where a devnet is to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -71,7 +69,7 @@ pub enum Target {
 pub struct Written {
     /// Which files, and how they are used.
     pub usage: String,
-    /// What an operator does by hand, and what was left out; it stands in the files too.
+    /// What was left out; it stands in the files too.
     pub notes: Vec<String>,
 }
 
@@ -89,8 +87,7 @@ pub(crate) struct Blueprint {
     pub(crate) jobs: Vec<Job>,
     /// Whether loads and relays have a start in common.
     pub(crate) is_timed: bool,
-    pub(crate) deeds: Vec<Deed>,
-    /// What neither a file nor a command does, a line for each.
+    /// What the files do not do, a line for each.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -100,12 +97,12 @@ pub(crate) struct Member {
     pub(crate) role: Role,
     pub(crate) key: SecretKey,
     pub(crate) region: Option<String>,
-    /// Whether it starts later than the others, by hand.
-    pub(crate) is_late: bool,
     /// Those that it dials.
     pub(crate) ways: Vec<Way>,
     /// Of its links, by where they listen.
     pub(crate) changes: Vec<Change>,
+    /// What is done to it.
+    pub(crate) orders: Vec<Order>,
     /// node.yaml without paths, ports, the role and peers.
     pub(crate) config: Value,
 }
@@ -149,20 +146,19 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
         "a devnet has 1 to {VALIDATORS_MAX} validators, not {validators}"
     );
     ensure!(count <= NODES_MAX, "{count} nodes are too many for these files: at most {NODES_MAX}");
-    for Member { name, changes, .. } in members {
+    for Member { name, changes, orders, .. } in members {
         let count = changes.len();
         ensure!(
             count <= CHANGES_MAX,
             "the links of {name} change {count} times: at most {CHANGES_MAX} times"
         );
+        let count = orders.len();
+        ensure!(count <= ORDERS_MAX, "{count} faults meet {name}: at most {ORDERS_MAX} may");
     }
     fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
     let accounts = Account::derive_many(seed, blueprint.accounts);
     let genesis = files::genesis(seed, *validators, &accounts);
     files::write_genesis(&genesis, blueprint.extras, dir)?;
-    if blueprint.deeds.iter().any(|deed| matches!(deed.act, Act::Validators(_))) {
-        write_private(&dir.join(OWNER_KEY), &(Account::owner(seed).key_hex() + "\n"))?;
-    }
     match target {
         Target::Compose => compose::write(blueprint),
         Target::Kubernetes => kubernetes::write(blueprint),
@@ -208,6 +204,17 @@ fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> Str
     Some(arguments)
 }
 
+/// The arguments of what runs a node to which something is done, without the start; none if nothing is.
+fn operator(blueprint: &Blueprint, member: &Member, config: &str) -> Option<Vec<String>> {
+    if member.orders.is_empty() {
+        return None;
+    }
+    let mut arguments =
+        ["operate", "--seed", &blueprint.seed, "--config", config].map(str::to_owned).to_vec();
+    arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
+    Some(arguments)
+}
+
 /// The arguments of a load, without the start.
 fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String) -> Vec<String> {
     let url = |place: &usize| format!("http://{}:{API_PORT}", host(&blueprint.members[*place]));
@@ -229,23 +236,10 @@ fn escaped(arguments: &[String], start: Option<&str>) -> Vec<String> {
     escaped
 }
 
-/// What the files' readers have to know beside them, given a target's commands.
-fn notes(blueprint: &Blueprint, steps: impl Fn(&Deed) -> Option<deed::Steps>) -> Vec<String> {
-    let mut notes = Vec::new();
-    let told: Vec<_> = blueprint.deeds.iter().map(|deed| deed.told(steps(deed))).collect();
-    let by_hand: Vec<String> = told.iter().filter_map(|told| told.clone().ok()).collect();
-    if !by_hand.is_empty() {
-        notes.push(format!("By hand, after {START}:"));
-        notes.extend(by_hand);
-        notes.extend(deed::legend(&blueprint.deeds));
-    }
-    let not_at_all = told.into_iter().filter_map(Result::err);
-    let left_out: Vec<String> = blueprint.left_out.iter().cloned().chain(not_at_all).collect();
-    if !left_out.is_empty() {
-        notes.push("Left out of these files:".to_owned());
-        notes.extend(left_out);
-    }
-    notes
+/// What the files' readers have to know beside them.
+fn notes(blueprint: &Blueprint) -> Vec<String> {
+    let title = (!blueprint.left_out.is_empty()).then(|| "Left out of these files:".to_owned());
+    title.into_iter().chain(blueprint.left_out.iter().cloned()).collect()
 }
 
 /// A comment and notes below it.
@@ -276,7 +270,7 @@ fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
 }
 
 /// Writes a file that its owner alone can read, as keys are.
-fn write_private(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))

@@ -34,7 +34,6 @@ pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
         jobs: vec![load(plan, &members)],
         members,
         is_timed: false,
-        deeds: Vec::new(),
         left_out: Vec::new(),
     })
 }
@@ -51,9 +50,9 @@ fn member(plan: &Plan, place: u32, count: u32) -> Member {
         role,
         key: accounts::node_key(&plan.devnet.seed, place),
         region: region.map(|region| region.name().to_owned()),
-        is_late: false,
         ways,
         changes: Vec::new(),
+        orders: Vec::new(),
         config: config(plan),
     }
 }

@@ -72,6 +72,7 @@ fn a_run_becomes_named_measures() {
         "fullnode.cpu",
         "fullnode.head_age_max",
         "fullnode.memory_max",
+        "unanswered",
         "validator.cpu",
         "validator.head_age_max",
         "validator.memory_max",
@@ -100,6 +101,16 @@ fn what_never_comes_is_worse_than_anything() {
     let back = compare(&after, &before, &thresholds(&[])).unwrap();
     assert!(back.regressions().is_empty() && back.to_string().contains("from never"), "{back}");
     assert!(back.notes.iter().any(|note| note.contains("not in every run before")), "{back}");
+}
+
+/// Goal: a node that dies early in every run is a regression, though nothing that it told became worse.
+#[test]
+fn a_node_that_is_gone_is_seen() {
+    let before = vec![run(60.0, 5.0); 6];
+    let mut after = before.clone();
+    after.iter_mut().for_each(|run| run.nodes[1].unanswered = 100);
+    let found = compare(&before, &after, &thresholds(&[])).unwrap();
+    assert_eq!(found.regressions(), ["unanswered"]);
 }
 
 /// Goal: a stall that no median of seconds sees is a regression.

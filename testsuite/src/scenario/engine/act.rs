@@ -336,7 +336,7 @@ pub(super) fn text(path: &Path) -> Result<&str> {
 }
 
 /// Runs `slipstream` with these arguments; an error repeats what it said.
-pub(super) async fn command(arguments: &[&str]) -> Result<()> {
+pub(crate) async fn command(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(binary()?);
     die_with_parent(command.as_std_mut());
     let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();

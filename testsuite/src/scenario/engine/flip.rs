@@ -15,7 +15,7 @@ const ROWS_MAX: usize = 10_000;
 ///
 /// # Errors
 /// If the database cannot be opened, or has no rows.
-pub(super) fn row(data: &Path, draw: u64) -> Result<()> {
+pub(crate) fn row(data: &Path, draw: u64) -> Result<()> {
     let database = plain_database(&StorageConfig::default(), &data.join(DATABASE))?;
     let rows = database.cf_handle(ROWS).with_context(|| format!("the database has no {ROWS}"))?;
     let mut found = Vec::new();

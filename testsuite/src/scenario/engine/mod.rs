@@ -40,9 +40,14 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
+pub(crate) use self::{
+    act::command as slipstream,
+    flip::row as flip_row,
+    preload::{Knobs, environment as preload_environment},
+};
 use self::{
     assault::Assault, catch::Behind, disk::SmallDisk, joins::Joins, lies::Lies, lying_peers::LyingPeers,
-    over::Over, phase::PhaseEnd, preload::Knobs, watch::Watch,
+    over::Over, phase::PhaseEnd, watch::Watch,
 };
 use super::{
     criteria::{Criterion, Findings, judge},

@@ -344,6 +344,14 @@ mod tests {
         assert!(rows.iter().any(|row| row.of == "follow first" && row.ms == run.commit_ms), "{rows:?}");
     }
 
+    /// Goal: generators that fall behind and send the rest later are seen.
+    #[test]
+    fn what_left_late_was_not_sent_in_time() {
+        let late = LoadSummary { sent: 4, sent_per_second: 1.0, ..summary("near") };
+        let figures = PhaseFigures::of("main", &late);
+        assert_eq!((figures.offered, figures.sent), (2.0, 1.0));
+    }
+
     #[test]
     fn a_network_that_prunes_is_audited_sooner() {
         let mut topology = Topology::default();

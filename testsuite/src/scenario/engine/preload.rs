@@ -28,7 +28,7 @@ const EXAMPLES: &str = "examples";
 const SUFFIX: &str = "knobs";
 
 /// The file that the library of one node reads.
-pub(super) struct Knobs {
+pub(crate) struct Knobs {
     name: String,
     file: File,
 }
@@ -50,9 +50,9 @@ pub(super) fn is_needed(scenario: &Scenario, names: &Names, place: Place) -> boo
 }
 
 /// What the loader and the library are told in a node's environment.
-pub(super) fn environment(options: &RunOptions, name: &str) -> Result<BTreeMap<String, String>> {
+pub(crate) fn environment(dir: &Path, name: &str) -> Result<BTreeMap<String, String>> {
     let library = library()?;
-    let file = path(&options.dir, name);
+    let file = path(dir, name);
     let text = |path: &Path| {
         let text = path.to_str().context("the directory's name is not valid UTF-8")?;
         ensure!(!text.contains([' ', ':']), "the loader takes no path with a blank or a colon: {text}");
@@ -82,7 +82,7 @@ fn library() -> Result<PathBuf> {
 
 impl Knobs {
     /// With a true clock and a fast disk.
-    fn make(dir: &Path, name: &str) -> Result<Knobs> {
+    pub(crate) fn make(dir: &Path, name: &str) -> Result<Knobs> {
         let path = path(dir, name);
         let made = File::options().create(true).truncate(true).read(true).write(true).open(&path);
         let file = made.with_context(|| format!("cannot make {}", path.display()))?;
@@ -95,7 +95,7 @@ impl Knobs {
     ///
     /// # Errors
     /// If the node does not have the library, or the file cannot be written.
-    pub(super) fn slow_down(&self, delay_ms: u64) -> Result<()> {
+    pub(crate) fn slow_down(&self, delay_ms: u64) -> Result<()> {
         self.set(layout::FLUSH, delay_ms * 1_000)
     }
 
@@ -103,7 +103,7 @@ impl Knobs {
     ///
     /// # Errors
     /// As [`Knobs::slow_down`].
-    pub(super) fn jump(&self, by_ms: i64) -> Result<()> {
+    pub(crate) fn jump(&self, by_ms: i64) -> Result<()> {
         self.set(layout::CLOCK, by_ms.cast_unsigned())
     }
 

@@ -102,7 +102,7 @@ fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) 
     let program = program_of(scenario, names, place);
     let program = program.map(|name| self::program(name, options)).transpose()?.flatten();
     let environment = match preload::is_needed(scenario, names, place) {
-        true => preload::environment(options, names.name(place))?,
+        true => preload::environment(&options.dir, names.name(place))?,
         false => BTreeMap::new(),
     };
     let config = config_of(scenario, names, place);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use slipnet::{
-    load::{Cause, Percentiles},
+    load::{Cause, Limit, Percentiles},
     report::{
         AuditFigures, CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LatencyFigures,
         LiarOpinion, LoadSeries, NamedSeries, NodeSeries, PhaseFigures, RunReport, SearchFigures, SearchStep,
@@ -104,6 +104,8 @@ fn report() -> RunReport {
             sent: 999.0,
             committed: 900.0,
             capacity: 20_000.0,
+            limited_by: Some(Limit::Node),
+            given_up: 99,
             latencies: vec![LatencyFigures {
                 of: "read a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px by WebSocket".into(),
                 ms: None,
@@ -182,6 +184,8 @@ async fn a_report_is_drawn() {
         seen["audit"],
         json!(["main: receipts", "54321", "1 lost, 2 foreign", "main: balances", "1234", "all right"])
     );
+    let phase = "main: transfers=2,erc20=1, 1000 tx/s; the generators can send 20k/s; the nodes were the limit; 99 transactions were given up";
+    assert_eq!(seen["phases"][0], phase, "{seen}");
     let load = seen["load"].as_array().unwrap();
     assert!(load[0] == "commit main" && load[1] == "10" && load[5] == "100", "{seen}");
     let liars = &seen["liars"];

@@ -165,12 +165,6 @@ pub(crate) const LISTED: &[Listed] = &[
     untested("cargo deb", "is what `./x deb` runs"),
     untested("docker build -f packaging/container/Containerfile -t slipstream .", "takes Docker"),
     tested(
-        "docker compose kill NODE",
-        "takes Docker",
-        "testsuite/tests/it/packaging/scenarios.rs",
-        "the_files_say_what_is_done_by_hand",
-    ),
-    tested(
         "helm install chain packaging/helm/slipstream -f packaging/helm/values/validators.yaml --set-file genesis=genesis.json",
         "takes a cluster",
         "testsuite/tests/it/packaging/mod.rs",
@@ -212,6 +206,12 @@ pub(crate) const LISTED: &[Listed] = &[
         "takes links, and nodes behind them",
         "testsuite/src/relay/sidecar.rs",
         "the_schedule_is_followed",
+    ),
+    tested(
+        "slipnet operate",
+        "runs a node in a container",
+        "testsuite/src/operate/tests.rs",
+        "a_node_is_what_its_orders_make_of_it",
     ),
     tested(
         "slipnet campaign storage --dir D",

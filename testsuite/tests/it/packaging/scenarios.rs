@@ -6,6 +6,7 @@ use clap::{Args, Command};
 use serde_json::Value;
 use slipnet::{
     load::LoadCommand,
+    operate::{OperateOptions, What},
     relay::RelayOptions,
     scenario::{Scenario, shipped, write_files},
     target::Target,
@@ -71,6 +72,20 @@ fn check_relay(arguments: &[String], host_of: impl Fn(&str) -> String, nodes: &B
     options.changes.len()
 }
 
+/// That the arguments of a container are those of what runs a node and does something to it; how often the node joins.
+fn check_operator(arguments: &[String]) -> usize {
+    let options: OperateOptions = parsed("operate", arguments);
+    assert!(options.config.ends_with("node.yaml") && options.start.is_some(), "{options:?}");
+    assert!(!options.orders.is_empty(), "{options:?}");
+    options.orders.iter().filter(|order| order.what == What::Join).count()
+}
+
+/// Nodes that start later than the chain.
+fn joining(scenario: &Scenario) -> usize {
+    let joins = scenario.topology.groups.iter().filter(|group| group.joins.is_some());
+    joins.map(|group| group.count as usize).sum()
+}
+
 /// Goal: Compose's schema takes the files, and each program takes what they give it: node.yaml, links and changes, loads.
 #[test]
 fn compose_takes_scenarios() {
@@ -81,8 +96,13 @@ fn compose_takes_scenarios() {
         let file = compose_file(&validator, dir.path());
         let services = file["services"].as_object().unwrap();
         let nodes = names(&scenario);
-        let mut changes = 0;
+        let (mut changes, mut joins) = (0, 0);
         for node in &nodes {
+            let service = &services[node];
+            match service["image"].as_str().unwrap() {
+                "slipnet" => joins += check_operator(&arguments(&service["command"], "${SLIPNET_START")),
+                image => assert_eq!((image, &service["command"][0]), ("slipstream", &Value::from("run"))),
+            }
             let path = dir.path().join(node).join("node.yaml");
             let config = slipstream_config::load(&path, &Overrides::default()).unwrap().config;
             assert!(!config.network.peers.is_empty(), "{name}: {node} has no peers");
@@ -99,9 +119,7 @@ fn compose_takes_scenarios() {
         }
         assert_eq!(loads.count(), scenario.workload.len(), "{name}");
         check_day(name, changes);
-        let late = services.values().filter(|service| service["profiles"][0] == "late").count();
-        let has_joins = scenario.topology.groups.iter().any(|group| group.joins.is_some());
-        assert_eq!(late > 0, has_joins, "{name}");
+        assert_eq!(joins, joining(&scenario), "{name}");
     }
 }
 
@@ -128,11 +146,19 @@ fn kubernetes_takes_scenarios() {
         let judged: Vec<Value> = documents.iter().filter(is_own).take(JUDGED_MAX).cloned().collect();
         validate(&tools().join("kubernetes"), dir.path(), name, &judged);
         let nodes = names(&scenario);
-        let mut changes = 0;
+        let (mut changes, mut joins) = (0, 0);
         let sets: Vec<_> = of_kind(&documents, "StatefulSet").collect();
         assert_eq!(sets.len(), nodes.len(), "{name}");
         for set in &sets {
             let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+            let node = &containers[0];
+            match node["image"].as_str().unwrap() {
+                "slipnet" => {
+                    joins += check_operator(&arguments(&node["args"], "$(SLIPNET_START)"));
+                    assert_eq!(node["env"][0]["name"], "SLIPNET_START", "{name}");
+                }
+                image => assert_eq!((image, &node["args"][0]), ("slipstream:latest", &Value::from("run"))),
+            }
             if let Some(relay) = containers.get(1) {
                 let arguments = arguments(&relay["args"], "$(SLIPNET_START)");
                 let made = check_relay(&arguments, |node| format!("devnet-{node}-peers"), &nodes);
@@ -141,9 +167,7 @@ fn kubernetes_takes_scenarios() {
             }
         }
         check_day(name, changes);
-        let waiting = sets.iter().filter(|set| set["spec"]["replicas"] == 0).count();
-        let joins = scenario.topology.groups.iter().filter(|group| group.joins.is_some());
-        assert_eq!(waiting, joins.map(|group| group.count as usize).sum::<usize>(), "{name}");
+        assert_eq!(joins, joining(&scenario), "{name}");
         check_configs(name, &documents);
         let jobs: Vec<_> = of_kind(&documents, "Job").collect();
         assert_eq!(jobs.len(), scenario.workload.len(), "{name}");
@@ -163,23 +187,35 @@ fn check_configs(name: &str, documents: &[Value]) {
     }
 }
 
-/// Goal: what the files cannot do stands in them by its name, with the command that does it.
+/// Goal: what is done to nodes is done by what runs them; what the files cannot do stands in them by its name.
 #[test]
-fn the_files_say_what_is_done_by_hand() {
-    let (scenario, dir) = (shipped("day-in-ten-minutes"), tempfile::tempdir().unwrap());
-    let written = write_files(Target::Compose, &scenario, dir.path(), Some(9_000)).unwrap();
-    let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+fn the_files_say_what_they_leave_out() {
+    let written = |name: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let written = write_files(Target::Compose, &shipped(name), dir.path(), Some(9_000)).unwrap();
+        let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+        for note in &written.notes {
+            assert!(text.contains(&format!("# {note}\n")), "{note} is not in\n{text}");
+        }
+        (text, written.notes.join("\n"))
+    };
+    let (text, notes) = written("day-in-ten-minutes");
     for part in [
-        "at 90s: join newcomer: docker compose up -d newcomer relay-newcomer",
-        "at 70s: restart validator-3: docker compose stop validator-3; at 75s: docker compose start",
-        "at 100s: pause light: docker compose pause light; at 110s: docker compose unpause light",
-        "at 165s: bit flip steady-1: docker compose stop steady-1",
-        "at 140s: attack junk-transactions steady-0 until 155s: no command of this target does it",
-        "at 30s: lying peers, 2 of corrupt_answers light until 45s: no command of this target does it",
-        "at 200s: wipe light: docker compose kill light && rm -r light/data",
+        "at 140s: attack junk-transactions steady-0 until 155s",
+        "at 30s: lying peers, 2 of corrupt_answers light until 45s",
     ] {
-        assert!(text.contains(&format!("# {part}")), "{part} is not in\n{text}");
-        assert!(written.notes.iter().any(|note| note.starts_with(part)), "{part}");
+        assert!(notes.contains(part), "{part} is not in\n{notes}");
     }
-    assert!(text.contains("127.0.0.1:9000:8545"));
+    for part in [
+        "90000ms..,join",
+        "70000ms..75000ms,restart",
+        "100000ms..110000ms,pause",
+        "165000ms..,bit-flip=",
+        "200000ms..203000ms,wipe",
+        "127.0.0.1:9000:8545",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(written("archive-start").0.contains("45000ms..,export-snapshot"));
+    assert!(written("epoch-change").0.contains("25000ms..,add-validator="));
 }

@@ -1,0 +1,130 @@
+//! `slipnet operate`: runs a node in a container, and does to it what a scenario says, by the clock that all containers have in common.
+//!
+//! ```text
+//!  --do 30s..34s,kill ─▶ Order ─┐
+//!  --start ─────────▶ StartClock ┴─▶ OperateOptions::run ─▶ Operated: the process `slipstream run`, its disk, its clock
+//! ```
+//!
+//! It is the parent of the node, and so needs no rights in the cluster. A container that starts again goes on where the clock is: what
+//! holds then holds, and what was over by then is not done again.
+//!
+//! Invariants:
+//! * The node ends with this program, in whatever way that ends.
+//! * A node that ends by itself ends this program with an error, as it would end a container of its own.
+
+mod order;
+mod process;
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+pub use self::order::{Order, What};
+use self::process::Operated;
+use crate::{
+    accounts::DEFAULT_SEED, devnet::binary, output, rpc::Rpc, signals::interrupted, time::StartClock,
+};
+
+/// Orders of one node: its command line stays below what a system takes.
+pub(crate) const ORDERS_MAX: usize = 4_096;
+/// How long a node may take to say whether it is the primary: other orders wait for it.
+const PRIMARY_DEADLINE: Duration = Duration::from_secs(2);
+
+/// `slipnet operate`.
+#[derive(Args, Clone, Debug)]
+pub struct OperateOptions {
+    /// The node's configuration.
+    #[arg(long)]
+    pub config: PathBuf,
+    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, bit-flip=N, slow-disk-ms=N,
+    /// clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS or remove-validator=KEY. `,primary` behind it means: only if the node
+    /// is the primary when it begins.
+    #[arg(long = "do")]
+    pub orders: Vec<Order>,
+    /// From when --do counts, in seconds since 1970, so that all containers have one clock; without it, from now.
+    #[arg(long)]
+    pub start: Option<u64>,
+    /// Of the chain: the key of whoever may change its validators comes from it.
+    #[arg(long, default_value = DEFAULT_SEED)]
+    pub seed: String,
+}
+
+/// Orders, and which of them are this node's.
+struct Orders<'a> {
+    all: &'a [Order],
+    /// By their places: orders to the primary are nobody's until they begin.
+    mine: Vec<bool>,
+}
+
+impl OperateOptions {
+    /// Runs the node until this program is asked to end.
+    ///
+    /// # Errors
+    /// If there are too many orders, the node ends by itself, or an order cannot be carried out.
+    pub async fn run(&self) -> Result<()> {
+        let count = self.orders.len();
+        ensure!(count <= ORDERS_MAX, "{count} orders are too many: at most {ORDERS_MAX}");
+        self.run_until(binary()?, interrupted()).await
+    }
+
+    async fn run_until(&self, program: PathBuf, interrupted: impl Future<Output = ()>) -> Result<()> {
+        let mut orders = Orders::new(&self.orders);
+        let mut node = Operated::new(program, self)?;
+        let rpc = Rpc::new(node.api())?;
+        let clock = StartClock::new(self.start);
+        tokio::pin!(interrupted);
+        let mut passed = clock.passed();
+        loop {
+            node.become_as(order::state(orders.mine(), passed)).await?;
+            // Also those to the primary: they are nobody's until they begin.
+            let next = order::next(self.orders.iter(), passed);
+            tokio::select! {
+                () = &mut interrupted => return node.stop().await,
+                ended = node.ended() => bail!("the node ended by itself: {}", ended?),
+                () = wait(&clock, next) => {}
+            }
+            let before = passed;
+            // The moment itself: the clock may be a hair before it.
+            passed = clock.passed().max(next);
+            for (place, order) in self.orders.iter().enumerate() {
+                if order.begins_within(before, passed) && orders.take(place, &rpc).await {
+                    output::note(&format!("order {order}"));
+                    node.obey(order.what).await.with_context(|| format!("the order {order}"))?;
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Orders<'a> {
+    fn new(all: &'a [Order]) -> Orders<'a> {
+        Orders { all, mine: all.iter().map(|order| !order.to_primary).collect() }
+    }
+
+    fn mine(&self) -> impl Iterator<Item = &'a Order> {
+        self.all.iter().zip(&self.mine).filter(|(_, is_mine)| **is_mine).map(|(order, _)| order)
+    }
+
+    /// Whether an order that begins now is this node's. It is asked once whether it is the primary: later another one is, which would
+    /// take the order too.
+    async fn take(&mut self, place: usize, rpc: &Rpc) -> bool {
+        if self.all[place].to_primary {
+            let status = tokio::time::timeout(PRIMARY_DEADLINE, rpc.page("/v1/status")).await;
+            let status = status.ok().and_then(Result::ok);
+            self.mine[place] = status.is_some_and(|status| status["consensus"]["is_primary"] == true);
+        }
+        self.mine[place]
+    }
+}
+
+/// Waits until a moment; for ever if there is none.
+async fn wait(clock: &StartClock, moment: Option<Duration>) {
+    match moment {
+        Some(moment) => clock.wait_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

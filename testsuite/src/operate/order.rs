@@ -1,0 +1,281 @@
+//! [`Order`]: what is done to a node at a time, or for a while.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use alloy_primitives::Address;
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use slipstream_types::PublicKey;
+
+use crate::time;
+
+/// Stands behind an order for whoever orders the batches then.
+const PRIMARY: &str = "primary";
+/// What orders do, as they are written.
+const KINDS: &str = "join, kill, pause, restart, wipe, export-snapshot, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
+                     add-validator=KEY:0xADDRESS and remove-validator=KEY";
+
+/// An order: `FROM..UNTIL,WHAT`, as `30s..34s,kill`. UNTIL may be left out, and `,primary` may follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Order {
+    /// When it begins, after the common start.
+    pub from: Duration,
+    /// When it ends; never if it is not given.
+    pub until: Option<Duration>,
+    /// What is done.
+    pub what: What,
+    /// Whether it is done only if the node is the primary when it begins.
+    pub to_primary: bool,
+}
+
+/// What is done to a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// It starts for the first time.
+    Join,
+    /// It is killed, and started again when the order ends.
+    Kill,
+    /// Its process stands still until the order ends.
+    Pause,
+    /// It is asked to end, and started again when the order ends; at once if nothing ends it.
+    Restart,
+    /// It is killed, loses what it keeps on its disk, and is started again as after [`What::Restart`].
+    Wipe,
+    /// It is asked to end, one bit of its state changes, and it is started again. The number decides which bit.
+    BitFlip(u64),
+    /// Each flush of its disk takes so many milliseconds longer.
+    SlowDisk(u64),
+    /// Its wall clock is ahead by so many milliseconds, or behind if they are negative.
+    ClockJump(i64),
+    /// It exports its newest snapshot, beside its data.
+    ExportSnapshot,
+    /// It is given the owner's transaction that adds this validator, whose fees go there.
+    AddValidator(PublicKey, Address),
+    /// It is given the owner's transaction that removes this validator.
+    RemoveValidator(PublicKey),
+}
+
+/// What a node is like at a moment, of all orders together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct State {
+    pub(super) is_down: bool,
+    pub(super) is_paused: bool,
+    pub(super) flush_ms: u64,
+    pub(super) clock_ms: i64,
+}
+
+impl Order {
+    fn has_begun(&self, moment: Option<Duration>) -> bool {
+        moment.is_some_and(|moment| self.from <= moment)
+    }
+
+    fn holds_at(&self, moment: Option<Duration>) -> bool {
+        self.has_begun(moment) && self.until.is_none_or(|until| moment < Some(until))
+    }
+
+    /// Whether it is one that begins after the first moment, and not after the second.
+    pub(super) fn begins_within(&self, after: Option<Duration>, moment: Option<Duration>) -> bool {
+        self.has_begun(moment) && !self.has_begun(after)
+    }
+}
+
+/// What the orders make of a node; before the start no moment has come. The last of two that say how slow or how wrong something is holds.
+pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<Duration>) -> State {
+    let mut orders: Vec<&Order> = orders.collect();
+    orders.sort_by_key(|order| order.from);
+    let mut state = State::default();
+    for order in orders {
+        let holds = order.holds_at(moment);
+        match order.what {
+            What::Join => state.is_down |= !order.has_begun(moment),
+            What::Kill => state.is_down |= holds,
+            // Without an end they are over once they are done.
+            What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
+            What::Pause => state.is_paused |= holds,
+            What::SlowDisk(ms) if holds => state.flush_ms = ms,
+            What::ClockJump(ms) if holds => state.clock_ms = ms,
+            What::SlowDisk(_) | What::ClockJump(_) => {}
+            What::BitFlip(_) | What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => {}
+        }
+    }
+    state
+}
+
+/// When the next order begins or ends.
+pub(super) fn next<'a>(
+    orders: impl Iterator<Item = &'a Order>,
+    passed: Option<Duration>,
+) -> Option<Duration> {
+    let moments = orders.flat_map(|order| [Some(order.from), order.until]).flatten();
+    moments.filter(|moment| passed < Some(*moment)).min()
+}
+
+impl FromStr for Order {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Order> {
+        let form = || format!("{text}: expected FROM..UNTIL,WHAT, as 30s..34s,kill or 30s..,restart");
+        let mut parts = text.split(',');
+        let (from, until) = parts.next().and_then(|times| times.split_once("..")).with_context(form)?;
+        let what = parts.next().with_context(form)?;
+        let to_primary = match parts.next() {
+            None => false,
+            Some(PRIMARY) => true,
+            Some(other) => bail!("{text}: {other}: only {PRIMARY} may stand there"),
+        };
+        ensure!(parts.next().is_none(), form());
+        let moment = |part: &str| time::duration(part).map_err(|error| anyhow!("{text}: {error}"));
+        let order = Order {
+            from: moment(from)?,
+            until: if until.is_empty() { None } else { Some(moment(until)?) },
+            what: what.parse::<What>().with_context(|| text.to_owned())?,
+            to_primary,
+        };
+        ensure!(
+            order.until.is_none_or(|until| order.from < until),
+            "{text}: ends before it begins: swap the two times"
+        );
+        Ok(order)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ms..", self.from.as_millis())?;
+        if let Some(until) = self.until {
+            write!(f, "{}ms", until.as_millis())?;
+        }
+        write!(f, ",{}", self.what)?;
+        if self.to_primary { write!(f, ",{PRIMARY}") } else { Ok(()) }
+    }
+}
+
+impl FromStr for What {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<What> {
+        let (name, number) = text.split_once('=').unwrap_or((text, ""));
+        let wrong = || format!("{text}: expected a whole number behind {name}=");
+        let no_key = || format!("{text}: expected a validator's key behind {name}=, and for fees :0xADDRESS");
+        match (name, number) {
+            ("join", "") => Ok(What::Join),
+            ("kill", "") => Ok(What::Kill),
+            ("pause", "") => Ok(What::Pause),
+            ("restart", "") => Ok(What::Restart),
+            ("wipe", "") => Ok(What::Wipe),
+            ("export-snapshot", "") => Ok(What::ExportSnapshot),
+            ("bit-flip", draw) => Ok(What::BitFlip(draw.parse().ok().with_context(wrong)?)),
+            ("slow-disk-ms", ms) => Ok(What::SlowDisk(ms.parse().ok().with_context(wrong)?)),
+            ("clock-jump-ms", ms) => Ok(What::ClockJump(ms.parse().ok().with_context(wrong)?)),
+            ("add-validator", added) => {
+                let (key, fees) = added.split_once(':').with_context(no_key)?;
+                let key: PublicKey = key.parse().ok().with_context(no_key)?;
+                Ok(What::AddValidator(key, fees.parse().ok().with_context(no_key)?))
+            }
+            ("remove-validator", key) => Ok(What::RemoveValidator(key.parse().ok().with_context(no_key)?)),
+            _ => bail!("{text}: it is one of {KINDS}"),
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Join => f.write_str("join"),
+            What::Kill => f.write_str("kill"),
+            What::Pause => f.write_str("pause"),
+            What::Restart => f.write_str("restart"),
+            What::Wipe => f.write_str("wipe"),
+            What::BitFlip(draw) => write!(f, "bit-flip={draw}"),
+            What::SlowDisk(ms) => write!(f, "slow-disk-ms={ms}"),
+            What::ClockJump(ms) => write!(f, "clock-jump-ms={ms}"),
+            What::ExportSnapshot => f.write_str("export-snapshot"),
+            What::AddValidator(key, fees) => write!(f, "add-validator={key}:{fees}"),
+            What::RemoveValidator(key) => write!(f, "remove-validator={key}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders(texts: &[&str]) -> Vec<Order> {
+        texts.iter().map(|text| text.parse().unwrap_or_else(|error| panic!("{error:#}"))).collect()
+    }
+
+    /// Goal: what a Compose file says to a node's container is what was meant.
+    #[test]
+    fn an_order_survives_its_text() {
+        for text in [
+            "30000ms..34000ms,kill,primary",
+            "1500ms..,restart",
+            "0ms..10ms,bit-flip=18446744073709551615",
+            "5ms..,clock-jump-ms=-90000",
+            "5ms..7ms,slow-disk-ms=200",
+            "5ms..,export-snapshot",
+        ] {
+            assert_eq!(text.parse::<Order>().unwrap().to_string(), text);
+        }
+        let (key, fees) = (PublicKey([0xab; 32]), Address::repeat_byte(0xcd));
+        for what in [What::AddValidator(key, fees), What::RemoveValidator(key)] {
+            let order = Order { from: Duration::from_secs(1), until: None, what, to_primary: false };
+            assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
+        }
+        let order: Order = "30s..1m,pause".parse().unwrap();
+        assert_eq!((order.from.as_secs(), order.until), (30, Some(Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn a_wrong_order_says_what_is_wrong() {
+        for (text, part) in [
+            ("kill", "expected FROM..UNTIL,WHAT"),
+            ("30s..", "expected FROM..UNTIL,WHAT"),
+            ("30s..,kill,primary,now", "expected FROM..UNTIL,WHAT"),
+            ("30s..,kill,validator-0", "validator-0: only primary may stand there"),
+            ("30s..20s,kill", "swap the two times"),
+            ("30d..,kill", "d: the units are"),
+            ("30s..,shoot", "shoot: it is one of join"),
+            ("30s..,kill=1", "kill=1: it is one of join"),
+            ("30s..,bit-flip", "expected a whole number behind bit-flip="),
+            ("30s..,add-validator=ab", "expected a validator's key behind add-validator="),
+            ("30s..,remove-validator=ab", "expected a validator's key behind remove-validator="),
+        ] {
+            let error = format!("{:#}", text.parse::<Order>().unwrap_err());
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    /// Goal: orders that overlap hold a node until the last of them ends, and what is over once it is done holds nothing.
+    #[test]
+    fn a_state_is_that_of_all_orders() {
+        let orders = orders(&[
+            "5s..,join",
+            "10s..20s,kill",
+            "15s..30s,wipe",
+            "40s..,restart",
+            "41s..,bit-flip=1",
+            "41s..,export-snapshot",
+            "50s..60s,pause",
+            "50s..70s,slow-disk-ms=9",
+            "55s..60s,slow-disk-ms=5",
+            "55s..,clock-jump-ms=-3",
+        ]);
+        let at = |seconds: u64| state(orders.iter(), Some(Duration::from_secs(seconds)));
+        let down = State { is_down: true, ..State::default() };
+        assert_eq!([state(orders.iter(), None), at(4), at(10), at(29)], [down; 4]);
+        assert_eq!([at(5), at(30), at(40), at(41)], [State::default(); 4]);
+        assert_eq!(at(50), State { is_paused: true, flush_ms: 9, ..State::default() });
+        assert_eq!(at(55), State { is_paused: true, flush_ms: 5, clock_ms: -3, ..State::default() });
+        assert_eq!(at(60), State { flush_ms: 9, clock_ms: -3, ..State::default() });
+        let mut moments = Vec::new();
+        while let Some(moment) = next(orders.iter(), moments.last().copied()) {
+            moments.push(moment);
+        }
+        assert_eq!(
+            moments.iter().map(Duration::as_secs).collect::<Vec<_>>(),
+            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 70]
+        );
+        assert!(orders[0].begins_within(None, Some(Duration::from_secs(5))));
+        assert!(!orders[0].begins_within(Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));
+    }
+}

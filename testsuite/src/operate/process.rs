@@ -1,0 +1,231 @@
+//! [`Operated`]: the process of the node, and what orders do to it.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use slipstream_config::Overrides;
+use tokio::process::{Child, Command};
+
+use super::{
+    OperateOptions,
+    order::{State, What},
+};
+use crate::{
+    accounts::Account,
+    devnet::{clear, die_with_parent},
+    leftovers::RunDir,
+    output,
+    scenario::{ARCHIVE, Knobs, flip_row, preload_environment, slipstream},
+    target::write_private,
+};
+
+/// A node flushes its last commit within this time, on a loaded machine too; after it the process is killed.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a process may take until the library of faults in it has said that it is there.
+const LOADED_DEADLINE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(50);
+/// What the file is called that the library reads.
+const KNOBS: &str = "node";
+
+/// A node that is run, and what it is like now.
+pub(super) struct Operated {
+    program: PathBuf,
+    config: PathBuf,
+    data: PathBuf,
+    api: String,
+    seed: String,
+    /// With the directory of their file; none if no order is about its disk's speed or its clock.
+    knobs: Option<(Knobs, RunDir)>,
+    environment: BTreeMap<String, String>,
+    child: Option<Child>,
+    state: State,
+}
+
+impl Operated {
+    /// The node of a configuration, which does not run yet.
+    pub(super) fn new(program: PathBuf, options: &OperateOptions) -> Result<Operated> {
+        let OperateOptions { config, orders, seed, .. } = options;
+        let loaded = slipstream_config::load(config, &Overrides::default())?.config;
+        let mut api = loaded.api.listen;
+        if api.ip().is_unspecified() {
+            api.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        let needs = orders.iter().any(|order| matches!(order.what, What::SlowDisk(_) | What::ClockJump(_)));
+        let (knobs, environment) = if needs {
+            let dir = RunDir::new("operate-")?;
+            let environment = preload_environment(dir.path(), KNOBS)?;
+            (Some((Knobs::make(dir.path(), KNOBS)?, dir)), environment)
+        } else {
+            (None, BTreeMap::new())
+        };
+        Ok(Operated {
+            program,
+            config: config.clone(),
+            data: loaded.data_dir,
+            api: format!("http://{api}"),
+            seed: seed.clone(),
+            knobs,
+            environment,
+            child: None,
+            state: State { is_down: true, ..State::default() },
+        })
+    }
+
+    /// Where its API is, seen from here.
+    pub(super) fn api(&self) -> &str {
+        &self.api
+    }
+
+    /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later.
+    pub(super) async fn become_as(&mut self, state: State) -> Result<()> {
+        if state.is_down {
+            self.kill().await?;
+        } else if self.child.is_none() && !state.is_paused {
+            self.start()?;
+        }
+        if state.is_paused != self.state.is_paused {
+            self.signal(if state.is_paused { Signal::STOP } else { Signal::CONT });
+        }
+        let is_set = (state.flush_ms, state.clock_ms) == (self.state.flush_ms, self.state.clock_ms);
+        if self.child.is_some() && !is_set {
+            self.turn(state.flush_ms, state.clock_ms).await?;
+            (self.state.flush_ms, self.state.clock_ms) = (state.flush_ms, state.clock_ms);
+        }
+        (self.state.is_down, self.state.is_paused) = (state.is_down, state.is_paused);
+        Ok(())
+    }
+
+    /// Does what an order does once; what holds for a while follows from the state.
+    pub(super) async fn obey(&mut self, what: What) -> Result<()> {
+        match what {
+            What::Join | What::Pause | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
+            What::Kill => self.kill().await,
+            What::Restart => {
+                self.stop_or_note().await;
+                Ok(())
+            }
+            What::Wipe => {
+                self.kill().await?;
+                clear(&self.data)
+            }
+            What::BitFlip(draw) => {
+                self.stop_or_note().await;
+                tokio::task::block_in_place(|| flip_row(&self.data, draw))
+            }
+            What::ExportSnapshot => {
+                let to = format!("file://{}", self.data.with_file_name(ARCHIVE).display());
+                let config = self.config.display().to_string();
+                beside(["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(), None);
+                Ok(())
+            }
+            What::AddValidator(key, fees) => {
+                let (key, fees) = (key.to_string(), fees.to_string());
+                self.change_validators(&["add", &key, "--fee-recipient", &fees])
+            }
+            What::RemoveValidator(key) => self.change_validators(&["remove", &key.to_string()]),
+        }
+    }
+
+    /// Everybody who knows the seed knows the owner's key.
+    fn change_validators(&self, change: &[&str]) -> Result<()> {
+        let dir = RunDir::new("owner-")?;
+        let file = dir.path().join("owner.key");
+        write_private(&file, &Account::owner(&self.seed).key_hex())?;
+        let file = file.display().to_string();
+        let mut arguments = vec!["validators"];
+        arguments.extend(change);
+        arguments.extend(["--rpc", &self.api, "--key-file", &file]);
+        beside(arguments.into_iter().map(str::to_owned).collect(), Some(dir));
+        Ok(())
+    }
+
+    /// Waits until the node has ended by itself; for ever while it does not run.
+    pub(super) async fn ended(&mut self) -> Result<ExitStatus> {
+        match &mut self.child {
+            Some(child) => Ok(child.wait().await?),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Asks the node to end, and waits for it.
+    ///
+    /// # Errors
+    /// If it ends badly, or has to be killed.
+    pub(super) async fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::TERM);
+        // A paused process would not hear it.
+        self.signal(Signal::CONT);
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let Ok(status) = tokio::time::timeout(STOP_DEADLINE, child.wait()).await else {
+            child.kill().await?;
+            bail!("the node did not stop within {} s of SIGTERM and was killed", STOP_DEADLINE.as_secs());
+        };
+        let status = status?;
+        let is_good = status.success() || status.signal() == Some(Signal::TERM.as_raw());
+        ensure!(is_good, "the node stopped badly: {status}");
+        Ok(())
+    }
+
+    /// A node that stops badly is gone all the same, and the orders go on.
+    async fn stop_or_note(&mut self) {
+        if let Err(error) = self.stop().await {
+            output::note(&format!("{error:#}"));
+        }
+    }
+
+    async fn kill(&mut self) -> Result<()> {
+        match self.child.take() {
+            Some(mut child) => child.kill().await.context("cannot kill the node"),
+            None => Ok(()),
+        }
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        command.arg("run").arg("--config").arg(&self.config).envs(&self.environment);
+        // A group of its own: ctrl-c reaches this program alone, which stops the node.
+        command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
+        die_with_parent(command.as_std_mut());
+        let child = command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) {
+        // A child that was waited for has no id any more, so that its id cannot be somebody else's by now.
+        let id = self.child.as_ref().and_then(Child::id).and_then(|id| i32::try_from(id).ok());
+        if let Some(pid) = id.and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// A process that has just started says after a moment that it has the library.
+    async fn turn(&self, flush_ms: u64, clock_ms: i64) -> Result<()> {
+        let Some((knobs, _)) = &self.knobs else { return Ok(()) };
+        let set = || knobs.slow_down(flush_ms).and_then(|()| knobs.jump(clock_ms));
+        let deadline = Instant::now() + LOADED_DEADLINE;
+        while set().is_err() && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+        }
+        set()
+    }
+}
+
+/// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for it.
+fn beside(arguments: Vec<String>, dir: Option<RunDir>) {
+    tokio::spawn(async move {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        if let Err(error) = slipstream(&arguments).await {
+            output::note(&format!("{error:#}"));
+        }
+        drop(dir);
+    });
+}

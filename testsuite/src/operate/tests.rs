@@ -1,0 +1,135 @@
+//! Orders on a program that stands for a node.
+
+use std::{fs, path::Path};
+
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::{order::State, *};
+
+fn fake_node() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/operate/fake-node.sh")
+}
+
+fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
+    let config = dir.path().join("node.yaml");
+    fs::write(&config, "role: fullnode\ngenesis: genesis.json\ndata_dir: data\n").unwrap();
+    fs::create_dir_all(dir.path().join("data")).unwrap();
+    fs::write(dir.path().join("data/row"), "a row").unwrap();
+    let orders = orders.iter().map(|order| order.parse().unwrap()).collect();
+    OperateOptions { config, orders, start: None, seed: "s".to_owned() }
+}
+
+fn operated(options: &OperateOptions) -> Operated {
+    Operated::new(fake_node(), options).unwrap()
+}
+
+/// What the program noted, each line up to its first blank.
+fn log(dir: &TempDir) -> Vec<String> {
+    let text = fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+    text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// Waits until something holds: far longer than it takes on a busy machine.
+async fn until(holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.expect("it never holds");
+}
+
+/// Waits until the program noted this.
+async fn noted(dir: &TempDir, wanted: &[&str]) {
+    until(|| log(dir) == wanted).await;
+}
+
+/// The state of the process that was ready last, as `/proc` tells it; none if none is, or it has gone.
+fn state(dir: &TempDir) -> Option<char> {
+    let text = fs::read_to_string(dir.path().join("log")).ok()?;
+    let pid = text.lines().filter_map(|line| line.strip_prefix("start ")).next_back()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// Goal: each order does what it says, and what holds for a while ends.
+#[tokio::test]
+async fn a_node_is_what_its_orders_make_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = operated(&options(&dir, &[]));
+    let (up, down) = (State::default(), State { is_down: true, ..State::default() });
+    node.become_as(down).await.unwrap();
+    assert!(log(&dir).is_empty(), "who joins later does not run");
+    node.become_as(up).await.unwrap();
+    noted(&dir, &["start"]).await;
+
+    node.become_as(State { is_paused: true, ..up }).await.unwrap();
+    until(|| state(&dir) == Some('T')).await;
+    node.become_as(up).await.unwrap();
+    until(|| state(&dir) != Some('T')).await;
+
+    node.obey(What::Kill).await.unwrap();
+    node.become_as(down).await.unwrap();
+    node.become_as(up).await.unwrap();
+    noted(&dir, &["start", "start"]).await;
+    node.obey(What::Restart).await.unwrap();
+    node.become_as(up).await.unwrap();
+    noted(&dir, &["start", "start", "term", "start"]).await;
+
+    assert!(dir.path().join("data/row").exists());
+    node.obey(What::Wipe).await.unwrap();
+    assert!(dir.path().join("data").exists() && !dir.path().join("data/row").exists());
+    node.become_as(State { is_paused: true, ..up }).await.unwrap();
+    node.become_as(up).await.unwrap();
+    noted(&dir, &["start", "start", "term", "start", "start"]).await;
+    node.stop().await.unwrap();
+    assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
+}
+
+/// Goal: the clock gives the orders, and whoever ends the container stops the node in order.
+#[tokio::test]
+async fn orders_come_by_the_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&dir, &["100ms..,join", "200ms..,wipe"]);
+    let done = until(|| !dir.path().join("data/row").exists() && state(&dir).is_some());
+    options.run_until(fake_node(), done).await.unwrap();
+    assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
+}
+
+/// Goal: a container whose node ends by itself ends too.
+#[tokio::test]
+async fn a_node_that_ends_ends_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&dir, &["1h..,kill"]);
+    let error = options.run_until("/bin/false".into(), std::future::pending()).await.unwrap_err();
+    assert!(error.to_string().contains("the node ended by itself: exit status: 1"), "{error}");
+}
+
+/// Goal: an order to the primary is for whoever says that it is, and for nobody who does not answer.
+#[tokio::test]
+async fn the_primary_takes_its_orders() {
+    let orders: Vec<Order> = vec!["1s..,kill,primary".parse().unwrap(), "1s..,pause".parse().unwrap()];
+    for (answer, takes) in [("true", true), ("false", false)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 4_096];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            let body = format!("{{\"consensus\":{{\"is_primary\":{answer}}}}}");
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).await.unwrap();
+        });
+        let mut taken = Orders::new(&orders);
+        assert_eq!(taken.mine().count(), 1);
+        assert_eq!(taken.take(0, &rpc).await, takes);
+        assert!(taken.take(1, &rpc).await, "it is to the node itself");
+        assert_eq!(taken.mine().count(), 1 + usize::from(takes));
+        // The server has gone.
+        assert!(!Orders::new(&orders).take(0, &rpc).await);
+    }
+}
