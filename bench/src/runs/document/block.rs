@@ -111,9 +111,12 @@ impl Pattern {
         self.0.replace('*', row)
     }
 
-    /// The pattern without its `*`, and without the sign that joined it.
+    /// The pattern without its `*`, and without the signs that joined it.
     pub(super) fn title(&self) -> String {
-        self.0.replace(".*.", ".").replace(".*", "").replace("_*", "").replace("*.", "").replace('*', "")
+        let (start, end) = self.0.split_once('*').unwrap_or((&self.0, ""));
+        let (start, end) = (start.trim_end_matches(['.', '_']), end.trim_start_matches(['.', '_']));
+        let dot = if start.is_empty() || end.is_empty() { "" } else { "." };
+        format!("{start}{dot}{end}")
     }
 }
 
@@ -166,7 +169,7 @@ mod tests {
         assert_eq!((pattern("tps").of("tps"), pattern("tps").of("tps.a")), (Some(""), None));
         assert_eq!(pattern("a.*.a").of("a.a"), None);
         assert_eq!(pattern("far.*.tps").name("50ms"), "far.50ms.tps");
-        let titles = ["tps.*", "*.p99_ms", "far.*.tps", "tps_*"].map(|text| pattern(text).title());
-        assert_eq!(titles, ["tps", "p99_ms", "far.tps", "tps"]);
+        let titles = ["tps.*", "*_s.10m", "far.*.tps", "threads_*.hints"].map(|text| pattern(text).title());
+        assert_eq!(titles, ["tps", "s.10m", "far.tps", "threads.hints"]);
     }
 }
