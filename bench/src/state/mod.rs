@@ -231,9 +231,7 @@ fn notes(quick: bool) -> Vec<String> {
         "curve.SIZE.MIB: fresh batches of 10k uniform updates with so much memory for the tree (0: no limit), in processes of their own; \
          block_reads: data blocks that were not in the block cache"
             .to_owned(),
-        "commonware-storage's qmdb is not measured here: it links aws-lc-rs, which deny.toml bans; docs/benchmarks.md has \
-         figures from a build outside the project"
-            .to_owned(),
+        "commonware-storage's qmdb is not measured here: it links aws-lc-rs, which deny.toml bans".to_owned(),
     ];
     if quick {
         notes.push("--quick: a look, on smaller trees and with fewer runs".to_owned());

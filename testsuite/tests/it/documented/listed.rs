@@ -220,13 +220,13 @@ pub(crate) const LISTED: &[Listed] = &[
         "a_death_at_any_moment_leaves_a_committed_prefix",
     ),
     tested(
-        "slipnet campaign siege --quick --json FILE",
-        "takes more than a minute",
+        "slipnet campaign siege --json docs/runs/2026-11-26-siege.json",
+        "takes twelve minutes",
         "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
     tested(
-        "slipnet sim broadcast --nodes N --seeds N --json FILE",
+        "slipnet sim broadcast --json docs/runs/2026-11-27-sim-broadcast.json",
         "takes minutes",
         "simulation/src/sim/broadcast/mod.rs",
         "a_batch_reaches_all",

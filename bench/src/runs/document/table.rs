@@ -1,0 +1,248 @@
+//! The tables that blocks become.
+
+use std::fmt;
+
+use anyhow::{Result, ensure};
+use slipnet::report::{BenchFigure, BenchReport, number};
+
+use super::block::{Pattern, Source};
+
+/// One benchmark of a run, as tables show it.
+#[derive(Clone, Copy)]
+pub(super) struct Shown<'a> {
+    pub(super) source: &'a Source,
+    pub(super) report: &'a BenchReport,
+    /// Whether it was a look: its sizes are smaller than those that aims speak of, so that it meets and misses none.
+    pub(super) is_look: bool,
+}
+
+impl<'a> Shown<'a> {
+    /// A line for each figure.
+    ///
+    /// # Errors
+    /// If a name fits no figure.
+    pub(super) fn figures(self, wanted: &[Pattern]) -> Result<String> {
+        let mut figures: Vec<&BenchFigure> = Vec::new();
+        for wanted in wanted {
+            let before = figures.len();
+            figures.extend(self.report.figures.iter().filter(|figure| wanted.of(&figure.name).is_some()));
+            ensure!(figures.len() > before, "{self} has no figure {}", wanted.text());
+        }
+        if wanted.is_empty() {
+            figures.extend(&self.report.figures);
+        }
+        let mut text = self.heading("median (least to most)");
+        text += "| figure | value | aim | |\n|---|---|---|---|\n";
+        for figure in figures {
+            let aim = figure.aim.as_deref().unwrap_or_default();
+            let (name, verdict) = (titled(&figure.name, &figure.unit), self.verdict(figure));
+            text += &format!("| {name} | {} | {aim} | {verdict} |\n", ranged(figure));
+        }
+        Ok(text)
+    }
+
+    /// A row for each text that the `*` of a column stands for, in the order of the figures; of these, those that are wanted.
+    ///
+    /// # Errors
+    /// If a column has no figure in these rows, or a wanted row has none.
+    pub(super) fn rows(self, columns: &[Pattern], wanted: &[Pattern]) -> Result<String> {
+        let rows = self.row_names(columns, wanted)?;
+        let mut text = self.heading("medians") + "| |";
+        for column in columns {
+            let first = rows.iter().find_map(|row| self.figure(&column.name(row)));
+            ensure!(first.is_some(), "{self} has no figure {} in these rows", column.text());
+            let unit = first.map_or("", |figure| figure.unit.as_str());
+            text += &format!(" {} |", titled(&column.title(), unit));
+        }
+        text += &format!("\n|{}\n", "---|".repeat(columns.len() + 1));
+        for row in rows {
+            text += &format!("| {row} |");
+            for column in columns {
+                let cell = self.figure(&column.name(row)).map(|figure| grouped(figure.value));
+                text += &format!(" {} |", cell.unwrap_or_default());
+            }
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    /// The rows of a table, each once.
+    fn row_names(self, columns: &[Pattern], wanted: &[Pattern]) -> Result<Vec<&'a str>> {
+        let mut all: Vec<&'a str> = Vec::new();
+        for figure in &self.report.figures {
+            let row = columns.iter().find_map(|column| column.of(&figure.name));
+            all.extend(row.filter(|row| !row.is_empty() && !all.contains(row)));
+        }
+        if wanted.is_empty() {
+            return Ok(all);
+        }
+        let mut rows = Vec::new();
+        for wanted in wanted {
+            let before = rows.len();
+            rows.extend(all.iter().copied().filter(|row| wanted.of(row).is_some()));
+            ensure!(rows.len() > before, "{self} has no row {}", wanted.text());
+        }
+        Ok(rows)
+    }
+
+    fn figure(self, name: &str) -> Option<&'a BenchFigure> {
+        self.report.figures.iter().find(|figure| figure.name == name)
+    }
+
+    fn heading(self, what: &str) -> String {
+        let BenchReport { commit, machine, runs, .. } = self.report;
+        let rounds = if *runs == 1 { "round" } else { "rounds" };
+        let look = if self.is_look { ", a look" } else { "" };
+        let debug = if machine.debug { ", debug build" } else { "" };
+        format!(
+            "Run {}, commit {commit}, {runs} {rounds}{look}{debug}; {} cores, {}; {what}.\n\n",
+            self.source.run, machine.cores, machine.processor
+        )
+    }
+
+    fn verdict(self, figure: &BenchFigure) -> &'static str {
+        match figure.met {
+            None => "",
+            Some(_) if self.is_look => "a look",
+            Some(true) => "met",
+            Some(false) => "**missed**",
+        }
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the benchmark {} of the run {}", self.source.bench, self.source.run)
+    }
+}
+
+/// Each figure with an aim, by the names of benchmark and figure.
+pub(super) fn aims(all: &[Shown<'_>]) -> String {
+    let mut text = "| figure | aim | measured | | run |\n|---|---|---|---|---|\n".to_owned();
+    for shown in all {
+        for figure in &shown.report.figures {
+            let Some(aim) = &figure.aim else { continue };
+            let name = titled(&format!("{}.{}", shown.source.bench, figure.name), &figure.unit);
+            let (value, verdict) = (ranged(figure), shown.verdict(figure));
+            text += &format!("| {name} | {aim} | {value} | {verdict} | {} |\n", shown.source.run);
+        }
+    }
+    text
+}
+
+/// A name with its unit; counts and ratios have none.
+fn titled(name: &str, unit: &str) -> String {
+    match unit {
+        "" | "1" | "ratio" => name.to_owned(),
+        unit => format!("{name}, {unit}"),
+    }
+}
+
+/// The median, and the range of the samples if it shows.
+fn ranged(figure: &BenchFigure) -> String {
+    let [value, min, max] = [figure.value, figure.min, figure.max].map(grouped);
+    if min == max { value } else { format!("{value} ({min} to {max})") }
+}
+
+/// A number with its thousands apart.
+fn grouped(value: f64) -> String {
+    let text = number(value);
+    let start = text.find(|c: char| c.is_ascii_digit()).unwrap_or_default();
+    let end = text.find('.').unwrap_or(text.len());
+    let mut grouped = text[..start].to_owned();
+    for (place, digit) in text[start..end].char_indices() {
+        if place > 0 && (end - start - place) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + &text[end..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::document::block::Block;
+
+    fn figure(name: &str, value: f64, unit: &str, met: Option<bool>) -> BenchFigure {
+        let aim = met.map(|_| "at most 7".to_owned());
+        BenchFigure {
+            name: name.into(),
+            value,
+            min: value,
+            max: value,
+            unit: unit.into(),
+            better: None,
+            aim,
+            met,
+        }
+    }
+
+    /// The report of two rows, in a table of another line.
+    fn report() -> BenchReport {
+        let mut report = crate::runs::tests::run(8.0).benches.remove(0);
+        report.figures = vec![
+            figure("worst", 8.0, "ratio", Some(false)),
+            figure("tps.erc20.delta", 1_234_567.0, "1/s", None),
+            figure("cpu.erc20.delta", 2.5, "us", None),
+            figure("tps.hot.delta", 70_000.0, "1/s", Some(true)),
+        ];
+        report
+    }
+
+    fn shown<'a>(source: &'a Source, report: &'a BenchReport) -> Shown<'a> {
+        Shown { source, report, is_look: false }
+    }
+
+    fn source() -> Source {
+        Source { run: "full".into(), bench: "open".into() }
+    }
+
+    fn rows(line: &str, report: &BenchReport) -> Result<String> {
+        match Block::parse(line).unwrap().unwrap() {
+            Block::Rows { columns, rows, .. } => shown(&source(), report).rows(&columns, &rows),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Goal: columns meet in the row that they have in common, and a row without a figure has an empty cell.
+    #[test]
+    fn figures_stand_in_rows() {
+        let table = rows("<!-- rows full open: tps.*, cpu.* -->", &report()).unwrap();
+        assert_eq!(
+            table,
+            "Run full, commit 2750843, 5 rounds; 2 cores, EPYC; medians.\n\n\
+             | | tps, 1/s | cpu, us |\n|---|---|---|\n\
+             | erc20.delta | 1,234,567 | 2.50 |\n| hot.delta | 70,000 |  |\n"
+        );
+        let table = rows("<!-- rows full open: tps.*; hot.*, erc20.delta -->", &report()).unwrap();
+        assert!(table.ends_with("| hot.delta | 70,000 |\n| erc20.delta | 1,234,567 |\n"), "{table}");
+    }
+
+    #[test]
+    fn a_row_or_a_column_that_is_missing_is_named() {
+        let refused = |line: &str| rows(line, &report()).unwrap_err().to_string();
+        let text = refused("<!-- rows full open: tps.*; gone.* -->");
+        assert_eq!(text, "the benchmark open of the run full has no row gone.*");
+        let text = refused("<!-- rows full open: tps.*, cpu.*; hot.delta -->");
+        assert_eq!(text, "the benchmark open of the run full has no figure cpu.* in these rows");
+    }
+
+    /// Goal: all aims stand in one table with what was measured; a look neither meets nor misses them.
+    #[test]
+    fn aims_are_met_or_missed_by_full_runs() {
+        let (source, report) = (source(), report());
+        let text = aims(&[shown(&source, &report)]);
+        assert!(text.contains("| open.worst | at most 7 | 8.00 | **missed** | full |\n"), "{text}");
+        assert!(text.contains("| open.tps.hot.delta, 1/s | at most 7 | 70,000 | met | full |\n"), "{text}");
+        assert!(!text.contains("erc20"), "{text}");
+        let text = aims(&[Shown { is_look: true, ..shown(&source, &report) }]);
+        assert!(text.contains("| 8.00 | a look | full |") && !text.contains("met"), "{text}");
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        let texts = [0.004_36, 12.345, 999.4, 1_000.0, -1_234_567.0, 100_000.0].map(grouped);
+        assert_eq!(texts, ["0.0044", "12.35", "999", "1,000", "-1,234,567", "100,000"]);
+    }
+}
