@@ -151,7 +151,7 @@ fn grouped(value: f64) -> String {
     let end = text.find('.').unwrap_or(text.len());
     let mut grouped = text[..start].to_owned();
     for (place, digit) in text[start..end].char_indices() {
-        if place > 0 && (end - start - place) % 3 == 0 {
+        if place > 0 && (end - start - place).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
