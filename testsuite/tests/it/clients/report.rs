@@ -118,7 +118,6 @@ fn report() -> RunReport {
                 balances: 1_234,
                 ..AuditFigures::default()
             }),
-            ..PhaseFigures::default()
         }],
         faults: vec![
             FaultMark {
