@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use super::{order::State, *};
+use crate::accounts::node_key;
 
 fn fake_node() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/operate/fake-node.sh")
@@ -16,7 +17,11 @@ fn fake_node() -> PathBuf {
 
 fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
     let config = dir.path().join("node.yaml");
-    fs::write(&config, "role: fullnode\ngenesis: genesis.json\ndata_dir: data\n").unwrap();
+    let peer = node_key("s", 0).public();
+    let text = format!(
+        "role: fullnode\ngenesis: genesis.json\ndata_dir: data\nnetwork:\n  peers: ['{peer}@127.0.0.1:1']\n"
+    );
+    fs::write(&config, text).unwrap();
     fs::create_dir_all(dir.path().join("data")).unwrap();
     fs::write(dir.path().join("data/row"), "a row").unwrap();
     let orders = orders.iter().map(|order| order.parse().unwrap()).collect();
