@@ -11,7 +11,7 @@ mod storage;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Devnets that run at a time, beside what computes: each could use the whole machine, and a node that gets none of it is late.
-static ROOM: Semaphore = Semaphore::const_new(2);
+static ROOM: Semaphore = Semaphore::const_new(3);
 
 /// Waits until there is room for a devnet.
 async fn room() -> SemaphorePermit<'static> {

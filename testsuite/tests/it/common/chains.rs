@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::{deadline, until};
 
 /// Devnets of four validators, or of six nodes and more, that run at a time: each could use the whole machine.
-static ROOM: Semaphore = Semaphore::const_new(2);
+static ROOM: Semaphore = Semaphore::const_new(3);
 
 /// Waits for room for a large devnet. A test takes it before its devnet, and so gives it back behind it.
 pub(crate) async fn room() -> SemaphorePermit<'static> {
