@@ -29,6 +29,8 @@ const HEADS_MAX: usize = 1_000_000;
 /// Nobody has missed what was first shown within this time after the subscription began, or before the watch ended: it may have been
 /// there already, or be on its way.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long a node has to take the subscription: one that takes it later has missed what came meanwhile.
+const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
 /// The id of the one request.
 const REQUEST: u64 = 1;
 
@@ -123,7 +125,7 @@ impl Told {
         let mut missed = 0;
         let begin = heads.iter().map(|heads| heads.first).min().unwrap_or_default();
         let end = heads.iter().map(|heads| heads.first + heads.seen.len() as u64).max().unwrap_or_default();
-        let counts_from = self.since.unwrap_or_default() + GRACE;
+        let counts_from = self.since.unwrap_or_default().min(SUBSCRIBED_WITHIN) + GRACE;
         for number in begin..end {
             let shown = heads.iter().filter_map(|heads| heads.at(number)).min();
             let Some(shown) = shown.filter(|shown| *shown < duration) else { continue };
@@ -231,7 +233,24 @@ mod tests {
         let rates: Vec<(f64, f64)> =
             news.points.iter().map(|point| (point.due_per_second, point.answered_per_second)).collect();
         assert_eq!(rates, [(1.0, 1.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.0)]);
+        told.since = Some(ms(1_200));
+        assert_eq!(told.judged(&heads, ms(4_000), ms(4_500)).missed, 0, "7 was there already");
         let silent = Told::default().judged(&heads, ms(4_000), ms(9_000));
         assert_eq!((silent.missed, silent.news_ms.unwrap().count), (3, 3), "7, 8 and 9");
+    }
+
+    /// Goal: a node that takes a subscription late has missed what came before, and does not look like one that told everything.
+    #[test]
+    fn a_late_subscription_misses_heads() {
+        let seen = (0..20).map(Duration::from_secs).collect();
+        let heads = [Heads { name: "a".to_owned(), first: 0, seen, looks: 1 }];
+        let late = Told {
+            name: "a".to_owned(),
+            since: Some(Duration::from_secs(15)),
+            heads: (15..20).map(|number| (number, Duration::from_secs(number))).collect(),
+        };
+        let news = late.judged(&heads, Duration::from_secs(20), Duration::from_secs(30));
+        // Those of the seconds 6 to 14; the first ones may have been there already.
+        assert_eq!((news.missed, news.news_ms.unwrap().count), (9, 14));
     }
 }

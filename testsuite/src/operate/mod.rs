@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is the parent of the node, and so needs no rights in the cluster. A container that starts again goes on where the clock is: what
-//! holds then holds, and what was over by then is not done again.
+//! holds then holds, and what began by then is not done again.
 //!
 //! Invariants:
 //! * The node ends with this program, in whatever way that ends.
@@ -14,6 +14,7 @@
 
 mod order;
 mod process;
+mod taken;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -21,7 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 pub use self::order::{Order, What};
-use self::process::Operated;
+use self::{process::Operated, taken::Taken};
 use crate::{
     accounts::DEFAULT_SEED, devnet::binary, output, rpc::Rpc, signals::interrupted, time::StartClock,
 };
@@ -55,6 +56,9 @@ struct Orders<'a> {
     all: &'a [Order],
     /// By their places: orders to the primary are nobody's until they begin.
     mine: Vec<bool>,
+    taken: Taken,
+    /// How long the node may take to say whether it is the primary.
+    patience: Duration,
 }
 
 impl OperateOptions {
@@ -69,12 +73,15 @@ impl OperateOptions {
     }
 
     async fn run_until(&self, program: PathBuf, interrupted: impl Future<Output = ()>) -> Result<()> {
-        let mut orders = Orders::new(&self.orders);
-        let mut node = Operated::new(program, self)?;
-        let rpc = Rpc::new(node.api())?;
         let clock = StartClock::new(self.start);
+        let mut node = Operated::new(program, self)?;
+        let taken = Taken::beside(node.data(), self.start);
+        let mut orders = Orders::new(&self.orders, taken, PRIMARY_DEADLINE)?;
+        let rpc = Rpc::new(node.api())?;
         tokio::pin!(interrupted);
-        let mut passed = clock.passed();
+        // Without a common start this is the start, and nothing began before it.
+        let mut passed = self.start.and_then(|_| clock.passed());
+        orders.note_late(passed);
         loop {
             node.become_as(order::state(orders.mine(), passed)).await?;
             // Also those to the primary: they are nobody's until they begin.
@@ -88,7 +95,7 @@ impl OperateOptions {
             // The moment itself: the clock may be a hair before it.
             passed = clock.passed().max(next);
             for (place, order) in self.orders.iter().enumerate() {
-                if order.begins_within(before, passed) && orders.take(place, &rpc).await {
+                if order.begins_within(before, passed) && orders.take(place, &rpc).await? {
                     output::note(&format!("order {order}"));
                     node.obey(order.what).await.with_context(|| format!("the order {order}"))?;
                 }
@@ -98,8 +105,20 @@ impl OperateOptions {
 }
 
 impl<'a> Orders<'a> {
-    fn new(all: &'a [Order]) -> Orders<'a> {
-        Orders { all, mine: all.iter().map(|order| !order.to_primary).collect() }
+    fn new(all: &'a [Order], taken: Taken, patience: Duration) -> Result<Orders<'a>> {
+        let was_taken = taken.recall(all)?;
+        let mine = all.iter().zip(was_taken).map(|(order, was_taken)| !order.to_primary || was_taken);
+        Ok(Orders { all, mine: mine.collect(), taken, patience })
+    }
+
+    /// Tells of those that nobody gives any more.
+    fn note_late(&self, passed: Option<Duration>) {
+        let late = self.all.iter().filter(|order| order.begins_within(None, passed)).count();
+        if late > 0 {
+            output::note(&format!(
+                "{late} orders began before this program: what lasts holds, and what is done once is not done"
+            ));
+        }
     }
 
     fn mine(&self) -> impl Iterator<Item = &'a Order> {
@@ -108,13 +127,17 @@ impl<'a> Orders<'a> {
 
     /// Whether an order that begins now is this node's. It is asked once whether it is the primary: later another one is, which would
     /// take the order too.
-    async fn take(&mut self, place: usize, rpc: &Rpc) -> bool {
-        if self.all[place].to_primary {
-            let status = tokio::time::timeout(PRIMARY_DEADLINE, rpc.page("/v1/status")).await;
+    async fn take(&mut self, place: usize, rpc: &Rpc) -> Result<bool> {
+        let order = &self.all[place];
+        if order.to_primary {
+            let status = tokio::time::timeout(self.patience, rpc.page("/v1/status")).await;
             let status = status.ok().and_then(Result::ok);
             self.mine[place] = status.is_some_and(|status| status["consensus"]["is_primary"] == true);
+            if self.mine[place] {
+                self.taken.keep(order)?;
+            }
         }
-        self.mine[place]
+        Ok(self.mine[place])
     }
 }
 

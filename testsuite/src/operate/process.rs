@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -82,6 +82,11 @@ impl Operated {
     /// Where its API is, seen from here.
     pub(super) fn api(&self) -> &str {
         &self.api
+    }
+
+    /// Where it keeps what it has.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
     }
 
     /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later.

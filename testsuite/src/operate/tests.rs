@@ -105,6 +105,38 @@ async fn orders_come_by_the_clock() {
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
+/// Goal: without a common start, an order at the start itself is given too.
+#[tokio::test]
+async fn an_order_at_the_start_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&dir, &["0s..,wipe"]);
+    let done = until(|| !dir.path().join("data/row").exists() && state(&dir).is_some());
+    options.run_until(fake_node(), done).await.unwrap();
+    assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
+}
+
+/// Goal: who starts again after an order was given does not give it again, and goes on with what lasts.
+#[tokio::test]
+async fn what_began_before_is_not_done_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = OperateOptions { start: Some(1), ..options(&dir, &["1s..,wipe", "1s..2s,kill"]) };
+    options.run_until(fake_node(), until(|| state(&dir).is_some())).await.unwrap();
+    assert!(dir.path().join("data/row").exists());
+    assert_eq!(log(&dir), ["start", "term"]);
+}
+
+/// Goal: a container that starts again while an order to the primary lasts keeps its node down, though another one is primary by then.
+#[tokio::test]
+async fn an_order_that_was_taken_lasts() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = OperateOptions { start: Some(1), ..options(&dir, &["1s..,kill,primary"]) };
+    let taken = Taken::beside(&dir.path().join("data"), options.start);
+    taken.keep(&options.orders[0]).unwrap();
+    // Far longer than it takes to start a node that nothing keeps down.
+    options.run_until(fake_node(), tokio::time::sleep(Duration::from_millis(300))).await.unwrap();
+    assert!(log(&dir).is_empty());
+}
+
 /// Goal: a container whose node ends by itself ends too.
 #[tokio::test]
 async fn a_node_that_ends_ends_the_run() {
@@ -118,6 +150,8 @@ async fn a_node_that_ends_ends_the_run() {
 #[tokio::test]
 async fn the_primary_takes_its_orders() {
     let orders: Vec<Order> = vec!["1s..,kill,primary".parse().unwrap(), "1s..,pause".parse().unwrap()];
+    // Far longer than an answer takes on a busy machine.
+    let patience = Duration::from_secs(60);
     for (answer, takes) in [("true", true), ("false", false)] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
@@ -129,12 +163,18 @@ async fn the_primary_takes_its_orders() {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
             stream.write_all((head + &body).as_bytes()).await.unwrap();
         });
-        let mut taken = Orders::new(&orders);
+        let dir = tempfile::tempdir().unwrap();
+        let of = |start| {
+            let taken = Taken::beside(&dir.path().join("data"), Some(start));
+            Orders::new(&orders, taken, patience).unwrap()
+        };
+        let mut taken = of(7);
         assert_eq!(taken.mine().count(), 1);
-        assert_eq!(taken.take(0, &rpc).await, takes);
-        assert!(taken.take(1, &rpc).await, "it is to the node itself");
+        assert_eq!(taken.take(0, &rpc).await.unwrap(), takes);
+        assert!(taken.take(1, &rpc).await.unwrap(), "it is to the node itself");
         assert_eq!(taken.mine().count(), 1 + usize::from(takes));
+        assert_eq!(of(7).mine().count(), 1 + usize::from(takes), "as after a restart");
         // The server has gone.
-        assert!(!Orders::new(&orders).take(0, &rpc).await);
+        assert!(!of(8).take(0, &rpc).await.unwrap());
     }
 }

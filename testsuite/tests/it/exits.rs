@@ -1,15 +1,10 @@
 //! What `slipnet run` and `slipnet compare` end with, as scripts see it.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::Output,
-};
+use std::{fs, path::Path, process::Output};
 
 use slipnet::report::RunReport;
 
-use crate::common::{program, succeed};
+use crate::common::{never_ready, program, succeed};
 
 /// Without a load: a chain that goes on, and a node that follows it.
 const SCENARIO: &str = "\
@@ -108,21 +103,13 @@ criteria:
 - nobody_honest_blamed
 ";
 
-/// A program that is started as a node is, and stays.
-fn stuck(dir: &Path) -> PathBuf {
-    let path = dir.join("never-ready");
-    fs::write(&path, "#!/bin/sh\necho it waits for nothing\nexec sleep 600\n").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
-
 /// Goal: a run that fails before its first phase ends with 1, and its report names the node and what its log said last.
 #[test]
 fn a_run_that_never_begins_has_a_report_and_ends_with_1() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("stuck.yaml");
     fs::write(&file, STUCK).unwrap();
-    let program_of = format!("stuck={}", stuck(dir.path()).display());
+    let program_of = format!("stuck={}", never_ready().display());
     let mut command = program();
     command.arg("run").arg(&file).args(["--program", &program_of]).arg("--dir").arg(dir.path());
     let (said, told) = failed(&command.output().unwrap());

@@ -80,7 +80,10 @@ fn fill(text: &str, dir: &Path) -> Result<String> {
         let Some(block) = Block::parse(line) else { continue };
         let table = block.and_then(|block| runs.table(&block, &sources));
         filled.push_str(&table.with_context(|| format!("line {}", index + 1))?);
-        ensure!(lines.any(|(_, line)| line == END), "line {}: the block has no {END}", index + 1);
+        // One that began before would be gone with what stands between.
+        let mut rest = lines.by_ref().map(|(_, line)| line);
+        let stop = rest.find(|line| *line == END || Block::parse(line).is_some());
+        ensure!(stop == Some(END), "line {}: the block has no {END}", index + 1);
         filled.push_str(END);
         filled.push('\n');
     }
@@ -207,6 +210,10 @@ mod tests {
             ),
             ("<!-- run full state -->\n<!-- end -->", "line 2: the run full has no benchmark state"),
             ("<!-- run full open -->", "line 2: the block has no <!-- end -->"),
+            (
+                "<!-- run full open -->\nof the author\n<!-- aims -->\n<!-- end -->",
+                "line 2: the block has no <!-- end -->",
+            ),
             ("<!-- run full open: clean", "line 2: `-->` is missing"),
             ("text\n<!-- end -->", "line 3: <!-- end --> ends no block"),
         ] {

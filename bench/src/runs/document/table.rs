@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use slipnet::report::{BenchFigure, BenchReport, number};
 
 use super::block::{Pattern, Source};
@@ -47,23 +47,34 @@ impl<'a> Shown<'a> {
     /// If a column has no figure in these rows, or a wanted row has none.
     pub(super) fn rows(self, columns: &[Pattern], wanted: &[Pattern]) -> Result<String> {
         let rows = self.row_names(columns, wanted)?;
+        let units: Result<Vec<_>> = columns.iter().map(|column| self.unit(column, &rows)).collect();
+        let columns: Vec<_> = columns.iter().zip(units?).collect();
         let mut text = self.heading("medians") + "| |";
-        for column in columns {
-            let first = rows.iter().find_map(|row| self.figure(&column.name(row)));
-            ensure!(first.is_some(), "{self} has no figure {} in these rows", column.text());
-            let unit = first.map_or("", |figure| figure.unit.as_str());
-            text += &format!(" {} |", titled(&column.title(), unit));
+        for (column, unit) in &columns {
+            text += &format!(" {} |", titled(&column.title(), unit.unwrap_or_default()));
         }
         text += &format!("\n|{}\n", "---|".repeat(columns.len() + 1));
         for row in rows {
             text += &format!("| {row} |");
-            for column in columns {
-                let cell = self.figure(&column.name(row)).map(|figure| grouped(figure.value));
+            for (column, unit) in &columns {
+                let cell = self.figure(&column.name(row)).map(|figure| match unit {
+                    Some(_) => grouped(figure.value),
+                    None => format!("{} {}", grouped(figure.value), figure.unit),
+                });
                 text += &format!(" {} |", cell.unwrap_or_default());
             }
             text.push('\n');
         }
         Ok(text)
+    }
+
+    /// The unit that all figures of a column have; none if they have several, which then stand in the cells.
+    fn unit(self, column: &Pattern, rows: &[&str]) -> Result<Option<&'a str>> {
+        let figures = rows.iter().filter_map(|row| self.figure(&column.name(row)));
+        let mut units = figures.map(|figure| figure.unit.as_str());
+        let first = units.next();
+        let first = first.with_context(|| format!("{self} has no figure {} in these rows", column.text()))?;
+        Ok(units.all(|unit| unit == first).then_some(first))
     }
 
     /// The rows of a table, each once.
@@ -217,6 +228,16 @@ mod tests {
         );
         let table = rows("<!-- rows full open: tps.*; hot.*, erc20.delta -->", &report()).unwrap();
         assert!(table.ends_with("| hot.delta | 70,000 |\n| erc20.delta | 1,234,567 |\n"), "{table}");
+    }
+
+    /// Goal: a column of several units calls none of its figures by another one's.
+    #[test]
+    fn units_that_differ_stand_in_the_cells() {
+        let mut report = report();
+        report.figures[3].unit = "MiB".into();
+        let table = rows("<!-- rows full open: tps.* -->", &report).unwrap();
+        assert!(table.contains("| | tps |\n"), "{table}");
+        assert!(table.ends_with("| erc20.delta | 1,234,567 1/s |\n| hot.delta | 70,000 MiB |\n"), "{table}");
     }
 
     #[test]

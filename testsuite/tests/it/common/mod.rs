@@ -4,6 +4,7 @@ mod chains;
 mod tools;
 
 use std::{
+    path::{Path, PathBuf},
     process::{Command, Output},
     time::{Duration, Instant},
 };
@@ -19,6 +20,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(20);
 /// The same, where a look is a process.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// A program that is started as a node is, says something, and stays.
+pub(crate) fn never_ready() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data/never-ready.sh")
+}
 
 /// The end of what is waited for from now on.
 pub(crate) fn deadline() -> Instant {

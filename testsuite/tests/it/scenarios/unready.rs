@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use slipnet::scenario::Scenario;
 
 use super::{failed, marks, run_with};
+use crate::common::never_ready;
 
 const NO_START: &str = "\
 name: no-start
@@ -109,11 +109,7 @@ criteria:
 async fn the_clock_goes_on_while_a_join_hangs() {
     let scenario =
         Scenario::parse(STUCK_JOIN, Path::new("stuck-join.yaml")).unwrap_or_else(|error| panic!("{error}"));
-    let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("never-ready");
-    std::fs::write(&program, "#!/bin/sh\necho it waits for nothing\nexec sleep 600\n").unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-    let programs = BTreeMap::from([("stuck".to_owned(), program)]);
+    let programs = BTreeMap::from([("stuck".to_owned(), never_ready())]);
     let report = run_with(&scenario, programs).await;
     assert_eq!(failed(&report), ["catch_up of stuck", "nothing_ended"], "{:#?}", report.criteria);
     let ended = &report.criteria.last().unwrap().measured;
