@@ -58,13 +58,13 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet campaign storage",
         "takes half an hour",
-        "simulation/tests/it/storage.rs",
+        "simulation/tests/it/persistence.rs",
         "a_death_at_any_moment_leaves_a_committed_prefix",
     ),
     tested(
         "slipnet campaign storage --runs 200 --only bit-flips --dir /dev/shm",
         "takes hours",
-        "simulation/tests/it/storage.rs",
+        "simulation/tests/it/persistence.rs",
         "flipped_bits_are_never_served",
     ),
     tested(
@@ -142,7 +142,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet run steady-state primary-killed",
         "takes minutes",
-        "testsuite/tests/it/scenarios.rs",
+        "testsuite/tests/it/engine.rs",
         "a_scenario_passes_and_its_twin_fails_by_name",
     ),
     tested(
@@ -216,7 +216,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet campaign storage --dir D",
         "takes half an hour",
-        "simulation/tests/it/storage.rs",
+        "simulation/tests/it/persistence.rs",
         "a_death_at_any_moment_leaves_a_committed_prefix",
     ),
     tested(
