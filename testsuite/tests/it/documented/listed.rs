@@ -92,6 +92,18 @@ pub(crate) const LISTED: &[Listed] = &[
         "worlds_hold",
     ),
     tested(
+        "PROPTEST_CASES=10000 cargo test --release -p slipstream-executor every_way_has_one_outcome",
+        "is a test itself, of more cases than usual",
+        "executor/tests/executor/unpaid.rs",
+        "every_way_has_one_outcome",
+    ),
+    tested(
+        "PROPTEST_CASES=10000 cargo test --release -p slipstream-storage hidden_parts_change",
+        "is a test itself, of more cases than usual",
+        "storage/src/state/tests/hollow.rs",
+        "hidden_parts_change_as_shown_ones",
+    ),
+    tested(
         "slipnet model consensus",
         "takes a quarter of an hour",
         "model/src/tests.rs",
