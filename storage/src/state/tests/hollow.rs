@@ -136,17 +136,8 @@ fn a_hidden_part_that_grows_stays_readable() {
     }
 }
 
-/// So many cases, or `PROPTEST_CASES`.
-fn usually(cases: u32) -> ProptestConfig {
-    match std::env::var_os("PROPTEST_CASES") {
-        None => ProptestConfig::with_cases(cases),
-        // It reads the variable.
-        Some(_) => ProptestConfig::default(),
-    }
-}
-
 proptest! {
-    #![proptest_config(usually(128))]
+    #![proptest_config(crate::tests::usually(128))]
 
     /// Goal: changing hidden parts unseen gives the same root and leaves, whatever the batches. Keys come, go and change; parts end as one
     /// leaf or empty; batches are computed ahead of the writes, and taken back.
