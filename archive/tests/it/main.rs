@@ -162,6 +162,11 @@ async fn slow_servers_are_waited_for_and_silent_ones_are_not() {
     let exported = export(&archive, &ledger).await;
     assert_eq!(verified(&archive, None).await.unwrap(), exported.summary);
     server.faults.is_silent.store(true, Ordering::SeqCst);
+    // Nothing will come: there is nothing to be patient for.
+    let mut settings = settings(server.variables());
+    settings.patience.read = Duration::from_secs(3);
+    settings.patience.retry = Duration::from_secs(1);
+    let archive = Archive::open(&"s3://bucket/net/main".parse().unwrap(), &settings).unwrap();
     let began = tokio::time::Instant::now();
     let failed = archive.snapshots().await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(120), "{failed}");

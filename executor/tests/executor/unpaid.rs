@@ -213,8 +213,17 @@ fn random_graph(len: usize, noise: &[(u8, u8)]) -> Conflicts {
     Conflicts { predecessors, gas: vec![100_000; len] }
 }
 
+/// So many cases, or `PROPTEST_CASES`.
+fn usually(cases: u32) -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        None => ProptestConfig::with_cases(cases),
+        // It reads the variable.
+        Some(_) => ProptestConfig::default(),
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(usually(48))]
 
     /// Goal: all ways to execute a batch look the same from inside, whatever can be seen of an account: existence, nonce, code,
     /// balance. That holds with and without fees, and for the fee recipient or an account made by the batch.

@@ -23,9 +23,10 @@ use crate::{
 };
 
 const MIB: usize = 1 << 20;
-/// Well before the minute that a whole message may take here, and long after the sixth of it in which one may stand still: a busy
-/// machine is late.
-const SOON: Duration = Duration::from_secs(45);
+/// The time for a whole message where one stands still. A sixth of it is let pass.
+const MESSAGE_MS: u64 = 30_000;
+/// Well before that time is over, and long after the sixth of it: a busy machine is late.
+const SOON: Duration = Duration::from_secs(25);
 
 /// A request as it is on the wire.
 fn ask(protocol: Protocol, payload: &[u8]) -> Vec<u8> {
@@ -127,7 +128,7 @@ async fn another_key_does_not_help_who_reads_nothing() {
 // Goal: an unread answer is given up soon, well before the time for a whole message is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_not_read_is_given_up_soon() {
-    let config = NetworkConfig { transfer_timeout_ms: 60_000, ..loopback() };
+    let config = NetworkConfig { transfer_timeout_ms: MESSAGE_MS, ..loopback() };
     let (a, probe) = start(1, &config).await;
     let raw = greedy("127.0.0.9", 2, address_of(&a)).await;
     let (_send, mut receive) = ask_for(&raw, 16 * MIB).await;
@@ -142,7 +143,7 @@ async fn an_answer_that_is_not_read_is_given_up_soon() {
 // Goal: a reader that takes an answer byte by byte is no reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
-    let config = NetworkConfig { transfer_timeout_ms: 60_000, ..loopback() };
+    let config = NetworkConfig { transfer_timeout_ms: MESSAGE_MS, ..loopback() };
     let (a, probe) = start(1, &config).await;
     let raw = greedy("127.0.0.9", 2, address_of(&a)).await;
     let (_send, mut receive) = ask_for(&raw, 16 * MIB).await;
@@ -359,7 +360,7 @@ async fn a_flood_of_broadcasts_ends_its_connection_and_nobody_elses() {
 // Goal: streams that are opened and then left alone hold no place for long, requests and broadcasts alike.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_stand_still_are_cut() {
-    let config = NetworkConfig { transfer_timeout_ms: 60_000, ..loopback() };
+    let config = NetworkConfig { transfer_timeout_ms: MESSAGE_MS, ..loopback() };
     let (a, probe) = start(1, &config).await;
     let raw = Raw::connect(2, address_of(&a)).await;
     let mut open = Vec::new();

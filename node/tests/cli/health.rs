@@ -56,37 +56,74 @@ fn health(node: &Running, home: &Chain, reason: Option<&str>) -> Value {
     })
 }
 
+const CONSENSUS: &str = "consensus: { empty_batch_interval_ms: 100 }\n";
+
+/// A node with four configured peers, of which two can be reached: a chain's only validator, and a fullnode.
+struct Among {
+    chain: Chain,
+    validator: Running,
+    proposer: String,
+    relay_home: Chain,
+    relay: Running,
+    /// Where the fullnode is, with another key.
+    wrong: String,
+    place: String,
+    /// Where nobody answers, which its socket sees to.
+    silent: String,
+    _nobody: UdpSocket,
+    home: Chain,
+    node: Running,
+}
+
+impl Among {
+    fn new() -> Among {
+        let chain = Chain::new();
+        chain.configure(CONSENSUS);
+        let validator = Running::start(&chain);
+        let proposer = peer_address(&validator);
+        let (relay_home, relay) = fullnode(&chain, &[&proposer], "");
+        let beside = peer_address(&relay);
+        let place = beside.split_once('@').unwrap().1.to_owned();
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let key = |n: u8| slipstream_types::SecretKey::from_seed([n; 32]).public();
+        let wrong = format!("{}@{place}", key(3));
+        let silent = format!("{}@{}", key(4), nobody.local_addr().unwrap());
+        let peers = [&*proposer, &*beside, &*wrong, &*silent];
+        let (home, node) = fullnode(&chain, &peers, "sync: { head_age_max_s: 8 }\n");
+        Among {
+            chain,
+            validator,
+            proposer,
+            relay_home,
+            relay,
+            wrong,
+            place,
+            silent,
+            _nobody: nobody,
+            home,
+            node,
+        }
+    }
+}
+
+/// How many warnings with these words a node's log has.
+fn warned(home: &Chain, what: &str) -> usize {
+    log(home).lines().filter(|line| line.contains(" WARN ") && line.contains(what)).count()
+}
+
 /// Goal: while the chain goes on a node is quiet and ready. When its proposer stops, every place that an operator looks at says so
-/// and why, the log once; the same when it is over. A node that lost its peers is told from that. Configured peers that cannot be
-/// reached are named with the reason.
+/// and why, the log once; the same when it is over. Configured peers that cannot be reached are named with the reason.
 #[test]
 fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
-    let chain = Chain::new();
-    let consensus = "consensus: { empty_batch_interval_ms: 100 }\n";
-    chain.configure(consensus);
-    let validator = Running::start(&chain);
-    let proposer = peer_address(&validator);
-    let (relay_home, relay) = fullnode(&chain, &[&proposer], "");
-    let beside = peer_address(&relay);
-    let (_, place) = beside.split_once('@').unwrap();
-    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let (wrong, silent) = (
-        format!("{}@{place}", slipstream_types::SecretKey::from_seed([3; 32]).public()),
-        format!(
-            "{}@{}",
-            slipstream_types::SecretKey::from_seed([4; 32]).public(),
-            nobody.local_addr().unwrap()
-        ),
-    );
-    let peers = [&*proposer, &*beside, &*wrong, &*silent];
-    let (home, node) = fullnode(&chain, &peers, "sync: { head_age_max_s: 8 }\n");
-
+    let among = Among::new();
+    let (home, node) = (&among.home, &among.node);
+    let Among { proposer, wrong, place, silent, .. } = &among;
     let states = || -> Vec<Value> {
-        let status = json_of(&node, "/v1/status");
+        let status = json_of(node, "/v1/status");
         status["configured_peers"].as_array().unwrap().iter().map(|peer| peer["state"].clone()).collect()
     };
     let expected = ["connected", "connected", "wrong key", "unreachable"];
-    until("the peers' states", &home, || (states() == expected).then_some(()));
+    until("the peers' states", home, || (states() == expected).then_some(()));
     let api = format!("http://{}", node.api);
     let text = printed(&["status", "--api", &api], true);
     let named = format!("the node at {place} has another key than");
@@ -101,26 +138,26 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
         "slipstream_sync_eta_seconds 0".to_owned(),
     ];
     // A batch may be on its way whenever it is asked.
-    until("the metrics", &home, || {
+    until("the metrics", home, || {
         let metrics = node.http("GET /metrics", "");
         wanted.iter().all(|line| metrics.lines().any(|found| found == line)).then_some(())
     });
 
     // A healthy node is quiet, however many batches there are.
-    let head = || health(&node, &home, None)["head"].as_u64().unwrap();
-    until("the warnings about peers", &home, || {
-        (log(&home).matches("cannot reach a configured peer").count() == 2).then_some(())
+    let head = || health(node, home, None)["head"].as_u64().unwrap();
+    until("the warnings about peers", home, || {
+        (log(home).matches("cannot reach a configured peer").count() == 2).then_some(())
     });
-    let (began, first, before) = (Instant::now(), head(), log(&home).lines().count());
-    until("30 batches", &home, || (head() >= first + 30).then_some(()));
-    let lines = log(&home).lines().skip(before).map(str::to_owned).collect::<Vec<_>>();
+    let (began, first, before) = (Instant::now(), head(), log(home).lines().count());
+    until("30 batches", home, || (head() >= first + 30).then_some(()));
+    let lines = log(home).lines().skip(before).map(str::to_owned).collect::<Vec<_>>();
     let allowed = 3 + began.elapsed().as_secs() / 5;
     assert!(lines.len() as u64 <= allowed, "{allowed} lines are enough: {lines:#?}");
-    until("the calm line", &home, || log(&home).contains(": at the head head=").then_some(()));
+    until("the calm line", home, || log(home).contains(": at the head head=").then_some(()));
 
     // The proposer stops; another peer stays.
-    validator.stop();
-    let halted = health(&node, &home, Some("halted"));
+    among.validator.stop();
+    let halted = health(node, home, Some("halted"));
     let text = halted["blocker"]["text"].as_str().unwrap();
     let expected = format!("the newest certified batch that its only peer has is {}", halted["head"]);
     assert!(text.starts_with("the chain has made no batch for ") && text.ends_with(&expected), "{text}");
@@ -136,31 +173,42 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     }
     let age = metrics.lines().find_map(|line| line.strip_prefix("slipstream_head_age_seconds ")).unwrap();
     assert!(age.parse::<f64>().unwrap() > 8.0, "{age}");
-    let warned =
-        |what: &str| log(&home).lines().filter(|line| line.contains(" WARN ") && line.contains(what)).count();
-    until("the warning", &home, || (warned("reason=\"halted\"") == 1).then_some(()));
+    until("the warning", home, || (warned(home, "reason=\"halted\"") == 1).then_some(()));
 
     // It comes back, at another port: it dials.
-    let peers = json!([peer_address(&relay), peer_address(&node)]);
-    chain.configure(&format!("network: {{ listen: \"127.0.0.1:0\", peers: {peers} }}\n{consensus}"));
-    let validator = Running::start(&chain);
-    health(&node, &home, None);
-    until("the end of the warning", &home, || (warned("the chain makes batches again") == 1).then_some(()));
-    assert_eq!(warned("reason=\"halted\""), 1, "{}", log(&home));
+    let peers = json!([peer_address(&among.relay), peer_address(node)]);
+    among.chain.configure(&format!("network: {{ listen: \"127.0.0.1:0\", peers: {peers} }}\n{CONSENSUS}"));
+    let validator = Running::start(&among.chain);
+    health(node, home, None);
+    until("the end of the warning", home, || {
+        (warned(home, "the chain makes batches again") == 1).then_some(())
+    });
+    assert_eq!(warned(home, "reason=\"halted\""), 1, "{}", log(home));
 
-    // All peers go.
     validator.stop();
-    relay.stop();
-    drop(relay_home);
-    let alone = health(&node, &home, Some("no_peers"));
+    among.node.stop();
+}
+
+/// Goal: a node that lost its peers is told from one whose chain stands: it says so, and that it cannot know how far others are.
+#[test]
+fn who_lost_all_peers_is_alone_and_cannot_know_what_others_have() {
+    let among = Among::new();
+    let (home, node) = (&among.home, &among.node);
+    let head = || health(node, home, None)["head"].as_u64().unwrap();
+    until("batches", home, || (head() > 5).then_some(()));
+    // All peers go.
+    among.validator.stop();
+    among.relay.stop();
+    drop(among.relay_home);
+    let alone = health(node, home, Some("no_peers"));
     let text = alone["blocker"]["text"].as_str().unwrap();
     assert!(text.starts_with("no peer is connected: none of 4 configured ones can be reached ("), "{text}");
-    until("the warning", &home, || (warned("reason=\"no_peers\"") == 1).then_some(()));
+    until("the warning", home, || (warned(home, "reason=\"no_peers\"") == 1).then_some(()));
     let syncing = || node.rpc("eth_syncing", json!([]))["result"].clone();
-    until("that it cannot know", &home, || syncing().is_object().then_some(()));
+    until("that it cannot know", home, || syncing().is_object().then_some(()));
     // Nothing came in the last ten seconds.
-    until("the rate", &home, || {
-        (health(&node, &home, Some("no_peers"))["batches_per_second"] == 0.0).then_some(())
+    until("the rate", home, || {
+        (health(node, home, Some("no_peers"))["batches_per_second"] == 0.0).then_some(())
     });
-    node.stop();
+    among.node.stop();
 }

@@ -1,12 +1,13 @@
 //! The simulation's tests, in one program: some compute, and some wait for processes and disks meanwhile.
+//! They begin in the order of their names: those that wait come first.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a panic is how a test fails, a summary says what it tried
 
 mod lying_peers;
+mod persistence;
 mod siege;
 mod sim;
 mod sim_validators;
-mod storage;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 

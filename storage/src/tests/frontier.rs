@@ -268,7 +268,7 @@ fn a_snapshot_is_served_again_by_its_frontier() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(usually(8))]
 
     /// Goal: stops, kills and commits in any order, with and without a budget: the store is always the ledger's.
     #[test]

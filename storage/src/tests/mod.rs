@@ -31,6 +31,7 @@ mod waypoint;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use proptest::prelude::ProptestConfig;
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig,
     Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, RulesId, SecretKey, StateKey, StateValue, U256,
@@ -50,6 +51,15 @@ use crate::{
     backend::{Backend, RowStore, memory::MemoryBackend},
     batch::CommitBatch,
 };
+
+/// So many cases of a property test, or `PROPTEST_CASES`.
+pub(crate) fn usually(cases: u32) -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        None => ProptestConfig::with_cases(cases),
+        // It reads the variable.
+        Some(_) => ProptestConfig::default(),
+    }
+}
 
 pub(super) fn key() -> SecretKey {
     SecretKey::from_seed([7; 32])

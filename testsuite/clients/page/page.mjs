@@ -148,7 +148,7 @@ const steps = {
     return { ...(await shown.jsonValue()), errors };
   },
 
-  /** One of the others has stopped. */
+  /** Two of the others have stopped. */
   async silent() {
     await until(() => document.querySelector('#validators tbody .bad'));
     return { heard: await page.$$eval('#validators tbody .bad', (all) => all.map((span) => span.textContent)), errors };

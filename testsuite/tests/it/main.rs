@@ -1,18 +1,22 @@
-//! The testsuite's tests, in one program: they run four at a time, and link once.
+//! The testsuite's tests, in one program: they run six at a time, and link once.
+//!
+//! They begin in the order of their names: tests that wait for a long time stand between those that compute, and not at the end.
 //!
 //! Each devnet has ports and a directory of its own, and each registry of devnets too. None of these tests changes the environment or the
 //! current directory of this process. What needs that runs in a child process. Relays between nodes raise the number of open files to the
 //! most that is allowed: no test is about that number.
 //!
-//! Four tests share the machine, which may be slow: tests wait for conditions (`common`), and none measures speed.
+//! Six tests share the machine, which may be slow: tests wait for conditions (`common`), and none measures speed.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod below;
 mod clients;
 mod common;
 mod conformity;
 mod devnet;
 mod documented;
+mod engine;
 mod epochs;
 mod exits;
 mod kill;
@@ -20,10 +24,10 @@ mod lab;
 mod liar;
 mod light;
 mod load;
+mod lying;
 mod mesh;
 mod modes;
 mod packaging;
 mod repair;
 mod report;
-mod scenarios;
 mod unprotected;

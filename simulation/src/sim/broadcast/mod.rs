@@ -317,13 +317,16 @@ mod tests {
     /// Goal: the event simulation can be believed: the network that ships takes as long, give or take a quarter.
     #[test]
     fn the_fabric_agrees_with_the_event_simulation() {
-        for codec in CodecKind::ALL {
+        let agree = |codec| {
             let scenario = Scenario::honest(30, codec, 121_600, 50, 7);
             let events = play(&scenario, &costs(codec)).unwrap();
             let fabric = run_on_fabric(&scenario, Some(codec), &costs(codec)).unwrap();
             let ratio = fabric.p50_ms / events.p50_ms;
             assert!((0.75..1.25).contains(&ratio), "{codec}: {events:?} {fabric:?}");
-        }
+        };
+        std::thread::scope(|scope| {
+            CodecKind::ALL.into_iter().for_each(|codec| drop(scope.spawn(move || agree(codec))));
+        });
     }
 
     /// Goal: with a tenth of silent nodes, or of polluters, all the others get the body by the mesh. Forgers are cut off, and only

@@ -137,6 +137,8 @@ fn a_hidden_part_that_grows_stays_readable() {
 }
 
 proptest! {
+    #![proptest_config(crate::tests::usually(128))]
+
     /// Goal: changing hidden parts unseen gives the same root and leaves, whatever the batches. Keys come, go and change; parts end as one
     /// leaf or empty; batches are computed ahead of the writes, and taken back.
     #[test]

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::programs::Client;
-use crate::common::{PATIENCE, deadline, room, skip};
+use crate::common::{PATIENCE, deadline, room, skip, until};
 
 /// A browser that looks at a page.
 struct Browser {
@@ -98,16 +98,30 @@ async fn the_page_shows_a_sync() {
 }
 
 /// Goal: a validator's page shows the view, the votes of the open batch, the evidence, and when each other validator was last heard.
-/// One that is silent stands out.
+/// Who is silent stands out.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_validators_page_shows_consensus() {
     let Some(client) = installed() else { return };
-    let _room = room().await;
     let mut browser = Browser::start(&client).await;
-    let devnet = Devnet::start(DevnetOptions { validators: 4, ..DevnetOptions::default() }).await.unwrap();
+    let _room = room().await;
+    // A view that does not end while the batch is looked at.
+    let extra = "consensus:\n  view_timeout_ms: 600000\n".to_owned();
+    let options = DevnetOptions { validators: 4, extra, ..DevnetOptions::default() };
+    let devnet = Devnet::start(options).await.unwrap();
+    let watched = &devnet.nodes()[0];
+    until("each validator is heard", async || {
+        let consensus = watched.status().await.unwrap().consensus.unwrap();
+        let is_heard =
+            consensus["peers"].as_array().unwrap().iter().all(|peer| peer["heard_ms_ago"].is_u64());
+        is_heard.then_some(()).ok_or_else(|| consensus.to_string())
+    })
+    .await;
+    // Two of four decide nothing: the next batch stays open, with the votes of the others.
+    let stopped = [&devnet.nodes()[2], &devnet.nodes()[3]];
+    stopped.into_iter().for_each(|node| signal(node, Signal::STOP));
     let ban = json!({ "id": "ab".repeat(32), "name": "liar", "by": "operator", "reason": "lied", "seconds_left": null, "until_ms": null });
     let found = json!({ "evidence": { "author": 2, "kind": "orders", "number": 6, "view": 2 }, "ban": ban });
-    let shown = browser.step(&format!("validator {} {found}", devnet.nodes()[0].rpc().url())).await;
+    let shown = browser.step(&format!("validator {} {found}", watched.rpc().url())).await;
 
     let fact = |name: &str| shown["facts"][name].as_str().unwrap_or_else(|| panic!("{name}: {shown}"));
     assert!(
@@ -132,9 +146,8 @@ async fn a_validators_page_shows_consensus() {
     assert_eq!(rows.iter().filter(|row| row[1] == "this node").count(), 1, "{shown}");
     assert_eq!(shown["errors"], json!([]));
 
-    signal(&devnet.nodes()[3], Signal::STOP);
     let silent = browser.step("silent").await;
-    signal(&devnet.nodes()[3], Signal::CONT);
+    stopped.into_iter().for_each(|node| signal(node, Signal::CONT));
     let heard = silent["heard"].as_array().unwrap();
     assert!(heard[0].as_str().unwrap().ends_with(" s ago") && silent["errors"] == json!([]), "{silent}");
     devnet.stop().await.unwrap();

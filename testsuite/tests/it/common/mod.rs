@@ -14,7 +14,7 @@ pub(crate) use self::{
     tools::{INSTALLING, data, is_installed, skip, target},
 };
 
-/// Longest time for steps that take seconds: four tests share the machine, which may be slow and busy.
+/// Longest time for steps that take seconds: six tests share the machine, which may be slow and busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// Time between two looks at something that is waited for.
 const POLL: Duration = Duration::from_millis(20);

@@ -58,13 +58,13 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet campaign storage",
         "takes half an hour",
-        "simulation/tests/it/storage.rs",
+        "simulation/tests/it/persistence.rs",
         "a_death_at_any_moment_leaves_a_committed_prefix",
     ),
     tested(
         "slipnet campaign storage --runs 200 --only bit-flips --dir /dev/shm",
         "takes hours",
-        "simulation/tests/it/storage.rs",
+        "simulation/tests/it/persistence.rs",
         "flipped_bits_are_never_served",
     ),
     tested(
@@ -90,6 +90,18 @@ pub(crate) const LISTED: &[Listed] = &[
         "is a test itself, of more seeds than usual",
         "eve/src/tests/campaign.rs",
         "worlds_hold",
+    ),
+    tested(
+        "PROPTEST_CASES=10000 cargo test --release -p slipstream-executor every_way_has_one_outcome",
+        "is a test itself, of more cases than usual",
+        "executor/tests/executor/unpaid.rs",
+        "every_way_has_one_outcome",
+    ),
+    tested(
+        "PROPTEST_CASES=10000 cargo test --release -p slipstream-storage hidden_parts_change",
+        "is a test itself, of more cases than usual",
+        "storage/src/state/tests/hollow.rs",
+        "hidden_parts_change_as_shown_ones",
     ),
     tested(
         "slipnet model consensus",
@@ -142,7 +154,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet run steady-state primary-killed",
         "takes minutes",
-        "testsuite/tests/it/scenarios.rs",
+        "testsuite/tests/it/engine.rs",
         "a_scenario_passes_and_its_twin_fails_by_name",
     ),
     tested(
@@ -216,7 +228,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet campaign storage --dir D",
         "takes half an hour",
-        "simulation/tests/it/storage.rs",
+        "simulation/tests/it/persistence.rs",
         "a_death_at_any_moment_leaves_a_committed_prefix",
     ),
     tested(

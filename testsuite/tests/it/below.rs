@@ -1,0 +1,125 @@
+//! Scenarios with faults below a node: its clock is wrong, and its disk slow or full.
+
+use std::path::Path;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use slipnet::scenario::{Scenario, Twin};
+
+use crate::engine::{failed, run_here};
+
+/// One validator and its follower: faults below their libc are turned on and off while they run.
+const BELOW: &str = "\
+name: below
+description: A follower's clock is two seconds ahead for a while, and a validator's disk a little slow.
+duration: 25s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  groups:
+  - { name: follower }
+faults:
+- { at: 4s, for: 3s, what: { clock_jump: { who: { nodes: [follower] }, ahead: 2s } } }
+- { at: 4s, for: 3s, what: { slow_disk: { who: { nodes: [validator-0] }, delay: 5ms } } }
+criteria:
+- no_progress: { at_most: 8s }
+- head_age: { nodes: [follower], at_most: 1m }
+- catch_up: { nodes: [all], at_most: 40s }
+- equal_roots
+- no_alarm
+";
+
+const BELOW_TWIN: &str = "\
+description: The follower's clock is an hour ahead, and each flush of the validator's disk takes ten seconds.
+defect:
+  faults:
+  - { at: 5s, for: 10s, what: { clock_jump: { who: { nodes: [follower] }, ahead: 1h } } }
+  - { at: 5s, for: 12s, what: { slow_disk: { who: { nodes: [validator-0] }, delay: 10s } } }
+must_fail: [no_progress, head_age of follower]
+";
+
+/// Goal: clocks and disks change for as long as the fault lasts, without a hook in the node.
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_jump_and_disks_are_slow() {
+    let scenario = Scenario::parse(BELOW, Path::new("below.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&scenario).await;
+    assert!(report.passed(), "{:#?}", report.criteria);
+    let (defective, must_fail) = Twin::parse(BELOW_TWIN, Path::new("below.defect.yaml"), &scenario)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&defective).await;
+    for name in must_fail {
+        assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);
+    }
+    let follower = report.nodes.iter().find(|node| node.name == "follower").unwrap();
+    let (_, last) = follower.head_age.points.iter().rfind(|(_, age)| !age.is_nan()).unwrap();
+    assert!(*last < 60.0, "its clock is true again: {last} s");
+}
+
+const FULL: &str = "\
+name: full
+description: A follower's small disk runs full; the follower ends, and goes on when there is room again.
+duration: 30s
+topology:
+  validators: 1
+  batch_interval_ms: 100
+  accounts: 20
+  groups:
+  - { name: follower }
+  settings: [{ nodes: [follower], disk_mib: 256 }]
+faults:
+- { at: 5s, for: 8s, what: { full_disk: { nodes: [follower] } } }
+criteria:
+- no_progress: { at_most: 15s }
+- catch_up: { nodes: [follower], at_most: 60s }
+- equal_roots
+- nobody_honest_blamed
+- no_alarm
+";
+
+/// The disk is full until the end of the run, and so is that of whom the follower follows.
+const FULL_TWIN: &str = "\
+description: The validator's disk runs full too, and stays so.
+defect:
+  settings: [{ nodes: [validator-0], disk_mib: 256 }]
+  faults:
+  - { at: 8s, what: { full_disk: { nodes: [validator-0] } } }
+must_fail: [no_progress]
+";
+
+/// Whether this process may mount; if not, the test is left out, or fails if `SLIPSTREAM_REQUIRE_TMPFS=1`.
+#[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
+fn may_mount() -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let Err(error) = mount("slipstream", dir.path(), "tmpfs", MountFlags::empty(), Some(c"size=1m")) else {
+        unmount(dir.path(), UnmountFlags::DETACH).unwrap();
+        return true;
+    };
+    let is_required = std::env::var_os("SLIPSTREAM_REQUIRE_TMPFS").is_some_and(|value| value == "1");
+    assert!(!is_required, "no tmpfs can be mounted: {error}");
+    eprintln!("SKIPPED: no tmpfs can be mounted: {error} (SLIPSTREAM_REQUIRE_TMPFS=1 makes this an error)");
+    false
+}
+
+/// Goal: a node begins on a small disk, ends while that is full, and is at the head again afterwards. A chain whose validator's disk stays
+/// full stands.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_disk_runs_full_and_has_room_again() {
+    if !may_mount() {
+        return;
+    }
+    let scenario = Scenario::parse(FULL, Path::new("full.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&scenario).await;
+    assert!(report.passed(), "{:#?}", report.criteria);
+    let marks: Vec<(&str, bool)> =
+        report.faults.iter().map(|mark| (mark.what.as_str(), mark.until_ms.is_some())).collect();
+    assert_eq!(marks, [("full disk", true)]);
+    let follower = report.nodes.iter().find(|node| node.name == "follower").unwrap();
+    assert!(follower.unanswered > 0, "it was there all the time");
+
+    let (defective, must_fail) = Twin::parse(FULL_TWIN, Path::new("full.defect.yaml"), &scenario)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let report = run_here(&defective).await;
+    for name in must_fail {
+        assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);
+    }
+}
