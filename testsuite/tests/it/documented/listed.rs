@@ -238,6 +238,12 @@ pub(crate) const LISTED: &[Listed] = &[
         "a_node_survives_and_the_figures_say_so",
     ),
     tested(
+        "slipnet campaign siege --only ws-many-subscriptions,ws-unread-news --json docs/runs/2026-11-27-siege-sockets.json",
+        "takes a minute",
+        "simulation/tests/it/siege.rs",
+        "a_node_survives_and_the_figures_say_so",
+    ),
+    tested(
         "slipnet sim broadcast --json docs/runs/2026-11-27-sim-broadcast.json",
         "takes minutes",
         "simulation/src/sim/broadcast/mod.rs",
