@@ -112,6 +112,20 @@ struct Standing {
     by: BannedBy,
     reason: String,
     until: BanEnd,
+    /// Why the node itself prolonged a ban of the operator: then it is kept as its own too, for the operator's order has the earlier end.
+    prolonged: Option<String>,
+}
+
+impl Standing {
+    /// Whether its end is the node's own word.
+    fn is_own(&self) -> bool {
+        self.by == BannedBy::Node || self.prolonged.is_some()
+    }
+
+    fn own_ban(&self, peer: PeerId) -> Ban {
+        let reason = self.prolonged.as_ref().unwrap_or(&self.reason).clone();
+        Ban { peer, by: BannedBy::Node, reason, until: self.until }
+    }
 }
 
 impl Bans {
@@ -122,16 +136,20 @@ impl Bans {
             BannedBy::Operator => until,
         };
         match self.standing.get_mut(&peer).filter(|standing| standing.until.is_after(now)) {
-            Some(standing) if by < standing.by || by == standing.by && until < standing.until => {
-                standing.until = standing.until.max(until);
+            Some(standing) if by < standing.by => {
+                if until > standing.until {
+                    standing.until = until;
+                    standing.prolonged = Some(clipped_to(reason, REASON_BYTES_MAX));
+                    self.changed.notify_one();
+                }
                 return;
             }
+            Some(standing) if by == standing.by && until < standing.until => return,
             standing => {
-                let is_own =
-                    by == BannedBy::Node || standing.as_ref().is_some_and(|it| it.by == BannedBy::Node);
+                let is_own = by == BannedBy::Node || standing.as_ref().is_some_and(|it| it.is_own());
                 let until = standing.map_or(until, |standing| standing.until.max(until));
-                self.standing
-                    .insert(peer, Standing { by, reason: clipped_to(reason, REASON_BYTES_MAX), until });
+                let reason = clipped_to(reason, REASON_BYTES_MAX);
+                self.standing.insert(peer, Standing { by, reason, until, prolonged: None });
                 if is_own {
                     self.changed.notify_one();
                 }
@@ -151,7 +169,7 @@ impl Bans {
     /// Ends a ban; false if there is none.
     pub(crate) fn lift(&mut self, peer: PeerId, now: Instant) -> bool {
         let Some(standing) = self.standing.remove(&peer) else { return false };
-        if standing.by == BannedBy::Node {
+        if standing.is_own() {
             self.changed.notify_one();
         }
         standing.until.is_after(now)
@@ -176,14 +194,17 @@ impl Bans {
 
     /// The ban of a peer.
     pub(crate) fn of(&self, peer: PeerId, now: Instant) -> Option<Ban> {
-        let Standing { by, reason, until } = self.standing.get(&peer)?;
+        let Standing { by, reason, until, .. } = self.standing.get(&peer)?;
         until.is_after(now).then(|| Ban { peer, by: *by, reason: reason.clone(), until: *until })
     }
 
-    /// The node's own bans that are kept over a restart: the longest of them.
+    /// The node's own bans that are kept over a restart, those of the operator that it prolonged among them: the longest ones.
     pub(crate) fn own(&self, now: Instant) -> Vec<Ban> {
-        let own = self.list(now).into_iter().filter(|ban| ban.by == BannedBy::Node);
-        own.take(OWN_BANS_KEPT_MAX).collect()
+        let own = self.standing.iter().filter(|(_, it)| it.is_own() && it.until.is_after(now));
+        let mut own: Vec<Ban> = own.map(|(peer, it)| it.own_ban(*peer)).collect();
+        own.sort_by_key(|ban| Reverse(ban.until));
+        own.truncate(OWN_BANS_KEPT_MAX);
+        own
     }
 
     /// The bans that stand: the operator's first, and of each the longest first.
@@ -313,8 +334,8 @@ mod tests {
         let is_told = async || timeout(Duration::ZERO, changed.notified()).await.is_ok();
         let end = |minutes: u32| BanEnd::after(minutes * MINUTE, now);
         bans.add(peer(1), BannedBy::Operator, "mine", end(3), now);
-        bans.add(peer(1), BannedBy::Node, "a lie", end(4), now);
-        assert!(!is_told().await && bans.lift(peer(1), now) && !is_told().await);
+        bans.add(peer(1), BannedBy::Node, "a shorter ban", end(2), now);
+        assert!(!is_told().await && bans.own(now).is_empty() && bans.lift(peer(1), now) && !is_told().await);
         bans.add(peer(2), BannedBy::Node, "a lie", end(3), now);
         assert!(is_told().await && !is_told().await);
         bans.add(peer(2), BannedBy::Node, "a shorter ban", end(2), now);
@@ -323,5 +344,33 @@ mod tests {
         assert!(is_told().await && bans.own(now).is_empty());
         bans.add(peer(3), BannedBy::Node, "a lie", end(1), now);
         assert!(is_told().await && bans.lift(peer(3), now) && is_told().await);
+    }
+
+    /// Goal: a lie of a peer that the operator banned for a shorter time bars it as long over a restart, until the operator's next word.
+    #[tokio::test]
+    async fn a_lie_that_prolongs_an_order_is_kept() {
+        let (mut bans, now) = (Bans::default(), Instant::now());
+        let changed = bans.changed();
+        let is_told = async || timeout(Duration::ZERO, changed.notified()).await.is_ok();
+        let end = |minutes: u32| BanEnd::after(minutes * MINUTE, now);
+        bans.add(peer(1), BannedBy::Operator, "mine", end(1), now);
+        bans.add(peer(1), BannedBy::Node, "a lie", end(5), now);
+        assert!(is_told().await);
+        let own = bans.own(now);
+        let lie = Ban { peer: peer(1), by: BannedBy::Node, reason: "a lie".into(), until: end(5) };
+        assert_eq!(own, [lie]);
+        // Begun anew after the order has ended, and before.
+        for order in [None, Some(end(1))] {
+            let mut again = Bans::default();
+            if let Some(until) = order {
+                again.add(peer(1), BannedBy::Operator, "mine", until, now);
+            }
+            again.add(peer(1), BannedBy::Node, &own[0].reason, own[0].until, now);
+            assert_eq!((again.until(peer(1), now), again.own(now)), (Some(end(5)), own.clone()));
+        }
+        bans.add(peer(1), BannedBy::Operator, "longer", end(9), now);
+        assert!(is_told().await && bans.own(now).is_empty(), "the order has the later end");
+        bans.add(peer(1), BannedBy::Node, "a lie", end(10), now);
+        assert!(is_told().await && bans.lift(peer(1), now) && is_told().await && bans.own(now).is_empty());
     }
 }

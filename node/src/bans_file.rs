@@ -15,8 +15,11 @@ use crate::{
     tasks::TaskError,
 };
 
+/// Its name in the data directory.
+pub(crate) const BANS_FILE: &str = "node.bans.json";
+
 const FORM: Form = Form {
-    name: "node.bans.json",
+    name: BANS_FILE,
     damaged_name: "node.bans.damaged",
     version: 1,
     // As many bans as are kept, each of the greatest length, take a fourth of it.

@@ -13,8 +13,11 @@ use crate::{
     kept_file::{Form, Kept, KeptFile, ban_end, until_ms},
 };
 
+/// Its name in the data directory.
+pub(crate) const ORDERS_FILE: &str = "operator.peers.json";
+
 const FORM: Form = Form {
-    name: "operator.peers.json",
+    name: ORDERS_FILE,
     damaged_name: "operator.peers.damaged",
     version: 1,
     // As many added peers, removed peers and bans as there can be, each of the greatest length, take half of it.

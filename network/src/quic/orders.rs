@@ -78,7 +78,8 @@ pub struct Orders {
     pub bans: Vec<Ban>,
 }
 
-/// Bars whom the orders bar, or the node itself did, and gives those that are to be dialled: the configured ones, then the added ones for which there is a place.
+/// Bars whom the orders bar, or the node itself did, and gives those that are to be dialled: the configured ones, then the added ones for
+/// which there is a place.
 pub(super) fn obey(
     peers: &mut Peers<Arc<Link>>,
     orders: &Orders,

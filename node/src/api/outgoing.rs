@@ -118,6 +118,7 @@ mod tests {
                 && first.push(&[&part[..100 << 10], &part[100 << 10..]])
         );
         assert!(!second.push(&[&part]), "1,200 KiB in a room of 1,024");
+        assert!(second.lacked_room() && !first.lacked_room());
         second.push_short("refused");
         assert_eq!(first.finish().unwrap().len(), 600 << 10);
         assert!(second.push(&[&part]));

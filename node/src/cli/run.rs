@@ -294,7 +294,8 @@ mod tests {
         genesis_file::save(&file, &genesis(&keys([1]), 1)).unwrap();
         let key_file = dir.path().join("node.key");
         crate::keys::create(&key_file).unwrap();
-        let before = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // An address of its own: nobody else takes the port once it is free.
+        let before = UdpSocket::bind("127.83.7.1:0").unwrap();
         let mut config = NodeConfig {
             data_dir: dir.path().join("data"),
             genesis: Some(file),

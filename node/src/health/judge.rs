@@ -13,7 +13,7 @@ const BEHIND_BATCHES: u64 = 16;
 /// A node that was catching up is at the head again at so few, so that its state does not change with every batch.
 const AT_HEAD_BATCHES: u64 = 2;
 /// A node that was not ready is ready again this many times nearer to the head: readiness must not come and go with every batch.
-const READY_AGAIN_NEARER: u64 = 8;
+const READY_AGAIN_NEARER: u32 = 8;
 /// The time after which missing peers are an alert; the restart of a single peer takes less.
 const NO_PEERS_AFTER: Duration = Duration::from_secs(5);
 /// The time after which a silent node behind the head is stalled: three request deadlines. A slow peer takes less.
@@ -75,12 +75,16 @@ pub(super) struct Judge {
     heard_at: Option<Instant>,
     /// When the head last moved, since start.
     moved_at: Option<Instant>,
+    /// When it moved the time before.
+    moved_before: Option<Instant>,
     /// When anything last came, or was worked on.
     busy_at: Instant,
     last: Option<(BatchNumber, (u64, u64))>,
     state: State,
     /// Whether it lags so far that callers should go elsewhere. That ends nearer to the head than it begins.
     lags: bool,
+    /// Whether its head is too old. That ends with a head that is nearer to now, or with several that move.
+    is_old: bool,
 }
 
 impl Judge {
@@ -90,10 +94,12 @@ impl Judge {
             started: now,
             heard_at: None,
             moved_at: None,
+            moved_before: None,
             busy_at: now,
             last: None,
             state: State::WaitingForPeers,
             lags: false,
+            is_old: false,
         }
     }
 
@@ -103,6 +109,7 @@ impl Judge {
         let behind = signs.target.since(signs.head);
         self.state = self.state(signs, behind);
         self.lags = self.lags(behind);
+        self.is_old = self.is_old(signs, now);
         let blocker = self.blocker(signs, behind, now);
         let reason = blocker.as_ref().map(|blocker| blocker.reason);
         Health {
@@ -110,7 +117,7 @@ impl Judge {
             state: self.state,
             syncing: match reason {
                 Some(Reason::Behind | Reason::Stalled) => true,
-                Some(Reason::NoPeers) => behind > 0 || self.heard_at.is_none() || self.is_old(signs, now),
+                Some(Reason::NoPeers) => behind > 0 || self.heard_at.is_none() || self.is_old,
                 Some(Reason::Halted | Reason::NoBatch) => false,
                 // The operator may call a node ready that is far behind; callers are told how far.
                 None => behind >= BEHIND_BATCHES,
@@ -139,7 +146,7 @@ impl Judge {
         }
         let seen = (signs.head, signs.received);
         if self.last.is_some_and(|(head, _)| head != signs.head) {
-            self.moved_at = Some(now);
+            self.moved_before = self.moved_at.replace(now);
         }
         if self.last != Some(seen) || signs.waiting.is_none() {
             self.busy_at = now;
@@ -163,16 +170,21 @@ impl Judge {
 
     fn lags(&self, behind: u64) -> bool {
         self.rules.head_lag_max.is_some_and(|most| match self.lags {
-            true => behind > most.saturating_add(1) / READY_AGAIN_NEARER,
+            true => behind > most.saturating_add(1) / u64::from(READY_AGAIN_NEARER),
             false => behind > most,
         })
     }
 
     /// Whether the head is too old. A head that moves here is new whatever its timestamp says: then a clock is wrong, or the chain's
-    /// time catches up after a pause.
+    /// time catches up after a pause. One that was too old is new again if its timestamp is much nearer, or if it moves again in time: a
+    /// single step of a node that hardly goes on is no end of that.
     fn is_old(&self, signs: &Signs, now: Instant) -> bool {
         let Some((most, age)) = self.rules.head_age_max.zip(signs.head_age) else { return false };
-        age > most && self.moved_at.is_none_or(|at| now.saturating_duration_since(at) > most)
+        let is_long_ago = |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) > most);
+        match self.is_old {
+            true => age > most / READY_AGAIN_NEARER && is_long_ago(self.moved_before),
+            false => age > most && is_long_ago(self.moved_at),
+        }
     }
 
     /// The first fault: later ones may follow from it.
@@ -191,7 +203,6 @@ impl Judge {
                 format!("{}, and has got nothing for {} s: {why}", is_behind(signs, behind), idle.as_secs());
             return Some(blocker(Reason::Stalled, text, true, signs.retry));
         }
-        let is_old = self.is_old(signs, now);
         if let Some(waypoint) = signs.waypoint {
             let text = format!(
                 "the ledger has not passed the waypoint at batch {waypoint} yet: {}",
@@ -199,7 +210,7 @@ impl Judge {
             );
             return Some(blocker(Reason::Behind, text, false, signs.retry));
         }
-        if self.lags || (behind > 0 && is_old) {
+        if self.lags || (behind > 0 && self.is_old) {
             let why = signs.waiting.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             let text = format!("{}{why}", is_behind(signs, behind));
             return Some(blocker(Reason::Behind, text, false, signs.retry));
@@ -215,7 +226,7 @@ impl Judge {
                 );
                 Some(blocker(Reason::NoBatch, text, true, None))
             }
-            Some(age) if is_old => Some(blocker(Reason::Halted, halted(signs, age), true, None)),
+            Some(age) if self.is_old => Some(blocker(Reason::Halted, halted(signs, age), true, None)),
             _ => None,
         }
     }

@@ -80,6 +80,11 @@ pub(crate) fn raw_at(nonce: u64) -> Bytes {
     signed(transfer(nonce, 1_000_000))
 }
 
+/// One with so much input that the pool keeps some forty of them whole.
+pub(crate) fn long_raw_at(nonce: u64) -> Bytes {
+    signed(TxEip1559 { gas_limit: 2_000_000, input: vec![0; 100_000].into(), ..transfer(nonce, 1_000_000) })
+}
+
 fn transfer(nonce: u64, tip: u128) -> TxEip1559 {
     TxEip1559 {
         chain_id: CHAIN_ID,

@@ -107,6 +107,7 @@ fn a_bundle_has_what_helps_and_no_secret() {
         "log-file.txt",
         "log.txt",
         "metrics.txt",
+        "operator.peers.json",
         "rocksdb.txt",
         "snapshots.json",
         "status.json",
@@ -144,9 +145,11 @@ fn a_bundle_has_what_helps_and_no_secret() {
     assert!(again.contains("cannot write the bundle") && again.contains("File exists"), "{again}");
     node.stop();
     fs::write(chain.path("data/last_failure.txt"), format!("task sync failed at {}", &secrets[4])).unwrap();
+    fs::write(chain.path("data/node.bans.json"), format!("{{ \"reason\": \"{}\" }}", &secrets[4])).unwrap();
     let (said, parts) = bundle(&chain, "down.tar.zst");
     assert!(said.contains("not in it:") && said.contains("no node runs on the data directory"), "{said}");
     assert!(parts["last_failure.txt"].contains("task sync failed at ***"));
+    assert!(parts["operator.peers.json"].contains("\"bans\"") && parts["node.bans.json"].contains("***"));
     assert!(parts["database.json"].contains("\"columns\"") && !parts.contains_key("status.json"));
     let all: String = parts.values().map(String::as_str).collect();
     assert!(!secrets.iter().any(|secret| leaks(&all, secret)));

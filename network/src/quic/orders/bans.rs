@@ -49,7 +49,8 @@ impl Network {
         peers.bans.of(peer, now).ok_or(OrderError::NotBanned(peer))
     }
 
-    /// The node's own bans that stand, to be kept for [`Network::start_with_orders`]: 1,024 at most, of more those that end last.
+    /// The node's own bans that stand, and the operator's that it prolonged, to be kept for [`Network::start_with_orders`]: 1,024 at
+    /// most, of more those that end last.
     pub fn own_bans(&self) -> Vec<Ban> {
         self.peers.lock().bans.own(Instant::now())
     }

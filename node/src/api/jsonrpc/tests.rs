@@ -230,9 +230,7 @@ async fn who_found_no_room_waits() {
     assert_eq!(refused["error"]["code"], LIMIT_EXCEEDED_CODE, "{refused}");
     assert!(begun.elapsed() >= NO_ROOM_PAUSE);
     drop(held);
-    let begun = Instant::now();
     assert!(answer(&server, &asked).await["result"].is_string());
-    assert!(begun.elapsed() < NO_ROOM_PAUSE);
 }
 
 /// Goal: JSON that is nested as deep as a body is long is refused or passed over, and nothing overflows.

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     api::inspect::DbStats,
+    bans_file::BANS_FILE,
     cli::{
         access,
         ask::{ask, order, page},
@@ -19,11 +20,14 @@ use crate::{
     lock::{self, LockError},
     node::DATABASE,
     operator_token::{OperatorToken, TOKEN_FILE},
+    orders_file::ORDERS_FILE,
 };
 
 /// Of the log file and of RocksDB's own log the last.
 const LOG_TAIL_BYTES: u64 = 2 << 20;
 const ROCKSDB_TAIL_BYTES: u64 = 512 << 10;
+/// The most of a file with orders or bans, which is never longer unless it is damaged.
+const KEPT_BYTES: u64 = 4 << 20;
 
 /// A node's public pages, and the names of the parts.
 const PAGES: [(&str, &str); 5] = [
@@ -70,10 +74,16 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
     }
     // Options, compactions, stalls and statistics stand there.
     file_tail(bundle, "rocksdb.txt", &database.join("db/LOG"), ROCKSDB_TAIL_BYTES);
-    for name in [FAILURE_FILE, PANIC_FILE] {
+    for (name, bytes_max) in [
+        (FAILURE_FILE, LOG_TAIL_BYTES),
+        (PANIC_FILE, LOG_TAIL_BYTES),
+        (ORDERS_FILE, KEPT_BYTES),
+        (BANS_FILE, KEPT_BYTES),
+    ] {
         let path = config.data_dir.join(name);
-        if path.exists() {
-            file_tail(bundle, name, &path, LOG_TAIL_BYTES);
+        // A pipe would have the command wait for whoever writes into it.
+        if path.is_file() {
+            file_tail(bundle, name, &path, bytes_max);
         }
     }
     let mut dirs = vec![("the data directory", config.data_dir.as_path())];

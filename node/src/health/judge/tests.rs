@@ -206,7 +206,7 @@ fn a_head_that_moves_is_new_whatever_its_timestamp_says() {
     for head in 2..60 {
         rig.signs.head = BatchNumber::new(head);
         rig.meet(head);
-        assert!(rig.wait(1).ready);
+        assert_eq!(rig.wait(1).ready, head > 2, "{head}: one step is not enough");
     }
     assert!(!rig.wait(31).ready);
 }
@@ -282,4 +282,34 @@ fn readiness_does_not_flap_about_the_bound() {
         ready.push(rig.look().ready);
     }
     assert_eq!(ready, [true, true, false, false, false, false, false, true, true, true]);
+}
+
+/// Goal: a node whose head is about as old as it may be, and moves now and then, is unready once. It is ready again with a head that is
+/// much nearer, or once its head goes on.
+#[test]
+fn readiness_does_not_flap_about_the_age() {
+    let mut rig = Rig::at_head(RULES, 100);
+    rig.signs.head_age = Some(Duration::from_secs(20));
+    assert!(rig.wait(10).ready && !rig.wait(1).ready);
+    let mut step = |pause, age| {
+        rig.wait(pause);
+        let head = rig.signs.head.next();
+        (rig.signs.head, rig.signs.head_age) = (head, Some(Duration::from_secs(age)));
+        (rig.signs.target, rig.signs.newest) = (head, head);
+        rig.look().ready
+    };
+    for (pause, age, is_ready) in [
+        (0, 28, false),
+        (31, 29, false),
+        (31, 4, false),
+        // Near enough.
+        (31, 3, true),
+        // Too old again, and then it goes on.
+        (40, 28, false),
+        (5, 31, true),
+        (29, 31, true),
+        (31, 28, false),
+    ] {
+        assert_eq!(step(pause, age), is_ready, "{pause} s, then {age} s old");
+    }
 }

@@ -16,6 +16,7 @@ use std::{
     },
 };
 
+use alloy_primitives::B256;
 use parking_lot::Mutex;
 use slipstream_executor::Transaction;
 
@@ -38,7 +39,7 @@ pub(in crate::rpc) struct Arrival {
 
 impl Arrival {
     pub(super) fn new(transaction: Transaction) -> Arc<Arrival> {
-        let hash = format!("\"{}\"", transaction.hash).into();
+        let hash = hash_text(&transaction.hash);
         Arc::new(Arrival { transaction, hash, whole: OnceLock::new() })
     }
 
@@ -55,6 +56,11 @@ impl Arrival {
     fn weight(&self) -> usize {
         WHOLE_BYTES_BESIDE + ENVELOPE_COPIES * self.transaction.raw.len()
     }
+}
+
+/// A hash as JSON.
+fn hash_text(hash: &B256) -> Arc<str> {
+    format!("\"{hash}\"").into()
 }
 
 /// The last arrivals under their numbers in the pool.
@@ -105,8 +111,7 @@ impl Arrived {
             ring.whole.push_back(arrival);
             ring.end += 1;
         }
-        let spare = ring.hashes.len().saturating_sub(self.hashes_max);
-        let hashes: Vec<_> = ring.hashes.drain(..spare).collect();
+        let hashes = ring.spare_hashes(self.hashes_max);
         while ring.whole_bytes > self.whole_bytes_max
             && let Some(oldest) = ring.whole.pop_front()
         {
@@ -116,6 +121,19 @@ impl Arrived {
         self.end.store(ring.end, Ordering::SeqCst);
         drop(ring);
         drop((hashes, gone));
+    }
+
+    /// Adds the next ones, of which the pool knows only the hashes any more. Whoever wants them whole has missed them.
+    pub(super) fn push_hashes(&self, hashes: &[B256]) {
+        let texts: Vec<_> = hashes.iter().map(hash_text).collect();
+        let mut ring = self.ring.lock();
+        ring.end += texts.len() as u64;
+        ring.hashes.extend(texts);
+        ring.whole_bytes = 0;
+        let gone = (std::mem::take(&mut ring.whole), ring.spare_hashes(self.hashes_max));
+        self.end.store(ring.end, Ordering::SeqCst);
+        drop(ring);
+        drop(gone);
     }
 
     /// Nobody listens: what came up to a number is news for nobody. Whoever begins to listen meanwhile begins there.
@@ -150,6 +168,12 @@ impl Arrived {
 }
 
 impl Ring {
+    /// Takes the oldest hashes beyond so many.
+    fn spare_hashes(&mut self, hashes_max: usize) -> Vec<Arc<str>> {
+        let spare = self.hashes.len().saturating_sub(hashes_max);
+        self.hashes.drain(..spare).collect()
+    }
+
     fn part<T: Clone>(&self, kept: &VecDeque<T>, from: u64, max: usize) -> Option<(u64, Vec<T>)> {
         let from = from.max(self.skipped).min(self.end);
         let index = from.checked_sub(self.end - kept.len() as u64)?;
@@ -206,6 +230,26 @@ mod tests {
         arrived.lose(30);
         assert!(arrived.hashes(20, 9).is_none() && arrived.whole(20, 9).is_none());
         assert_eq!((arrived.end(), arrived.hashes(30, 9)), (30, Some((30, vec![]))));
+    }
+
+    /// Goal: transactions that are known by hash alone are told to those who want hashes. Only who wants them whole has missed them, and
+    /// later ones come whole again.
+    #[test]
+    fn hashes_go_on_without_the_whole() {
+        let all = arrivals(1..7);
+        let arrived = Arrived::bounded(0, 5, 1 << 20);
+        arrived.push(all[..2].to_vec());
+        let known: Vec<_> = all[2..4].iter().map(|arrival| arrival.transaction.hash).collect();
+        arrived.push_hashes(&known);
+        assert_eq!((arrived.end(), arrived.hashes(0, 9)), (4, Some((0, hashes(&all[..4])))));
+        assert!(arrived.whole(1, 9).is_none() && arrived.whole(3, 9).is_none());
+        arrived.push(all[4..].to_vec());
+        assert_eq!(arrived.hashes(0, 9), None, "five are kept");
+        assert_eq!(arrived.hashes(1, 9), Some((1, hashes(&all[1..]))));
+        let (first, whole) = arrived.whole(4, 9).unwrap();
+        assert_eq!((first, hashes(&whole)), (4, hashes(&all[4..])));
+        let ring = arrived.ring.lock();
+        assert_eq!(ring.whole_bytes, all[4].weight() + all[5].weight());
     }
 
     /// Goal: a transaction is written once, whoever wants it.

@@ -1,6 +1,13 @@
 //! The callers that wait for the receipt of a transaction.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use alloy_primitives::B256;
 use parking_lot::Mutex;
@@ -8,21 +15,52 @@ use tokio_util::sync::CancellationToken;
 
 use super::Feed;
 
-/// How many wait for each transaction, and how they are told. Those who may wait bound it: see `JsonRpc`.
+/// Transactions for which nobody waits any more are forgotten beyond so many and twice the others.
+const FORGOTTEN_MAX: usize = 64;
+
+/// Who waits, and how they are told. Those who may wait bound it: see `JsonRpc`.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<HashMap<B256, (usize, CancellationToken)>>);
+pub(super) struct Waiting {
+    count: AtomicUsize,
+    /// Taken by threads of the node's own rank alone: whoever stops waiting may stand back, and the feed would wait for it.
+    awaited: Mutex<ByHash>,
+}
+
+#[derive(Default)]
+struct ByHash {
+    included: HashMap<B256, Weak<CancellationToken>>,
+    /// With so many it is looked whether somebody waits for them.
+    max: usize,
+}
+
+impl ByHash {
+    fn of(&mut self, hash: B256) -> Arc<CancellationToken> {
+        if self.included.len() >= self.max {
+            self.included.retain(|_, included| included.strong_count() > 0);
+            self.max = 2 * self.included.len() + FORGOTTEN_MAX;
+        }
+        if let Some(included) = self.included.get(&hash).and_then(Weak::upgrade) {
+            return included;
+        }
+        let included = Arc::new(CancellationToken::new());
+        self.included.insert(hash, Arc::downgrade(&included));
+        included
+    }
+}
 
 impl Waiting {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.count.load(Ordering::SeqCst) == 0
     }
 
     /// A batch has these transactions.
     pub(super) fn tell(&self, hashes: &[B256]) {
-        let waiting = self.0.lock();
-        if !waiting.is_empty() {
-            hashes.iter().filter_map(|hash| waiting.get(hash)).for_each(|(_, included)| included.cancel());
+        if self.is_empty() {
+            return;
         }
+        let awaited = self.awaited.lock();
+        let included = hashes.iter().filter_map(|hash| awaited.included.get(hash)?.upgrade());
+        included.for_each(|included| included.cancel());
     }
 }
 
@@ -32,16 +70,16 @@ pub(crate) struct Awaited {
     pub(in crate::rpc) hash: B256,
     /// The longest time to wait.
     pub(in crate::rpc) time: Duration,
-    included: CancellationToken,
+    included: Arc<CancellationToken>,
 }
 
 impl Feed {
     /// Begins to wait: before the transaction is sent, or its batch might be missed.
     pub(in crate::rpc) fn await_receipt(self: &Arc<Self>, hash: B256, time: Duration) -> Awaited {
-        let mut waiting = self.waiting.0.lock();
-        let (count, included) = waiting.entry(hash).or_default();
-        *count += 1;
-        Awaited { feed: self.clone(), hash, time, included: included.clone() }
+        // Counted first: the feed looks at the count alone.
+        self.waiting.count.fetch_add(1, Ordering::SeqCst);
+        let included = self.waiting.awaited.lock().of(hash);
+        Awaited { feed: self.clone(), hash, time, included }
     }
 }
 
@@ -58,12 +96,41 @@ impl Awaited {
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        let mut waiting = self.feed.waiting.0.lock();
-        if let Some((count, _)) = waiting.get_mut(&self.hash) {
-            *count -= 1;
-            if *count == 0 {
-                waiting.remove(&self.hash);
-            }
-        }
+        self.feed.waiting.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use alloy_primitives::U256;
+
+    use super::*;
+    use crate::rpc::tests::context;
+
+    fn hash(number: u64) -> B256 {
+        B256::from(U256::from(number))
+    }
+
+    /// Goal: whoever stops waiting takes no lock, all who wait for a transaction are told, and what nobody waits for is forgotten.
+    #[test]
+    fn who_stops_waiting_takes_no_lock() {
+        let feed = context().feed.clone();
+        let awaited: Vec<_> = (0..200).map(|n| feed.await_receipt(hash(n), Duration::ZERO)).collect();
+        let held = feed.waiting.awaited.lock();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            drop(awaited);
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(Duration::from_secs(30)).expect("it waits for the lock");
+        drop(held);
+        assert!(feed.waiting.is_empty());
+        let both = [(); 2].map(|()| feed.await_receipt(hash(1), Duration::ZERO));
+        (0..1_000).for_each(|n| drop(feed.await_receipt(hash(1_000 + n), Duration::ZERO)));
+        assert!(feed.waiting.awaited.lock().included.len() < 512);
+        feed.waiting.tell(&[hash(7), hash(1)]);
+        assert!(both.iter().all(|awaited| awaited.included.is_cancelled()));
     }
 }

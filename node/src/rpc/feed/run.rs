@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use alloy_primitives::B256;
 use serde_json::json;
 use slipstream_executor::Transaction;
 use slipstream_types::BatchNumber;
@@ -44,7 +45,9 @@ impl Threads {
 /// What came to the pool since the last time.
 enum Copied {
     All(Vec<Transaction>),
-    /// The pool has forgotten a part of it already.
+    /// The pool has forgotten a part of it, but not the hashes, of which it keeps many more.
+    Hashes(Vec<B256>),
+    /// The pool has forgotten a part of these too.
     Lost,
     /// Nobody listened, before anything was looked at.
     Unwanted,
@@ -141,18 +144,15 @@ impl Feed {
 
     /// The arrivals behind the last one that was told, up to a count.
     fn copy(&self, count: u64) -> Copied {
-        let (mut copied, mut next) = (Vec::new(), self.pending.end());
-        while next < count {
-            let max = COPIED_MAX.min(usize::try_from(count - next).unwrap_or(COPIED_MAX));
-            match self.pool.arrived_whole_since(next, max) {
-                Some(part) if !part.is_empty() => {
-                    next += part.len() as u64;
-                    copied.extend(part);
-                }
-                _ => return Copied::Lost,
-            }
+        let from = self.pending.end();
+        if let Some(whole) = in_parts(from, count, |next, max| self.pool.arrived_whole_since(next, max)) {
+            return Copied::All(whole);
         }
-        Copied::All(copied)
+        let hashes = in_parts(from, count, |next, max| {
+            let (hashes, after) = self.pool.arrived_since(next, max);
+            (after == next + hashes.len() as u64).then_some(hashes)
+        });
+        hashes.map_or(Copied::Lost, Copied::Hashes)
     }
 
     /// Tells of the arrivals up to a count.
@@ -166,6 +166,7 @@ impl Feed {
                 }
                 self.pending.push(arrivals);
             }
+            Copied::Hashes(hashes) => self.pending.push_hashes(&hashes),
             Copied::Lost => self.pending.lose(count),
             Copied::Unwanted => self.pending.skip(count),
         }
@@ -181,6 +182,18 @@ impl Feed {
             is_news
         });
     }
+}
+
+/// What came from a number up to a count, read in parts; `None` if one of them is gone.
+fn in_parts<T>(from: u64, count: u64, read: impl Fn(u64, usize) -> Option<Vec<T>>) -> Option<Vec<T>> {
+    let (mut all, mut next) = (Vec::new(), from);
+    while next < count {
+        let max = COPIED_MAX.min(usize::try_from(count - next).unwrap_or(COPIED_MAX));
+        let part = read(next, max).filter(|part| !part.is_empty())?;
+        next += part.len() as u64;
+        all.extend(part);
+    }
+    Some(all)
 }
 
 /// Whether the node is syncing, and the news of that.

@@ -13,7 +13,7 @@ use crate::{
     origin::Origin,
     rpc::{
         logs::tests::{commit, log},
-        tests::{context, loose, raw_at},
+        tests::{context, long_raw_at, loose, raw_at},
     },
 };
 
@@ -290,6 +290,28 @@ fn who_misses_transactions_is_told() {
     socket.context.feed.pending.lose(u64::MAX / 2);
     let lost = socket.subscriptions.step(MUCH).err().unwrap();
     assert!(matches!(lost, Lost::Arrivals), "{lost}");
+}
+
+/// Goal: transactions so long that the pool keeps few of them whole close no listener of hashes, only those who want them whole.
+#[test]
+fn long_transactions_close_no_listener_of_hashes() {
+    let mut socket = Socket::new();
+    let mut other = Socket::of(&socket.context);
+    socket.subscribe(json!(["newPendingTransactions"]));
+    other.subscribe(json!(["newPendingTransactions", true]));
+    let add = |nonce| {
+        let transaction = Transaction::decode(&long_raw_at(nonce), &socket.context.chain).unwrap();
+        socket.context.pool.add(transaction.clone()).unwrap();
+        json!(transaction.hash)
+    };
+    let sent: Vec<Value> = (1..=60).map(add).collect();
+    assert!(socket.context.pool.arrived_whole_since(0, 60).is_none(), "some are gone");
+    socket.context.feed.advance(&socket.context);
+    let hashes = |told: Vec<(u128, Value)>| told.into_iter().map(|(_, hash)| hash).collect::<Vec<_>>();
+    assert_eq!(hashes(socket.told()), sent);
+    assert!(matches!(other.subscriptions.step(MUCH).err(), Some(Lost::Arrivals)));
+    let next = socket.send(61);
+    assert_eq!(hashes(socket.told()), [json!(next.hash)]);
 }
 
 /// Goal: however many transactions wait, and however long they are, a step has one more than it has room for, kept or not.
