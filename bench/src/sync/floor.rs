@@ -60,7 +60,7 @@ impl Loaded {
 
     /// Executes all of it into a new store.
     pub(super) fn replay(&self, source: &Source, dir: &Path) -> Result<Floor> {
-        let store = fresh(source, dir)?;
+        let store = self.fresh(source, dir)?;
         let (mut executing, mut rooting, mut committing) = (0.0, 0.0, 0.0);
         let (begin, cpu_before) = (Instant::now(), cpu::of_this_process());
         let prepare = |batch: &Batch| -> Result<Vec<Transaction>> {
@@ -99,9 +99,9 @@ impl Loaded {
         Ok(Floor { seconds, cpu_s, execute: executing, root: rooting, commit: committing })
     }
 
-    /// Applies all deltas to a new store. It keeps no history, as a node that is set to none.
+    /// Applies all deltas to a new store. It keeps no bodies and receipts, as a node with `sync.history: false`.
     pub(super) fn delta(&self, source: &Source, dir: &Path) -> Result<Floor> {
-        let store = fresh(source, dir)?;
+        let store = self.fresh(source, dir)?;
         let mut committing = 0.0;
         let (begin, cpu_before) = (Instant::now(), cpu::of_this_process());
         let open = |batches: &[Batch]| -> Result<Vec<Delta>> {
@@ -128,13 +128,17 @@ impl Loaded {
         check(&store, source)?;
         Ok(Floor { seconds, cpu_s, execute: 0.0, root: 0.0, commit: committing })
     }
-}
 
-fn fresh(source: &Source, dir: &Path) -> Result<Store> {
-    let config = StorageConfig { snapshot_interval_batches: 0, ..Default::default() };
-    let store = Store::open(&config, dir)?;
-    store.initialize(&source.genesis)?;
-    Ok(store)
+    /// A store that stands on the genesis. As a node's, it records the states of the window before the head to come, and none before.
+    fn fresh(&self, source: &Source, dir: &Path) -> Result<Store> {
+        let config = StorageConfig { snapshot_interval_batches: 0, ..Default::default() };
+        let store = Store::open(&config, dir)?;
+        store.initialize(&source.genesis)?;
+        if let Some(last) = self.batches.last() {
+            store.keep_history(last.header.number);
+        }
+        Ok(store)
+    }
 }
 
 fn check(store: &Store, source: &Source) -> Result<()> {
