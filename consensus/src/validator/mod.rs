@@ -281,7 +281,7 @@ impl Validator {
 
     /// Proofs that validators gave two statements where they may give one.
     pub fn evidence(&self) -> Vec<Proof> {
-        self.evidence.borrow().iter().map(|evidence| Proof::of(evidence, &self.set)).collect()
+        self.evidence.borrow().iter().filter_map(|evidence| Proof::of(evidence, &self.set)).collect()
     }
 }
 

@@ -103,6 +103,11 @@ pub struct Proof {
     /// Who lied, and where.
     #[serde(flatten)]
     pub conviction: Conviction,
+    /// The key of the validator that it convicts.
+    pub key: PublicKey,
+    /// What this node's operator calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Both signed statements: `slipstream_eve::Evidence` in BCS, in hexadecimal digits.
     pub evidence: String,
 }
@@ -250,9 +255,12 @@ impl Shown {
 }
 
 impl Proof {
-    pub(super) fn of(evidence: &Evidence, set: &ValidatorSet) -> Proof {
+    /// `None` if the evidence is of another set than this one.
+    pub(super) fn of(evidence: &Evidence, set: &ValidatorSet) -> Option<Proof> {
+        let conviction = Conviction::of(evidence, set);
+        let key = set.validators.get(usize::from(conviction.author))?.public_key;
         let bytes = codec::encode("evidence", evidence).unwrap_or_default();
-        Proof { conviction: Conviction::of(evidence, set), evidence: hex::encode_prefixed(bytes) }
+        Some(Proof { conviction, key, name: None, evidence: hex::encode_prefixed(bytes) })
     }
 }
 
@@ -265,5 +273,28 @@ impl Conviction {
             Evidence::Commits(..) => EvidenceKind::Commits,
         };
         Conviction { author: evidence.author(set), view, number, kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_eve::{Ballot, Vote};
+    use slipstream_types::{Digest, SecretKey};
+
+    use super::*;
+    use crate::testing::genesis;
+
+    /// Goal: a proof has the key of whom it convicts; a seat that the set lacks has none, and is no proof.
+    #[test]
+    fn a_proof_has_the_key_of_its_seat() {
+        let set = genesis(3).validator_set();
+        let ballot = Ballot { view: 1, number: BatchNumber::new(6), token: Digest::ZERO };
+        let vote = Vote { ballot, signature: SecretKey::from_seed([1; 32]).sign(b"") };
+        let proof = |seat| Proof::of(&Evidence::Prepares(seat, Box::new([vote; 2])), &set);
+        for (seat, validator) in (0..).zip(set.validators.iter()) {
+            let proof = proof(seat).unwrap();
+            assert_eq!((proof.conviction.author, proof.key), (seat, validator.public_key));
+        }
+        assert_eq!(proof(3), None);
     }
 }

@@ -14,7 +14,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use slipstream_consensus::ConsensusStatus;
-use slipstream_network::{BanEnd, ContactState, Contacts, Transport};
+use slipstream_network::{BanEnd, ConfiguredPeer, ContactState, Contacts, PeerTarget, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::{Follower, SyncStatus};
 use slipstream_types::{BatchHeader, BatchNumber, Clock};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use self::judge::{Judge, Signs};
 pub(crate) use self::{judge::Rules, teller::Teller};
-use crate::seat::Seat;
+use crate::{seat::Seat, status::Names};
 
 /// A peer that told of its head longer ago than this is not heard: it is asked twice a second while all is well.
 const HEARD_WITHIN: Duration = Duration::from_secs(15);
@@ -137,6 +137,7 @@ pub(crate) struct HealthSource {
     seat: Option<Arc<Seat>>,
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
+    names: Arc<Names>,
     judge: Mutex<Judge>,
 }
 
@@ -148,9 +149,10 @@ impl HealthSource {
         seat: Option<Arc<Seat>>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
+        names: Arc<Names>,
     ) -> HealthSource {
         let judge = Mutex::new(Judge::new(rules, Instant::now()));
-        HealthSource { store, follower, seat, transport, clock, judge }
+        HealthSource { store, follower, seat, transport, clock, names, judge }
     }
 
     /// Reads the health. Blocks on the store for a moment.
@@ -171,6 +173,7 @@ impl HealthSource {
     ) -> Health {
         let connected = self.transport.peers().len();
         let mut signs = signs(head, self.clock.now_ms(), sync, consensus, contacts, connected);
+        signs.missing = missing(contacts, &self.names);
         signs.needs_peers = self.seat.as_ref().is_some_and(|seat| seat.needs_peers());
         self.judge.lock().judge(&signs, Instant::now())
     }
@@ -186,6 +189,17 @@ fn redial(state: &ContactState, now: Instant) -> Option<Duration> {
     }
 }
 
+/// Why the first of the configured peers is not connected, with the peer's name.
+fn missing(contacts: &Contacts, names: &Names) -> Option<String> {
+    // Two nodes with one key keep each other from every peer: that explains what the peers say.
+    let shared = contacts.shared_keys.iter().find(|key| key.own).map(|key| names.call(&key.id, key));
+    let trouble = |peer: &ConfiguredPeer| {
+        let ConfiguredPeer { peer: PeerTarget { id, at }, .. } = peer;
+        Some(names.call(id, format_args!("{at}: {}", peer.trouble()?)))
+    };
+    shared.or_else(|| contacts.configured.iter().find_map(trouble))
+}
+
 fn signs(
     head: &BatchHeader,
     now_ms: u64,
@@ -198,11 +212,6 @@ fn signs(
     let heard = sync.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(is_heard));
     // Peers on an empty chain report that they have no head.
     let heads: Vec<_> = heard.map(|peer| peer.head.unwrap_or_default()).collect();
-    // Two nodes with one key keep each other from every peer: that explains what the peers say.
-    let shared = contacts.shared_keys.iter().find(|key| key.own).map(ToString::to_string);
-    let mut configured = contacts.configured.iter();
-    let missing =
-        shared.or_else(|| configured.find_map(|peer| Some(format!("{}: {}", peer.peer.at, peer.trouble()?))));
     Signs {
         head: head.number,
         // The genesis says when the chain was thought of, not that it runs.
@@ -219,7 +228,7 @@ fn signs(
         needs_peers: false,
         configured: contacts.configured.len(),
         removed: contacts.removed.len(),
-        missing,
+        missing: None,
         retry: sync.waiting.as_ref().and_then(|waiting| waiting.retry_ms).map(Duration::from_millis),
         redial: contacts.configured.iter().filter_map(|peer| redial(&peer.state, Instant::now())).min(),
         votes: consensus.and_then(|status| {
@@ -233,5 +242,40 @@ fn signs(
         batches_per_second: sync.batches_per_second,
         transactions_per_second: sync.transactions_per_second,
         eta_seconds: sync.eta_seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_network::{ContactFailure, SharedKey};
+
+    use super::*;
+    use crate::status::fixture::key;
+
+    /// Goal: the first peer that is missing, or the key that two nodes share, has its name in front. One without a name is told as
+    /// before.
+    #[test]
+    fn who_is_missing_has_its_name() {
+        let now = Instant::now();
+        let failing = |seed| ConfiguredPeer {
+            peer: format!("{}@192.0.2.{seed}:7400", key(seed)).parse().unwrap(),
+            state: ContactState::Failing {
+                failure: ContactFailure::Unreachable("no answer within 5s".into()),
+                since: now,
+                attempts: 1,
+                next_attempt: now,
+            },
+            is_added: false,
+        };
+        let connected = ConfiguredPeer { state: ContactState::Connected { since: now }, ..failing(2) };
+        let mut contacts = Contacts { configured: vec![connected, failing(3)], ..Contacts::default() };
+        let named = Names::new(&[2, 3].map(|seed| format!("{}=peer {seed}", key(seed)).parse().unwrap()));
+        assert_eq!(missing(&contacts, &named).unwrap(), "peer 3 192.0.2.3:7400: no answer within 5s");
+        assert_eq!(missing(&contacts, &Names::default()).unwrap(), "192.0.2.3:7400: no answer within 5s");
+        let id = contacts.configured[0].peer.id;
+        contacts.shared_keys = vec![SharedKey { id, own: true, addresses: Vec::new() }];
+        let shared = missing(&contacts, &named).unwrap();
+        assert!(shared.starts_with("peer 2 another node uses this node's key "), "{shared}");
+        assert_eq!(missing(&Contacts::default(), &named), None);
     }
 }

@@ -219,6 +219,7 @@ impl Surface {
             head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)),
             head_lag_max: (head_lag_max > 0).then_some(head_lag_max),
         };
+        let names = Arc::new(Names::new(&config.network.names));
         let health = Arc::new(HealthSource::new(
             rules,
             store.clone(),
@@ -226,6 +227,7 @@ impl Surface {
             Some(seat.clone()),
             transport.clone(),
             clock.clone(),
+            names.clone(),
         ));
         let known = config.network.peers.iter().map(|peer| peer.id);
         let server = Arc::new(SyncServer::with_known(store.clone(), &config.sync, known));
@@ -249,7 +251,7 @@ impl Surface {
             health: health.clone(),
             resources: resources.clone(),
             log: operator.log.clone(),
-            names: Names::new(&config.network.names),
+            names,
         });
         let log_index = Arc::new(LogIndex::new(store.clone()));
         let context = context(config, core, log_index.clone(), health)?;

@@ -209,8 +209,15 @@ fn context_under(chain: ChainConfig) -> RpcContext {
     );
     let clock = Arc::new(SystemClock);
     let rules = Rules { head_age_max: None, head_lag_max: None };
-    let health =
-        HealthSource::new(rules, store.clone(), follower.unwrap(), None, transport.clone(), clock.clone());
+    let health = HealthSource::new(
+        rules,
+        store.clone(),
+        follower.unwrap(),
+        None,
+        transport.clone(),
+        clock.clone(),
+        Arc::default(),
+    );
     RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
         chain,

@@ -1,7 +1,8 @@
 //! [`Names`]: what this node's operator calls keys, put beside them wherever a status has one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
+use slipstream_consensus::Proof;
 use slipstream_network::{PeerId, PeerName};
 
 use super::NodeStatus;
@@ -18,6 +19,18 @@ impl Names {
     /// The name of a key, if it has one.
     pub(crate) fn of(&self, id: &PeerId) -> Option<String> {
         self.0.get(id).cloned()
+    }
+
+    /// A text on a peer, after the peer's name if it has one.
+    pub(crate) fn call(&self, id: &PeerId, text: impl Display) -> String {
+        self.0.get(id).map_or_else(|| text.to_string(), |name| format!("{name} {text}"))
+    }
+
+    /// Names whom each proof convicts.
+    pub(super) fn put_on(&self, proofs: &mut [Proof]) {
+        for proof in proofs {
+            proof.name = self.of(&proof.key);
+        }
     }
 
     /// Names every key of a status.
@@ -49,6 +62,9 @@ impl Names {
         }
         for ban in &mut status.bans {
             ban.name = self.of(&ban.id);
+        }
+        if let Some(exchange) = &mut status.exchange {
+            exchange.names = exchange.chosen.iter().filter_map(|id| Some((*id, self.of(id)?))).collect();
         }
         for key in &mut status.shared_keys {
             key.name = self.of(&key.id);
@@ -100,6 +116,7 @@ mod tests {
                 "added": false }],
             "removed_peers": [{ "peer": at }],
             "bans": [{ "id": who, "by": "operator", "reason": "", "seconds_left": 1, "until_ms": 1 }],
+            "exchange": { "advertised": [], "outbound_max": 8, "chosen": [who, other], "heard": 2, "reached": 2, "events": {} },
             "shared_keys": [{ "id": who, "own": false, "addresses": [], "problem": "" }],
         }));
         let before = serde_json::to_string(&status).unwrap();
@@ -111,11 +128,27 @@ mod tests {
         // Consensus, sync, the connection, the configured, the removed, the ban, the shared key.
         assert_eq!(named(&document, &who), vec![Some("alpha <b>".to_owned()); 7]);
         assert_eq!(named(&document, &other), [None::<String>, None]);
-        assert_eq!(document["epoch"]["names"], json!({ who.as_str(): "alpha <b>" }));
+        for part in ["epoch", "exchange"] {
+            assert_eq!(document[part]["names"], json!({ who.as_str(): "alpha <b>" }), "{part}");
+        }
         let own = &document["consensus"];
         assert_eq!(
             (&document["name"], &own["name"], &own["primary_name"]),
             (&json!("self"), &json!("self"), &json!("self"))
         );
+    }
+
+    /// Goal: a proof names whom it convicts; without a name it has the key alone.
+    #[test]
+    fn a_proof_says_who_lied() {
+        let proof = |seed| {
+            let proof = json!({ "author": 2, "kind": "orders", "number": 6, "view": 2, "key": key(seed), "evidence": "0x00" });
+            serde_json::from_value::<Proof>(proof).unwrap()
+        };
+        let mut proofs = [proof(10), proof(12)];
+        Names::new(&[format!("{}=alpha", key(10)).parse().unwrap()]).put_on(&mut proofs);
+        assert_eq!(proofs.each_ref().map(|proof| proof.name.as_deref()), [Some("alpha"), None]);
+        let other = serde_json::to_value(&proofs[1]).unwrap();
+        assert!(other.get("name").is_none() && other["key"] == json!(key(12)), "{other}");
     }
 }

@@ -224,6 +224,9 @@ pub struct PeerExchangeStatus {
     pub outbound_max: usize,
     /// Whom it chose and is connected with, the longest of them first.
     pub chosen: Vec<PeerId>,
+    /// What `network.names` calls them, by their keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<PeerId, String>,
     /// Peers in the address book that others told of, or that came in.
     pub heard: usize,
     /// Peers in the address book that the node has dialled.
@@ -238,6 +241,7 @@ impl From<ExchangeStatus> for PeerExchangeStatus {
             advertised: status.advertised.iter().map(ToString::to_string).collect(),
             outbound_max: status.outbound_max,
             chosen: status.chosen,
+            names: BTreeMap::new(),
             heard: status.heard,
             reached: status.reached,
             events: status.events.into_iter().collect(),

@@ -52,7 +52,7 @@ pub(crate) struct StatusSource {
     pub(crate) health: Arc<HealthSource>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) log: Log,
-    pub(crate) names: Names,
+    pub(crate) names: Arc<Names>,
 }
 
 impl StatusSource {
@@ -120,7 +120,9 @@ impl StatusSource {
 
     /// The proofs that validators lied, if this node is a validator.
     pub(crate) fn evidence(&self) -> Vec<Proof> {
-        self.seat.validator().map(|validator| validator.evidence()).unwrap_or_default()
+        let mut proofs = self.seat.validator().map(|validator| validator.evidence()).unwrap_or_default();
+        self.names.put_on(&mut proofs);
+        proofs
     }
 
     /// The validator that this node is now.
