@@ -297,6 +297,10 @@ impl Transport for MemoryTransport {
         self.with_own(|node| node.peers.bans.list(Instant::now())).unwrap_or_default()
     }
 
+    fn is_banned(&self, peer: &PeerId) -> bool {
+        self.with_own(|node| node.peers.banned_until(*peer, Instant::now()).is_some()).unwrap_or(false)
+    }
+
     fn peer_stats(&self) -> Vec<PeerStats> {
         let stats = |(id, since, end): (PeerId, Instant, &Arc<End>)| PeerStats {
             id,

@@ -234,7 +234,9 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
     eventually("in flight", || pair.probe_a.started() == 1 && pair.probe_b.started() == 1).await;
     let ban = Duration::from_secs(5);
     let until = Instant::now() + ban;
+    assert!(!pair.a.is_banned(&id_b));
     pair.a.ban(id_b, "a proven lie", ban);
+    assert!(pair.a.is_banned(&id_b) && !pair.a.is_banned(&id_a));
     for request in [banned_ask, own_ask] {
         let error = request.await.unwrap().unwrap_err();
         assert!(matches!(error, NetworkError::Closed { .. }) && error.is_retryable(), "{error}");
@@ -252,6 +254,7 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
         assert!(!is_in, "let in before the ban ended");
         sleep(Duration::from_millis(10)).await;
     }
+    assert!(!pair.a.is_banned(&id_b));
     (pair.reconnect)();
     pair.connected().await;
     assert_eq!(pair.ask_b(ECHO, b"again", LIMITS).await.unwrap(), b"again");

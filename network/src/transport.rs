@@ -162,6 +162,11 @@ pub trait Transport: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether a ban of this peer stands, also of one that never connects.
+    fn is_banned(&self, _peer: &PeerId) -> bool {
+        false
+    }
+
     /// The state of peer exchange, or `None` without it.
     fn exchange(&self) -> Option<ExchangeStatus> {
         None

@@ -391,6 +391,10 @@ impl Transport for Network {
         self.peers.lock().bans.list(Instant::now())
     }
 
+    fn is_banned(&self, peer: &PeerId) -> bool {
+        self.peers.lock().banned_until(*peer, Instant::now()).is_some()
+    }
+
     fn exchange(&self) -> Option<ExchangeStatus> {
         self.exchange.status()
     }

@@ -11,7 +11,8 @@
 //!
 //! An archive is a peer from when its manifest is here and checked, in the background: one that is slow holds nobody up. It keeps
 //! no batches, so it is one only while its snapshot is ahead of the head. Sync checks its answers as every peer's. A wrong object
-//! is handed on unchanged, so that the archive is banned for it, with that as the reason.
+//! is handed on unchanged, so that the archive is banned for it, with that as the reason. The ban stands in the network's book under
+//! the archive's id, beside those of peers: it is kept over a restart, shown and lifted as they are.
 
 mod answer;
 mod supplier;
@@ -20,7 +21,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use slipstream_archive::{Location, Settings};
 use slipstream_network::{
-    BoxFuture, Bytes, Contacts, ExchangeStatus, NetworkError, PeerId, PeerStats, Priority, Protocol,
+    Ban, BoxFuture, Bytes, Contacts, ExchangeStatus, NetworkError, PeerId, PeerStats, Priority, Protocol,
     RequestLimits, Transport, TurnedAway,
 };
 use slipstream_storage::Store;
@@ -61,7 +62,7 @@ impl Archives {
 }
 
 /// The same for the same URL, at every start and on every node.
-fn id_of(location: &Location) -> PeerId {
+pub(crate) fn id_of(location: &Location) -> PeerId {
     let url = location.to_string();
     let draw = |count: u64| {
         let bytes = [url.as_bytes(), &count.to_le_bytes()].concat();
@@ -78,7 +79,9 @@ impl Transport for Archives {
 
     fn peers(&self) -> Vec<PeerId> {
         let mut peers = self.network.peers();
-        peers.extend(self.suppliers.iter().filter(|(_, supplier)| supplier.is_here()).map(|(id, _)| *id));
+        let is_here =
+            |(id, supplier): &(&PeerId, &Supplier)| supplier.is_here() && !self.network.is_banned(id);
+        peers.extend(self.suppliers.iter().filter(is_here).map(|(id, _)| *id));
         peers.sort_unstable();
         peers
     }
@@ -103,10 +106,10 @@ impl Transport for Archives {
     }
 
     fn ban(&self, peer: PeerId, reason: &str, duration: Duration) {
-        match self.suppliers.get(&peer) {
-            Some(supplier) => supplier.ban(reason, duration),
-            None => self.network.ban(peer, reason, duration),
+        if let Some(supplier) = self.suppliers.get(&peer) {
+            supplier.tell_ban(reason);
         }
+        self.network.ban(peer, reason, duration);
     }
 
     fn credit(&self, peer: PeerId, bytes: usize) {
@@ -123,6 +126,14 @@ impl Transport for Archives {
         self.network.contacts()
     }
 
+    fn bans(&self) -> Vec<Ban> {
+        self.network.bans()
+    }
+
+    fn is_banned(&self, peer: &PeerId) -> bool {
+        self.network.is_banned(peer)
+    }
+
     fn exchange(&self) -> Option<ExchangeStatus> {
         self.network.exchange()
     }
@@ -134,7 +145,10 @@ impl Transport for Archives {
 
 #[cfg(test)]
 mod tests {
+    use slipstream_network::BannedBy;
+
     use super::*;
+    use crate::rpc::{RpcContext, tests::context};
 
     /// Goal: an archive's id is always the same one, and nobody's key.
     #[test]
@@ -150,5 +164,23 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 64);
+    }
+
+    /// Goal: the ban of an archive stands among the network's own, where it is kept and lifted, and ends as they do.
+    #[tokio::test(start_paused = true)]
+    async fn a_ban_of_an_archive_is_one_of_the_network() {
+        let RpcContext { store, transport, .. } = context();
+        let location: Location = "s3://bucket/liar".parse().unwrap();
+        let genesis = store.genesis().unwrap();
+        let archives = Archives::new(std::slice::from_ref(&location), &store, &genesis, transport.clone());
+        let id = id_of(&location);
+        assert!(!archives.is_banned(&id));
+        archives.ban(id, "a state chunk that cannot be", Duration::from_secs(60));
+        let bans = transport.bans();
+        assert_eq!((bans.len(), bans[0].peer, bans[0].by), (1, id, BannedBy::Node));
+        assert_eq!(bans[0].reason, "a state chunk that cannot be");
+        assert!(archives.is_banned(&id) && archives.bans() == bans);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(!archives.is_banned(&id) && archives.bans().is_empty());
     }
 }

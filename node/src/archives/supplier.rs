@@ -10,7 +10,7 @@ use slipstream_archive::{Archive, ArchiveError, ArchivedSnapshot, Location, Sett
 use slipstream_network::{NetworkError, PeerId, Protocol, Refusal, RequestLimits};
 use slipstream_storage::{Store, Trust};
 use slipstream_types::{BatchNumber, Genesis};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::answer;
@@ -37,7 +37,6 @@ pub(super) struct Supplier {
 struct State {
     /// The archive's snapshots, newest first.
     snapshots: Vec<Arc<ArchivedSnapshot>>,
-    banned_until: Option<Instant>,
     /// The last reported failure of a look, so that it is reported once.
     failure: Option<String>,
 }
@@ -71,15 +70,14 @@ impl Supplier {
         }
     }
 
-    /// Whether it has something to offer, and was not caught lying.
+    /// Whether it has something to offer.
     pub(super) fn is_here(&self) -> bool {
-        let state = self.state.lock();
-        !state.snapshots.is_empty() && state.banned_until.is_none_or(|until| until <= Instant::now())
+        !self.state.lock().snapshots.is_empty()
     }
 
-    pub(super) fn ban(&self, reason: &str, duration: Duration) {
+    /// The log says by which URL a banned archive goes.
+    pub(super) fn tell_ban(&self, reason: &str) {
         tracing::warn!(archive = %self.location, peer = %self.id.short(), reason, "the archive is banned");
-        self.state.lock().banned_until = Some(Instant::now() + duration);
     }
 
     /// Looks for newer snapshots until the shutdown.

@@ -219,7 +219,7 @@ impl Surface {
             head_age_max: (head_age_max_s > 0).then(|| Duration::from_secs(head_age_max_s)),
             head_lag_max: (head_lag_max > 0).then_some(head_lag_max),
         };
-        let names = Arc::new(Names::new(&config.network.names));
+        let names = Arc::new(Names::new(&config.network.names).with_archives(&config.sync.archives));
         let health = Arc::new(HealthSource::new(
             rules,
             store.clone(),

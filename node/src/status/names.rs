@@ -2,18 +2,28 @@
 
 use std::{collections::BTreeMap, fmt::Display};
 
+use slipstream_archive::Location;
 use slipstream_consensus::Proof;
 use slipstream_network::{PeerId, PeerName};
 
 use super::NodeStatus;
+use crate::archives::id_of;
 
-/// The names of `network.names`.
+/// The names of `network.names`, and the URLs of archives.
 #[derive(Debug, Default)]
 pub(crate) struct Names(BTreeMap<PeerId, String>);
 
 impl Names {
     pub(crate) fn new(names: &[PeerName]) -> Names {
         Names(names.iter().map(|named| (named.id, named.name.clone())).collect())
+    }
+
+    /// Calls archives, which have no key, by their URLs where they have no other name.
+    pub(crate) fn with_archives(mut self, archives: &[Location]) -> Names {
+        for location in archives {
+            self.0.entry(id_of(location)).or_insert_with(|| location.to_string());
+        }
+        self
     }
 
     /// The name of a key, if it has one.
@@ -150,5 +160,14 @@ mod tests {
         assert_eq!(proofs.each_ref().map(|proof| proof.name.as_deref()), [Some("alpha"), None]);
         let other = serde_json::to_value(&proofs[1]).unwrap();
         assert!(other.get("name").is_none() && other["key"] == json!(key(12)), "{other}");
+    }
+
+    /// Goal: an operator who reads of an archive sees its URL, or the name that he gave it.
+    #[test]
+    fn archives_are_called_by_their_urls() {
+        let archives: [Location; 2] = ["s3://bucket/a", "s3://bucket/b"].map(|url| url.parse().unwrap());
+        let [first, second] = archives.each_ref().map(id_of);
+        let names = Names::new(&[format!("{first}=ours").parse().unwrap()]).with_archives(&archives);
+        assert_eq!([first, second].map(|id| names.of(&id).unwrap()), ["ours", "s3://bucket/b"]);
     }
 }

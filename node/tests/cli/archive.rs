@@ -211,6 +211,17 @@ impl Follower {
              api: {{ listen: \"127.0.0.1:0\" }}\nsync: {{ {sync} }}\n"
         );
         fs::write(node.path("node.yaml"), text).unwrap();
+        Follower::run(node, server)
+    }
+
+    /// Kills it, and starts it again with a new log.
+    fn again(self, server: &Server) -> Follower {
+        let Follower { chain, running } = self;
+        drop(running);
+        Follower::run(chain, server)
+    }
+
+    fn run(node: Chain, server: &Server) -> Follower {
         let mut command = Command::new(BINARY);
         command.args(["run", "--config", &node.config()]).envs(server.variables()).stdout(Stdio::piped());
         let log = node.path("log");
@@ -239,8 +250,20 @@ fn status(node: &Running) -> Value {
     serde_json::from_str(&node.http("GET /v1/status", "")).unwrap()
 }
 
+/// Puts an export into the server's bucket of which all pieces are wrong, so that the first request of any kind shows it.
+fn export_lies(server: &Server, config: &str, url: &str) {
+    done(server, &["export", "--config", config, url]);
+    for piece in server.objects("/pieces/") {
+        let mut bytes = fs::read(&piece).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(piece, bytes).unwrap();
+    }
+}
+
 /// Goal: a fullnode whose peers serve no snapshot begins from an archive and follows its peers. An archive that lies is banned,
-/// with the reason in the status, and the honest one finishes the restore.
+/// with the reason in the status, also when the node is killed and starts again, until it is unbanned. The honest one finishes the
+/// restore.
 #[test]
 fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let runtime = Runtime::new().unwrap();
@@ -252,14 +275,7 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let exported =
         printed(&["snapshot", "export", "--config", &config, &format!("file://{}", aside.display())], true);
     let number: u64 = after(&exported, "batch ").trim_end_matches(',').parse().unwrap();
-    done(&server, &["export", "--config", &config, "s3://bucket/liar"]);
-    // All of it lies, so that the first request of any kind shows it.
-    for piece in server.objects("/pieces/") {
-        let mut bytes = fs::read(&piece).unwrap();
-        let last = bytes.len() - 1;
-        bytes[last] ^= 1;
-        fs::write(piece, bytes).unwrap();
-    }
+    export_lies(&server, &config, "s3://bucket/liar");
     // The validator lacks a snapshot and the batches that lead there.
     chain.configure(&format!("{NO_SNAPSHOTS}{PRUNE} }}\n"));
     printed(&["db", "prune", "--config", &config], true);
@@ -272,15 +288,29 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let address = status(&validator)["peer_address"].as_str().unwrap().to_owned();
     let node = Follower::start(&chain, &address, &server, &format!("archives: {archives:?}"));
     node.until("the liar is banned", |node| node.log().contains("the archive is banned"));
+    let known = status(&node.running);
+    let banned: Vec<&Value> =
+        known["sync"]["peers"].as_array().unwrap().iter().filter(|peer| peer["banned"] == true).collect();
+    assert_eq!(banned.len(), 1, "{known}");
+    assert!(banned[0]["last_reason"].as_str().unwrap().contains("state chunk"), "{}", banned[0]);
+    let text = node.log();
+    assert!(text.contains("s3://bucket/liar") && !text.contains(SECRET), "{text}");
+    let liar = banned[0]["id"].as_str().unwrap().to_owned();
+    let file = node.chain.path("data/node.bans.json");
+    node.until("the ban is written", |_| fs::read_to_string(&file).is_ok_and(|text| text.contains(&liar)));
+
+    let node = node.again(&server);
+    node.until("the liar is looked at again", |node| node.log().contains("the archive has a snapshot ahead"));
     fs::rename(&aside, &honest).unwrap();
     node.until("it follows", |node| node.head() > number + 3);
-    let (status, text) = (status(&node.running), node.log());
-    let banned: Vec<&Value> =
-        status["sync"]["peers"].as_array().unwrap().iter().filter(|peer| peer["banned"] == true).collect();
-    assert_eq!(banned.len(), 1, "{status}\n{text}");
-    assert!(banned[0]["last_reason"].as_str().unwrap().contains("state chunk"), "{}", banned[0]);
-    assert!(text.contains("s3://bucket/liar"), "{text}");
-    assert!(!text.contains(SECRET), "{text}");
+    let (since, text) = (status(&node.running), node.log());
+    assert_eq!((&since["bans"][0]["id"], &since["bans"][0]["by"]), (&json!(liar), &json!("node")), "{since}");
+    assert_eq!((&since["bans"][0]["name"], &since["bans_count"]), (&json!("s3://bucket/liar"), &json!(1)));
+    assert!(since["bans"][0]["reason"].as_str().unwrap().contains("state chunk"), "{since}");
+    assert!(!text.contains("the archive is banned"), "it was not asked again: {text}");
+    printed(&["peers", "unban", &liar, "--config", &node.chain.config()], true);
+    assert_eq!(status(&node.running)["bans_count"], 0);
+    assert!(!fs::read_to_string(&file).unwrap().contains(&liar), "written before the command ends");
     let balance = node.running.rpc("eth_getBalance", json!([Address::repeat_byte(3), "latest"]));
     assert_eq!(balance["result"], "0x3", "what the third transaction sent");
     let Follower { chain: directory, running } = node;
