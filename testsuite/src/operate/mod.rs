@@ -11,18 +11,21 @@
 //! Invariants:
 //! * The node ends with this program, in whatever way that ends.
 //! * A node that ends by itself ends this program with an error, as it would end a container of its own.
+//! * An order that fails ends neither the node nor the later orders: whoever runs a scenario wants the rest of it. It is told at once,
+//!   and this program ends with an error when it is asked to end.
 
+mod failures;
 mod order;
 mod process;
 mod taken;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 pub use self::order::{Order, What};
-use self::{process::Operated, taken::Taken};
+use self::{failures::Failures, process::Operated, taken::Taken};
 use crate::{
     accounts::DEFAULT_SEED, devnet::binary, output, rpc::Rpc, signals::interrupted, time::StartClock,
 };
@@ -65,7 +68,7 @@ impl OperateOptions {
     /// Runs the node until this program is asked to end.
     ///
     /// # Errors
-    /// If there are too many orders, the node ends by itself, or an order cannot be carried out.
+    /// If there are too many orders, the node cannot be started or ends by itself; at the end, if an order could not be carried out.
     pub async fn run(&self) -> Result<()> {
         let count = self.orders.len();
         ensure!(count <= ORDERS_MAX, "{count} orders are too many: at most {ORDERS_MAX}");
@@ -74,7 +77,8 @@ impl OperateOptions {
 
     async fn run_until(&self, program: PathBuf, interrupted: impl Future<Output = ()>) -> Result<()> {
         let clock = StartClock::new(self.start);
-        let mut node = Operated::new(program, self)?;
+        let failures = Arc::<Failures>::default();
+        let mut node = Operated::new(program, self, failures.clone())?;
         let taken = Taken::beside(node.data(), self.start);
         let mut orders = Orders::new(&self.orders, taken, PRIMARY_DEADLINE)?;
         let rpc = Rpc::new(node.api())?;
@@ -87,7 +91,7 @@ impl OperateOptions {
             // Also those to the primary: they are nobody's until they begin.
             let next = order::next(self.orders.iter(), passed);
             tokio::select! {
-                () = &mut interrupted => return node.stop().await,
+                () = &mut interrupted => return node.stop().await.and_then(|()| failures.end()),
                 ended = node.ended() => bail!("the node ended by itself: {}", ended?),
                 () = wait(&clock, next) => {}
             }
@@ -95,9 +99,12 @@ impl OperateOptions {
             // The moment itself: the clock may be a hair before it.
             passed = clock.passed().max(next);
             for (place, order) in self.orders.iter().enumerate() {
-                if order.begins_within(before, passed) && orders.take(place, &rpc).await? {
-                    output::note(&format!("order {order}"));
-                    node.obey(order.what).await.with_context(|| format!("the order {order}"))?;
+                if !order.begins_within(before, passed) || !orders.take(place, &rpc, &failures).await {
+                    continue;
+                }
+                output::note(&format!("order {order}"));
+                if let Err(error) = node.obey(order.what).await {
+                    failures.note(format_args!("order {order}"), &error);
                 }
             }
         }
@@ -126,18 +133,20 @@ impl<'a> Orders<'a> {
     }
 
     /// Whether an order that begins now is this node's. It is asked once whether it is the primary: later another one is, which would
-    /// take the order too.
-    async fn take(&mut self, place: usize, rpc: &Rpc) -> Result<bool> {
+    /// take the order too. One that cannot be kept is carried out all the same.
+    async fn take(&mut self, place: usize, rpc: &Rpc, failures: &Failures) -> bool {
         let order = &self.all[place];
         if order.to_primary {
             let status = tokio::time::timeout(self.patience, rpc.page("/v1/status")).await;
             let status = status.ok().and_then(Result::ok);
             self.mine[place] = status.is_some_and(|status| status["consensus"]["is_primary"] == true);
-            if self.mine[place] {
-                self.taken.keep(order)?;
+            if self.mine[place]
+                && let Err(error) = self.taken.keep(order)
+            {
+                failures.note(format_args!("keeping the order {order} over a restart"), &error);
             }
         }
-        Ok(self.mine[place])
+        self.mine[place]
     }
 }
 

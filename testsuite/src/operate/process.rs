@@ -6,6 +6,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,6 +17,7 @@ use tokio::process::{Child, Command};
 
 use super::{
     OperateOptions,
+    failures::Failures,
     order::{State, What},
 };
 use crate::{
@@ -47,11 +49,16 @@ pub(super) struct Operated {
     environment: BTreeMap<String, String>,
     child: Option<Child>,
     state: State,
+    failures: Arc<Failures>,
 }
 
 impl Operated {
     /// The node of a configuration, which does not run yet.
-    pub(super) fn new(program: PathBuf, options: &OperateOptions) -> Result<Operated> {
+    pub(super) fn new(
+        program: PathBuf,
+        options: &OperateOptions,
+        failures: Arc<Failures>,
+    ) -> Result<Operated> {
         let OperateOptions { config, orders, seed, .. } = options;
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
         let mut api = loaded.api.listen;
@@ -76,6 +83,7 @@ impl Operated {
             environment,
             child: None,
             state: State { is_down: true, ..State::default() },
+            failures,
         })
     }
 
@@ -101,8 +109,11 @@ impl Operated {
         }
         let is_set = (state.flush_ms, state.clock_ms) == (self.state.flush_ms, self.state.clock_ms);
         if self.child.is_some() && !is_set {
-            self.turn(state.flush_ms, state.clock_ms).await?;
-            (self.state.flush_ms, self.state.clock_ms) = (state.flush_ms, state.clock_ms);
+            // What failed is tried again with the next order.
+            match self.turn(state.flush_ms, state.clock_ms).await {
+                Ok(()) => (self.state.flush_ms, self.state.clock_ms) = (state.flush_ms, state.clock_ms),
+                Err(error) => self.failures.note("setting the node's disk and clock", &error),
+            }
         }
         (self.state.is_down, self.state.is_paused) = (state.is_down, state.is_paused);
         Ok(())
@@ -128,7 +139,10 @@ impl Operated {
             What::ExportSnapshot => {
                 let to = format!("file://{}", self.data.with_file_name(ARCHIVE).display());
                 let config = self.config.display().to_string();
-                beside(["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(), None);
+                self.beside(
+                    ["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(),
+                    None,
+                );
                 Ok(())
             }
             What::AddValidator(key, fees) => {
@@ -148,7 +162,7 @@ impl Operated {
         let mut arguments = vec!["validators"];
         arguments.extend(change);
         arguments.extend(["--rpc", &self.api, "--key-file", &file]);
-        beside(arguments.into_iter().map(str::to_owned).collect(), Some(dir));
+        self.beside(arguments.into_iter().map(str::to_owned).collect(), Some(dir));
         Ok(())
     }
 
@@ -222,15 +236,17 @@ impl Operated {
         }
         set()
     }
-}
 
-/// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for it.
-fn beside(arguments: Vec<String>, dir: Option<RunDir>) {
-    tokio::spawn(async move {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        if let Err(error) = slipstream(&arguments).await {
-            output::note(&format!("{error:#}"));
-        }
-        drop(dir);
-    });
+    /// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for
+    /// it.
+    fn beside(&self, arguments: Vec<String>, dir: Option<RunDir>) {
+        let failures = self.failures.clone();
+        tokio::spawn(async move {
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            if let Err(error) = slipstream(&words).await {
+                failures.note(format_args!("slipstream {}", words[..2].join(" ")), &error);
+            }
+            drop(dir);
+        });
+    }
 }

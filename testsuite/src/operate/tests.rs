@@ -29,7 +29,7 @@ fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
 }
 
 fn operated(options: &OperateOptions) -> Operated {
-    Operated::new(fake_node(), options).unwrap()
+    Operated::new(fake_node(), options, Arc::default()).unwrap()
 }
 
 /// What the program noted, each line up to its first blank.
@@ -105,6 +105,21 @@ async fn orders_come_by_the_clock() {
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
+/// Goal: an order that fails keeps neither the node nor the later orders from going on. The end tells of it.
+#[tokio::test]
+async fn an_order_that_fails_ends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&dir, &["0s..,wipe", "100ms..,join"]);
+    let data = dir.path().join("data");
+    fs::remove_dir_all(&data).unwrap();
+    fs::write(&data, "no directory").unwrap();
+    // It is down until it joins, after the failure.
+    let done = until(|| state(&dir).is_some());
+    let error = options.run_until(fake_node(), done).await.unwrap_err().to_string();
+    assert!(error.contains("order 0ms..,wipe failed: "), "{error}");
+    assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
+}
+
 /// Goal: without a common start, an order at the start itself is given too.
 #[tokio::test]
 async fn an_order_at_the_start_is_given() {
@@ -168,13 +183,14 @@ async fn the_primary_takes_its_orders() {
             let taken = Taken::beside(&dir.path().join("data"), Some(start));
             Orders::new(&orders, taken, patience).unwrap()
         };
-        let mut taken = of(7);
+        let (mut taken, failures) = (of(7), Failures::default());
         assert_eq!(taken.mine().count(), 1);
-        assert_eq!(taken.take(0, &rpc).await.unwrap(), takes);
-        assert!(taken.take(1, &rpc).await.unwrap(), "it is to the node itself");
+        assert_eq!(taken.take(0, &rpc, &failures).await, takes);
+        assert!(taken.take(1, &rpc, &failures).await, "it is to the node itself");
         assert_eq!(taken.mine().count(), 1 + usize::from(takes));
         assert_eq!(of(7).mine().count(), 1 + usize::from(takes), "as after a restart");
         // The server has gone.
-        assert!(!of(8).take(0, &rpc).await.unwrap());
+        assert!(!of(8).take(0, &rpc, &failures).await);
+        failures.end().unwrap();
     }
 }
