@@ -152,10 +152,11 @@ pub struct ApiConfig {
     /// transaction does not fit.
     pub max_body_bytes: usize,
     /// JSON-RPC requests at a time that are worked on, wait for it, or whose answer is being read; more are refused with status
-    /// 503. There may be 16 connections more, so that `/health` and `/metrics` answer all the same. When all are taken, the one
-    /// that has asked for nothing for longest is closed for a new one, then one that is still sending its request; of those that
-    /// are equally idle, one of the address that has most; then a call that has not begun of an address that has more. Where nobody
-    /// can go, newcomers wait for 5 seconds, at most 64.
+    /// 503. At most three quarters may be calls that compute, search, wait for receipts, or are more than 32 in an array; a quarter
+    /// may wait for receipts. So short calls find places however many long ones there are. There may be 16 connections more, so that
+    /// `/health` and `/metrics` answer all the same. When all are taken, the one that has asked for nothing for longest is closed for
+    /// a new one, then one that is still sending its request; of those that are equally idle, one of the address that has most; then
+    /// a call that has not begun of an address that has more. Where nobody can go, newcomers wait for 5 seconds, at most 64.
     /// The default leaves most open files to the database.
     pub max_connections: NonZeroUsize,
     /// Connections of one address at a time; an IPv6 /64 is one address. A new one above it takes the place of the address's own

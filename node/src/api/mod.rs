@@ -49,7 +49,7 @@ use self::{
     hosts::Hosts,
     incoming::{Incoming, Unread},
     jsonrpc::JsonRpc,
-    listener::{Limited, Limits, Seat},
+    listener::{Limited, Limits, NoPlace, Seat},
     metrics::Metrics,
     operator::Operator,
     room::Room,
@@ -275,12 +275,17 @@ async fn jsonrpc(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Sea
     if seat.call_read().is_err() {
         return api.busy("call", "too many calls at a time (`api.max_connections`)");
     }
-    let handled = api.jsonrpc.handle(seat.origin(), || seat.working(), body.bytes());
+    let weigh = |weight| seat.weighed(weight);
+    let handled = api.jsonrpc.handle_weighed(seat.origin(), weigh, || seat.working(), body.bytes());
     tokio::select! {
         answer = handled => match answer {
-            Some(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
+            Ok(Some(answer)) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
             // Notifications have no answer.
-            None => StatusCode::NO_CONTENT.into_response(),
+            Ok(None) => StatusCode::NO_CONTENT.into_response(),
+            Err(NoPlace) => api.busy(
+                "call",
+                "too many calls at a time that take long or wait for receipts (a part of `api.max_connections`)",
+            ),
         },
         () = seat.sent_away() => api.busy("call", "others need the place of this call, which has not begun"),
     }

@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::chain::{Chain, PATIENCE, Running};
+use crate::{
+    chain::{Chain, PATIENCE, Running},
+    process::until,
+};
 
 /// Status and body of one exchange; `head` is everything before the length.
 fn exchange(node: &Running, head: &str, body: &str) -> (u16, String) {
@@ -233,6 +236,52 @@ fn one_address_cannot_take_the_api() {
         }
     });
     assert!(refused.count() >= 40 - 8 - 4);
+    drop(taken);
+    node.stop();
+}
+
+/// Whether a caller is refused for want of a place, as far as the answer is here.
+fn is_refused(stream: &TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let mut status = [0; 12];
+    match stream.peek(&mut status) {
+        Ok(12) => status == *b"HTTP/1.1 503",
+        Ok(0) => true,
+        _ => false,
+    }
+}
+
+/// Goal: calls that take as long as they may, of more addresses than there are places, leave places to callers who ask for little.
+#[test]
+fn long_calls_of_many_addresses_refuse_no_short_one() {
+    let chain = Chain::new();
+    chain.configure(
+        "api: { listen: \"127.0.0.1:0\", max_connections: 16, max_connections_per_address: 8, call_time_max_ms: 1000 }\n",
+    );
+    let node = Running::start(&chain);
+    let head = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json";
+    let endless =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [{ "data": "0x5b5a31505f56" }] });
+    // Each takes many seconds.
+    let flood = Value::from(vec![endless.clone(); 500]).to_string();
+    let taken: Vec<TcpStream> = (0..20)
+        .map(|number| {
+            let mut stream = connect_from(&node, 100 + number);
+            write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{flood}", flood.len()).unwrap();
+            stream
+        })
+        .collect();
+    // Three quarters of 16 may be long, and one of these is the operator's.
+    until("all but eleven are refused", || {
+        (taken.iter().filter(|stream| is_refused(stream)).count() == 20 - 11).then_some(())
+    });
+    let short = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_chainId" }).to_string();
+    for host in 200..210 {
+        assert_eq!(exchange_on(connect_from(&node, host), head, &short).0, 200, "{host}");
+    }
+    let (status, text) = exchange_on(connect_from(&node, 220), head, &endless.to_string());
+    assert!(status == 503 && text.contains("take long") && text.contains("`api.max_connections`"), "{text}");
+    assert_eq!(exchange(&node, head, &short).0, 200);
     drop(taken);
     node.stop();
 }

@@ -17,6 +17,7 @@ pub const ATTACKS: &[&str] = &[
     "estimate-burner",
     "gone-callers",
     "idle-filters",
+    "waiting-calls",
     // WebSocket.
     "ws-half-upgrades",
     "ws-huge-frames",

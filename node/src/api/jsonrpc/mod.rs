@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use self::envelope::{Call, NO_ID, Request, error, failure};
 use super::{
+    listener::{NoPlace, Weight},
     metrics::Metrics,
     outgoing::{Growing, Outgoing},
 };
@@ -137,22 +138,23 @@ impl Bodies {
         }
     }
 
-    fn places_for(&self, asked: &Asked<'_>) -> &Places {
+    /// The places for a body, and how long such bodies may take.
+    fn places_for(&self, asked: &Asked<'_>) -> (&Places, Weight) {
         let lane = |request: &Request<'_>| {
             request.call().map_or(Lane::Reads, |call| Lane::of_call(&call.method, call.params))
         };
         let requests = asked.requests();
         let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
         if requests.iter().any(waits) {
-            &self.waiting
+            (&self.waiting, Weight::Waits)
         } else if requests.iter().any(|request| matches!(lane(request), Lane::Calls | Lane::Traces)) {
-            &self.costly
+            (&self.costly, Weight::Long)
         } else if requests.iter().any(|request| lane(request) == Lane::Searches) {
-            &self.searching
+            (&self.searching, Weight::Long)
         } else if requests.len() > CHEAP_REQUESTS_MAX {
-            &self.costly
+            (&self.costly, Weight::Long)
         } else {
-            &self.cheap
+            (&self.cheap, Weight::Short)
         }
     }
 }
@@ -215,30 +217,42 @@ impl JsonRpc {
         begins: impl FnOnce(),
         body: &[u8],
     ) -> Option<Bytes> {
+        // The messages of sockets have places of their own.
+        self.handle_weighed(caller, |_| Ok(()), begins, body).await.unwrap_or_default()
+    }
+
+    /// The same for a caller that is told how long its body may take, and may have no place for that.
+    pub(super) async fn handle_weighed(
+        &self,
+        caller: impl Into<Caller>,
+        weigh: impl FnOnce(Weight) -> Result<(), NoPlace>,
+        begins: impl FnOnce(),
+        body: &[u8],
+    ) -> Result<Option<Bytes>, NoPlace> {
         let caller = caller.into();
         let asking = Asking { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX };
-        match Asked::read(body) {
-            Err(refusal) => Some(Bytes::from(refusal)),
-            Ok(asked) => {
-                let bodies = if caller.listening.is_some() { &self.over_sockets } else { &self.over_http };
-                let places = bodies.places_for(&asked);
-                let is_cheap = std::ptr::eq(places, &bodies.cheap);
-                let only_waits = std::ptr::eq(places, &bodies.waiting) && asked.requests().len() == 1;
-                if let Some(listening) = caller.listening.as_ref().filter(|_| !is_cheap && !only_waits) {
-                    // A connection has one at a time over HTTP.
-                    let _ = timeout_at(asking.deadline, listening.take_turn()).await;
-                }
-                // If the deadline passes before there is a place, each request is refused with that reason.
-                let place = timeout_at(asking.deadline, places.take(caller.origin)).await;
-                begins();
-                let answer = self.work(asked, asking, self.synced(asking.deadline)).await;
-                drop(place);
-                if answer.lacked_room() {
-                    sleep(NO_ROOM_PAUSE).await;
-                }
-                answer.finish()
-            }
+        let asked = match Asked::read(body) {
+            Err(refusal) => return Ok(Some(Bytes::from(refusal))),
+            Ok(asked) => asked,
+        };
+        let bodies = if caller.listening.is_some() { &self.over_sockets } else { &self.over_http };
+        let (places, weight) = bodies.places_for(&asked);
+        weigh(weight)?;
+        let only_waits = weight == Weight::Waits && asked.requests().len() == 1;
+        let may_be_many = weight == Weight::Short || only_waits;
+        if let Some(listening) = caller.listening.as_ref().filter(|_| !may_be_many) {
+            // A connection has one at a time over HTTP.
+            let _ = timeout_at(asking.deadline, listening.take_turn()).await;
         }
+        // If the deadline passes before there is a place, each request is refused with that reason.
+        let place = timeout_at(asking.deadline, places.take(caller.origin)).await;
+        begins();
+        let answer = self.work(asked, asking, self.synced(asking.deadline)).await;
+        drop(place);
+        if answer.lacked_room() {
+            sleep(NO_ROOM_PAUSE).await;
+        }
+        Ok(answer.finish())
     }
 
     /// The answer to a body's requests. If the transactions that it sends cannot be made durable, the whole answer is void, and

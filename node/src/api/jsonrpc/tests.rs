@@ -169,6 +169,34 @@ async fn a_poll_beside_a_lost_transaction_loses_nothing() {
     assert_eq!(answer(&server, &poll.to_string()).await["result"], json!([]));
 }
 
+/// Goal: how long a body may take is known before anything of it begins, and a caller without a place for that is refused.
+#[tokio::test]
+async fn bodies_are_weighed_before_they_begin() {
+    let server = server();
+    let one = |method: &str| call(json!(1), method, json!([]));
+    let many = |count| Value::from(vec![one("eth_chainId"); count]);
+    for (body, expected) in [
+        (one("eth_chainId"), Weight::Short),
+        (one(SENDING), Weight::Short),
+        (many(CHEAP_REQUESTS_MAX), Weight::Short),
+        (many(CHEAP_REQUESTS_MAX + 1), Weight::Long),
+        (one("eth_call"), Weight::Long),
+        (one("eth_getLogs"), Weight::Long),
+        (one("trace_block"), Weight::Long),
+        (one(SENDING_SYNC), Weight::Waits),
+        (json!([one("eth_call"), one(SENDING_SYNC)]), Weight::Waits),
+    ] {
+        let (text, mut found) = (body.to_string(), None);
+        let weigh = |weight| {
+            found = Some(weight);
+            Err(NoPlace)
+        };
+        let begins = || panic!("it begins");
+        let refused = server.handle_weighed(host(1), weigh, begins, text.as_bytes()).await;
+        assert!(refused.is_err() && found == Some(expected), "{text}: {found:?}");
+    }
+}
+
 /// Goal: one address that asks for as much as it can makes another wait for no more than a place of its own.
 #[tokio::test]
 async fn one_address_does_not_take_all_bodies() {

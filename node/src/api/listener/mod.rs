@@ -3,7 +3,7 @@
 //!
 //! Requests are scarce; connections are not. Each new connection gets a seat; when all are taken, the one that has asked for
 //! nothing for longest is dismissed. Calls are counted apart, when they are read whole: some seats are always left for `/health`
-//! and `/metrics`, whatever callers do. One address has a bound of its own, and strangers leave some seats to this machine and to
+//! and `/metrics`, whatever callers do. Of the calls some places are always left for short ones. One address has a bound of its own, and strangers leave some seats to this machine and to
 //! the hosts that the operator named.
 
 mod connection;
@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::seats::Limits;
-pub(super) use self::seats::{ANSWER_GRACE, Seat, at_answer_rate};
+pub(super) use self::seats::{ANSWER_GRACE, NoPlace, Seat, Weight, at_answer_rate};
 use self::{
     connection::Connection,
     seats::{Full, Seats},

@@ -1,5 +1,6 @@
 //! [`Seats`]: the connections, their activities, and which one goes when a newcomer finds all seats taken.
 
+mod calls;
 mod taken;
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,11 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use self::taken::Taken;
+pub(crate) use self::calls::Weight;
+use self::{
+    calls::{Calls, place_in, room},
+    taken::Taken,
+};
 use super::super::{
     incoming::{Messages, Unread},
     room::{Room, Share},
@@ -31,8 +36,6 @@ pub(super) const BODY_BYTES_PER_SECOND_MIN: usize = 4 << 10;
 pub(in crate::api) const ANSWER_GRACE: Duration = Duration::from_secs(30);
 pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
 
-/// The part of the calls that strangers leave to the operator's own hosts: one in so many.
-const RESERVED_CALLS_SHARE: usize = 8;
 /// The part of the calls that sockets may have, beside those over HTTP: one for each socket, see `api::ws`. A socket sends several
 /// messages at a time, and they wait in line. In one room with HTTP's, they would take the places of callers who have one call.
 const SOCKET_CALLS_SHARE: usize = 2;
@@ -93,8 +96,8 @@ struct State {
     bytes: usize,
     /// When an answer is to be read.
     answer_end: Instant,
-    /// The place of the call that is worked on, or whose answer is being read.
-    call: Option<Share>,
+    /// The places of the call that is worked on, or whose answer is being read.
+    call: Vec<Share>,
     /// The messages that come over its socket.
     messages: Option<Messages>,
     /// Why nothing more is taken from it.
@@ -108,7 +111,7 @@ impl State {
         match self.doing {
             Doing::Head | Doing::Idle => Some((0, self.since)),
             Doing::Body => Some((1, self.since)),
-            Doing::Answer if self.call.is_none() => Some((1, self.since)),
+            Doing::Answer if self.call.is_empty() => Some((1, self.since)),
             Doing::Wait => Some((WAITS, self.since)),
             Doing::Work | Doing::Answer | Doing::Socket | Doing::Follow => None,
         }
@@ -118,7 +121,7 @@ impl State {
 /// All seats of the API.
 pub(super) struct Seats {
     limits: Limits,
-    calls: Room,
+    calls: Calls,
     /// Of the messages of sockets.
     socket_calls: Room,
     taken: Mutex<Taken>,
@@ -137,10 +140,9 @@ pub(super) enum Full {
 
 impl Seats {
     pub(super) fn new(limits: Limits) -> Arc<Seats> {
-        let room = |calls: usize| Room::new(calls, calls / RESERVED_CALLS_SHARE);
         Arc::new(Seats {
             limits,
-            calls: room(limits.calls),
+            calls: Calls::new(limits.calls),
             socket_calls: room((limits.calls / SOCKET_CALLS_SHARE).max(1)),
             taken: Mutex::default(),
             changed: Notify::new(),
@@ -175,7 +177,7 @@ impl Seats {
             since: now,
             bytes: 0,
             answer_end: now,
-            call: None,
+            call: Vec::new(),
             messages: None,
             overrun: None,
         };
@@ -215,7 +217,7 @@ impl Seat {
     fn turn(&self, doing: Doing) {
         let mut state = self.0.state.lock();
         (state.doing, state.since, state.bytes) = (doing, Instant::now(), 0);
-        let call = if doing == Doing::Answer { None } else { state.call.take() };
+        let call = if doing == Doing::Answer { Vec::new() } else { std::mem::take(&mut state.call) };
         drop(state);
         drop(call);
         self.0.seats.changed.notify_one();
@@ -257,8 +259,7 @@ impl Seat {
 
     /// A place for a call of the socket, if there is one. It is none of the places of calls over HTTP.
     pub(crate) fn call_place(&self) -> Option<Share> {
-        let mut place = self.0.seats.socket_calls.share(self.0.origin);
-        place.grow_to(1).then_some(place)
+        place_in(&self.0.seats.socket_calls, self.0.origin)
     }
 
     /// Why nothing more is taken from the socket.
@@ -279,7 +280,7 @@ impl Seat {
 
     /// The request is worked on.
     pub(crate) fn working(&self) {
-        let call = self.0.state.lock().call.take();
+        let call = std::mem::take(&mut self.0.state.lock().call);
         self.turn(Doing::Work);
         self.0.state.lock().call = call;
     }
@@ -294,12 +295,16 @@ impl Seat {
 
     /// A call has come whole: it waits for its turn if there is a place for it.
     pub(crate) fn call_read(&self) -> Result<(), NoPlace> {
-        let mut place = self.0.seats.calls.share(self.0.origin);
-        if !place.grow_to(1) {
-            return Err(NoPlace);
-        }
+        let place = self.0.seats.calls.place(self.0.origin).ok_or(NoPlace)?;
         self.turn(Doing::Wait);
-        self.0.state.lock().call = Some(place);
+        self.0.state.lock().call = vec![place];
+        Ok(())
+    }
+
+    /// What the call asks for is known: one that may take long needs a place among such calls too.
+    pub(crate) fn weighed(&self, weight: Weight) -> Result<(), NoPlace> {
+        let further = self.0.seats.calls.places_for(self.0.origin, weight).ok_or(NoPlace)?;
+        self.0.state.lock().call.extend(further);
         Ok(())
     }
 

@@ -1,22 +1,41 @@
-//! Attacks by requests over JSON-RPC: too much, too deep, too long, and by callers who do not wait for the answer.
+//! Attacks by requests over JSON-RPC: too much, too deep, too long, and by callers who do not wait for the answer, or for as long as they
+//! may.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use alloy_primitives::Address;
+use anyhow::{Context, Result};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use slipnet::{accounts::Account, rpc::quantity};
 use tokio::io::AsyncWriteExt;
 
 use super::{
     attack::{Attack, Face, Facts, Field},
     http::{call, connect, post},
+    stage::{Call, Money},
 };
 
-pub(super) const ALL: &[&dyn Attack] =
-    &[&BatchBomb, &DeepJson, &LogBomb, &CallBurner, &EstimateBurner, &GoneCallers, &IdleFilters];
+pub(super) const ALL: &[&dyn Attack] = &[
+    &BatchBomb,
+    &DeepJson,
+    &LogBomb,
+    &CallBurner,
+    &EstimateBurner,
+    &GoneCallers,
+    &IdleFilters,
+    &WaitingCalls,
+];
 
 /// Init code that never ends: JUMPDEST, PUSH1 0, JUMP.
 const ENDLESS: &str = "0x5b600056";
+
+/// Callers of [`WaitingCalls`], each with an address of its own: more than strangers have places for calls.
+const WAITING: usize = 240;
+/// Calls in one of their bodies: together they take longer than a body may.
+const ENDLESS_CALLS: usize = 200;
+/// Transactions in one of their bodies, each of which waits for a batch.
+const AWAITED: u64 = 20;
 
 fn request(method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
@@ -167,4 +186,41 @@ impl Attack for IdleFilters {
             call(&field, Field::address(index), &request("eth_newFilter", &json!([filter]))).await
         }))
     }
+}
+
+struct WaitingCalls;
+
+impl Attack for WaitingCalls {
+    fn facts(&self) -> Facts {
+        let about = "240 addresses with a body each that takes as long as it may: endless calls, or transactions whose receipts are awaited";
+        Facts::new(Face::Http, "waiting-calls", about)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(WAITING, Duration::from_millis(200), |field, index| async move {
+            let body = match index % 4 {
+                0 => awaited(&field, index).await?,
+                _ => {
+                    let endless = request("eth_call", &json!([{ "data": ENDLESS }, "latest"]));
+                    format!("[{}]", vec![endless; ENDLESS_CALLS].join(","))
+                }
+            };
+            call(&field, Field::address(index), &body).await
+        }))
+    }
+}
+
+/// Transactions of an account, each of which is answered with its receipt before the next one is sent.
+async fn awaited(field: &Field, index: usize) -> Result<String> {
+    let key = field.target.accounts.get(index).context("there are fewer accounts than attackers")?;
+    let account = Account::from_hex(key)?;
+    let params = json!([account.address, "pending"]);
+    let nonce: Value = field.target.rpc(index)?.call("eth_getTransactionCount", params).await?;
+    let first = quantity(&nonce)?;
+    let money = Money { chain_id: field.target.chain_id, base_fee_wei: field.target.base_fee_wei };
+    let sent = (first..first + AWAITED).map(|nonce| {
+        let signed = money.sign(&account, nonce, 1, Call::transfer(Address::repeat_byte(0xdd)));
+        request("eth_sendRawTransactionSync", &json!([signed.raw, 20_000]))
+    });
+    Ok(format!("[{}]", sent.collect::<Vec<_>>().join(",")))
 }

@@ -67,6 +67,28 @@ async fn calls_are_counted_apart() {
     first.call_read().unwrap();
 }
 
+/// Goal: a call that may take long has a place among such calls until its answer has been read, and none is left for a second one.
+#[tokio::test]
+async fn long_calls_have_fewer_places() {
+    let seats = seats(4, 0);
+    let taken: Vec<_> = (0..4).map(|_| seats.take(Origin::Trusted).unwrap()).collect();
+    taken.iter().for_each(|seat| seat.call_read().unwrap());
+    for seat in &taken[..3] {
+        seat.weighed(Weight::Long).unwrap();
+        seat.working();
+    }
+    assert!(taken[3].weighed(Weight::Long).is_err() && taken[3].weighed(Weight::Waits).is_err());
+    taken[3].weighed(Weight::Short).unwrap();
+    taken[0].answered(1);
+    assert!(taken[3].weighed(Weight::Long).is_err(), "its answer is not read yet");
+    taken[0].flushed();
+    taken[3].weighed(Weight::Waits).unwrap();
+    taken[1].leave();
+    taken[0].call_read().unwrap();
+    assert!(taken[0].weighed(Weight::Waits).is_err(), "one waits already");
+    taken[0].weighed(Weight::Long).unwrap();
+}
+
 /// Goal: an address has its bound and exchanges only its own; strangers leave seats and calls to the operator, who never makes way.
 #[tokio::test]
 async fn an_address_is_bounded_and_the_operator_has_a_seat() {
@@ -112,7 +134,7 @@ async fn calls_that_wait_make_way_for_others() {
     let many: Vec<_> = (0..6).map(|_| seats.take(host(1)).unwrap()).collect();
     let waiting = many.iter().filter(|seat| seat.call_read().is_ok()).count();
     assert_eq!(waiting, 2);
-    many.iter().filter(|seat| seat.0.state.lock().call.is_none()).for_each(Seat::working);
+    many.iter().filter(|seat| seat.0.state.lock().call.is_empty()).for_each(Seat::working);
     assert!(seats.take(host(1)).is_err());
     assert!(many.iter().all(|seat| !seat.has_to_go()), "not for its own");
     assert!(seats.take(host(2)).is_err());
