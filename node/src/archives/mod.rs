@@ -145,10 +145,13 @@ impl Transport for Archives {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_network::BannedBy;
+    use slipstream_network::{BannedBy, MemoryHub};
 
     use super::*;
-    use crate::rpc::{RpcContext, tests::context};
+    use crate::rpc::{
+        RpcContext,
+        tests::{Nobody, context},
+    };
 
     /// Goal: an archive's id is always the same one, and nobody's key.
     #[test]
@@ -169,7 +172,9 @@ mod tests {
     /// Goal: the ban of an archive stands among the network's own, where it is kept and lifted, and ends as they do.
     #[tokio::test(start_paused = true)]
     async fn a_ban_of_an_archive_is_one_of_the_network() {
-        let RpcContext { store, transport, .. } = context();
+        let RpcContext { store, .. } = context();
+        let hub = MemoryHub::new();
+        let transport: Arc<dyn Transport> = hub.join(slipstream_testkit::key(1).public(), Arc::new(Nobody));
         let location: Location = "s3://bucket/liar".parse().unwrap();
         let genesis = store.genesis().unwrap();
         let archives = Archives::new(std::slice::from_ref(&location), &store, &genesis, transport.clone());

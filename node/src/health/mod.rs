@@ -247,7 +247,7 @@ fn signs(
 
 #[cfg(test)]
 mod tests {
-    use slipstream_network::{ContactFailure, SharedKey};
+    use slipstream_network::{ContactFailure, PeerName, SharedKey};
 
     use super::*;
     use crate::status::fixture::key;
@@ -269,7 +269,8 @@ mod tests {
         };
         let connected = ConfiguredPeer { state: ContactState::Connected { since: now }, ..failing(2) };
         let mut contacts = Contacts { configured: vec![connected, failing(3)], ..Contacts::default() };
-        let named = Names::new(&[2, 3].map(|seed| format!("{}=peer {seed}", key(seed)).parse().unwrap()));
+        let named =
+            Names::new(&[2, 3].map(|seed| format!("{}=peer {seed}", key(seed)).parse::<PeerName>().unwrap()));
         assert_eq!(missing(&contacts, &named).unwrap(), "peer 3 192.0.2.3:7400: no answer within 5s");
         assert_eq!(missing(&contacts, &Names::default()).unwrap(), "192.0.2.3:7400: no answer within 5s");
         let id = contacts.configured[0].peer.id;

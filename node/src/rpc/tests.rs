@@ -149,7 +149,8 @@ fn chain() -> ChainConfig {
     ChainConfig { chain_id: CHAIN_ID, ..ChainConfig::default() }
 }
 
-struct Nobody;
+/// A peer that has nothing.
+pub(crate) struct Nobody;
 
 impl Handler for Nobody {
     fn request<'a>(&'a self, _: PeerId, _: Protocol, _: Vec<u8>) -> BoxFuture<'a, Result<Payload, Refusal>> {
