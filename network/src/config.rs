@@ -33,10 +33,11 @@ pub struct NetworkConfig {
     /// attempt, within 10 s, so that a changed record is followed; up to four of its addresses are dialled in one attempt. A
     /// fullnode needs at least one. The node's own entry is skipped, so that one list serves a whole validator set.
     pub peers: Vec<PeerTarget>,
-    /// Names `KEY=NAME` for keys of validators and peers, as in `KEY=validator-0`: they stand beside the key in the status, on the
-    /// node's page, in `slipstream top` and in the log. At most 1024, each of 1 to 64 letters of scripts written from the left,
-    /// digits, signs of ASCII, and blanks between them; no two keys have one name. This node alone uses them: peers learn none, but
-    /// whoever reaches the API reads them.
+    /// Names `KEY=NAME` for keys of validators and peers, as in `KEY=validator-0`: they stand beside the key in the status, in
+    /// `/v1/consensus/evidence`, on the node's page, in `slipstream top` and in the log; and before the missing peer in the reason
+    /// why a node is not ready. At most 1024, each of 1 to 64 letters of scripts written from the left, digits, signs of ASCII, and
+    /// blanks between them; no two keys have one name. This node alone uses them: peers learn none, but whoever reaches the API reads
+    /// them.
     pub names: Vec<PeerName>,
     /// Where this node is reached from outside, at most four `IP:PORT`: signed with the node's key and told to peers, who tell
     /// others. A node that does not know its address, or is to stay unknown (as most validators are), leaves it empty and is told

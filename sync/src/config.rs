@@ -91,7 +91,8 @@ pub struct SyncConfig {
     /// [Archives of snapshots](operations.md#snapshots-in-object-storage), as `["s3://BUCKET/PREFIX", "https://HOST/PATH",
     /// "file:///DIR"]`, at most 16: each is asked for snapshots, rows and code as a peer that has nothing else, while its newest
     /// snapshot is ahead. So nodes start without loading any other. Nothing in it is trusted: what it sends is proved against what
-    /// validators signed, and one that lies is banned. Credentials come from the environment, never from the URL.
+    /// validators signed, and one that lies is banned, over restarts too. Whoever reaches the API reads its URL. Credentials come from
+    /// the environment, never from the URL.
     pub archives: Vec<Location>,
     /// MiB of ranges under way between the network and the commit: what a link of 1 Gbit/s brings in half a second. More helps only
     /// where links are longer or faster.
