@@ -7,12 +7,12 @@
 //!  node.yaml, key, genesis ─▶ Node::start ─┬─▶ network ── Router ─┬─ SYNC ─▶ SyncServer ──┐
 //!                                          │                      ├─ CONSENSUS ─▶ Validator ├─▶ Store
 //!  ethers, cast ─ POST / ─▶ rpc ───────────┤                      ├─ TRANSACTIONS ─▶ Forwarder ─▶ Pool
-//!  operators ─ /v1/status, /metrics ─▶ api ┘                      └─ broadcast ─▶ Follower ─┘
+//!  operators ─ /v1/status, /metrics ─▶ api ┘                      └─ mesh ─▶ Broadcaster ─▶ Follower ─┘
 //! ```
 //!
 //! * [`node`]: the running parts, and the order in which they start and stop. [`tasks`]: every task has a name, an owner and an
 //!   end.
-//! * [`cli`]: `slipstream init | run | status | snapshot … | peers … | log … | debug … | config check | config show`.
+//! * [`cli`]: the commands of `slipstream`, each in a module of its name.
 //! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: its lines to standard error and to
 //!   a file.
 //! * [`health`]: whether a node is as it should be, and why not. [`status`]: everything that it is and does, for everybody who asks and for the log.

@@ -94,7 +94,9 @@ pub enum SyncError {
     },
     /// Nobody could be compared with.
     #[error(
-        "the state of batch {number} must be compared with peers and put right, but none could answer ({answers}): check the          connection, then start the node again; peers keep the states since their oldest snapshot, so a node that is further behind          begins from a snapshot in a new data directory"
+        "the state of batch {number} must be compared with peers and put right, but none could answer ({answers}): check the \
+         connection, then start the node again; peers keep the states since their oldest snapshot, so a node that is further behind \
+         begins from a snapshot in a new data directory"
     )]
     Unrepaired {
         /// The batch whose state is wrong.

@@ -175,8 +175,8 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The address of the attacker number `index`: each is in a network of its own as far as 127.0.0.0/8 reaches. Honest users
-    /// and nodes have 127.0.0.1.
+    /// The address of the attacker number `index`: each is in a network of its own as far as 127.0.0.0/8 reaches. The honest have
+    /// others, below 127.63.0.0.
     pub(super) fn address(index: usize) -> IpAddr {
         let [_, _, high, low] = u32::try_from(index % 60_000).unwrap_or_default().to_be_bytes();
         IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, low, 1 + high))

@@ -3,7 +3,7 @@
 //! ```text
 //!  stage: validator ◀─ victim ◀─ follower      honest: wallet, reader, the follower's lag, all the time
 //!                        ▲
-//!  attackers: one process for each attack, addresses of their own (127.64.0.0 and up), QUIC and HTTP
+//!  attackers: one process for each attack, addresses of their own (127.63.0.0 and up), QUIC and HTTP
 //!
 //!  quiet ─▶ attack, attack, … of one face ─▶ quiet ─▶ the next face ─▶ … ─▶ table, JSON       each with a fresh victim
 //! ```

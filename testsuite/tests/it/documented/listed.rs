@@ -37,6 +37,7 @@ pub(crate) const LISTED: &[Listed] = &[
     ),
     untested("./x test", "runs this test"),
     untested("./x build", "makes a release build"),
+    untested(r#"export PATH="$PWD/target/release:$PATH""#, "changes the shell that reads it"),
     tested(
         "slipnet load --workload erc20 --tps 500 --duration 30s --manifest DIR/manifest.json",
         "takes half a minute, at a rate for release builds",
@@ -69,7 +70,7 @@ pub(crate) const LISTED: &[Listed] = &[
     ),
     tested(
         "slipnet campaign siege",
-        "takes twelve minutes",
+        "takes some twenty minutes",
         "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
@@ -233,7 +234,7 @@ pub(crate) const LISTED: &[Listed] = &[
     ),
     tested(
         "slipnet campaign siege --json docs/runs/2026-11-26-siege.json",
-        "takes twelve minutes",
+        "takes some twenty minutes",
         "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
