@@ -3,11 +3,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use slipnet::{
     output::{self, print, print_line},
     progress::Progress,
+    signals::interruptible,
 };
 use slipnet_simulation::{
     campaign::{
@@ -23,7 +24,6 @@ use slipnet_simulation::{
         validators::{self, ValidatorsOptions},
     },
 };
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The node's allocator, so that its storage is measured with the same one.
 #[global_allocator]
@@ -115,16 +115,6 @@ async fn run(command: Command) -> Result<()> {
         Command::CampaignChild(CampaignChild::Storage(child)) => tokio::task::block_in_place(|| child.run()),
         Command::CampaignChild(CampaignChild::SiegeAttacker(options)) => options.run().await,
         Command::CampaignChild(CampaignChild::LyingValidator(options)) => options.run().await,
-    }
-}
-
-/// Ends the work on ctrl-c or SIGTERM; everything that it holds, processes too, is dropped and thereby ended.
-async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
-    tokio::select! {
-        result = work => result,
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-        _ = terminate.recv() => bail!("interrupted"),
     }
 }
 

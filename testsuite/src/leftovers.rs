@@ -92,24 +92,32 @@ fn realm() -> Result<String> {
     Ok(format!("{}-{namespace}", boot.trim()))
 }
 
-/// When a process started; none if there is none, or it only waits to be waited for.
+/// When a process started; none if there is none, or it has ended and only waits to be waited for.
 ///
 /// # Errors
 /// If `/proc` does not tell, which says nothing of the process.
 pub(crate) fn started(pid: u32) -> io::Result<Option<u64>> {
-    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         // It ended between opening and reading.
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => return Ok(None),
-        stat => stat?,
-    };
-    // The program's name may have blanks and parentheses. The state is behind it, and the start 19 fields behind the state.
-    let mut fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace()).into_iter().flatten();
-    if matches!(fields.next(), Some("Z" | "X")) {
-        return Ok(None);
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(None),
+        stat => start_of(&stat?),
     }
-    let started = fields.nth(18).and_then(|field| field.parse().ok());
-    started.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no start in /proc"))
+}
+
+/// The start in a `/proc/PID/stat`; none of a process that has ended. One that nobody waited for keeps its entry, with the state Z. So does
+/// one whose first thread ended before the others, which hold its files and locks until they have ended too.
+fn start_of(stat: &str) -> io::Result<Option<u64>> {
+    // The program's name may have blanks and parentheses. Behind it are the state, 17 fields on the number of threads, two on the start.
+    let mut fields =
+        stat.rsplit_once(')').map(|(_, rest)| rest.split_ascii_whitespace()).into_iter().flatten();
+    let (state, threads, started) = (fields.next(), fields.nth(16), fields.nth(1));
+    let number = |field: Option<&str>| field.and_then(|field| field.parse::<u64>().ok());
+    let told = state.zip(number(threads)).zip(number(started));
+    let ((state, threads), started) =
+        told.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no start in /proc"))?;
+    let has_ended = state == "X" || state == "Z" && threads <= 1;
+    Ok((!has_ended).then_some(started))
 }
 
 /// A run's temporary directory. Removed when it is dropped, or by the next [`sweep`] once this process is dead.

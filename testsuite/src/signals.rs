@@ -18,7 +18,9 @@ pub async fn interrupted() {
 /// The work's own, or that it was interrupted.
 pub async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
-        result = work => result,
+        biased;
+        // First: whoever sees what the work says may interrupt it at once.
         () = interrupted() => bail!("interrupted"),
+        result = work => result,
     }
 }

@@ -279,10 +279,11 @@ async fn crossing_attempts_end_with_one_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_peer_is_found_again() {
-    let (a, _) = start(1, &loopback()).await;
+    // Not a port that the system would give to somebody else meanwhile.
+    let config = NetworkConfig { listen: free_address(), ..loopback() };
+    let (a, _) = start(1, &config).await;
     let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
     connected(&a, &b).await;
-    let config = NetworkConfig { listen: a.local_address(), ..loopback() };
     a.shutdown().await;
     eventually("b knows", || b.peers().is_empty()).await;
     assert!(a.peers().is_empty());
@@ -295,13 +296,13 @@ async fn a_restarted_peer_is_found_again() {
 // Goal: a peer that vanishes without a goodbye is noticed within the idle timeout, and comes back by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_peer_is_noticed() {
-    let times = NetworkConfig { idle_timeout_ms: 3_000, keep_alive_interval_ms: 100, ..loopback() };
+    let times = NetworkConfig { idle_timeout_ms: 4_000, keep_alive_interval_ms: 100, ..loopback() };
     let (a, probe_a) = start(1, &times).await;
     let relay = Relay::start(a.local_address(), true).await;
     let peers = vec![PeerAddress { id: a.local(), address: relay.address }.into()];
     let (b, _) = start(2, &NetworkConfig { peers, ..times }).await;
     connected(&a, &b).await;
-    sleep(Duration::from_millis(4_000)).await;
+    sleep(Duration::from_millis(5_000)).await;
     assert!(!a.peers().is_empty() && !b.peers().is_empty(), "keep-alives keep a quiet connection");
     let asking = tokio::spawn({
         let (b, id) = (b.clone(), a.local());

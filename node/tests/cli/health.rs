@@ -125,11 +125,17 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     let expected = ["connected", "connected", "wrong key", "unreachable"];
     until("the peers' states", home, || (states() == expected).then_some(()));
     let api = format!("http://{}", node.api);
-    let text = printed(&["status", "--api", &api], true);
-    let named = format!("the node at {place} has another key than");
-    for part in ["health       ready\n", &format!("{wrong} wrong key for"), &named, "no answer within 3s"] {
-        assert!(text.contains(part), "{part} is not in: {text}");
-    }
+    let parts = [
+        "health       ready\n".to_owned(),
+        format!("{wrong} wrong key for"),
+        format!("the node at {place} has another key than"),
+        "no answer within 3s".to_owned(),
+    ];
+    // Each look is another moment: on a busy machine a dial may end in time or not.
+    until(&format!("{parts:?} in the status"), home, || {
+        let text = printed(&["status", "--api", &api], true);
+        parts.iter().all(|part| text.contains(part)).then_some(())
+    });
     let wanted = [
         "slipstream_network_configured_peers{state=\"wrong key\"} 1".to_owned(),
         format!("slipstream_network_configured_peer_up{{peer=\"{silent}\"}} 0"),
@@ -145,9 +151,12 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
 
     // A healthy node is quiet, however many batches there are.
     let head = || health(node, home, None)["head"].as_u64().unwrap();
-    until("the warnings about peers", home, || {
-        (log(home).matches("cannot reach a configured peer").count() == 2).then_some(())
-    });
+    for peer in [wrong, silent] {
+        until("the warnings about peers", home, || {
+            let warns = |line: &str| line.contains("cannot reach a configured peer") && line.contains(peer);
+            log(home).lines().any(warns).then_some(())
+        });
+    }
     let (began, first, before) = (Instant::now(), head(), log(home).lines().count());
     until("30 batches", home, || (head() >= first + 30).then_some(()));
     let lines = log(home).lines().skip(before).map(str::to_owned).collect::<Vec<_>>();
@@ -155,7 +164,8 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     assert!(lines.len() as u64 <= allowed, "{allowed} lines are enough: {lines:#?}");
     until("the calm line", home, || log(home).contains(": at the head head=").then_some(()));
 
-    // The proposer stops; another peer stays.
+    // The proposer stops; another peer stays. A machine that stood for long may have had the warning before.
+    let halts = warned(home, "reason=\"halted\"");
     among.validator.stop();
     let halted = health(node, home, Some("halted"));
     let text = halted["blocker"]["text"].as_str().unwrap();
@@ -173,7 +183,8 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     }
     let age = metrics.lines().find_map(|line| line.strip_prefix("slipstream_head_age_seconds ")).unwrap();
     assert!(age.parse::<f64>().unwrap() > 8.0, "{age}");
-    until("the warning", home, || (warned(home, "reason=\"halted\"") == 1).then_some(()));
+    until("the warning", home, || (warned(home, "reason=\"halted\"") == halts + 1).then_some(()));
+    let ends = warned(home, "the chain makes batches again");
 
     // It comes back, at another port: it dials.
     let peers = json!([peer_address(&among.relay), peer_address(node)]);
@@ -181,9 +192,9 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     let validator = Running::start(&among.chain);
     health(node, home, None);
     until("the end of the warning", home, || {
-        (warned(home, "the chain makes batches again") == 1).then_some(())
+        (warned(home, "the chain makes batches again") == ends + 1).then_some(())
     });
-    assert_eq!(warned(home, "reason=\"halted\""), 1, "{}", log(home));
+    assert_eq!(warned(home, "reason=\"halted\""), halts + 1, "{}", log(home));
 
     validator.stop();
     among.node.stop();
@@ -196,14 +207,15 @@ fn who_lost_all_peers_is_alone_and_cannot_know_what_others_have() {
     let (home, node) = (&among.home, &among.node);
     let head = || health(node, home, None)["head"].as_u64().unwrap();
     until("batches", home, || (head() > 5).then_some(()));
-    // All peers go.
+    // All peers go. One that was late at first may have had the node say so before.
+    let warnings = warned(home, "reason=\"no_peers\"");
     among.validator.stop();
     among.relay.stop();
     drop(among.relay_home);
     let alone = health(node, home, Some("no_peers"));
     let text = alone["blocker"]["text"].as_str().unwrap();
     assert!(text.starts_with("no peer is connected: none of 4 configured ones can be reached ("), "{text}");
-    until("the warning", home, || (warned(home, "reason=\"no_peers\"") == 1).then_some(()));
+    until("the warning", home, || (warned(home, "reason=\"no_peers\"") == warnings + 1).then_some(()));
     let syncing = || node.rpc("eth_syncing", json!([]))["result"].clone();
     until("that it cannot know", home, || syncing().is_object().then_some(()));
     // Nothing came in the last ten seconds.

@@ -137,6 +137,8 @@ fn await_taken(node: &Running) {
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
         (u64::from_str_radix(pending.trim(), 16) == Ok(0)).then_some(())
     });
+    // The thread that took it may stand before its handler has noted it: another thread would take the next one for the first.
+    wait();
 }
 
 fn log(chain: &Chain) -> fs::File {

@@ -303,19 +303,21 @@ fn a_late_reader_gets_all() {
     frame.extend(text.as_bytes());
     let asked = std::thread::spawn(move || (0..MESSAGES).try_for_each(|_| asking.write_all(&frame)));
     std::thread::sleep(Duration::from_secs(1));
-    let begun = Instant::now();
+    let mut longest = Duration::ZERO;
     for _ in 0..MESSAGES {
+        let begun = Instant::now();
         let heard = loop {
             match reading.read().unwrap() {
                 Message::Text(text) => break serde_json::from_str::<Value>(&text).unwrap(),
                 message => assert!(message.is_ping(), "{message:?}"),
             }
         };
+        longest = longest.max(begun.elapsed());
         assert!(heard["id"] == *id && heard["result"] == "7357", "{heard}");
     }
     asked.join().unwrap().unwrap();
-    // A ping comes every 15 seconds.
-    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    // A ping comes every 15 seconds: whatever waits for one waits for most of them. A busy machine is late by less, message by message.
+    assert!(longest < Duration::from_secs(8), "{longest:?}");
     node.stop();
 }
 

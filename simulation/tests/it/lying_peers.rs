@@ -27,7 +27,7 @@ faults:
 criteria:
 - liars_banned: { at_most: 15s }
 - liars_banned: { nodes: [near], at_most: 15s, lie: garbage_answers }
-- no_progress: { at_most: 5s }
+- no_progress: { at_most: 15s }
 - equal_roots
 - nobody_honest_blamed
 - no_alarm

@@ -17,10 +17,14 @@ const COUNTS: Counts = Counts {
     operations: 40_000,
 };
 
+/// Room for the stores of all phases. In memory a container often has far less.
+const ROOM_BYTES: u64 = 2 << 30;
+
 /// A kill, unlike a power cut, loses nothing that was written: memory serves as the disk, and is faster.
 fn fast_dir() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { PathBuf::from(memory) } else { std::env::temp_dir() };
+    let free = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    let parent = if free >= ROOM_BYTES { PathBuf::from(memory) } else { std::env::temp_dir() };
     tempfile::tempdir_in(parent).or_else(|_| tempfile::tempdir()).unwrap()
 }
 

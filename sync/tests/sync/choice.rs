@@ -98,12 +98,12 @@ async fn watch(node: &Following, head: BatchNumber) -> BTreeMap<Phase, Vec<SyncS
     phases
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_peer_is_used_for_what_it_is_good_for() {
-    let chain = Chain::with_accounts(HEAD, 20_000);
+/// Lets a new node follow the chain by a fast peer, a pruned one and a slow one, of which each is asked for what it is good for. Returns the
+/// node's statuses on its way.
+async fn follow(chain: &Chain) -> BTreeMap<Phase, Vec<SyncStatus>> {
     let hub = MemoryHub::new();
-    let near = copy(&chain, 0, HEAD - KEPT_FROM + 1);
-    let pruned = copy(&chain, SNAPSHOT, 1);
+    let near = copy(chain, 0, HEAD - KEPT_FROM + 1);
+    let pruned = copy(chain, SNAPSHOT, 1);
     let mut transports = Vec::new();
     let mut join = |id, store: &Store, delay_ms| {
         let asked = Arc::<Mutex<Asked>>::default();
@@ -130,26 +130,47 @@ async fn each_peer_is_used_for_what_it_is_good_for() {
     assert!(pruned.1 > 0 && fast.1 == 0 && slow.1 == 0, "chunks of {fast:?}, {pruned:?}, {slow:?}");
     assert!(pruned.0 <= 1, "it keeps the last batch alone: {pruned:?}");
     assert!(fast.0 >= 4 * slow.0, "batches of {fast:?}, {slow:?}");
+    phases
+}
 
+/// What a node should have said on its way and was not seen to say.
+fn unsaid(phases: &BTreeMap<Phase, Vec<SyncStatus>>) -> Vec<&'static str> {
+    assert!(phases.values().flatten().all(|status| status.mode == Mode::Auto));
     let said = |phase: Phase, what: &dyn Fn(&SyncStatus) -> bool| {
         phases.get(&phase).is_some_and(|statuses| statuses.iter().any(what))
     };
-    assert!(phases.values().flatten().all(|status| status.mode == Mode::Auto));
-    assert!(
-        said(Phase::Snapshot, &|status| status.reason.contains("nobody keeps the next batch")),
-        "{phases:#?}"
-    );
     let progresses = |status: &SyncStatus| {
         let progress = status.snapshot.as_ref();
         progress.is_some_and(|it| it.rows_total > 20_000 && it.rows_per_second > 0.0)
     };
-    assert!(said(Phase::Snapshot, &progresses), "{phases:#?}");
     let tail = if phases.contains_key(&Phase::Replay) { Phase::Replay } else { Phase::Delta };
     // The reason is that of the range that was planned last, and the last ones here are at the head.
     let has_reason = |status: &SyncStatus| {
         ["ms a batch", "at the head batches are executed"].iter().any(|reason| status.reason.contains(reason))
     };
-    assert!(phases[&tail].iter().all(has_reason), "{phases:#?}");
+    assert!(phases.get(&tail).into_iter().flatten().all(has_reason), "{phases:#?}");
     let works = |status: &SyncStatus| status.stages.iter().any(|stage| stage.busy_percent > 0.0);
-    assert!(said(tail, &|status| status.batches_per_second > 0.0 && works(status)), "{phases:#?}");
+    let wanted = [
+        (
+            "why it takes a snapshot",
+            said(Phase::Snapshot, &|status| status.reason.contains("nobody keeps the next batch")),
+        ),
+        ("how fast rows come", said(Phase::Snapshot, &progresses)),
+        ("how fast batches come", said(tail, &|status| status.batches_per_second > 0.0 && works(status))),
+    ];
+    wanted.into_iter().filter(|(_, is_said)| !is_said).map(|(what, _)| what).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_peer_is_used_for_what_it_is_good_for() {
+    let chain = Chain::with_accounts(HEAD, 20_000);
+    // Looks are moments: on a busy machine a whole phase may pass between two of them. Then another node follows.
+    for is_last in [false, false, false, true] {
+        let phases = follow(&chain).await;
+        let missed = unsaid(&phases);
+        if missed.is_empty() {
+            return;
+        }
+        assert!(!is_last, "{missed:?}: {phases:#?}");
+    }
 }

@@ -13,6 +13,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
+use crate::leftovers::started;
+
 /// A node flushes its last commit within this time, on a loaded machine too; after it the process is killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
@@ -41,16 +43,7 @@ pub fn binary() -> Result<PathBuf> {
 
 /// Whether a process with this id exists and holds its files.
 pub fn exists(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| runs(&stat))
-}
-
-/// Whether the process of this `/proc/PID/stat` has not ended. One that nobody waited for keeps its entry, with the state Z. So does one
-/// whose first thread ended before the others, which hold its files and locks until they have ended too.
-fn runs(stat: &str) -> bool {
-    // The fields after the name, which may contain blanks and parentheses: the state is the first, the number of threads the 18th.
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
-    let (state, threads) = (fields.next(), fields.nth(16).and_then(|threads| threads.parse().ok()));
-    state.is_some_and(|state| state != "Z" || threads.is_some_and(|threads: u32| threads > 1))
+    started(pid).is_ok_and(|started| started.is_some())
 }
 
 /// A running child. Dropping it kills it and waits for its end.
@@ -204,16 +197,6 @@ pub fn die_with_parent(command: &mut Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Goal: a process runs until its last thread has ended, for that one lets go of its locks.
-    #[test]
-    fn a_process_runs_as_long_as_one_of_its_threads() {
-        let stat = |state: &str, threads: u32| {
-            format!("7 (a (b) Z c) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 {threads} 0 9")
-        };
-        assert!(runs(&stat("S", 1)) && runs(&stat("R", 3)) && runs(&stat("Z", 2)));
-        assert!(!runs(&stat("Z", 1)) && !runs(&stat("Z", 0)) && !runs(""));
-    }
 
     #[tokio::test]
     async fn a_child_is_stopped_politely_or_killed_and_its_log_is_kept() {

@@ -36,6 +36,22 @@ fn a_process_is_told_from_another_one_of_its_number() {
     }
 }
 
+/// Goal: a process runs until its last thread has ended, for that one lets go of its locks.
+#[test]
+fn a_process_runs_as_long_as_one_of_its_threads() {
+    let start = |state: &str, threads: u32| {
+        start_of(&format!("7 (a (b) Z c) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 {threads} 0 900 5"))
+            .unwrap()
+    };
+    for (state, threads) in [("S", 1), ("R", 3), ("Z", 2)] {
+        assert_eq!(start(state, threads), Some(900), "{state} {threads}");
+    }
+    for (state, threads) in [("Z", 1), ("Z", 0), ("X", 1)] {
+        assert_eq!(start(state, threads), None, "{state} {threads}");
+    }
+    assert!(start_of("").is_err() && start_of("7 (a) S 1").is_err());
+}
+
 /// Goal: what dead runs left is removed, and nothing else: no directory in use, none that was kept, none without an owner, no link, no
 /// copy, and nothing of another container's.
 #[test]

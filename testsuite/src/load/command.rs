@@ -302,7 +302,10 @@ mod tests {
     /// Goal: a load that is to wait names the node that never came, and what was wrong with it.
     #[tokio::test]
     async fn a_load_waits_for_its_nodes() {
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Bound, so that nobody else gets the port, and not listened at.
+        let held = tokio::net::TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let closed = held.local_addr().unwrap();
         let command = parse(&["--api", &closed.to_string(), "--accounts", "2", "--wait", "1s"]).unwrap();
         let (options, begin) = (command.options().unwrap(), Instant::now());
         let error = wait_for_nodes(&options, command.wait.unwrap()).await.unwrap_err().to_string();

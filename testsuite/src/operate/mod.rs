@@ -123,7 +123,7 @@ impl<'a> Orders<'a> {
         let late = self.all.iter().filter(|order| order.begins_within(None, passed)).count();
         if late > 0 {
             output::note(&format!(
-                "{late} orders began before this program: what lasts holds, and what is done once is not done"
+                "{late} of the orders began before this program: what lasts holds, and what is done once is not done by it"
             ));
         }
     }

@@ -9,7 +9,7 @@ use slipnet::{
 };
 use slipstream_storage::{StorageConfig, plain_database};
 
-use crate::common::{agree, deadline};
+use crate::common::{agree, deadline, until};
 
 /// Rows that are made wrong.
 const WRONG: usize = 12;
@@ -62,7 +62,13 @@ async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     let count = |name: &str| repair[name].as_u64().unwrap();
     assert_eq!(count("rows_put") + count("rows_removed"), WRONG as u64, "{repair}");
     assert!(count("bytes") > 0, "{repair}");
-    assert!(fs::read_to_string(node.log()).unwrap().contains("the state was compared with peers"));
+    // Lines are written beside.
+    let log = node.log();
+    until("the log tells of the repair", async || {
+        let text = fs::read_to_string(&log).unwrap();
+        text.contains("the state was compared with peers").then_some(()).ok_or(text)
+    })
+    .await;
 
     let after = load::run(&load, Progress::Quiet).await.unwrap();
     agree(&mut devnet, [0, index], after.head).await;

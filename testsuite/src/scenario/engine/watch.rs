@@ -155,10 +155,13 @@ mod tests {
         tokio::spawn(async move {
             let page = json!({ "bans": [{ "id": "aa", "by": "node", "reason": "no quorum" }] }).to_string();
             let page = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{page}", page.len());
-            let (mut stream, _) = answers.accept().await.unwrap();
-            let mut request = vec![0; 4_096];
-            assert!(stream.read(&mut request).await.unwrap() > 0);
-            stream.write_all(page.as_bytes()).await.unwrap();
+            // A look that comes too late on a busy machine is given up, and another one follows.
+            while let Ok((mut stream, _)) = answers.accept().await {
+                let mut request = vec![0; 4_096];
+                if stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    let _ = stream.write_all(page.as_bytes()).await;
+                }
+            }
         });
         let begin = Instant::now();
         while watch.known.lock().seen_ms.is_empty() {

@@ -26,7 +26,7 @@ workload:
 - { name: main, at: 1s, for: 3s, rate: { constant: 10 } }
 - { name: nowhere, at: 1s, for: 1s, rate: { constant: 10 }, to: [broken] }
 criteria:
-- no_progress: { at_most: 10s }
+- no_progress: { at_most: 15s }
 - throughput: { phase: main, at_least: 1 }
 - equal_roots
 ";
@@ -59,10 +59,10 @@ topology:
 faults:
 - { at: 6s, for: 2s, what: { restart: { nodes: [validator-0] } } }
 criteria:
-- catch_up: { nodes: [validator-0], at_most: 10s }
+- catch_up: { nodes: [validator-0], at_most: 40s }
 - catch_up: { nodes: [broken], at_most: 10s }
 - memory: { nodes: [validator-0], mib_max: 100000 }
-- no_progress: { at_most: 10s }
+- no_progress: { at_most: 30s }
 ";
 
 /// Goal: a join that never becomes ready is a failed criterion by its name. The run goes on, and its report has everything seen.
