@@ -25,6 +25,9 @@ const WAITING_RANGES: usize = 4;
 const REPLAY_SECONDS: f64 = 0.5;
 /// Batches by which one of both modes is ahead of its share at most, as far as that is made up for.
 const OWED_MAX: f64 = 1_024.0;
+/// If the share changes by more than this, what one mode is ahead by is not made up for. It was right by what was known then; made up
+/// for, it would leave the peers of that mode without work for hundreds of batches.
+const SHARE_STEP: f64 = 0.1;
 
 /// Both modes at once, in turns.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -36,6 +39,12 @@ pub(super) struct Mix {
 }
 
 impl Mix {
+    /// The same with a share that was planned anew.
+    fn with_share(self, share: f64) -> Mix {
+        let is_alike = (share - self.share).abs() <= SHARE_STEP;
+        Mix { share, owed: if is_alike { self.owed } else { 0.0 } }
+    }
+
     /// Whose turn it is.
     fn turn(&self) -> RangeMode {
         if self.owed >= 0.0 { RangeMode::Replay } else { RangeMode::Delta }
@@ -63,7 +72,7 @@ impl Engine {
         if self.mix.is_some() && replayed.is_none() {
             self.end_mix(mode, candidates);
         }
-        self.mix = replayed.map(|share| Mix { share, ..self.mix.unwrap_or_default() });
+        self.mix = replayed.map(|share| self.mix.unwrap_or_default().with_share(share));
         while self.tail.has_room(budget) {
             let first = self.tail.next();
             let target = |mode| {
@@ -273,6 +282,21 @@ mod tests {
             let found: f64 = replayed / all;
             assert!((found - share).abs() < 0.05, "{found}, {share}");
         }
+    }
+
+    /// Goal: what one mode is ahead by is made up for while the share is about the same. A share that is planned anew counts from then on.
+    #[test]
+    fn a_new_share_lets_go_of_what_was_owed() {
+        let ahead = Mix { share: 0.7, owed: -200.0 };
+        assert_eq!(ahead.with_share(0.65).turn(), RangeMode::Delta);
+        let mut mix = ahead.with_share(0.35);
+        let mut replayed = 0;
+        for _ in 0..20 {
+            let turn = mix.turn();
+            mix.take(turn, 16.0);
+            replayed += usize::from(turn == RangeMode::Replay);
+        }
+        assert!((6..=8).contains(&replayed), "{replayed} of 20 ranges");
     }
 
     #[test]
