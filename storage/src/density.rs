@@ -8,9 +8,9 @@ use slipstream_types::{Path, state::PATH_ACCOUNT_BYTES};
 
 use crate::spans::{Span, predecessor};
 
-/// A takeover with fewer ranges than this divides the rest of one whose chunk ended early. More would be more files of a restore, and
-/// more requests, than hiding round trips takes.
-pub(crate) const RANGES_WANTED: usize = 16;
+/// A takeover with fewer ranges than this divides the rest of one whose chunk ended early. A range delta begins with half as many; more
+/// would be more files of a restore, and more requests, than hiding round trips takes.
+pub(crate) const RANGES_WANTED: usize = 32;
 /// Rows below which a chunk says little about those behind it.
 const ROWS_MIN: usize = 256;
 /// A range is at most this share of what a chunk holds, in sixteenths: rows are not spread evenly, and a chunk that ends just before

@@ -105,6 +105,23 @@ fn early_rows_are_bounded_and_asked_for_once() {
     assert_eq!((all, asked.len()), (64, 64));
 }
 
+/// Goal: behind 150 ms a small state, and the batches behind it, take one round trip, and its code another one: what does not depend on each
+/// other is asked for together.
+#[test]
+fn a_small_state_takes_two_round_trips() {
+    let serving = || serves(1..=HEAD).offering(30, 100, 8_000);
+    let mut rig = snapshot().rig().peer(A, serving());
+    assert_eq!(rig.rounds(A, HEAD), 2, "the last one brings code");
+    rig.blames_nobody();
+    let mut rig = Node::new(Mode::RangeDelta, 0).rig().peer(A, serving());
+    assert_eq!(rig.rounds(A, HEAD), 2, "the last one brings code");
+    rig.blames_nobody();
+    // Here all code is known.
+    let mut rig = Node::new(Mode::RangeDelta, 10).rig().peer(A, serving());
+    assert_eq!(rig.rounds(A, HEAD), 1);
+    rig.blames_nobody();
+}
+
 /// Goal: batches behind the snapshot are asked for while its rows come, and committed when it is the state.
 #[test]
 fn the_batches_behind_it_come_beside_it() {
