@@ -153,12 +153,12 @@ async fn a_snapshot_that_is_being_loaded_is_waited_for() {
     drop(store);
     let server = SyncServer::new(Store::open(&config, dir.path()).unwrap());
     // More than there are places for the disk.
-    let request = chunk(10);
+    let (request, another) = (chunk(10), range(1, 8));
     let asked = (0..50).map(|id| {
         let payload = codec::encode("request", &request).unwrap();
         server.handle(peer(id), payload)
     });
-    let (answers, other) = tokio::join!(futures::future::join_all(asked), ask(&server, &range(1, 8)));
+    let (answers, other) = tokio::join!(futures::future::join_all(asked), ask(&server, &another));
     assert!(other.is_ok());
     let answers: Vec<Vec<u8>> = answers.into_iter().map(|answer| answer.unwrap().into_vec()).collect();
     assert!(answers.iter().all(|answer| *answer == answers[0]));
