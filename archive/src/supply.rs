@@ -66,14 +66,26 @@ impl ArchivedSnapshot {
         Some((asked, proof.ok()?))
     }
 
-    /// The rows of a span up to the end of a piece, or to about `bytes_max` bytes, with their proof.
+    /// The rows of a span, or the first `bytes_max` bytes of them, with their proof. A chunk that ended with a piece, before its span and
+    /// without being full, would be a lie to its asker.
     ///
     /// # Errors
     /// [`Unsupplied`].
     pub async fn chunk(self: &Arc<Self>, span: Span, bytes_max: usize) -> Result<EncodedChunk, Unsupplied> {
-        let piece = self.piece(self.map.piece_of(&span.first)).await?;
+        let mut index = self.map.piece_of(&span.first);
+        let first = self.piece(index).await?;
+        let (mut bytes, mut pieces) = (first.bytes_from(&span.first), vec![first]);
+        while bytes <= bytes_max && self.map.span(index).last < span.last {
+            index += 1;
+            let piece = self.piece(index).await?;
+            bytes += piece.info().bytes as usize;
+            pieces.push(piece);
+        }
         let this = Arc::clone(self);
-        let made = spawn_blocking(move || this.map.chunk_of(&piece, span, bytes_max));
+        let made = spawn_blocking(move || {
+            let pieces: Vec<&Piece> = pieces.iter().collect();
+            this.map.chunk_of(&pieces, span, bytes_max)
+        });
         made.await.map_err(failed)?.map_err(|_| Unsupplied::NotKept)
     }
 

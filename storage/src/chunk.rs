@@ -12,6 +12,7 @@ use slipstream_types::{
 };
 
 use crate::{
+    density::Density,
     error::{ChunkError, StorageError},
     spans::Span,
     state::Tree,
@@ -235,6 +236,10 @@ impl VerifiedChunk {
 
     pub(crate) fn span(&self) -> Span {
         Span { first: self.first, last: self.last }
+    }
+
+    pub(crate) fn density(&self) -> Option<Density> {
+        Density::of(self.paths.len(), |index| self.paths[index])
     }
 
     /// Bytes of the rows and their paths.

@@ -56,6 +56,7 @@ mod column;
 mod commit;
 mod config;
 mod crash;
+mod density;
 mod disk;
 mod epochs;
 mod error;

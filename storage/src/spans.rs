@@ -1,7 +1,9 @@
 //! [`Spans`]: which paths of a state are meant, as disjoint ranges.
 
 use serde::{Deserialize, Serialize};
-use slipstream_types::Path;
+use slipstream_types::{Path, state::PATH_ACCOUNT_BYTES};
+
+use crate::density::{Density, RANGES_WANTED};
 
 /// The paths from one to another, both included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -34,6 +36,11 @@ impl Span {
         (0..1u16 << bits).map(span).collect()
     }
 
+    /// Whether its paths are all those of one account's rows: its share of all paths says nothing about its rows then.
+    pub fn is_within_account(self) -> bool {
+        self.first.0[..PATH_ACCOUNT_BYTES] == self.last.0[..PATH_ACCOUNT_BYTES]
+    }
+
     /// Its share of all paths, from 0 to 1.
     pub fn share(self) -> f64 {
         let position = |path: Path| {
@@ -45,7 +52,8 @@ impl Span {
     }
 }
 
-fn predecessor(path: Path) -> Option<Path> {
+/// The path before this one, none before [`Path::MIN`].
+pub(crate) fn predecessor(path: Path) -> Option<Path> {
     let mut previous = path.0;
     for byte in previous.iter_mut().rev() {
         let (difference, borrow) = byte.overflowing_sub(1);
@@ -110,6 +118,16 @@ impl Spans {
         let to = self.0.partition_point(|other| other.first <= span.last).max(from);
         let rest: Vec<Span> = self.0[from..to].iter().flat_map(|other| cut(*other)).flatten().collect();
         self.0.splice(from..to, rest);
+    }
+
+    /// Divides what is left of a span behind a chunk of it, while there are few spans: all of it is worked on at once then.
+    pub(crate) fn divide_behind(&mut self, chunk: Span, density: Option<Density>) {
+        let parts = (RANGES_WANTED + 1).saturating_sub(self.len());
+        let rest = chunk.last.successor().and_then(|first| self.starting_at(first));
+        if let (Some(rest), Some(density)) = (rest, density) {
+            let at = self.0.partition_point(|span| span.first < rest.first);
+            self.0.splice(at..=at, density.divide(rest, parts));
+        }
     }
 
     /// Adds a span that none of these overlaps.

@@ -67,6 +67,11 @@ pub trait Takeover: Send + Sync {
     /// Errors of the disk, or damage in the store.
     fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError>;
 
+    /// Up to `max` of those hashes that are known already, at no cost, while chunks are missing: code may then come beside them.
+    fn early_codes(&self, _max: usize) -> Vec<Digest> {
+        Vec::new()
+    }
+
     /// Adds code that is missing, by its Keccak-256.
     ///
     /// # Errors

@@ -82,7 +82,8 @@ pub(super) fn report(plan: &Plan, samples: &Samples) -> Report {
         figures.extend(of_runs(&key.label(), runs));
     }
     let figures = figures.into_iter().map(aimed).collect();
-    Report { bench: "sync", runs: plan.runs, figures, notes: notes(plan) }
+    let notes = notes(plan).into_iter().chain(latency_note(samples)).collect();
+    Report { bench: "sync", runs: plan.runs, figures, notes }
 }
 
 fn headlines(samples: &Samples) -> Vec<Figure> {
@@ -103,25 +104,66 @@ fn headlines(samples: &Samples) -> Vec<Figure> {
     figures
 }
 
-/// Time with latency over time without; the worst mode's has the name of the aim. Then the seconds that latency adds, which are
-/// those of the start however long the chain is.
-fn of_latency(samples: &Samples) -> Vec<Figure> {
-    let (mut costs, mut added) = (Vec::new(), Vec::new());
-    for (key, without) in samples.followed.iter().filter(|(key, _)| key.one_way.is_zero()) {
-        let Some(with) = samples.runs(key.workload, key.mode, ONE_WAY) else { continue };
-        let seconds = |runs: &[Followed]| runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
-        let (with_s, without_s) = (seconds(with), seconds(without));
-        let name = |what| format!("{what}.{}.{}", key.workload.name(), key.mode.name());
-        let more = with_s.iter().zip(&without_s).map(|(with, without)| with - without).collect();
-        added.push(Figure::new(name("latency_seconds"), "s", more));
-        costs.push((Figure::new(name("latency_cost"), "ratio", ratios(&with_s, &without_s)), with, without));
+/// Seconds that work takes at least without latency, for the aim to speak of it: the first round trips are most of what is shorter.
+const WORK_SECONDS: f64 = 10.0;
+
+/// One mode with latency and without.
+struct Latency {
+    /// `transfers.delta`.
+    label: String,
+    with: Vec<f64>,
+    without: Vec<f64>,
+}
+
+impl Latency {
+    /// Of all modes that ran both ways.
+    fn all(samples: &Samples) -> Vec<Latency> {
+        let both =
+            samples.followed.iter().filter(|(key, _)| key.one_way.is_zero()).filter_map(|(key, without)| {
+                let with = samples.runs(key.workload, key.mode, ONE_WAY)?;
+                let seconds = |runs: &[Followed]| runs.iter().map(|run| run.seconds).collect();
+                let label = format!("{}.{}", key.workload.name(), key.mode.name());
+                Some(Latency { label, with: seconds(with), without: seconds(without) })
+            });
+        both.collect()
     }
-    let worst = costs.iter().max_by(|a, b| a.0.value().total_cmp(&b.0.value()));
-    let worst = worst.map(|(_, with, without)| {
-        let seconds = |runs: &[Followed]| runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
-        Figure::new("latency_cost", "ratio", ratios(&seconds(with), &seconds(without)))
+
+    fn cost(&self, name: impl Into<String>) -> Figure {
+        Figure::new(name, "ratio", ratios(&self.with, &self.without))
+    }
+
+    /// Whether the work is long enough for the aim.
+    fn is_long(&self) -> bool {
+        Figure::new("seconds", "s", self.without.clone()).value() >= WORK_SECONDS
+    }
+}
+
+/// Time with latency over time without: the worst mode's has the name of the aim, among those whose work is long enough. Then the seconds
+/// that latency adds to each, which are those of the start however long the chain is.
+fn of_latency(samples: &Samples) -> Vec<Figure> {
+    let all = Latency::all(samples);
+    let costs: Vec<_> = all.iter().map(|mode| mode.cost(format!("latency_cost.{}", mode.label))).collect();
+    let long = all.iter().zip(&costs).filter(|(mode, _)| mode.is_long());
+    let worst = long.max_by(|a, b| a.1.value().total_cmp(&b.1.value()));
+    let worst = worst.map(|(mode, _)| mode.cost("latency_cost"));
+    let added = all.iter().map(|mode| {
+        let more = mode.with.iter().zip(&mode.without).map(|(with, without)| with - without).collect();
+        Figure::new(format!("latency_seconds.{}", mode.label), "s", more)
     });
-    worst.into_iter().chain(costs.into_iter().map(|(figure, ..)| figure)).chain(added).collect()
+    worst.into_iter().chain(costs).chain(added).collect()
+}
+
+/// Which modes `latency_cost` leaves out.
+fn latency_note(samples: &Samples) -> Option<String> {
+    let all = Latency::all(samples);
+    let short: Vec<&str> = all.iter().filter(|mode| !mode.is_long()).map(|mode| &*mode.label).collect();
+    (!short.is_empty()).then(|| {
+        format!(
+            "latency_cost: the worst of the modes that work for at least {WORK_SECONDS} s at 0 ms; too short for it: {}. latency_seconds \
+             says what latency adds to these",
+            short.join(", ")
+        )
+    })
 }
 
 /// `auto` over the better pinned mode, run by run.
@@ -270,6 +312,30 @@ mod tests {
         assert!(report(&plan, &Samples::default()).figures.is_empty());
     }
 
+    /// Goal: the aim for latency judges work that is long enough, and the notes name the rest.
+    #[test]
+    fn short_work_is_not_what_latency_is_judged_by() {
+        let mut samples = Samples::default();
+        for (mode, with, without) in
+            [(Mode::Delta, 12.0, 10.0), (Mode::DeltaHistory, 30.0, 20.0), (Mode::Snapshot, 1.0, 0.25)]
+        {
+            samples.add(Workload::Transfers, mode, ONE_WAY, followed(with));
+            samples.add(Workload::Transfers, mode, Duration::ZERO, followed(without));
+        }
+        let figures = of_latency(&samples);
+        let value = |name: &str| figures.iter().find(|figure| figure.name() == name).map(Figure::value);
+        assert_eq!(value("latency_cost"), Some(1.5));
+        assert_eq!(value("latency_cost.transfers.snapshot"), Some(4.0));
+        assert_eq!(value("latency_seconds.transfers.snapshot"), Some(0.75));
+        assert!(latency_note(&samples).unwrap().contains("too short for it: transfers.snapshot. "));
+
+        let mut short = Samples::default();
+        short.add(Workload::Transfers, Mode::Snapshot, ONE_WAY, followed(1.0));
+        short.add(Workload::Transfers, Mode::Snapshot, Duration::ZERO, followed(0.25));
+        assert!(of_latency(&short).iter().all(|figure| figure.name() != "latency_cost"));
+        assert!(latency_note(&Samples::default()).is_none());
+    }
+
     /// Goal: each figure that an aim speaks of is there, once, whatever the size of the run.
     #[test]
     fn every_aim_has_its_figure() {
@@ -278,9 +344,9 @@ mod tests {
             let mut samples = Samples::default();
             for case in &plan.cases {
                 for &mode in &case.modes {
-                    samples.add(case.workload, mode, ONE_WAY, followed(2.0));
+                    samples.add(case.workload, mode, ONE_WAY, followed(20.0));
                     if case.both_latencies && mode != Mode::V1 {
-                        samples.add(case.workload, mode, Duration::ZERO, followed(1.0));
+                        samples.add(case.workload, mode, Duration::ZERO, followed(10.0));
                     }
                 }
             }
@@ -295,7 +361,7 @@ mod tests {
             for name in ["replay_vs_v1", "delta_vs_v1", "range_delta_vs_delta"] {
                 assert_eq!(value(name), 1.0);
             }
-            assert_eq!((value("delta_tps"), value("latency_cost")), (500.0, 2.0));
+            assert_eq!((value("delta_tps"), value("latency_cost")), (50.0, 2.0));
             assert_eq!(value("mixed_vs_pinned"), 1.5);
             assert_eq!((value("hostile_half"), value("hostile_most")), (2.0, 9.0));
             assert_eq!(value("latency_cost.transfers.delta"), 2.0);

@@ -77,7 +77,8 @@ struct Plan {
 impl Plan {
     fn new(quick: bool) -> Plan {
         use Mode::{Delta, DeltaHistory, RangeDelta, Replay, ReplayUnhinted, Snapshot, V1};
-        let (long, short, erc20) = if quick { (120, 60, 110) } else { (8_020, 820, 620) };
+        // Each of the first two is long enough for ten seconds of work without latency, in deltas and in replay.
+        let (long, short, erc20) = if quick { (120, 60, 110) } else { (9_020, 1_420, 620) };
         let contracts: &[Mode] = match quick {
             true => &[V1, Replay, Delta],
             false => &[V1, ReplayUnhinted, Replay, Delta, DeltaHistory, RangeDelta, Snapshot],

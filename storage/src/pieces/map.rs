@@ -11,7 +11,7 @@ use slipstream_types::{
 
 use super::{PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, content_of};
 use crate::{
-    chunk::{ACCOUNT_BYTES, EncodedChunk, VerifiedChunk},
+    chunk::{ACCOUNT_BYTES, EncodedChunk, VerifiedChunk, rows_within},
     error::{ChunkError, PieceError},
     spans::Span,
     state::lift_hash,
@@ -110,30 +110,40 @@ impl PieceMap {
         })
     }
 
-    /// Answers a request for the rows from `first` to `last` from this piece, as a peer would. [`PieceMap::piece_of`] finds the piece
-    /// of the first path. The chunk ends with the piece, or after about `bytes_max` bytes of rows, at least one.
+    /// Answers a request for the rows of a span from pieces that follow each other, as a peer would. [`PieceMap::piece_of`] finds the first of
+    /// them. The chunk ends with the last piece, or after about `bytes_max` bytes of rows, at least one.
     ///
     /// # Errors
-    /// [`PieceError::Within`] if it is another piece.
-    pub fn chunk_of(&self, piece: &Piece, span: Span, bytes_max: usize) -> Result<EncodedChunk, PieceError> {
-        let index = self.piece_of(&span.first);
-        if piece.info != self.pieces[index] {
-            return Err(PieceError::Within { path: span.first });
+    /// [`PieceError::Within`] if they are other pieces.
+    pub fn chunk_of(
+        &self,
+        pieces: &[&Piece],
+        span: Span,
+        bytes_max: usize,
+    ) -> Result<EncodedChunk, PieceError> {
+        let (mut rows, mut count, mut last) = (Vec::new(), 0, span.first);
+        'pieces: for (piece, index) in pieces.iter().zip(self.piece_of(&span.first)..) {
+            if self.pieces.get(index) != Some(&piece.info) {
+                return Err(PieceError::Within { path: span.first });
+            }
+            let end = span.last.min(self.last(index));
+            let from = piece.rows.leaves.partition_point(|leaf| leaf.path < span.first);
+            let stored = rows_within(&piece.content, &piece.rows.bounds);
+            for (leaf, row) in piece.rows.leaves.iter().zip(stored).skip(from) {
+                if leaf.path > end {
+                    break;
+                }
+                if count > 0 && rows.len() + row.len() > bytes_max {
+                    // It ends with the row before.
+                    break 'pieces;
+                }
+                rows.extend_from_slice(row);
+                (count, last) = (count + 1, leaf.path);
+            }
+            last = end;
         }
-        let last = span.last.min(self.last(index));
-        let leaves = &piece.rows.leaves;
-        let from = leaves.partition_point(|leaf| leaf.path < span.first);
-        let to = leaves.partition_point(|leaf| leaf.path <= last);
-        let bounds = &piece.rows.bounds;
-        let start = bounds[from];
-        let fitting =
-            bounds[from..=to].partition_point(|end| (end - start) as usize <= bytes_max).saturating_sub(1);
-        let end = to.min(from + fitting.max(1));
-        let last = if end < to { leaves[end - 1].path } else { last };
-        let proof = self.prove(span.first, last, &[piece])?;
-        let rows = &piece.content[start as usize..bounds[end] as usize];
-        let span = Span { first: span.first, last };
-        Ok(EncodedChunk::new(span, end - from, rows, &proof)?)
+        let proof = self.prove(span.first, last, pieces)?;
+        Ok(EncodedChunk::new(Span { first: span.first, last }, count, &rows, &proof)?)
     }
 
     /// The siblings beside a range, for who has its rows. Its ends may be inside the given pieces: [`PieceMap::piece_of`] each of them.

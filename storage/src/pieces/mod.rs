@@ -20,7 +20,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
-    Blob, BlobKind, CodecError, Digest, limits,
+    Blob, BlobKind, CodecError, Digest, Path, limits,
     tree::{Leaf, SiblingNode, subtree},
 };
 
@@ -76,6 +76,12 @@ impl Piece {
     /// Returns the piece's description.
     pub fn info(&self) -> &PieceInfo {
         &self.info
+    }
+
+    /// Bytes of its rows from a path on.
+    pub fn bytes_from(&self, first: &Path) -> usize {
+        let from = self.rows.leaves.partition_point(|leaf| leaf.path < *first);
+        self.rows.end() - self.rows.bounds[from] as usize
     }
 
     /// As it is kept elsewhere.

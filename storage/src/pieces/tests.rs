@@ -78,6 +78,13 @@ fn infos(pieces: &[Piece]) -> Vec<PieceInfo> {
 
 fn bytes_within(rows: &Rows, place: &Place) -> usize {
     let Span { first, last } = place.span();
+    bytes_of(rows, first, last)
+}
+
+fn bytes_of(rows: &Rows, first: Path, last: Path) -> usize {
+    if first > last {
+        return 0;
+    }
     rows.range(first..=last).map(|(_, (key, value))| schema::encode_row(key, value).len()).sum()
 }
 
@@ -132,7 +139,7 @@ proptest! {
             let first = if at_row { *rows.keys().nth(index.index(rows.len())).unwrap() } else { Path(path) };
             let last = Path(path).max(first);
             let piece = &pieces[map.piece_of(&first)];
-            let made = map.chunk_of(piece, Span { first, last }, bytes_max).unwrap();
+            let made = map.chunk_of(&[piece], Span { first, last }, bytes_max).unwrap();
             let chunk: StateChunk = codec::decode("chunk", &made.content, usize::MAX).unwrap();
             prop_assert_eq!(&chunk.proof, &tree.prove(&made.first, &made.last).unwrap());
             let expected: Vec<_> = rows.range(made.first..=made.last).map(|(_, row)| *row).collect();
@@ -142,6 +149,18 @@ proptest! {
             let ends = [piece, &pieces[map.piece_of(&last)]];
             let proof = map.range_proof(Span { first, last }, &ends).unwrap();
             prop_assert_eq!(proof, tree.prove(&first, &last).unwrap());
+            VerifiedChunk::open(made.content, tree.root()).unwrap();
+
+            // Of all pieces behind it too: where it ends before its span, it is full.
+            let behind: Vec<&Piece> = pieces[map.piece_of(&first)..].iter().collect();
+            prop_assert_eq!(behind[0].bytes_from(&first), bytes_of(&rows, first, behind[0].info.place.span().last));
+            let made = map.chunk_of(&behind, Span { first, last }, bytes_max).unwrap();
+            prop_assert_eq!((made.first, made.row_bytes), (first, bytes_of(&rows, first, made.last)));
+            prop_assert!(made.rows <= 1 || made.row_bytes <= bytes_max);
+            if let Some(next) = made.last.successor().filter(|next| *next <= last) {
+                let (path, _) = rows.range(next..=last).next().expect("a chunk that ends early has rows behind it");
+                prop_assert!(made.row_bytes + bytes_of(&rows, *path, *path) > bytes_max);
+            }
             VerifiedChunk::open(made.content, tree.root()).unwrap();
         }
     }
@@ -231,7 +250,7 @@ fn lists_that_no_state_has_are_refused() {
     let map = PieceMap::new(good.clone(), root).unwrap();
     let piece = &cut(&rows, 300)[0];
     let inside = piece.rows.leaves[0].path;
-    let elsewhere = map.chunk_of(piece, Span { first: Path::MAX, last: Path::MAX }, 1);
+    let elsewhere = map.chunk_of(&[piece], Span { first: Path::MAX, last: Path::MAX }, 1);
     assert!(matches!(elsewhere, Err(PieceError::Within { .. })));
     assert!(matches!(
         map.range_proof(Span { first: inside, last: Path::MAX }, &[]),

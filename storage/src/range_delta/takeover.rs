@@ -14,6 +14,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Digest, keccak256, tree::Subtre
 use super::CheckedRangeDelta;
 use crate::{
     backend::{Column, Rows, WriteBatch},
+    density::Density,
     error::{ChunkError, RangeDeltaError, StorageError},
     history::record::forget,
     schema::{self, HEAD_KEY, HeadRecord},
@@ -142,6 +143,7 @@ impl RangeDeltaTakeover {
         self.check_budget(bytes + tree.bytes_beside(progress.base_resident, changes))?;
 
         progress.todo.remove(span);
+        progress.todo.divide_behind(span, Density::of(updates.len(), |index| updates[index].0));
         (progress.tree, progress.bytes) = (tree, bytes);
         (progress.changes, progress.changes_bytes) = (changes, changes_bytes);
         progress.rows.push(rows);
@@ -269,7 +271,12 @@ impl Takeover for RangeDeltaTakeover {
     }
 
     fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError> {
-        Ok(self.progress.lock().missing_codes.iter().take(max).copied().collect())
+        Ok(self.early_codes(max))
+    }
+
+    /// Its hashes are in memory.
+    fn early_codes(&self, max: usize) -> Vec<Digest> {
+        self.progress.lock().missing_codes.iter().take(max).copied().collect()
     }
 
     fn add_code(&self, code: &[u8]) -> Result<(), StorageError> {

@@ -8,6 +8,7 @@ use super::Restore;
 use crate::{
     backend::{Column, SortedFile, WriteBatch},
     chunk::{self, StateChunk, VerifiedChunk},
+    density::Density,
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY},
     spans::{Span, Spans},
@@ -81,6 +82,7 @@ impl Restore {
         }
         self.store.check_room(chunk.stored_bytes())?;
         let covered = Span { first: chunk.first(), last: chunk.last() };
+        let density = chunk.density();
         let (spans, file) = {
             let mut progress = self.progress.lock();
             check(&progress.todo)?;
@@ -89,6 +91,7 @@ impl Restore {
                 return Ok(());
             }
             progress.todo.remove(covered);
+            progress.todo.divide_behind(covered, density);
             (spans, progress.open_files.remove(&covered.first))
         };
         let mut file = match file {

@@ -24,6 +24,7 @@ mod read_only;
 mod repair;
 mod restore;
 mod rollback;
+mod rounds;
 mod rules;
 mod run;
 mod transactions;

@@ -159,9 +159,12 @@ impl Links {
         link.delay().unwrap_or(DELAY_UNKNOWN) + Duration::from_secs_f64(waiting.min(600.0))
     }
 
-    /// Bytes a second that a peer was seen to deliver at best.
-    pub(super) fn rate(&self, peer: &PeerId) -> Option<f64> {
-        self.0.get(peer).and_then(Link::rate)
+    /// Bytes a second that a peer was seen to deliver at best. In its first second no less than any is presumed to: answers that come side
+    /// by side take as long as all of them, and say little one by one.
+    pub(super) fn rate(&self, peer: &PeerId, now: Instant) -> Option<f64> {
+        let link = self.0.get(peer)?;
+        let is_new = link.began.is_some_and(|began| now.saturating_duration_since(began) < STARTING);
+        link.rate().map(|rate| if is_new { rate.max(RATE_UNKNOWN) } else { rate })
     }
 }
 
@@ -243,7 +246,23 @@ mod tests {
         }
         let share = bytes as f64 / (bandwidth * 3.0);
         assert!((0.6..=1.0).contains(&share), "{share}");
-        assert!(links.rate(&peer()).unwrap() <= bandwidth * 1.05);
+        assert!(links.rate(&peer(), now).unwrap() <= bandwidth * 1.05);
+    }
+
+    /// Goal: the first of many answers that come side by side does not make their peer look slow.
+    #[test]
+    fn a_rate_counts_once_there_was_time_to_measure_it() {
+        let mut links = Links::default();
+        let start = Instant::now();
+        let sent: Vec<Sent> = (0..10).map(|_| links.send(peer(), start, 200_000)).collect();
+        assert_eq!(links.rate(&peer(), start), None);
+        let now = start + Duration::from_secs(1);
+        // The last one asked for, when the window was full.
+        links.end(&peer(), &sent[9], false);
+        links.delivered(&peer(), now, now, &sent[9], 200_000);
+        assert_eq!(links.rate(&peer(), now), Some(RATE_UNKNOWN));
+        let slow = links.rate(&peer(), now + STARTING).unwrap();
+        assert!((100e3..400e3).contains(&slow), "{slow}");
     }
 
     #[test]

@@ -25,6 +25,11 @@ const WAITING_RANGES: usize = 4;
 const REPLAY_SECONDS: f64 = 0.5;
 /// Batches by which one of both modes is ahead of its share at most, as far as that is made up for.
 const OWED_MAX: f64 = 1_024.0;
+/// Ranges of deltas up to which others are lent to their peers: while one is on its way, the next is asked for.
+const LENT_MAX: usize = 2;
+/// If the share changes by more than this, what one mode is ahead by is not made up for. It was right by what was known then; made up
+/// for, it would leave the peers of that mode without work for hundreds of batches.
+const SHARE_STEP: f64 = 0.1;
 
 /// Both modes at once, in turns.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -36,6 +41,12 @@ pub(super) struct Mix {
 }
 
 impl Mix {
+    /// The same with a share that was planned anew.
+    fn with_share(self, share: f64) -> Mix {
+        let is_alike = (share - self.share).abs() <= SHARE_STEP;
+        Mix { share, owed: if is_alike { self.owed } else { 0.0 } }
+    }
+
     /// Whose turn it is.
     fn turn(&self) -> RangeMode {
         if self.owed >= 0.0 { RangeMode::Replay } else { RangeMode::Delta }
@@ -63,7 +74,7 @@ impl Engine {
         if self.mix.is_some() && replayed.is_none() {
             self.end_mix(mode, candidates);
         }
-        self.mix = replayed.map(|share| Mix { share, ..self.mix.unwrap_or_default() });
+        self.mix = replayed.map(|share| self.mix.unwrap_or_default().with_share(share));
         while self.tail.has_room(budget) {
             let first = self.tail.next();
             let target = |mode| {
@@ -134,12 +145,10 @@ impl Engine {
 
     /// Batches of a range beside which there are ranges in the other mode: those must not wait for it for long.
     fn mixed_batches_max(&self, mode: RangeMode) -> u64 {
-        let (Some(_), Some(sizes), RangeMode::Replay) = (self.mix, &self.sizes, mode) else {
-            return u64::MAX;
-        };
-        let costs = &self.stages.costs;
-        let seconds = sizes.transactions * (costs.execute + costs.prepare / self.cores.max(1.0));
-        (REPLAY_SECONDS / seconds.max(1e-6)) as u64
+        match (self.mix, self.replay_seconds(), mode) {
+            (Some(_), Some(seconds), RangeMode::Replay) => (REPLAY_SECONDS / seconds.max(1e-6)) as u64,
+            _ => u64::MAX,
+        }
     }
 
     fn parts(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> Parts {
@@ -211,8 +220,7 @@ impl Engine {
     /// is late, and a peer that lacks its deltas serves its bodies. Callers call it when nobody else can be asked. Returns whether the
     /// range is now replayed.
     pub(super) fn take_over(&mut self, candidates: &[Candidate], now: Instant) -> bool {
-        // Behind a snapshot nothing waits for a range.
-        let may = self.config.mode == Mode::Auto && self.restore.is_none();
+        let may = self.may_change(Mode::Replay);
         let awaited = self.tail.awaited().filter(|_| may);
         let Some(first) = awaited else { return false };
         let is_delta = self.tail.get(first).is_some_and(|piece| piece.mode == RangeMode::Delta);
@@ -228,6 +236,44 @@ impl Engine {
             self.turn_into(first, RangeMode::Replay);
         }
         takes
+    }
+
+    /// Asks for the deltas of the last range that is to be replayed, where peers that serve no bodies have nothing to do and deliver before
+    /// execution comes there. So these peers work until both meet, whatever the share was planned to be. Returns whether a range was
+    /// lent.
+    pub(super) fn lend(&mut self, candidates: &[Candidate]) -> bool {
+        let asked = self.tail.asked().filter(|(_, mode)| *mode == RangeMode::Delta).count();
+        if asked >= LENT_MAX || !self.may_change(Mode::Delta) {
+            return false;
+        }
+        let Some((first, last, before)) = self.tail.last_to_replay() else { return false };
+        let bytes = ((last.since(first) + 1) as f64 * self.batch_bytes(RangeMode::Delta)) as u64;
+        let has_deltas_alone = |peer: &&Candidate| {
+            let has_deltas = |number| peer.serves(RangeMode::Delta, number);
+            has_deltas(first) && has_deltas(last) && !peer.serves(RangeMode::Replay, first)
+        };
+        // A peer that owes an answer for too long has no room, so that one that stalls holds two ranges up at most.
+        let has_room = |peer: &&Candidate| self.streams.links.has_room(&peer.peer, bytes);
+        let serving = candidates.iter().filter(has_deltas_alone).filter(has_room);
+        let comes = serving.map(|peer| self.streams.links.expected(&peer.peer, bytes)).min();
+        let executes = self.replay_seconds().map_or(0.0, |seconds| seconds * before as f64);
+        let lends = comes.is_some_and(|comes| comes.as_secs_f64() < executes)
+            && !self.checking.has(&Key::Range(first), &self.jobs.checks);
+        if lends {
+            self.turn_into(first, RangeMode::Delta);
+        }
+        lends
+    }
+
+    /// Whether ranges may get another mode, this one. Behind a snapshot nothing waits for a range.
+    fn may_change(&self, mode: Mode) -> bool {
+        self.config.mode == Mode::Auto && !self.config.forbid.contains(&mode) && self.restore.is_none()
+    }
+
+    /// Seconds that replaying a batch takes here, as far as that is known.
+    fn replay_seconds(&self) -> Option<f64> {
+        let (sizes, costs) = (self.sizes.as_ref()?, &self.stages.costs);
+        Some(sizes.transactions * (costs.execute + costs.prepare / self.cores.max(1.0)))
     }
 
     /// Whether a range can still be asked for in another way.
@@ -273,6 +319,21 @@ mod tests {
             let found: f64 = replayed / all;
             assert!((found - share).abs() < 0.05, "{found}, {share}");
         }
+    }
+
+    /// Goal: what one mode is ahead by is made up for while the share is about the same. A share that is planned anew counts from then on.
+    #[test]
+    fn a_new_share_lets_go_of_what_was_owed() {
+        let ahead = Mix { share: 0.7, owed: -200.0 };
+        assert_eq!(ahead.with_share(0.65).turn(), RangeMode::Delta);
+        let mut mix = ahead.with_share(0.35);
+        let mut replayed = 0;
+        for _ in 0..20 {
+            let turn = mix.turn();
+            mix.take(turn, 16.0);
+            replayed += usize::from(turn == RangeMode::Replay);
+        }
+        assert!((6..=8).contains(&replayed), "{replayed} of 20 ranges");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(super) const C: PeerId = PublicKey([3; 32]);
 
 /// How long a busy peer wants not to be asked.
 const SECOND: Duration = Duration::from_secs(1);
+/// The way to a distant peer and back.
+const ROUND_TRIP: Duration = Duration::from_millis(150);
 
 /// A request that nobody answered yet.
 #[derive(Debug)]
@@ -191,6 +193,25 @@ impl Rig {
     /// A peer answers what it was asked for.
     pub(super) fn answer(&mut self, peer: PeerId) -> &mut Rig {
         self.answer_if(peer, |_| true)
+    }
+
+    /// A distant peer answers what it was asked for, one round trip after the other, until the node is at a batch. Returns how many these
+    /// were.
+    #[track_caller]
+    pub(super) fn rounds(&mut self, peer: PeerId, head: u64) -> usize {
+        let mut rounds = 0;
+        self.step();
+        while self.head() < head {
+            assert!(
+                !self.asked(peer).is_empty(),
+                "it waits for nothing, at {}: {:#?}",
+                self.head(),
+                self.status()
+            );
+            self.wait(ROUND_TRIP).answer(peer);
+            rounds += 1;
+        }
+        rounds
     }
 
     /// A peer answers these of the requests that it got.

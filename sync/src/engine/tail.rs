@@ -79,11 +79,25 @@ impl Tail {
         committing.map(|piece| piece.bytes).sum()
     }
 
-    /// Gives a piece that did not come another mode, in which it is thought to have so many bytes.
+    /// Asks for a piece that is not prepared in another mode, in which it is thought to have so many bytes. What came of it is dropped.
     pub(super) fn remode(&mut self, first: BatchNumber, mode: RangeMode, bytes: u64) {
         if let Some(piece) = self.pieces.get_mut(&first) {
-            (piece.mode, piece.bytes) = (mode, bytes);
+            (piece.mode, piece.bytes, piece.state) = (mode, bytes, State::Asked);
         }
+    }
+
+    /// The last piece that is to be replayed and is not prepared, its last batch, and how many batches are to be replayed before it.
+    pub(super) fn last_to_replay(&self) -> Option<(BatchNumber, BatchNumber, u64)> {
+        let (mut before, mut found) = (0, None);
+        for (first, piece) in self.pieces.iter().filter(|(_, piece)| piece.mode == RangeMode::Replay) {
+            match piece.state {
+                State::Ready(_) | State::Committing => continue,
+                State::Asked | State::Checked(..) => found = Some((*first, piece.last, before)),
+                State::Preparing | State::Prepared(_) | State::Executing => {}
+            }
+            before += piece.last.since(*first) + 1;
+        }
+        found
     }
 
     pub(super) fn is_empty(&self) -> bool {

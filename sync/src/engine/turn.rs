@@ -42,7 +42,7 @@ impl Engine {
         self.grow_range_delta(now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
-        while self.assign(&candidates, now) || self.take_over(&candidates, now) {
+        while self.assign(&candidates, now) || self.take_over(&candidates, now) || self.lend(&candidates) {
             // More ranges, once the wanted ones are asked for: each is as long as its peers are fast by then.
             self.direct(&candidates, now);
         }
@@ -88,7 +88,7 @@ impl Engine {
     pub(super) fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let mut candidates = self.book.candidates(now, self.config.history);
         for candidate in &mut candidates {
-            if let Some(rate) = self.streams.links.rate(&candidate.peer) {
+            if let Some(rate) = self.streams.links.rate(&candidate.peer, now) {
                 candidate.bytes_per_second = rate;
             }
             self.given_up.filter(candidate, now);

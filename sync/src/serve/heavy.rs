@@ -14,24 +14,35 @@ use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use slipstream_storage::{Snapshot, StorageError, Store};
 use slipstream_types::BatchNumber;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::unserved::Unserved;
 
 /// Threads for merges at most.
 const MERGE_THREADS_MAX: usize = 2;
-/// A peer that asks for what is being loaded comes back after this.
-const LOAD_RETRY: Duration = Duration::from_secs(2);
+/// A peer that asks for what is being loaded waits for it so long, without a place. Small states are there by then. What it is to get is
+/// reckoned with in the meantime, so that longer waits would keep room from others.
+pub(super) const LOAD_WAIT: Duration = Duration::from_secs(2);
+/// Then it comes back after this.
+pub(super) const LOAD_RETRY: Duration = Duration::from_secs(2);
 /// Time after which a failed load is tried again: askers must not make this node read a damaged snapshot for ever.
 const FAILED_RETRY: Duration = Duration::from_secs(300);
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct Heavy {
     merging: Threads,
     loading: Threads,
     /// Snapshots whose tree is loading (`None`) or failed to load, and until when that counts.
     loads: Mutex<BTreeMap<BatchNumber, Option<Instant>>>,
+    /// Tells those who wait that a load ended.
+    ended: watch::Sender<()>,
+}
+
+impl Default for Heavy {
+    fn default() -> Self {
+        let (merging, loading, loads) = Default::default();
+        Heavy { merging, loading, loads, ended: watch::Sender::new(()) }
+    }
 }
 
 impl Heavy {
@@ -46,11 +57,17 @@ impl Heavy {
         (cores / 2).clamp(1, MERGE_THREADS_MAX)
     }
 
-    /// Passes if the tree of a snapshot is in memory. Otherwise a background thread loads it, once for all askers. The call returns at
-    /// once, because loading reads the whole state.
-    pub(super) fn ready(self: &Arc<Self>, store: &Store, number: BatchNumber) -> Result<(), Unserved> {
+    /// None if the tree of a snapshot is in memory. Otherwise a background thread loads it, once for all askers, and the receiver tells
+    /// when a load ends. The call returns at once, because loading reads the whole state.
+    pub(super) fn ready(
+        self: &Arc<Self>,
+        store: &Store,
+        number: BatchNumber,
+    ) -> Result<Option<watch::Receiver<()>>, Unserved> {
+        // Before it is looked at: an end in between is told.
+        let ended = self.ended.subscribe();
         let Some(snapshot) = store.snapshot(number)?.filter(|snapshot| !snapshot.is_ready()) else {
-            return Ok(());
+            return Ok(None);
         };
         let now = Instant::now();
         let mut loads = self.loads.lock();
@@ -64,7 +81,7 @@ impl Heavy {
                 tokio::task::spawn_blocking(move || load.run(&snapshot));
             }
         }
-        Err(Unserved::Busy { retry_after: LOAD_RETRY, why: "the snapshot is being loaded" })
+        Ok(Some(ended))
     }
 }
 
@@ -128,6 +145,8 @@ impl Drop for Load {
             true => loads.insert(self.number, Some(Instant::now() + FAILED_RETRY)),
             false => loads.remove(&self.number),
         };
+        drop(loads);
+        self.heavy.ended.send_replace(());
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     answer::{Common, Prepared, prepare, proved_by},
     cache::{Outcome, Part, Turn},
     cost::{Kind, MERGE},
+    heavy::{LOAD_RETRY, LOAD_WAIT},
     in_debt,
     lane::{Full, Place},
     merges::{self, Look, Merged, Merging, merge},
@@ -27,6 +28,8 @@ const PART_WAIT: Duration = Duration::from_secs(5);
 /// The result of a step.
 enum Step {
     Answer(Payload),
+    /// The tree of a snapshot is being loaded. What must be merged too does not wait for that.
+    Load(Request, Option<Merging>, watch::Receiver<()>),
     /// Another asker has the part made.
     Wait(Arc<Common>, watch::Receiver<Option<Outcome>>),
     /// The deltas of a range must be merged first.
@@ -40,6 +43,15 @@ impl SyncServer {
         loop {
             step = match step {
                 Step::Answer(answer) => return Ok(answer),
+                Step::Load(request, merging, ended) => {
+                    let loaded = load_ended(ended, asker.until(LOAD_WAIT));
+                    match merging {
+                        // What comes of the merge is looked up when the request begins again.
+                        Some(range) => _ = tokio::try_join!(loaded, self.merged(asker, range))?,
+                        None => loaded.await?,
+                    }
+                    self.work(asker, move |shared| begin(shared, request)).await?
+                }
                 Step::Wait(common, waiting) => match outcome(waiting, asker.until(PART_WAIT)).await? {
                     Some(part) => {
                         let part = part.map_err(Unserved::Refused)?;
@@ -115,6 +127,12 @@ impl SyncServer {
     }
 }
 
+/// Waits until a load ended, whichever it was. If the wait is too long, the asker must come back.
+async fn load_ended(mut ended: watch::Receiver<()>, until: Instant) -> Result<(), Unserved> {
+    let late = Unserved::Busy { retry_after: LOAD_RETRY, why: "the snapshot is being loaded" };
+    timeout_at(until, ended.changed()).await.map_or(Err(late), |_| Ok(()))
+}
+
 /// The part that another asker makes, or `None` if that failed. If the wait is too long, the asker must come back: a disk that stands
 /// still must not gather askers of one answer.
 async fn outcome(
@@ -129,8 +147,18 @@ async fn outcome(
 }
 
 fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
-    if let Some(number) = proved_by(&shared.store, &request) {
-        shared.heavy.ready(&shared.store, number)?;
+    if let Some(number) = proved_by(&shared.store, &request)
+        && let Some(ended) = shared.heavy.ready(&shared.store, number)?
+    {
+        let merging = match &request {
+            // Nothing here needs the tree before the chunk is made.
+            Request::RangeDelta(_) => match prepare(&shared.store, request.clone())? {
+                Prepared::Shared(common) => common.merge(),
+                Prepared::Done(_) => None,
+            },
+            _ => None,
+        };
+        return Ok(Step::Load(request, merging, ended));
     }
     match prepare(&shared.store, request)? {
         Prepared::Done(answer) => Ok(Step::Answer(answer)),
@@ -180,6 +208,22 @@ impl From<Full> for Unserved {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: who asks for what is being loaded waits for it, and not without end.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_load_without_end() {
+        let (ended, waiting) = watch::channel(());
+        let began = Instant::now();
+        let refused = load_ended(waiting, Instant::now() + LOAD_WAIT).await;
+        let is_late =
+            matches!(&refused, Err(Unserved::Busy { retry_after, .. }) if *retry_after == LOAD_RETRY);
+        assert!(is_late, "{refused:?}");
+        assert_eq!(began.elapsed(), LOAD_WAIT);
+        let waiting = ended.subscribe();
+        ended.send_replace(());
+        assert!(load_ended(waiting, Instant::now() + LOAD_WAIT).await.is_ok());
+        assert_eq!(began.elapsed(), LOAD_WAIT, "it ended in between, and that is known at once");
+    }
 
     /// Goal: an asker that waits for another's answer gets it, or makes it if the other fails. Neither wait is endless.
     #[tokio::test(start_paused = true)]

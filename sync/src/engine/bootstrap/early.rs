@@ -6,7 +6,7 @@ use slipstream_storage::Span;
 use slipstream_types::Path;
 use tokio::time::Instant;
 
-use crate::{engine::streams::Flight, protocol::Request, work::CHUNK_BYTES};
+use crate::{engine::streams::Flight, protocol::Request};
 
 /// Answers that came before the restore began.
 #[derive(Debug, Default)]
@@ -65,10 +65,10 @@ impl Early {
     }
 
     /// Bytes of so many chunks that are wanted, those that came among them: the others are as long as they may be.
-    pub(super) fn bytes_of(&self, wanted: usize) -> u64 {
+    pub(super) fn bytes_of(&self, wanted: usize, bytes_max: u32) -> u64 {
         let came: u64 = self.chunks.iter().map(|chunk| chunk.answer.len() as u64).sum();
         let others = wanted.saturating_sub(self.chunks.len()) as u64;
-        came + others * u64::from(CHUNK_BYTES)
+        came + others * u64::from(bytes_max)
     }
 
     /// Keeps a chunk. How many are asked for bounds their bytes: none is dropped, to be asked for again and again.

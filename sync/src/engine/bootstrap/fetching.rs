@@ -5,11 +5,7 @@ use std::time::Duration;
 use slipstream_storage::Span;
 
 use super::Bootstrap;
-use crate::{
-    engine::stages::IDLE_AFTER,
-    status::SnapshotStatus,
-    work::{CHUNK_BYTES, Progress},
-};
+use crate::{engine::stages::IDLE_AFTER, status::SnapshotStatus, work::Progress};
 
 /// A restore that has begun.
 #[derive(Clone, Debug)]
@@ -72,14 +68,19 @@ impl Bootstrap {
         Some(progress.rows as f64 / progress.share)
     }
 
-    /// Bytes that a chunk of a range is thought to have: paths are hashes, so a range has its share of everything.
+    /// Bytes that a chunk of a range is thought to have: paths are hashes, so a range has its share of everything. A range within one
+    /// account is part of one that was too long for a chunk, so its chunk is thought to be as long as the longest.
     pub(super) fn chunk_bytes(&self, span: Span) -> u64 {
+        let bytes_max = u64::from(self.chunk_bytes_max());
+        if span.is_within_account() {
+            return if self.longest > 0 { self.longest.min(bytes_max) } else { bytes_max };
+        }
         let done = self.fetching().map_or(0.0, Fetching::done);
         let total = match self.arrived {
             _ if done > 0.02 => self.bytes as f64 / done,
             (bytes, share) if share > 0.0 => bytes as f64 / share,
             _ => self.beginning.bytes,
         };
-        ((total * span.share()) as u64).clamp(1_024, CHUNK_BYTES.into())
+        ((total * span.share()) as u64).clamp(1_024, bytes_max)
     }
 }

@@ -53,6 +53,8 @@ pub(super) struct Bootstrap {
     bytes: u64,
     /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
     arrived: (u64, f64),
+    /// Bytes of the longest of them.
+    longest: u64,
     suppliers: Suppliers,
     /// How what lies behind it is fetched, once that is asked for.
     pub(super) behind: Option<Plan>,
@@ -129,6 +131,7 @@ impl Bootstrap {
             pace: (now, None),
             bytes: 0,
             arrived: (0, 0.0),
+            longest: 0,
             suppliers: Suppliers::default(),
             behind: None,
             state: State::Asking(Asking { offered: None, is_offer_refused: false, early }),
@@ -256,6 +259,7 @@ impl Bootstrap {
         self.suppliers.sent(chunk.flight.peer, chunk.answer.len(), chunk.span());
         self.arrived.0 += chunk.answer.len() as u64;
         self.arrived.1 += chunk.span().share();
+        self.longest = self.longest.max(chunk.answer.len() as u64);
         match &mut self.state {
             State::Asking(Asking { early, .. }) | State::Beginning(early) => {
                 early.keep_chunk(chunk);

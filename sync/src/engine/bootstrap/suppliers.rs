@@ -20,9 +20,13 @@ pub(in crate::engine) struct Suppliers {
 }
 
 impl Suppliers {
-    /// Notes a chunk that came, checked or not.
+    /// Notes a chunk that came, checked or not. Within an account the share of all paths says nothing: such a chunk counts while there is
+    /// no other.
     pub(super) fn sent(&mut self, peer: PeerId, bytes: usize, span: Span) {
-        let density = bytes as f64 / span.share().max(f64::MIN_POSITIVE);
+        let density = match span.is_within_account() {
+            true => 0.0,
+            false => bytes as f64 / span.share().max(f64::MIN_POSITIVE),
+        };
         if self.densest.is_none_or(|(_, most)| most < density) {
             self.densest = Some((peer, density));
         }

@@ -1,6 +1,6 @@
 //! Chooses a restore's next requests, from the missing parts and those under way.
 
-use slipstream_storage::Span;
+use slipstream_storage::{RESTORE_RANGES_BITS, Span};
 use slipstream_types::bounded::BoundedVec;
 
 use super::{Asking, Base, Bootstrap, State, fetching::Fetching};
@@ -17,6 +17,11 @@ use crate::{
 /// Estimated bytes of chunks that are requested or with the worker. This hides round trips, and bounds the memory for chunks to
 /// some 60 MiB if each is as long as allowed.
 const CHUNKS_BYTES: u64 = 16 << 20;
+/// Uncompressed bytes of a chunk of rows before the restore has begun: all ranges of a new one may be asked for at once then. A state of
+/// some MB has come before anything can be checked, and that of a large one begins with short chunks.
+const EARLY_CHUNK_BYTES: u32 = (CHUNKS_BYTES >> RESTORE_RANGES_BITS) as u32;
+/// Encoded bytes of a header, about. More would leave room for fewer chunks beside thousands of them.
+const HEADER_BYTES: u64 = 240;
 
 impl Bootstrap {
     fn needs(&self) -> Needs {
@@ -54,7 +59,7 @@ impl Bootstrap {
             streams.want(Key::Offer, Request::Offer { number, passing }, needs, 8_192);
         }
         let (first, last) = (self.first_header(), number);
-        let bytes = (last.since(first) + 1) * 400;
+        let bytes = (last.since(first) + 1) * HEADER_BYTES;
         if !asking.early.has_headers() {
             streams.want(Key::Headers, Request::Headers { first, last }, needs, bytes);
         }
@@ -88,8 +93,9 @@ impl Bootstrap {
     fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
         // Before anything is checked, the peers' words about lengths count for nothing. Each chunk is reckoned at its maximum, so
         // early chunks are bounded, and all of them are kept.
-        let early = self.early();
-        let wanted = early.map_or_else(|| streams.chunk_bytes(), |early| early.bytes_of(streams.chunks()));
+        let (early, bytes_max) = (self.early(), self.chunk_bytes_max());
+        let wanted =
+            early.map_or_else(|| streams.chunk_bytes(), |early| early.bytes_of(streams.chunks(), bytes_max));
         let mut open = wanted + running.chunk_bytes();
         for span in spans {
             if self.has_chunk(span, running) {
@@ -104,12 +110,18 @@ impl Bootstrap {
                 return;
             }
             streams.want(key, self.chunk_request(*span), self.needs(), bytes);
-            open += early.map_or(bytes, |_| CHUNK_BYTES.into());
+            open += early.map_or(bytes, |_| bytes_max.into());
         }
     }
 
+    /// Uncompressed bytes of a chunk that is asked for now.
+    pub(super) fn chunk_bytes_max(&self) -> u32 {
+        let is_early = self.early().is_some() && self.beginning.range_delta.is_none();
+        if is_early { EARLY_CHUNK_BYTES } else { CHUNK_BYTES }
+    }
+
     fn chunk_request(&self, span: Span) -> Request {
-        let (number, Span { first, last }, bytes_max) = (self.number(), span, CHUNK_BYTES);
+        let (number, Span { first, last }, bytes_max) = (self.number(), span, self.chunk_bytes_max());
         match self.beginning.range_delta {
             Some(Base { from, .. }) => {
                 Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })

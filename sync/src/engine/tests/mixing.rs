@@ -50,3 +50,66 @@ fn deltas_that_are_late_are_waited_for_where_there_is_nothing_else() {
     assert!(rig.open.iter().all(|open| open.peer == B));
     assert_eq!(rig.asked_for_range(1).len(), 1, "it is on its way");
 }
+
+/// All batches are to be replayed in ranges of eight, from `A`, which keeps bodies only, and execution is dear.
+fn replaying(execute: f64) -> Rig {
+    let mut node = Node::new(Mode::Auto, 0);
+    node.config.range_batches_max = 8.try_into().unwrap();
+    let mut rig = node.rig_on(long_chain());
+    rig.engine.stages.costs.execute = execute;
+    let mut rig = rig.peer(A, serves(1..=FAR).without_deltas());
+    rig.step().answer_if(A, |request| matches!(request, Request::Headers { .. }));
+    rig.expect_range(A, 1).expect_range(A, FAR);
+    rig
+}
+
+/// Goal: a peer with deltas works while others' bodies are executed, from the end on, even where everything was asked for before it came.
+#[test]
+fn what_execution_comes_to_last_is_asked_for_as_deltas() {
+    let mut rig = replaying(1.0);
+    rig.holds_jobs = true;
+    // The bodies are here, and not checked.
+    rig.answer_if(A, |request| matches!(request, Request::Range(range) if range.first.get() == 64));
+    rig.meet(B, serves(1..=FAR).without_bodies());
+    rig.step();
+    assert_eq!([FAR, 72].map(|first| rig.asked_for_range(first)), [vec![B], vec![B]]);
+    assert_eq!(
+        (rig.asked(B).len(), rig.asked_for_range(1)),
+        (2, vec![A]),
+        "one after the other: {:#?}",
+        rig.open
+    );
+    rig.holds_jobs = false;
+    rig.work().answer(B);
+    assert_eq!(
+        [64, 56].map(|first| rig.asked_for_range(first)),
+        [vec![B], vec![B]],
+        "what came is asked for anew"
+    );
+    rig.serve(A).serve(B);
+    assert_eq!(rig.head(), FAR);
+    let applied = rig.status().peers.into_iter().map(|peer| peer.batches_applied).sum::<u64>();
+    assert!((25..FAR).contains(&applied), "{applied}");
+    rig.blames_nobody();
+}
+
+/// Goal: what is executed sooner than its deltas come is left alone, and so is what the operator forbids.
+#[test]
+fn what_is_executed_soon_is_not_asked_for_as_deltas() {
+    let mut rig = replaying(1e-9);
+    rig.engine.stages.costs.prepare = 0.0;
+    rig.meet(B, serves(1..=FAR).without_bodies());
+    rig.step();
+    assert!(rig.asked(B).is_empty(), "{:#?}", rig.open);
+
+    let mut rig = replaying(1.0);
+    rig.engine.config.forbid = vec![Mode::Delta];
+    rig.meet(B, serves(1..=FAR).without_bodies());
+    rig.step();
+    assert!(rig.asked(B).is_empty(), "{:#?}", rig.open);
+
+    let mut rig = apart();
+    rig.engine.config.forbid = vec![Mode::Replay];
+    rig.until(Timer::Hedge);
+    assert_eq!(rig.asked_for_range(1), [B]);
+}

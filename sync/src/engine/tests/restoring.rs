@@ -83,23 +83,43 @@ fn early_rows_are_bounded_and_asked_for_once() {
         rig.open.retain(|open| is_chunk(&open.request));
         rig
     };
+    let bytes_max = |request: &Request| match request {
+        Request::Chunk { bytes_max, .. } => *bytes_max,
+        _ => 0,
+    };
     let mut rig = asked_of(1);
-    assert_eq!(rig.open.len(), 16, "each may have a MiB");
-    rig.lie(A, &vec![0; 1 << 20]).wait(SECOND);
+    assert_eq!(rig.open.iter().map(|open| bytes_max(&open.request)).sum::<u32>(), 16 << 20);
+    rig.lie(A, &vec![0; 1 << 18]).wait(SECOND);
     let again: Vec<_> = rig.asked(A).into_iter().filter(|request| is_chunk(request)).collect();
     assert!(again.is_empty(), "{again:?}");
 
-    // Short ones leave room for others.
     let (mut rig, mut asked) = (asked_of(100), Vec::new());
     while rig.open.iter().any(|open| is_chunk(&open.request)) {
         asked.extend(rig.open.iter().filter(|open| is_chunk(&open.request)).map(|open| open.request.clone()));
-        assert!(rig.open.len() <= 16);
+        assert!(asked.iter().map(bytes_max).sum::<u32>() <= 16 << 20);
         rig.answer_if(A, is_chunk);
     }
     let all = asked.len();
     asked.sort_by_key(|request| format!("{request:?}"));
     asked.dedup();
     assert_eq!((all, asked.len()), (64, 64));
+}
+
+/// Goal: behind 150 ms a small state, and the batches behind it, take one round trip, and its code another one: what does not depend on each
+/// other is asked for together.
+#[test]
+fn a_small_state_takes_two_round_trips() {
+    let serving = || serves(1..=HEAD).offering(30, 100, 8_000);
+    let mut rig = snapshot().rig().peer(A, serving());
+    assert_eq!(rig.rounds(A, HEAD), 2, "the last one brings code");
+    rig.blames_nobody();
+    let mut rig = Node::new(Mode::RangeDelta, 0).rig().peer(A, serving());
+    assert_eq!(rig.rounds(A, HEAD), 2, "the last one brings code");
+    rig.blames_nobody();
+    // Here all code is known.
+    let mut rig = Node::new(Mode::RangeDelta, 10).rig().peer(A, serving());
+    assert_eq!(rig.rounds(A, HEAD), 1);
+    rig.blames_nobody();
 }
 
 /// Goal: batches behind the snapshot are asked for while its rows come, and committed when it is the state.

@@ -179,7 +179,7 @@ pub struct Progress {
     pub is_in_doubt: bool,
     /// Ranges whose chunks are missing, the most urgent first.
     pub spans: Vec<Span>,
-    /// Missing code; known once all rows are in.
+    /// Missing code: all of it once all rows are in, and what is known of it before.
     pub codes: Vec<Digest>,
 }
 
@@ -196,7 +196,8 @@ impl Progress {
         let mut spans = takeover.missing(SPANS);
         spans.sort_by_key(|span| !urgent.contains(&span.first));
         let rows_done = spans.is_empty() && older.is_none();
-        let codes = if rows_done { takeover.missing_codes(CODES_MAX)? } else { Vec::new() };
+        let codes =
+            if rows_done { takeover.missing_codes(CODES_MAX)? } else { takeover.early_codes(CODES_MAX) };
         let (number, rows, share) = (takeover.target().header.number, takeover.rows(), takeover.share());
         Ok(Progress { sequence, number, rows, share, kept, older, is_in_doubt, spans, codes })
     }

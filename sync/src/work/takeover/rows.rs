@@ -7,7 +7,7 @@ use slipstream_network::PeerId;
 use slipstream_storage::{Checked, Restore, Span, Takeover, VerifiedChunk};
 use slipstream_types::{Blob, BlobKind, Digest, Path, codec, tree::StateRangeProof};
 
-use super::{Added, CHUNK_BYTES, Older, Way};
+use super::{Added, Older, Way};
 use crate::{
     SyncError,
     error::Fault,
@@ -16,8 +16,8 @@ use crate::{
     verify::Violation,
 };
 
-/// Least rows of a chunk that ends before its range: a row has at most 128 bytes.
-const CHUNK_ROWS_MIN: usize = CHUNK_BYTES as usize / 128;
+/// A row has at most so many bytes: a chunk that ends before its range has at least as many rows as fill what was asked for.
+const ROW_BYTES: usize = 128;
 /// Siblings kept until a chunk shows whether they were right; bounds the memory for them to 9 MiB. For further ones nobody is blamed.
 const DOUBTS_MAX: usize = 256;
 
@@ -68,9 +68,11 @@ impl Way for Rows {
 
     fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError> {
         // An answer that comes after its takeover was put down is about another one.
-        let Request::Chunk { first, last, .. } = *request else { return Ok(Added::checked(Ok(()))) };
+        let Request::Chunk { first, last, bytes_max, .. } = *request else {
+            return Ok(Added::checked(Ok(())));
+        };
         let root = self.restore.target().header.state_root;
-        let chunk = match open_chunk(answer, Span { first, last }, root) {
+        let chunk = match open_chunk(answer, Span { first, last }, bytes_max, root) {
             Ok(chunk) => chunk,
             Err(_) if self.defences.lacks(Planted::UnprovenChunk) => return Ok(Added::checked(Ok(()))),
             Err(fault) => return Ok(Added::checked(Err(fault))),
@@ -116,14 +118,14 @@ impl Way for Rows {
     }
 }
 
-fn open_chunk(answer: Vec<u8>, span: Span, root: Digest) -> Result<VerifiedChunk, Fault> {
+fn open_chunk(answer: Vec<u8>, span: Span, bytes_max: u32, root: Digest) -> Result<VerifiedChunk, Fault> {
     let content = Blob::from_bytes(answer)?.content(BlobKind::StateChunk)?;
     let chunk = VerifiedChunk::open(content, root).map_err(Violation::from)?;
     if chunk.first() != span.first || chunk.last() > span.last {
         return Err(Violation::Unrelated("the chunk begins or ends elsewhere").into());
     }
     // Or a liar could serve one path at a time for ever, each with a good proof.
-    if chunk.last() < span.last && chunk.rows() < CHUNK_ROWS_MIN {
+    if chunk.last() < span.last && chunk.rows() < bytes_max as usize / ROW_BYTES {
         return Err(Violation::Unrelated("the chunk ends early").into());
     }
     Ok(chunk)
