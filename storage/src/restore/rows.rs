@@ -8,7 +8,6 @@ use super::Restore;
 use crate::{
     backend::{Column, SortedFile, WriteBatch},
     chunk::{self, StateChunk, VerifiedChunk},
-    density::Density,
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY},
     spans::{Span, Spans},
