@@ -120,11 +120,14 @@ impl Spans {
         self.0.splice(from..to, rest);
     }
 
-    /// Divides what is left of a span behind a chunk of it, while there are few spans: all of it is worked on at once then.
-    pub(crate) fn divide_behind(&mut self, chunk: Span, density: Option<Density>) {
-        let parts = (RANGES_WANTED + 1).saturating_sub(self.len());
-        let rest = chunk.last.successor().and_then(|first| self.starting_at(first));
+    /// Removes a chunk. What is left behind it of a span that it ended in is divided while there are few spans: all of it is worked on at
+    /// once then.
+    pub(crate) fn remove_chunk(&mut self, chunk: Span, density: Option<Density>) {
+        let is_cut = self.iter().any(|span| span.first <= chunk.last && chunk.last < span.last);
+        self.remove(chunk);
+        let rest = chunk.last.successor().filter(|_| is_cut).and_then(|first| self.starting_at(first));
         if let (Some(rest), Some(density)) = (rest, density) {
+            let parts = (RANGES_WANTED + 1).saturating_sub(self.len());
             let at = self.0.partition_point(|span| span.first < rest.first);
             self.0.splice(at..=at, density.divide(rest, parts));
         }
@@ -177,6 +180,22 @@ mod tests {
 
     fn span(a: u8, b: u8) -> Span {
         Span { first: path(a.min(b)), last: path(a.max(b)) }
+    }
+
+    /// Goal: only what a chunk left of its own span is divided, and never a span that others were asked for.
+    #[test]
+    fn the_rest_of_a_chunk_alone_is_divided() {
+        let whole = Spans::divided(1);
+        let middle = whole.0[0].last;
+        let density = |last: Path| Density::of(1_024, |index| if index == 1_023 { last } else { Path::MIN });
+        let mut spans = whole.clone();
+        spans.remove_chunk(whole.0[0], density(middle));
+        assert_eq!(spans.0, whole.0[1..]);
+        let (mut spans, mut last) = (whole.clone(), Path::MAX);
+        last.0[0] = 0x07;
+        spans.remove_chunk(Span { first: Path::MIN, last }, density(last));
+        assert!(spans.len() > 3 && spans.contains(whole.0[1]), "{spans:?}");
+        assert_eq!(spans.complement().0, [Span { first: Path::MIN, last }]);
     }
 
     #[test]

@@ -142,8 +142,7 @@ impl RangeDeltaTakeover {
         let bytes = progress.bytes + rows.byte_len() as u64;
         self.check_budget(bytes + tree.bytes_beside(progress.base_resident, changes))?;
 
-        progress.todo.remove(span);
-        progress.todo.divide_behind(span, Density::of(updates.len(), |index| updates[index].0));
+        progress.todo.remove_chunk(span, Density::of(updates.len(), |index| updates[index].0));
         (progress.tree, progress.bytes) = (tree, bytes);
         (progress.changes, progress.changes_bytes) = (changes, changes_bytes);
         progress.rows.push(rows);

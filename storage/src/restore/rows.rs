@@ -89,8 +89,7 @@ impl Restore {
             if spans.is_empty() {
                 return Ok(());
             }
-            progress.todo.remove(covered);
-            progress.todo.divide_behind(covered, density);
+            progress.todo.remove_chunk(covered, density);
             (spans, progress.open_files.remove(&covered.first))
         };
         let mut file = match file {
