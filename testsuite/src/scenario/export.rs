@@ -5,7 +5,7 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
@@ -17,7 +17,9 @@ use super::{
     fault::What,
     model::{Config, Phase, PhaseRate, Scenario},
     names::{Names, Place, may_validate},
+    parse::SCENARIO_BYTES_MAX,
     plan::{Action, Event, Harm, Who, plan},
+    unjudged::unjudged,
 };
 use crate::{
     accounts,
@@ -26,6 +28,7 @@ use crate::{
     manifest::Role,
     operate::{self, Order},
     relay::Change,
+    report::Unjudged,
     target::{self, Blueprint, Job, Member, Target, Way, Written, link_address},
     time,
 };
@@ -63,8 +66,21 @@ fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>) -> Result<
         members,
         jobs,
         is_timed: true,
+        judged: Some(text(scenario)?),
         left_out,
     })
+}
+
+/// The scenario as whoever judges it reads it.
+fn text(scenario: &Scenario) -> Result<String> {
+    let value = serde_json::to_value(scenario).context("the scenario is no YAML")?;
+    let text = target::yaml(&value).context("the scenario is no YAML")?;
+    let length = text.len() as u64;
+    ensure!(
+        length <= SCENARIO_BYTES_MAX,
+        "written out, the scenario has {length} bytes, and {SCENARIO_BYTES_MAX} are read: take fewer faults or phases"
+    );
+    Ok(text)
 }
 
 /// What no target does, by its name.
@@ -90,8 +106,8 @@ fn left_out(scenario: &Scenario) -> Vec<String> {
             lines.push(format!("the disk of {mib} MiB of {nodes}"));
         }
     }
-    let criteria: Vec<String> = scenario.criteria.iter().map(super::criteria::Criterion::name).collect();
-    lines.push(format!("the judgement at {}: nobody judges {}", scenario.duration, criteria.join("; ")));
+    let unjudged = unjudged(scenario).into_iter();
+    lines.extend(unjudged.map(|Unjudged { name, why }| format!("the criterion {name} is not judged: {why}")));
     lines
 }
 
@@ -111,7 +127,7 @@ fn member(
     let name = names.name(place);
     let has_relays = has_relays(scenario);
     let peers = peers(scenario, names, place);
-    let changes = peers.iter().flat_map(|peer| changes(events, place, *peer)).collect();
+    let changes = peers.iter().flat_map(|peer| changes(scenario, events, place, *peer)).collect();
     let ways = peers
         .iter()
         .map(|peer| Way { to: peer.0, shape: has_relays.then(|| shape(scenario, names, place, *peer)) });
@@ -152,14 +168,14 @@ fn peers(scenario: &Scenario, names: &Names, place: Place) -> Vec<Place> {
 }
 
 /// What the plan does to the link by which one node dials another.
-fn changes(events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Change> {
+fn changes(scenario: &Scenario, events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Change> {
     events.iter().filter_map(move |event| {
         let Action::Links { pairs, shape } = &event.action else { return None };
         let lies_between = pairs.contains(&(from, to)) || pairs.contains(&(to, from));
         lies_between.then(|| Change {
             listen: link_address(to.0),
             from: Duration::from_millis(event.at_ms),
-            until: event.until_ms.map(Duration::from_millis),
+            until: until_ms(scenario, event).map(Duration::from_millis),
             shape: shape.as_ref().map(relayed),
         })
     })
@@ -181,6 +197,26 @@ fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
     events.iter().filter(meets).filter_map(|event| order(scenario, event)).collect()
 }
 
+/// When an event ends: with the scenario at the latest, as on one machine.
+pub(super) fn until_ms(scenario: &Scenario, event: &Event) -> Option<u64> {
+    let end_ms = scenario.duration.ms();
+    event.until_ms.map(|until| if event.at_ms < end_ms { until.min(end_ms) } else { until })
+}
+
+/// Whether a phase is among the loads of the files.
+pub(super) fn has_load(scenario: &Scenario, name: &str) -> bool {
+    scenario.workload.iter().any(|phase| phase.name == name && is_loaded(phase))
+}
+
+fn is_loaded(phase: &Phase) -> bool {
+    !phase.mix.contains_key(Workload::AccessLists.name())
+}
+
+/// Whether the files do it.
+pub(super) fn is_done(scenario: &Scenario, event: &Event) -> bool {
+    matches!(event.action, Action::Links { .. }) || order(scenario, event).is_some()
+}
+
 /// An event as an order to the node that it meets; none if nothing in a container does it.
 fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
     let index = |place: &Place| u32::try_from(place.0).ok();
@@ -197,7 +233,7 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
         Action::Links { .. } | Action::LyingPeers { .. } | Action::Attack { .. } => return None,
     };
     let to_primary = matches!(event.action, Action::Node { who: Who::Primary, .. });
-    let until = event.until_ms.map(Duration::from_millis);
+    let until = until_ms(scenario, event).map(Duration::from_millis);
     Some(Order { from: Duration::from_millis(event.at_ms), until, what, to_primary })
 }
 
@@ -267,7 +303,7 @@ fn jobs(scenario: &Scenario, names: &Names, left_out: &mut Vec<String>) -> Vec<J
     let share = (scenario.topology.accounts as usize / phases.len().max(1)).max(1);
     let mut jobs = Vec::with_capacity(phases.len());
     for (index, phase) in phases.iter().enumerate() {
-        if phase.mix.contains_key(Workload::AccessLists.name()) {
+        if !is_loaded(phase) {
             left_out.push(format!("the phase {}: no image has its access lists", phase.name));
             continue;
         }
@@ -276,6 +312,7 @@ fn jobs(scenario: &Scenario, names: &Names, left_out: &mut Vec<String>) -> Vec<J
         let others = names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from);
         jobs.push(Job {
             name: format!("load-{}", phase.name),
+            phase: Some(phase.name.clone()),
             submit: read_from.into_iter().chain(others).map(|place| place.0).collect(),
             followers: names.find_all(&phase.followers).into_iter().map(|place| place.0).collect(),
             arguments: arguments(scenario, phase, index * share, share),
@@ -323,8 +360,6 @@ fn arguments(scenario: &Scenario, phase: &Phase, skipped: usize, accounts: usize
 
 /// Events that nothing in the files does, a line for each.
 fn undone(scenario: &Scenario, names: &Names, events: &[Event]) -> Vec<String> {
-    let is_undone =
-        |event: &&Event| !matches!(event.action, Action::Links { .. }) && order(scenario, event).is_none();
     let told = |event: &Event| {
         let who = match &event.action {
             Action::Node { who: Who::Node(place), .. }
@@ -335,7 +370,7 @@ fn undone(scenario: &Scenario, names: &Names, events: &[Event]) -> Vec<String> {
         let until = event.until_ms.map_or_else(String::new, |ms| format!(" until {}", time::short(ms)));
         format!("at {}: {} {who}{until}", time::short(event.at_ms), described(&event.action))
     };
-    events.iter().filter(is_undone).map(told).collect()
+    events.iter().filter(|event| !is_done(scenario, event)).map(told).collect()
 }
 
 #[cfg(test)]

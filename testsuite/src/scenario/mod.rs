@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  FILE.yaml ─▶ parse ─▶ rules ─▶ Scenario ─▶ plan ─▶ engine (a Devnet) ─▶ RunReport ─▶ judge ─▶ exit code
-//!                                    ▲  └─▶ export ─▶ files for other machines (target)
+//!                                    ▲  └─▶ export ─▶ files for other machines (target), where engine/afar judges
 //!  FILE.defect.yaml ─▶ Twin ─────────┘ must fail, by the criteria that it names
 //! ```
 //!
@@ -42,12 +42,13 @@ mod schema;
 pub mod shipped;
 mod span;
 mod twin;
+mod unjudged;
 
 pub use attacks::ATTACKS;
 pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
 pub(crate) use engine::{Knobs, flip_row, preload_environment, slipstream};
-pub use engine::{RunOptions, run};
+pub use engine::{JudgeOptions, RunOptions, run};
 pub use error::ScenarioError;
 pub use export::write_files;
 pub use model::Scenario;

@@ -1,14 +1,15 @@
 //! A Compose file: a service for each node, a sidecar beside it where something lies between nodes, and loads as services of a profile.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{getgid, getuid};
 use serde_json::{Map, Value, json};
 
 use super::{
-    API_PORT, Blueprint, Member, NAME, NODE_IMAGE, PEERS_PORT, START, TOOLS_IMAGE, Written, comment, config,
-    escaped, load, notes, operator, peers, sidecar, write_member, write_yaml,
+    API_PORT, Blueprint, JUDGE, Member, NAME, NODE_IMAGE, PEERS_PORT, REPORT, SCENARIO, START, TOOLS_IMAGE,
+    Written, comment, config, escaped, judge, load, notes, operator, peers, sidecar, write_member,
+    write_yaml,
 };
 use crate::devnet::files;
 
@@ -39,10 +40,13 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         }
     }
     for job in &blueprint.jobs {
-        let arguments = escaped(&load(blueprint, job, host), start(blueprint.is_timed));
+        let arguments = escaped(&load(blueprint, job, host, JUDGE), start(blueprint.is_timed));
         let service =
             json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": ["load"], "command": arguments });
         add(job.name.clone(), service)?;
+    }
+    if let Some(scenario) = &blueprint.judged {
+        add(JUDGE.to_owned(), judge_service(blueprint, scenario)?)?;
     }
     let notes = notes(blueprint);
     let path = blueprint.dir.join("compose.yaml");
@@ -60,20 +64,16 @@ fn usage(blueprint: &Blueprint, file: &Path) -> String {
         return format!("start: {compose} up -d\nload:  {compose} --profile load run --rm load\n{stop}");
     }
     let env = file.with_file_name(".env");
-    let loads: Vec<&str> = blueprint.jobs.iter().map(|job| job.name.as_str()).collect();
-    let wait = match loads.is_empty() {
-        true => String::new(),
-        false => {
-            format!(
-                "loads: {compose} --profile load wait {}   # tells their exit codes; once they have ended, ps -a in place of wait does\n",
-                loads.join(" ")
-            )
-        }
-    };
+    let loads = blueprint.jobs.iter().map(|job| job.name.as_str());
+    let waited: Vec<&str> = loads.chain(blueprint.judged.as_ref().map(|_| JUDGE)).collect();
     format!(
         "start: echo {START}=$(($(date +%s) + 60)) > {env} && {compose} --profile load up -d\n\
-         {START} is when the scenario's clock begins: give nodes the time to start before it\n{wait}{stop}",
-        env = env.display()
+         {START} is when the scenario's clock begins: give nodes the time to start before it\n\
+         ends:  {compose} --profile load wait {waited}   # tells exit codes; once they have ended, ps -a in place of wait does\n\
+         judge: {compose} --profile load logs {JUDGE}   # the criteria; the report is in {report}\n{stop}",
+        env = env.display(),
+        waited = waited.join(" "),
+        report = file.with_file_name(REPORT).display()
     )
 }
 
@@ -122,7 +122,7 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
         // It is built here: a registry's image of that name is somebody else's.
         "pull_policy": PULL,
         // Whoever wrote the key, which nobody else can read.
-        "user": format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
+        "user": user(),
         "command": command,
         "volumes": [format!("./{genesis}:{MOUNT}/{genesis}:ro"), format!("./{name}:{MOUNT}/{name}")],
         "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
@@ -134,6 +134,30 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     }
     service["labels"] = labels;
     Ok(service)
+}
+
+/// The judge reads its scenario, and writes its report, beside compose.yaml.
+fn judge_service(blueprint: &Blueprint, scenario: &str) -> Result<Value> {
+    let path = blueprint.dir.join(SCENARIO);
+    fs::write(&path, scenario).with_context(|| format!("cannot write {}", path.display()))?;
+    let report = blueprint.dir.join(REPORT);
+    fs::create_dir_all(&report).with_context(|| format!("cannot make the directory {}", report.display()))?;
+    let arguments = judge(blueprint, host, (MOUNT, &format!("{MOUNT}/{REPORT}")));
+    Ok(json!({
+        "image": TOOLS_IMAGE,
+        "pull_policy": PULL,
+        // With the loads: it waits for them.
+        "profiles": ["load"],
+        // Whoever made the report's directory.
+        "user": user(),
+        "command": escaped(&arguments, start(blueprint.is_timed)),
+        "volumes": [format!("./{SCENARIO}:{MOUNT}/{SCENARIO}:ro"), format!("./{REPORT}:{MOUNT}/{REPORT}")],
+    }))
+}
+
+/// Whoever writes these files.
+fn user() -> String {
+    format!("{}:{}", getuid().as_raw(), getgid().as_raw())
 }
 
 /// In its node's network: the node dials it on loopback.

@@ -6,6 +6,8 @@
 //!  Scenario ─▶┘                                                   └─▶ kubernetes: values.yaml for the chart, keys.yaml, genesis.json
 //! ```
 //!
+//! A scenario's loads bring their figures to one more container, `slipnet judge`, which watches the nodes and judges the criteria.
+//!
 //! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
 //! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
 //! What no file can do is told.
@@ -51,6 +53,13 @@ const NODE_IMAGE: &str = "slipstream";
 const TOOLS_IMAGE: &str = "slipnet";
 /// The variable with the start that loads and relays have in common, in seconds since 1970.
 const START: &str = "SLIPNET_START";
+/// The container that judges a scenario's criteria, and where loads bring their figures.
+const JUDGE: &str = "judge";
+const JUDGE_PORT: u16 = 9100;
+/// The scenario that it judges, as it reads it.
+const SCENARIO: &str = "scenario.yaml";
+/// Where its report goes.
+const REPORT: &str = "report";
 /// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
 const WAIT_START: &str = "5m";
 const WAIT_TIMED: &str = "60s";
@@ -87,6 +96,8 @@ pub(crate) struct Blueprint {
     pub(crate) jobs: Vec<Job>,
     /// Whether loads and relays have a start in common.
     pub(crate) is_timed: bool,
+    /// The scenario whose criteria are judged, as YAML; none of a devnet.
+    pub(crate) judged: Option<String>,
     /// What the files do not do, a line for each.
     pub(crate) left_out: Vec<String>,
 }
@@ -118,6 +129,8 @@ pub(crate) struct Way {
 /// A load.
 pub(crate) struct Job {
     pub(crate) name: String,
+    /// The phase of the scenario that it is, for the judge.
+    pub(crate) phase: Option<String>,
     /// The places of those that take transactions. Commits are read from the first.
     pub(crate) submit: Vec<usize>,
     /// The places of those whose follow latency is read; the last of `submit` if there is none.
@@ -215,16 +228,39 @@ fn operator(blueprint: &Blueprint, member: &Member, config: &str) -> Option<Vec<
     Some(arguments)
 }
 
-/// The arguments of a load, without the start.
-fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String) -> Vec<String> {
-    let url = |place: &usize| format!("http://{}:{API_PORT}", host(&blueprint.members[*place]));
+/// The arguments of a load, without the start; the judge's container has this name.
+fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String, judge: &str) -> Vec<String> {
+    let url = |place: &usize| url(&host(&blueprint.members[*place]));
     let mut arguments = vec!["load".to_owned()];
     arguments.extend(job.submit.iter().flat_map(|place| ["--api".to_owned(), url(place)]));
     arguments.extend(job.followers.iter().flat_map(|place| ["--follower".to_owned(), url(place)]));
     let wait = if blueprint.is_timed { WAIT_TIMED } else { WAIT_START };
     arguments.extend(["--wait".to_owned(), wait.to_owned()]);
     arguments.extend(job.arguments.iter().cloned());
+    if let (Some(phase), true) = (&job.phase, blueprint.judged.is_some()) {
+        let judge = format!("{judge}:{JUDGE_PORT}");
+        arguments.extend(["--judge".to_owned(), judge, "--phase".to_owned(), phase.clone()]);
+    }
     arguments
+}
+
+/// The arguments of the judge, without the start: its scenario and its report are below these directories.
+fn judge(
+    blueprint: &Blueprint,
+    host: impl Fn(&Member) -> String,
+    (scenario, report): (&str, &str),
+) -> Vec<String> {
+    let mut arguments = vec![JUDGE.to_owned(), "--scenario".to_owned(), format!("{scenario}/{SCENARIO}")];
+    let nodes = blueprint.members.iter().map(|member| format!("{}={}", member.name, url(&host(member))));
+    arguments.extend(nodes.flat_map(|node| ["--node".to_owned(), node]));
+    arguments.extend(["--listen".to_owned(), format!("0.0.0.0:{JUDGE_PORT}")]);
+    arguments.extend(["--dir".to_owned(), report.to_owned()]);
+    arguments
+}
+
+/// The API of the node at a host.
+fn url(host: &str) -> String {
+    format!("http://{host}:{API_PORT}")
 }
 
 /// Arguments in a file whose reader replaces `$NAME`; `start` is what it replaces by the start.
@@ -257,7 +293,7 @@ fn config(blueprint: &Blueprint, member: &Member, peers: &[String]) -> Value {
 }
 
 /// A value as YAML, each string on one line: folded ones would be read alike, by programs alone.
-fn yaml(value: &Value) -> Result<String> {
+pub(crate) fn yaml(value: &Value) -> Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     Ok(serde_saphyr::to_string_with_options(value, options)?)
 }

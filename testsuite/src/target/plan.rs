@@ -34,6 +34,7 @@ pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
         jobs: vec![load(plan, &members)],
         members,
         is_timed: false,
+        judged: None,
         left_out: Vec::new(),
     })
 }
@@ -69,7 +70,7 @@ fn load(plan: &Plan, members: &[Member]) -> Job {
         ("--duration", LOAD_DURATION.to_owned()),
     ];
     let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-    Job { name: "load".to_owned(), submit, followers: Vec::new(), arguments }
+    Job { name: "load".to_owned(), phase: None, submit, followers: Vec::new(), arguments }
 }
 
 /// What the plan says of every node's configuration.

@@ -13,6 +13,7 @@
 //! Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
+mod afar;
 mod assault;
 mod audit;
 mod blame;
@@ -40,6 +41,7 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
+pub use self::afar::JudgeOptions;
 pub(crate) use self::{
     act::command as slipstream,
     flip::row as flip_row,

@@ -8,6 +8,7 @@ mod known;
 mod thoughts;
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -35,6 +36,8 @@ pub(super) struct Seen {
     pub(super) convictions: Convictions,
     /// What nodes thought of peers that lied to them.
     pub(super) liars: Vec<LiarOpinion>,
+    /// When each process of each node was first seen.
+    pub(super) starts: BTreeMap<String, Vec<u64>>,
 }
 
 /// Looks at honest nodes until it is ended or dropped.
@@ -67,10 +70,21 @@ impl Watch {
     /// Looks at one more node from now on.
     pub(super) fn add(&self, node: &Node) {
         let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();
+        self.look_at(node.name(), id, node.rpc().clone());
+    }
+
+    /// Looks at the node of this name and public key from now on.
+    pub(super) fn look_at(&self, name: &str, id: String, rpc: Rpc) {
         let mut known = self.known.lock();
-        known.names.insert(id, node.name().to_owned());
-        known.unseen.insert(node.name().to_owned());
-        known.nodes.push((node.name().to_owned(), node.rpc().clone()));
+        known.names.insert(id, name.to_owned());
+        known.unseen.insert(name.to_owned());
+        known.nodes.push((name.to_owned(), rpc));
+    }
+
+    /// When a process of the node was first seen that is not the one before it, and not before this moment.
+    pub(super) fn started_since(&self, name: &str, since_ms: u64) -> Option<u64> {
+        let known = self.known.lock();
+        known.starts.get(name)?.iter().copied().find(|seen_ms| *seen_ms >= since_ms)
     }
 
     /// An event begins to meet this node: what that explains is no blame.
@@ -103,7 +117,8 @@ impl Watch {
             [&known.blamed, &known.alarms, &known.unseen].map(|seen| seen.iter().cloned().collect());
         let convictions = std::mem::take(&mut known.convictions);
         let liars = std::mem::take(&mut known.thoughts).opinions();
-        Seen { blamed, alarms, unseen, convictions, liars }
+        let starts = std::mem::take(&mut known.starts);
+        Seen { blamed, alarms, unseen, convictions, liars, starts }
     }
 }
 

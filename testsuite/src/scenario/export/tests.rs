@@ -146,7 +146,7 @@ fn nothing_is_left_out_in_silence() {
     for text in &texts {
         assert!(text.contains("the program fork of near"), "{text}");
         assert!(text.contains("sync.archives of late"), "{text}");
-        assert!(text.contains("nobody judges equal_roots; no_alarm"), "{text}");
+        assert!(!text.contains("is not judged"), "{text}");
         assert!(
             text.starts_with("Left out") && text.ends_with("at 45s: attack junk-transactions near until 47s"),
             "{text}"
@@ -199,6 +199,29 @@ fn all_that_ship_can_be_written() {
     }
 }
 
+/// Goal: whoever judges reads the scenario that was written, and no other.
+#[test]
+fn the_judge_reads_the_same_scenario() {
+    for shipped in shipped::ALL {
+        let scenario = shipped.scenario().unwrap();
+        let read = parsed(&text(&scenario).unwrap());
+        assert_eq!(read, scenario, "{}", shipped.name);
+    }
+    assert_eq!(parsed(&text(&parsed(TEXT)).unwrap()), parsed(TEXT));
+}
+
+/// Goal: what lasts longer than the scenario ends with it, at nodes and on links.
+#[test]
+fn what_lasts_longer_ends_with_the_scenario() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        faults:\n- { at: 25s, for: 20s, what: { kill: { nodes: [validator-1] } } }\n\
+        - { at: 25s, for: 20s, what: { partition: { between: [[validator-0], [validator-1]] } } }\n";
+    let blueprint = blueprint_of(&parsed(text));
+    let member = &blueprint.members[1];
+    assert_eq!(member.orders[0].to_string(), "25000ms..30000ms,kill");
+    assert_eq!(member.changes[0].until, Some(Duration::from_secs(30)));
+}
+
 /// Goal: names that a target has no room for are refused by what is wrong with them.
 #[test]
 fn names_that_collide_or_are_too_long_are_refused() {
@@ -212,5 +235,7 @@ fn names_that_collide_or_are_too_long_are_refused() {
         write_files(target, &parsed(&text), dir.path(), None).unwrap_err().to_string()
     };
     assert!(refused(Target::Compose, "relay-validator-0").contains("two services would be called"));
+    assert!(refused(Target::Compose, "judge").contains("two services would be called judge"));
+    assert!(refused(Target::Kubernetes, "judge").contains("is called judge"));
     assert!(refused(Target::Kubernetes, &"n".repeat(48)).contains("longer than the 52 bytes"));
 }

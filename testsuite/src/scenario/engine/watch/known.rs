@@ -19,6 +19,8 @@ use crate::{
 const BLAMED_MAX: usize = 1_000;
 /// Proofs that are remembered as judged: the validators' own lists are far shorter.
 const JUDGED_MAX: usize = 10_000;
+/// Processes of a node that are remembered: the plan has 500 events at most.
+const STARTS_MAX: usize = 1_000;
 /// The reason of a ban of which the node tells no reason.
 const KEPT_OUT: &str = "it keeps it out";
 
@@ -44,6 +46,10 @@ pub(super) struct Known {
     pub(super) convictions: Convictions,
     /// Of peers that lie.
     pub(super) thoughts: Thoughts,
+    /// When each process of each node was first seen.
+    pub(super) starts: BTreeMap<String, Vec<u64>>,
+    /// When the process of the last look began, by the node's own clock.
+    processes: BTreeMap<String, u64>,
 }
 
 /// One look at one node.
@@ -67,10 +73,21 @@ impl Known {
         if let Some(head) = status["head"]["number"].as_u64() {
             self.excuses.saw_head(name, head, asked_ms);
         }
+        if let Some(started) = status["process"]["started_ms"].as_u64() {
+            self.saw_process(name, started, now_ms);
+        }
         self.look_at_evidence(look, &status["consensus"]);
         self.look_at_bans(look, status);
         for peer in status["sync"]["peers"].as_array().into_iter().flatten() {
             self.look_at_pause(look, peer);
+        }
+    }
+
+    fn saw_process(&mut self, name: &str, started: u64, now_ms: u64) {
+        let is_new = self.processes.insert(name.to_owned(), started) != Some(started);
+        let starts = self.starts.entry(name.to_owned()).or_default();
+        if is_new && starts.len() < STARTS_MAX {
+            starts.push(now_ms);
         }
     }
 
@@ -256,6 +273,17 @@ mod tests {
         assert!(two.look(900_000, "aa", false, 0, "").is_empty(), "the ban has ended");
         assert_eq!(two.look(900_500, "aa", true, 0, "lied"), ["two banned one: lied"]);
         assert!(two.look(901_000, "aa", true, 0, "lied").is_empty(), "it was told");
+    }
+
+    /// Goal: each process is told once, by when it was first seen, also one that was looked at before.
+    #[test]
+    fn processes_are_told_apart() {
+        let mut known = Known::default();
+        for (at_ms, started) in [(500, 7), (1_000, 7), (4_000, 9), (4_500, 9), (5_000, 12)] {
+            known.look("one", &json!({ "process": { "started_ms": started } }), at_ms, at_ms);
+        }
+        known.look("one", &json!({}), 5_500, 5_500);
+        assert_eq!(known.starts["one"], [500, 4_000, 5_000]);
     }
 
     /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie, whenever others learn
