@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! * The node ends with this program, in whatever way that ends.
-//! * A node that ends by itself ends this program with an error, as it would end a container of its own.
+//! * A node that ends by itself ends this program with an error, as it would end a container of its own. One whose disk is full may end.
 
 mod order;
 mod process;
@@ -38,7 +38,7 @@ pub struct OperateOptions {
     /// The node's configuration.
     #[arg(long)]
     pub config: PathBuf,
-    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, bit-flip=N, slow-disk-ms=N,
+    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, full-disk, bit-flip=N, slow-disk-ms=N,
     /// clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS or remove-validator=KEY. `,primary` behind it means: only if the node
     /// is the primary when it begins.
     #[arg(long = "do")]

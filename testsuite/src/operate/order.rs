@@ -11,7 +11,7 @@ use crate::time;
 /// Stands behind an order for whoever orders the batches then.
 const PRIMARY: &str = "primary";
 /// What orders do, as they are written.
-const KINDS: &str = "join, kill, pause, restart, wipe, export-snapshot, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
+const KINDS: &str = "join, kill, pause, restart, wipe, full-disk, export-snapshot, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
                      add-validator=KEY:0xADDRESS and remove-validator=KEY";
 
 /// An order: `FROM..UNTIL,WHAT`, as `30s..34s,kill`. UNTIL may be left out, and `,primary` may follow.
@@ -42,6 +42,8 @@ pub enum What {
     Wipe,
     /// It is asked to end, one bit of its state changes, and it is started again. The number decides which bit.
     BitFlip(u64),
+    /// Its disk has no room left until the order ends.
+    FullDisk,
     /// Each flush of its disk takes so many milliseconds longer.
     SlowDisk(u64),
     /// Its wall clock is ahead by so many milliseconds, or behind if they are negative.
@@ -59,6 +61,7 @@ pub enum What {
 pub(super) struct State {
     pub(super) is_down: bool,
     pub(super) is_paused: bool,
+    pub(super) is_full: bool,
     pub(super) flush_ms: u64,
     pub(super) clock_ms: i64,
 }
@@ -91,6 +94,7 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
             // Without an end they are over once they are done.
             What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
             What::Pause => state.is_paused |= holds,
+            What::FullDisk => state.is_full |= holds,
             What::SlowDisk(ms) if holds => state.flush_ms = ms,
             What::ClockJump(ms) if holds => state.clock_ms = ms,
             What::SlowDisk(_) | What::ClockJump(_) => {}
@@ -162,6 +166,7 @@ impl FromStr for What {
             ("pause", "") => Ok(What::Pause),
             ("restart", "") => Ok(What::Restart),
             ("wipe", "") => Ok(What::Wipe),
+            ("full-disk", "") => Ok(What::FullDisk),
             ("export-snapshot", "") => Ok(What::ExportSnapshot),
             ("bit-flip", draw) => Ok(What::BitFlip(draw.parse().ok().with_context(wrong)?)),
             ("slow-disk-ms", ms) => Ok(What::SlowDisk(ms.parse().ok().with_context(wrong)?)),
@@ -185,6 +190,7 @@ impl fmt::Display for What {
             What::Pause => f.write_str("pause"),
             What::Restart => f.write_str("restart"),
             What::Wipe => f.write_str("wipe"),
+            What::FullDisk => f.write_str("full-disk"),
             What::BitFlip(draw) => write!(f, "bit-flip={draw}"),
             What::SlowDisk(ms) => write!(f, "slow-disk-ms={ms}"),
             What::ClockJump(ms) => write!(f, "clock-jump-ms={ms}"),
@@ -212,6 +218,7 @@ mod tests {
             "0ms..10ms,bit-flip=18446744073709551615",
             "5ms..,clock-jump-ms=-90000",
             "5ms..7ms,slow-disk-ms=200",
+            "5ms..7ms,full-disk",
             "5ms..,export-snapshot",
         ] {
             assert_eq!(text.parse::<Order>().unwrap().to_string(), text);
@@ -259,6 +266,7 @@ mod tests {
             "50s..70s,slow-disk-ms=9",
             "55s..60s,slow-disk-ms=5",
             "55s..,clock-jump-ms=-3",
+            "65s..75s,full-disk",
         ]);
         let at = |seconds: u64| state(orders.iter(), Some(Duration::from_secs(seconds)));
         let down = State { is_down: true, ..State::default() };
@@ -267,13 +275,15 @@ mod tests {
         assert_eq!(at(50), State { is_paused: true, flush_ms: 9, ..State::default() });
         assert_eq!(at(55), State { is_paused: true, flush_ms: 5, clock_ms: -3, ..State::default() });
         assert_eq!(at(60), State { flush_ms: 9, clock_ms: -3, ..State::default() });
+        assert_eq!(at(74), State { is_full: true, clock_ms: -3, ..State::default() });
+        assert_eq!(at(75), State { clock_ms: -3, ..State::default() });
         let mut moments = Vec::new();
         while let Some(moment) = next(orders.iter(), moments.last().copied()) {
             moments.push(moment);
         }
         assert_eq!(
             moments.iter().map(Duration::as_secs).collect::<Vec<_>>(),
-            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 70]
+            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 65, 70, 75]
         );
         assert!(orders[0].begins_within(None, Some(Duration::from_secs(5))));
         assert!(!orders[0].begins_within(Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));

@@ -23,7 +23,8 @@ use crate::{
     devnet::{clear, die_with_parent},
     leftovers::RunDir,
     output,
-    scenario::{ARCHIVE, Knobs, flip_row, preload_environment, slipstream},
+    rpc::Rpc,
+    scenario::{ARCHIVE, Knobs, disk, flip_row, preload_environment, slipstream},
     target::write_private,
 };
 
@@ -31,6 +32,8 @@ use crate::{
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a process may take until the library of faults in it has said that it is there.
 const LOADED_DEADLINE: Duration = Duration::from_secs(10);
+/// What a node whose disk was full takes to end: answers that are under way, and its store.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 /// What the file is called that the library reads.
 const KNOBS: &str = "node";
@@ -57,6 +60,9 @@ impl Operated {
         let mut api = loaded.api.listen;
         if api.ip().is_unspecified() {
             api.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        if orders.iter().any(|order| order.what == What::FullDisk) {
+            disk::check_small(&loaded.data_dir)?;
         }
         let needs = orders.iter().any(|order| matches!(order.what, What::SlowDisk(_) | What::ClockJump(_)));
         let (knobs, environment) = if needs {
@@ -89,11 +95,15 @@ impl Operated {
         &self.data
     }
 
-    /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later.
+    /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later; so does
+    /// one whose disk is full.
     pub(super) async fn become_as(&mut self, state: State) -> Result<()> {
+        if state.is_full != self.state.is_full {
+            self.fill(state.is_full).await?;
+        }
         if state.is_down {
             self.kill().await?;
-        } else if self.child.is_none() && !state.is_paused {
+        } else if self.child.is_none() && !state.is_paused && !state.is_full {
             self.start()?;
         }
         if state.is_paused != self.state.is_paused {
@@ -111,7 +121,7 @@ impl Operated {
     /// Does what an order does once; what holds for a while follows from the state.
     pub(super) async fn obey(&mut self, what: What) -> Result<()> {
         match what {
-            What::Join | What::Pause | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
+            What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
             What::Kill => self.kill().await,
             What::Restart => {
                 self.stop_or_note().await;
@@ -152,12 +162,54 @@ impl Operated {
         Ok(())
     }
 
-    /// Waits until the node has ended by itself; for ever while it does not run.
+    /// Waits until the node has ended by itself; for ever while it does not run, or ended for want of room.
     pub(super) async fn ended(&mut self) -> Result<ExitStatus> {
-        match &mut self.child {
-            Some(child) => Ok(child.wait().await?),
-            None => std::future::pending().await,
+        if let Some(child) = &mut self.child {
+            let status = child.wait().await?;
+            if !self.state.is_full {
+                return Ok(status);
+            }
+            self.note_no_room(status);
         }
+        std::future::pending().await
+    }
+
+    /// A node may end while its disk is full; it starts again once there is room.
+    fn note_no_room(&mut self, status: ExitStatus) {
+        output::note(&format!("the node ended for want of room: {status}"));
+        self.child = None;
+    }
+
+    /// Takes all room on the node's disk, or gives it back. Then the node ends, if it is about to, or goes on.
+    async fn fill(&mut self, is_full: bool) -> Result<()> {
+        if is_full {
+            disk::check_small(&self.data)?;
+            tokio::task::block_in_place(|| disk::fill(&self.data))?;
+        } else {
+            disk::free(&self.data)?;
+            // One that does neither in this time is let go as it is.
+            let _ = tokio::time::timeout(SETTLE_DEADLINE, self.settle()).await;
+        }
+        self.state.is_full = is_full;
+        Ok(())
+    }
+
+    /// Waits until a node that had no room has ended, or has a batch more: while it is ending it still runs.
+    async fn settle(&mut self) -> Result<()> {
+        let (rpc, mut before) = (Rpc::new(&self.api)?, None);
+        while let Some(child) = &mut self.child {
+            if let Some(status) = child.try_wait()? {
+                self.note_no_room(status);
+                break;
+            }
+            let head = rpc.head().await.ok();
+            if before.is_some_and(|before| head > Some(before)) {
+                break;
+            }
+            before = before.or(head);
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// Asks the node to end, and waits for it.

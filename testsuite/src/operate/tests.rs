@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -9,7 +10,7 @@ use tokio::{
 };
 
 use super::{order::State, *};
-use crate::accounts::node_key;
+use crate::{accounts::node_key, leftovers::skip_mounts, scenario::disk::SmallDisk};
 
 fn fake_node() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/operate/fake-node.sh")
@@ -93,6 +94,36 @@ async fn a_node_is_what_its_orders_make_of_it() {
     noted(&dir, &["start", "start", "term", "start", "start"]).await;
     node.stop().await.unwrap();
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
+}
+
+/// Goal: a disk that is none of the node's own is never filled. One that is has no room while the order lasts, in which the node may
+/// end; afterwards it runs again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_has_room_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&dir, &["1s..2s,full-disk"]);
+    let refused = Operated::new(fake_node(), &options).err().unwrap().to_string();
+    assert!(refused.contains("is no disk of its own"), "{refused}");
+    let data = dir.path().join("data");
+    let _disk = match SmallDisk::mount(&data, 1) {
+        Ok(disk) => disk,
+        Err(error) => return skip_mounts(&format!("{error:#}")),
+    };
+    let mut node = operated(&options);
+    node.become_as(State::default()).await.unwrap();
+    noted(&dir, &["start"]).await;
+    node.become_as(State { is_full: true, ..State::default() }).await.unwrap();
+    assert!(fs::write(data.join("more"), [0; 4_096]).is_err());
+    let log = fs::read_to_string(dir.path().join("log")).unwrap();
+    let pid = log.trim().strip_prefix("start ").and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(1), node.ended()).await;
+    assert!(ended.is_err(), "it may end");
+    node.become_as(State { is_full: true, ..State::default() }).await.unwrap();
+    node.become_as(State::default()).await.unwrap();
+    noted(&dir, &["start", "start"]).await;
+    fs::write(data.join("more"), [0; 4_096]).unwrap();
+    node.stop().await.unwrap();
 }
 
 /// Goal: the clock gives the orders, and whoever ends the container stops the node in order.

@@ -12,7 +12,7 @@ use super::{
     engine::{
         act::described,
         phase::audit_behind,
-        setup::{CURRENT, DIR, relayed, settings_of, shape},
+        setup::{CURRENT, DIR, disk_mib, keep_room, relayed, settings_of, shape},
     },
     fault::What,
     model::{Config, Phase, PhaseRate, Scenario},
@@ -102,9 +102,6 @@ fn left_out(scenario: &Scenario) -> Vec<String> {
         if let Some(program) = settings.program.as_ref().filter(|program| *program != CURRENT) {
             lines.push(format!("the program {program} of {nodes}: their image is that of all nodes"));
         }
-        if let Some(mib) = settings.disk_mib {
-            lines.push(format!("the disk of {mib} MiB of {nodes}"));
-        }
     }
     let unjudged = unjudged(scenario).into_iter();
     lines.extend(unjudged.map(|Unjudged { name, why }| format!("the criterion {name} is not judged: {why}")));
@@ -143,6 +140,7 @@ fn member(
         ways: ways.collect(),
         changes,
         orders: orders(scenario, names, events, place),
+        disk_mib: disk_mib(scenario, names, place),
         config: config(scenario, names, place, left_out),
     })
 }
@@ -246,7 +244,8 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
         Harm::BitFlip(draw) => Some(operate::What::BitFlip(*draw)),
         Harm::SlowDisk(delay_ms) => Some(operate::What::SlowDisk(*delay_ms)),
         Harm::ClockJump(by_ms) => Some(operate::What::ClockJump(*by_ms)),
-        Harm::FullDisk | Harm::Twin(_) | Harm::OldState | Harm::Liar(_) | Harm::Upgrade(_) => None,
+        Harm::FullDisk => Some(operate::What::FullDisk),
+        Harm::Twin(_) | Harm::OldState | Harm::Liar(_) | Harm::Upgrade(_) => None,
     }
 }
 
@@ -274,6 +273,7 @@ fn config(scenario: &Scenario, names: &Names, place: Place, left_out: &mut Vec<S
     for settings in settings_of(scenario, names, place) {
         said.extend(settings.config.clone());
     }
+    keep_room(&mut said, disk_mib(scenario, names, place));
     for (key, value) in said {
         if value.to_string().contains(DIR) {
             let name = names.name(place);

@@ -47,7 +47,7 @@ mod unjudged;
 pub use attacks::ATTACKS;
 pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
-pub(crate) use engine::{Knobs, flip_row, preload_environment, slipstream};
+pub(crate) use engine::{Knobs, disk, flip_row, preload_environment, slipstream};
 pub use engine::{JudgeOptions, RunOptions, run};
 pub use error::ScenarioError;
 pub use export::write_files;
@@ -60,3 +60,5 @@ pub use twin::{Defect, TWIN_SUFFIX, Twin};
 
 /// Where exported snapshots go, below the nodes' directory.
 pub(crate) const ARCHIVE: &str = "archive";
+/// The largest disk that a node may have for itself: it is in memory.
+pub(crate) const DISK_MIB_MAX: u64 = 4_096;

@@ -99,7 +99,13 @@ fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
     config["network"]["listen"] = json!(format!("0.0.0.0:{PEERS_PORT}"));
     config["api"]["listen"] = json!(format!("0.0.0.0:{API_PORT}"));
     config["api"]["allowed_hosts"] = json!([member.name]);
-    let path = write_member(&blueprint.dir, member)?.join(files::CONFIG);
+    let dir = write_member(&blueprint.dir, member)?;
+    if member.disk_mib.is_some() {
+        // Else whoever mounts the disk there makes the directory, as root.
+        let data = dir.join(files::DATA);
+        fs::create_dir_all(&data).with_context(|| format!("cannot make the directory {}", data.display()))?;
+    }
+    let path = dir.join(files::CONFIG);
     write_yaml(&path, "Written by slipnet. Relative paths start at this file's directory.", &config)
 }
 
@@ -128,6 +134,10 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
         "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
         "stop_grace_period": "60s",
     });
+    if let (Some(mib), Some(volumes)) = (member.disk_mib, service["volumes"].as_array_mut()) {
+        let target = format!("{MOUNT}/{name}/{}", files::DATA);
+        volumes.push(json!({ "type": "tmpfs", "target": target, "tmpfs": { "size": mib << 20 } }));
+    }
     let mut labels = json!({ "slipstream.role": member.role.name() });
     if let Some(region) = &member.region {
         labels["slipstream.region"] = json!(region);

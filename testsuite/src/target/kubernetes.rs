@@ -25,6 +25,8 @@ const START_MAP: &str = "devnet-start";
 const START_KEY: &str = "start";
 /// What Kubernetes replaces by the start.
 const START_VARIABLE: &str = "$(SLIPNET_START)";
+/// The most memory of a node.
+const MEMORY_MIB: u64 = 2_048;
 /// The chart cuts longer names, and the nodes would not find each other.
 const NAME_BYTES_MAX: usize = 52;
 /// Kubernetes takes a ConfigMap of 1 MiB, of which its names take some.
@@ -187,9 +189,13 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
         "storage": { "size": "10Gi" },
         "resources": {
             "requests": { "cpu": "250m", "memory": "512Mi" },
-            "limits": { "memory": "2Gi" },
+            // A disk in memory is the node's memory, too.
+            "limits": { "memory": format!("{}Mi", MEMORY_MIB + member.disk_mib.unwrap_or_default()) },
         },
     });
+    if let Some(mib) = member.disk_mib {
+        group["memoryDisk"] = json!(format!("{mib}Mi"));
+    }
     if let Some(arguments) = operator(blueprint, member, CONFIG) {
         group["image"] = json!(TOOLS_IMAGE);
         group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));

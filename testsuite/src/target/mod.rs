@@ -114,6 +114,8 @@ pub(crate) struct Member {
     pub(crate) changes: Vec<Change>,
     /// What is done to it.
     pub(crate) orders: Vec<Order>,
+    /// MiB of the disk in memory that it has for itself; without it, as much as there is.
+    pub(crate) disk_mib: Option<u64>,
     /// node.yaml without paths, ports, the role and peers.
     pub(crate) config: Value,
 }

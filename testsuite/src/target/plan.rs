@@ -54,6 +54,7 @@ fn member(plan: &Plan, place: u32, count: u32) -> Member {
         ways,
         changes: Vec::new(),
         orders: Vec::new(),
+        disk_mib: None,
         config: config(plan),
     }
 }

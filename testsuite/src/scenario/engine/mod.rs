@@ -19,7 +19,7 @@ mod audit;
 mod blame;
 mod catch;
 mod curves;
-mod disk;
+pub(crate) mod disk;
 mod flip;
 mod joins;
 mod lies;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use clap::{Args, Command};
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipnet::{
     load::LoadCommand,
     operate::{OperateOptions, What},
@@ -17,9 +17,9 @@ use super::{
     compose_file, compose_schema, documents, has_helm, of_kind, rendered_target, strings, tools, validate,
 };
 
-/// Regions, joins, a pruned network, faults of links and of nodes, every kind of rate, and forty nodes.
-const SHIPPED: [&str; 5] =
-    ["day-in-ten-minutes", "regional-latency", "saturation", "pruned-network", "fan-out"];
+/// Regions, joins, a pruned network, faults of links and of nodes, full disks, every kind of rate, and forty nodes.
+const SHIPPED: [&str; 6] =
+    ["day-in-ten-minutes", "regional-latency", "saturation", "pruned-network", "full-disk", "fan-out"];
 
 /// Documents of a scenario that a schema judges, each by a process of its own.
 const JUDGED_MAX: usize = 14;
@@ -147,6 +147,9 @@ fn compose_takes_scenarios() {
         assert_eq!(loads.count(), scenario.workload.len(), "{name}");
         check_day(name, changes);
         assert_eq!(joins, joining(&scenario), "{name}");
+        let disk = json!({ "type": "tmpfs", "target": "/devnet/small/data", "tmpfs": { "size": 256 << 20 } });
+        let has_disk = services.get("small").is_some_and(|small| small["volumes"][2] == disk);
+        assert_eq!(has_disk, name == "full-disk", "{name}");
     }
 }
 
@@ -196,6 +199,12 @@ fn kubernetes_takes_scenarios() {
                 }
                 image => assert_eq!((image, &node["args"][0]), ("slipstream:latest", &Value::from("run"))),
             }
+            let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+            let disk = volumes.iter().find(|volume| volume["name"] == "disk").map(|disk| &disk["emptyDir"]);
+            let has_own = name == "full-disk"
+                && ["devnet-small", "devnet-validator-3"].map(Value::from).contains(&set["metadata"]["name"]);
+            let own = json!({ "medium": "Memory", "sizeLimit": "256Mi" });
+            assert_eq!(disk, has_own.then_some(&own), "{name}");
             if let Some(relay) = containers.get(1) {
                 let arguments = arguments(&relay["args"], "$(SLIPNET_START)");
                 let made = check_relay(&arguments, |node| format!("devnet-{node}-peers"), &nodes);
