@@ -11,7 +11,8 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use slipstream_config::Overrides;
+use serde_json::{Value, json};
+use slipstream_config::{NodeConfig, Overrides};
 use tokio::process::{Child, Command};
 
 use super::{
@@ -20,11 +21,11 @@ use super::{
 };
 use crate::{
     accounts::Account,
-    devnet::{clear, die_with_parent},
+    devnet::{Process, clear, die_with_parent},
     leftovers::RunDir,
     output,
     rpc::Rpc,
-    scenario::{ARCHIVE, Knobs, disk, flip_row, preload_environment, slipstream},
+    scenario::{ARCHIVE, Knobs, assault, disk, flip_row, preload_environment, slipstream},
     target::write_private,
 };
 
@@ -45,6 +46,10 @@ pub(super) struct Operated {
     data: PathBuf,
     api: String,
     seed: String,
+    /// What the program is told that lies in its place.
+    seat: Value,
+    /// That program, with the directory of its orders and its log.
+    liar: Option<(Process, RunDir)>,
     /// With the directory of their file; none if no order is about its disk's speed or its clock.
     knobs: Option<(Knobs, RunDir)>,
     environment: BTreeMap<String, String>,
@@ -72,8 +77,16 @@ impl Operated {
         } else {
             (None, BTreeMap::new())
         };
+        let NodeConfig { network, genesis, key_file, .. } = &loaded;
         Ok(Operated {
             program,
+            seat: json!({
+                "key_file": key_file.display().to_string(),
+                "listen": network.listen,
+                "peers": network.peers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "genesis": genesis.as_ref().map(|genesis| genesis.display().to_string()),
+            }),
+            liar: None,
             config: config.clone(),
             data: loaded.data_dir,
             api: format!("http://{api}"),
@@ -101,9 +114,16 @@ impl Operated {
         if state.is_full != self.state.is_full {
             self.fill(state.is_full).await?;
         }
+        if state.lie != self.state.lie {
+            self.stop_or_note().await;
+            // Its successor listens at the same address.
+            self.liar = None;
+            self.liar = state.lie.map(|lie| self.lie(lie)).transpose()?;
+            self.state.lie = state.lie;
+        }
         if state.is_down {
             self.kill().await?;
-        } else if self.child.is_none() && !state.is_paused && !state.is_full {
+        } else if self.child.is_none() && !state.is_paused && !state.is_full && state.lie.is_none() {
             self.start()?;
         }
         if state.is_paused != self.state.is_paused {
@@ -122,6 +142,7 @@ impl Operated {
     pub(super) async fn obey(&mut self, what: What) -> Result<()> {
         match what {
             What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
+            What::Lie(_) | What::LyingPeers(..) | What::Attack(_) => Ok(()),
             What::Kill => self.kill().await,
             What::Restart => {
                 self.stop_or_note().await;
@@ -162,8 +183,23 @@ impl Operated {
         Ok(())
     }
 
-    /// Waits until the node has ended by itself; for ever while it does not run, or ended for want of room.
+    /// Starts the program that lies with the node's key, at its address.
+    fn lie(&self, lie: &str) -> Result<(Process, RunDir)> {
+        ensure!(!self.seat["genesis"].is_null(), "a liar needs the chain's genesis: name it in node.yaml");
+        let dir = RunDir::new("liar-")?;
+        let (file, log) = (dir.path().join("orders.json"), dir.path().join("log"));
+        write_private(&file, &self.seat.to_string())?;
+        let file = file.display().to_string();
+        let arguments = ["campaign-child", "lying-validator", "--lie", lie, "--orders", &file];
+        Ok((Process::spawn(&assault::program()?, &arguments, log)?, dir))
+    }
+
+    /// Waits until the node, or the liar in its place, has ended by itself; for ever while none runs, or the node ended for want of room.
     pub(super) async fn ended(&mut self) -> Result<ExitStatus> {
+        while let Some((liar, _)) = &mut self.liar {
+            liar.check_alive().context("the liar in the node's place")?;
+            tokio::time::sleep(POLL).await;
+        }
         if let Some(child) = &mut self.child {
             let status = child.wait().await?;
             if !self.state.is_full {

@@ -9,10 +9,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
+    attacks::ATTACKS,
     engine::{
         act::described,
         phase::audit_behind,
-        setup::{CURRENT, DIR, disk_mib, keep_room, relayed, settings_of, shape},
+        setup::{CURRENT, DIR, alike, disk_mib, keep_room, relayed, settings_of, shape},
     },
     fault::What,
     model::{Config, Phase, PhaseRate, Scenario},
@@ -61,7 +62,8 @@ fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>) -> Result<
         base_port,
         seed: scenario.seed.clone(),
         validators: scenario.topology.validators,
-        accounts: scenario.topology.accounts,
+        accounts: alike(scenario).accounts,
+        attackers_from: scenario.topology.accounts,
         extras: files::Extras::of(&DevnetOptions::default()),
         members,
         jobs,
@@ -124,10 +126,13 @@ fn member(
     let name = names.name(place);
     let has_relays = has_relays(scenario);
     let peers = peers(scenario, names, place);
+    let orders = orders(scenario, names, events, place);
+    // Attackers beside a node come from addresses of loopback, and reach another node through the sidecar alone.
+    let has_sidecar = has_relays || orders.iter().any(|order| order.what.has_attackers());
     let changes = peers.iter().flat_map(|peer| changes(scenario, events, place, *peer)).collect();
     let ways = peers
         .iter()
-        .map(|peer| Way { to: peer.0, shape: has_relays.then(|| shape(scenario, names, place, *peer)) });
+        .map(|peer| Way { to: peer.0, shape: has_sidecar.then(|| shape(scenario, names, place, *peer)) });
     let region = settings_of(scenario, names, place).filter_map(|settings| settings.region.clone()).last();
     Ok(Member {
         name: name.to_owned(),
@@ -139,7 +144,7 @@ fn member(
         region,
         ways: ways.collect(),
         changes,
-        orders: orders(scenario, names, events, place),
+        orders,
         disk_mib: disk_mib(scenario, names, place),
         config: config(scenario, names, place, left_out),
     })
@@ -182,15 +187,17 @@ fn changes(scenario: &Scenario, events: &[Event], from: Place, to: Place) -> imp
 /// What the plan does to a node. Whoever may be the primary has the orders to it: the node that is primary then takes them.
 fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) -> Vec<Order> {
     let meets = |event: &&Event| match &event.action {
-        Action::Join(node) | Action::ExportSnapshot(node) | Action::Node { who: Who::Node(node), .. } => {
-            *node == place
-        }
+        Action::Join(node)
+        | Action::ExportSnapshot(node)
+        | Action::Node { who: Who::Node(node), .. }
+        | Action::LyingPeers { who: Who::Node(node), .. }
+        | Action::Attack { victim: node, .. } => *node == place,
         Action::Node { who: Who::Primary, .. } => may_validate(&scenario.topology, names, place),
         // A node that stays what it is takes the transaction.
         Action::AddValidator(node) | Action::RemoveValidator(node) => {
             names.all().find(|other| other != node) == Some(place)
         }
-        Action::Links { .. } | Action::LyingPeers { .. } | Action::Attack { .. } => false,
+        Action::Links { .. } | Action::LyingPeers { who: Who::Primary, .. } => false,
     };
     events.iter().filter(meets).filter_map(|event| order(scenario, event)).collect()
 }
@@ -221,17 +228,26 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
     let key = |index: u32| accounts::node_key(&scenario.seed, index).public();
     let what = match &event.action {
         Action::Join(_) => operate::What::Join,
+        // Whom it met would have to be known from outside: a liar excuses everything that others hold against it.
+        Action::Node { harm: Harm::Liar(_), who: Who::Primary }
+        | Action::LyingPeers { who: Who::Primary, .. } => return None,
         Action::Node { harm, .. } => order_of(harm)?,
+        Action::LyingPeers { lie, count, .. } => operate::What::LyingPeers(lie.of_program(), *count),
+        Action::Attack { name, .. } => {
+            operate::What::Attack(ATTACKS.iter().find(|attack| *attack == name).copied()?)
+        }
         Action::ExportSnapshot(_) => operate::What::ExportSnapshot,
         Action::AddValidator(place) => {
             let index = index(place)?;
             operate::What::AddValidator(key(index), accounts::fee_recipient(&scenario.seed, index))
         }
         Action::RemoveValidator(place) => operate::What::RemoveValidator(key(index(place)?)),
-        Action::Links { .. } | Action::LyingPeers { .. } | Action::Attack { .. } => return None,
+        Action::Links { .. } => return None,
     };
     let to_primary = matches!(event.action, Action::Node { who: Who::Primary, .. });
-    let until = until_ms(scenario, event).map(Duration::from_millis);
+    // An upgrade is over once the node runs again.
+    let is_upgrade = matches!(event.action, Action::Node { harm: Harm::Upgrade(_), .. });
+    let until = until_ms(scenario, event).filter(|_| !is_upgrade).map(Duration::from_millis);
     Some(Order { from: Duration::from_millis(event.at_ms), until, what, to_primary })
 }
 
@@ -245,7 +261,10 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
         Harm::SlowDisk(delay_ms) => Some(operate::What::SlowDisk(*delay_ms)),
         Harm::ClockJump(by_ms) => Some(operate::What::ClockJump(*by_ms)),
         Harm::FullDisk => Some(operate::What::FullDisk),
-        Harm::Twin(_) | Harm::OldState | Harm::Liar(_) | Harm::Upgrade(_) => None,
+        Harm::Liar(lie) => Some(operate::What::Lie(*lie)),
+        // The image has one program: this is the upgrade from it to itself, as on a machine without the release before.
+        Harm::Upgrade(to) if to == CURRENT => Some(operate::What::Restart),
+        Harm::Twin(_) | Harm::OldState | Harm::Upgrade(_) => None,
     }
 }
 

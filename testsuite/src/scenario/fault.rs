@@ -148,6 +148,18 @@ pub enum Lie {
     Anything,
 }
 
+/// How the program lies that takes a validator's place.
+pub(crate) const PROGRAM_LIES: [&str; 8] = [
+    "double-vote",
+    "wrong-root",
+    "garbage",
+    "split-votes",
+    "complaints",
+    "hidden-prepares",
+    "invented-prepares",
+    "anything",
+];
+
 impl Lie {
     /// As the program that takes the validator's place knows it; none if the validator's own program lies.
     pub(super) fn of_program(&self) -> Option<&'static str> {

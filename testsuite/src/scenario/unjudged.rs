@@ -3,10 +3,10 @@
 use super::{
     criteria::{Criterion, counts_liars},
     export,
-    fault::What,
+    fault::PeerLie,
     model::Scenario,
     names::{Names, Place, may_validate},
-    plan::{Action, Event, Who, plan},
+    plan::{Action, Event, Harm, Who, plan},
 };
 use crate::report::Unjudged;
 
@@ -41,12 +41,22 @@ fn why(
         Criterion::LiarsBanned { lie, .. } => {
             let mut faults = scenario.faults.iter().filter(|fault| counts_liars(*lie, &fault.what));
             let is_left_out = undone.iter().any(|event| matches!(event.action, Action::LyingPeers { .. }));
-            (is_left_out && faults.next().is_some()).then(|| "the lying peers are left out".to_owned())
+            if is_left_out && faults.next().is_some() {
+                return Some("lying peers of the primary are left out".to_owned());
+            }
+            let node = two_kinds_at_once(done)?;
+            Some(format!("liars of two kinds come to {} at once", names.name(node)))
         }
-        Criterion::Convicted { .. } => {
-            let mut faults = scenario.faults.iter();
-            let lies = faults.any(|fault| matches!(fault.what, What::LyingValidator { .. }));
-            lies.then(|| "the lying validators are left out".to_owned())
+        Criterion::Convicted { nodes, .. } => {
+            let liars = names.find_all(nodes);
+            let lies = |event: &Event| match &event.action {
+                Action::Node { harm: Harm::Twin(_) | Harm::OldState | Harm::Liar(_), who } => match who {
+                    Who::Node(place) => liars.contains(place),
+                    Who::Primary => true,
+                },
+                _ => false,
+            };
+            undone.iter().any(lies).then(|| "lies of these validators are left out".to_owned())
         }
         Criterion::CatchUp { nodes, .. } => {
             let is_met = |place: Place, events: &[Event]| {
@@ -58,6 +68,23 @@ fn why(
         }
         _ => None,
     }
+}
+
+/// A node that is given liars of one kind while it has those of another: from outside nobody could tell them apart.
+fn two_kinds_at_once(done: &[Event]) -> Option<Place> {
+    let given = |event: &Event| match event.action {
+        Action::LyingPeers { lie, who: Who::Node(place), .. } => {
+            Some((place, lie, event.at_ms, event.until_ms.unwrap_or(u64::MAX)))
+        }
+        _ => None,
+    };
+    let all: Vec<_> = done.iter().filter_map(given).collect();
+    let meets_another = |(place, lie, from, until): &(Place, PeerLie, u64, u64)| {
+        all.iter().any(|(other, another, since, end)| {
+            place == other && lie != another && from < end && since < until
+        })
+    };
+    all.iter().find(|it| meets_another(it)).map(|(place, ..)| *place)
 }
 
 /// Whether an event may leave a node behind.
@@ -92,10 +119,11 @@ workload:
 - { name: main, for: 10s, rate: { constant: 20 }, mix: { access-lists: 1 }, access_lists: lists }
 - { name: other, for: 10s, rate: { constant: 20 } }
 faults:
-- { at: 10s, what: { upgrade: { who: { nodes: [validator-1] }, to: current } } }
+- { at: 10s, what: { upgrade: { who: { nodes: [validator-1] }, to: fork } } }
 - { at: 10s, for: 5s, what: { kill: { nodes: [validator-2] } } }
-- { at: 20s, for: 20s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: double_vote } } }
+- { at: 20s, for: 20s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: old_state } } }
 - { at: 30s, for: 20s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }
+- { at: 35s, for: 5s, what: { lying_peers: { who: { nodes: [near] }, lie: garbage_answers } } }
 criteria:
 - equal_roots
 - catch_up: { nodes: [validator-1], at_most: 10s }
@@ -117,8 +145,8 @@ criteria:
             told,
             [
                 "catch_up of validator-1: what makes validator-1 come back is left out",
-                "convicted of validator-3: the lying validators are left out",
-                "liars_banned of near: the lying peers are left out",
+                "convicted of validator-3: lies of these validators are left out",
+                "liars_banned of near: liars of two kinds come to near at once",
                 "commit p50 of main: the load main is left out",
             ]
         );

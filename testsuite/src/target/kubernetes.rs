@@ -27,6 +27,8 @@ const START_KEY: &str = "start";
 const START_VARIABLE: &str = "$(SLIPNET_START)";
 /// The most memory of a node.
 const MEMORY_MIB: u64 = 2_048;
+/// What attackers beside one may take.
+const ATTACKERS_MIB: u64 = 1_024;
 /// The chart cuts longer names, and the nodes would not find each other.
 const NAME_BYTES_MAX: usize = 52;
 /// Kubernetes takes a ConfigMap of 1 MiB, of which its names take some.
@@ -189,8 +191,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
         "storage": { "size": "10Gi" },
         "resources": {
             "requests": { "cpu": "250m", "memory": "512Mi" },
-            // A disk in memory is the node's memory, too.
-            "limits": { "memory": format!("{}Mi", MEMORY_MIB + member.disk_mib.unwrap_or_default()) },
+            "limits": { "memory": format!("{}Mi", memory_mib(member)) },
         },
     });
     if let Some(mib) = member.disk_mib {
@@ -211,6 +212,13 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
         group["sidecars"] = json!([relay(&escaped(&arguments, start(is_timed)), is_timed)]);
     }
     group
+}
+
+/// A disk in memory is the node's memory, too; so is that of attackers beside it.
+fn memory_mib(member: &Member) -> u64 {
+    let has_attackers = member.orders.iter().any(|order| order.what.has_attackers());
+    let attackers = if has_attackers { ATTACKERS_MIB } else { 0 };
+    MEMORY_MIB + member.disk_mib.unwrap_or_default() + attackers
 }
 
 fn relay(arguments: &[String], is_timed: bool) -> Value {

@@ -90,6 +90,8 @@ pub(crate) struct Blueprint {
     pub(crate) seed: String,
     pub(crate) validators: u32,
     pub(crate) accounts: u32,
+    /// Those behind this many are attackers'.
+    pub(crate) attackers_from: u32,
     pub(crate) extras: files::Extras,
     /// Validators first.
     pub(crate) members: Vec<Member>,
@@ -226,6 +228,9 @@ fn operator(blueprint: &Blueprint, member: &Member, config: &str) -> Option<Vec<
     }
     let mut arguments =
         ["operate", "--seed", &blueprint.seed, "--config", config].map(str::to_owned).to_vec();
+    if member.orders.iter().any(|order| order.what.has_attackers()) {
+        arguments.extend(["--skip-accounts".to_owned(), blueprint.attackers_from.to_string()]);
+    }
     arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
     Some(arguments)
 }

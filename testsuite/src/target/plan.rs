@@ -30,6 +30,7 @@ pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
         seed: options.seed.clone(),
         validators: options.validators,
         accounts: options.accounts,
+        attackers_from: options.accounts,
         extras: files::Extras::of(options),
         jobs: vec![load(plan, &members)],
         members,

@@ -14,7 +14,7 @@
 
 pub(super) mod act;
 mod afar;
-mod assault;
+pub(crate) mod assault;
 mod audit;
 mod blame;
 mod catch;
@@ -23,7 +23,7 @@ pub(crate) mod disk;
 mod flip;
 mod joins;
 mod lies;
-mod lying_peers;
+pub(crate) mod lying_peers;
 mod nodes;
 mod over;
 pub(super) mod phase;

@@ -221,7 +221,14 @@ impl Stage<'_> {
         let accounts = self.devnet.accounts();
         let own = accounts.len().saturating_sub(assault::ACCOUNTS as usize);
         let (victim, upstream) = (self.node(victim)?, self.node(Place(0))?);
-        let aim = Aim { victim, upstream, joiner, accounts: &accounts[own..], liars: None };
+        let aim = Aim {
+            rpc: victim.rpc(),
+            peer: victim.peer_address(),
+            upstream: upstream.peer_address(),
+            joiner,
+            accounts: &accounts[own..],
+            liars: None,
+        };
         Assault::start(name, tag, aim, self.devnet.dir()).await
     }
 

@@ -17,7 +17,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use self::known::Known;
+use self::known::{Expected, Known};
 use super::blame::Cause;
 use crate::{devnet::Node, report::LiarOpinion, rpc::Rpc, scenario::criteria::Convictions};
 
@@ -104,9 +104,17 @@ impl Watch {
         servers.iter().for_each(|server| known.thoughts.meet(node, lie, (tag, server.as_str()), now));
     }
 
+    /// Somebody else gives a node peers that lie so, from now on until those of this tag part: each that its operator adds is one.
+    pub(super) fn expect(&self, node: &str, lie: &str, tag: &str) {
+        let [node, lie, tag] = [node, lie, tag].map(str::to_owned);
+        self.known.lock().expected.push(Expected { node, lie, tag });
+    }
+
     /// The peers of this tag leave, or all: what nodes think of them from now on comes from their leaving.
     pub(super) fn part(&self, tag: Option<&str>) {
-        self.known.lock().thoughts.part(tag);
+        let mut known = self.known.lock();
+        known.thoughts.part(tag);
+        known.expected.retain(|it| tag.is_some_and(|tag| it.tag != tag));
     }
 
     /// What was seen.

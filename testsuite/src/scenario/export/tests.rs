@@ -45,6 +45,9 @@ faults:
 - { at: 41s, for: 2s, what: { slow_disk: { who: { nodes: [near] }, delay: 50ms } } }
 - { at: 45s, for: 2s, what: { attack: { name: junk-transactions, victim: near } } }
 - { at: 46s, what: { export_snapshot: near } }
+- { at: 47s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: old_state } } }
+- { at: 52s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: double_vote } } }
+- { at: 52s, what: { lying_peers: { who: { nodes: [late] }, lie: forged_heads, count: 2 } } }
 criteria: [equal_roots, no_alarm]
 ";
 
@@ -65,17 +68,20 @@ fn nodes_are_those_of_the_scenario() {
         orders.map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(orders(0), ["30000ms..34000ms,kill,primary"]);
-    assert_eq!([orders(1), orders(2)], [orders(0), orders(0)]);
+    assert_eq!(orders(1), orders(0));
+    assert_eq!(orders(2), [orders(0), vec!["52000ms..55000ms,lie=double-vote".to_owned()]].concat());
     assert_eq!(
         orders(3),
         [
             "31000ms..33000ms,pause",
             "40000ms..,wipe",
             "41000ms..43000ms,slow-disk-ms=50",
+            "45000ms..47000ms,attack=junk-transactions",
             "46000ms..,export-snapshot"
         ]
     );
-    assert_eq!([orders(4), orders(5)], [["20000ms..,join"], ["10000ms..,join"]]);
+    assert_eq!(orders(4), ["20000ms..,join", "52000ms..,lying-peers=forged-heads:2"]);
+    assert_eq!(orders(5), ["10000ms..,join"]);
     let config = |place: usize| &blueprint.members[place].config;
     assert_eq!(config(0)["storage"]["snapshots_kept"], 3);
     assert_eq!(config(3)["storage"]["snapshots_kept"], 1);
@@ -148,7 +154,7 @@ fn nothing_is_left_out_in_silence() {
         assert!(text.contains("sync.archives of late"), "{text}");
         assert!(!text.contains("is not judged"), "{text}");
         assert!(
-            text.starts_with("Left out") && text.ends_with("at 45s: attack junk-transactions near until 47s"),
+            text.starts_with("Left out") && text.ends_with("at 47s: old state validator-2 until 50s"),
             "{text}"
         );
         assert!(!text.contains("at 30s") && !text.contains("at 31s"), "what is an order is not told: {text}");
@@ -197,6 +203,23 @@ fn all_that_ship_can_be_written() {
                 .unwrap_or_else(|error| panic!("{}: {error:#}", shipped.name));
         }
     }
+}
+
+/// Goal: a node with attackers beside it dials its peers through its sidecar, by which liars hear the truth, and attackers have accounts that
+/// no load uses.
+#[test]
+fn attackers_have_a_way_and_accounts() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\ntopology:\n  accounts: 90\n  groups:\n  - { name: near }\n\
+        faults:\n- { at: 5s, for: 9s, what: { attack: { name: gas-hogs, victim: near } } }\n";
+    let blueprint = blueprint_of(&parsed(text));
+    assert_eq!(blueprint.members[4].ways.len(), 4);
+    assert!(blueprint.members[4].ways.iter().all(|way| way.shape == Some(Shape::default())));
+    assert!(blueprint.members[0].ways.iter().all(|way| way.shape.is_none()));
+    assert_eq!((blueprint.accounts, blueprint.attackers_from), (90 + 320, 90));
+    let dir = tempfile::tempdir().unwrap();
+    write_files(Target::Compose, &parsed(text), dir.path(), None).unwrap();
+    let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+    assert!(text.contains("5000ms..14000ms,attack=gas-hogs") && text.contains("--skip-accounts"), "{text}");
 }
 
 /// Goal: whoever judges reads the scenario that was written, and no other.

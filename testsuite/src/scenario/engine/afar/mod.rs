@@ -235,9 +235,12 @@ impl<'a> Judge<'a> {
         let mut agenda: BTreeSet<(u64, bool, usize)> = BTreeSet::new();
         for (index, meeting) in self.story.meetings().iter().enumerate() {
             agenda.insert((meeting.from_ms.saturating_sub(SKEW_MS), true, index));
-            if let Some(until_ms) = meeting.until_ms {
-                agenda.insert((until_ms.saturating_add(SKEW_MS), false, index));
-            }
+            let until_ms = meeting.until_ms.map(|until| match &meeting.liars {
+                None => until.saturating_add(SKEW_MS),
+                // What a node thinks of liars that have left comes from their leaving.
+                Some(_) => until.saturating_sub(SKEW_MS),
+            });
+            agenda.extend(until_ms.map(|until| (until, false, index)));
         }
         let end_ms = self.scenario.duration.ms();
         while let Some((at_ms, begins, index)) = agenda.pop_first() {
@@ -257,7 +260,11 @@ impl<'a> Judge<'a> {
             meeting.whom.iter().try_for_each(|place| self.look_at(*place))?;
         }
         for place in &meeting.whom {
-            self.watch.begin_excuse(index, self.names.name(*place), meeting.cause);
+            let name = self.names.name(*place);
+            match &meeting.liars {
+                None => self.watch.begin_excuse(index, name, meeting.cause),
+                Some(lie) => self.watch.expect(name, lie, &index.to_string()),
+            }
         }
         Ok(())
     }
@@ -265,7 +272,9 @@ impl<'a> Judge<'a> {
     /// What starts a process is over once that answers: its container, and its store, take their time.
     fn end(&mut self, index: usize) {
         let meeting = &self.story.meetings()[index];
-        if meeting.restarts {
+        if meeting.liars.is_some() {
+            self.watch.part(Some(&index.to_string()));
+        } else if meeting.restarts {
             let until_ms = self.elapsed_ms().saturating_add(self.scenario.topology.ready_within.ms());
             self.awaited.insert(index, (meeting.from_ms, until_ms));
         } else {

@@ -44,6 +44,8 @@ pub(super) struct Meeting {
     /// Whether it meets one of `whom` alone, whoever is the primary then.
     pub(super) is_drawn: bool,
     pub(super) is_join: bool,
+    /// How the peers lie that it gives them, if it does nothing else.
+    pub(super) liars: Option<String>,
 }
 
 /// See the module.
@@ -98,7 +100,7 @@ impl<'a> Story<'a> {
     pub(super) fn behind(&self, starts: &Starts) -> Vec<Behind> {
         let mut behind = Vec::new();
         for (index, meeting) in self.meetings.iter().enumerate() {
-            let Some(from_ms) = meeting.until_ms else { continue };
+            let Some(from_ms) = meeting.until_ms.filter(|_| meeting.liars.is_none()) else { continue };
             for place in &meeting.whom {
                 // Whoever another fault holds then is behind when that has ended.
                 if self.is_held(*place, from_ms, index) {
@@ -106,6 +108,9 @@ impl<'a> Story<'a> {
                 }
                 let seen_ms = match (meeting.restarts, self.started(*place, meeting.from_ms, starts)) {
                     (false, _) => from_ms,
+                    (true, Some(seen_ms)) if meeting.is_drawn && self.is_of_later(*place, index, seen_ms) => {
+                        continue;
+                    }
                     (true, Some(seen_ms)) => seen_ms,
                     // Another validator was the primary.
                     (true, None) if meeting.is_drawn => continue,
@@ -168,6 +173,17 @@ impl<'a> Story<'a> {
         })
     }
 
+    /// Whether a process comes of an event that began after the one at `index`.
+    fn is_of_later(&self, place: Place, index: usize, seen_ms: u64) -> bool {
+        let from_ms = self.meetings[index].from_ms;
+        self.meetings.iter().any(|meeting| {
+            meeting.restarts
+                && meeting.whom.contains(&place)
+                && meeting.from_ms > from_ms
+                && meeting.from_ms <= seen_ms.saturating_add(SKEW_MS)
+        })
+    }
+
     /// When the process was first seen that an event of this moment started.
     fn started(&self, place: Place, from_ms: u64, starts: &Starts) -> Option<u64> {
         let seen = starts.get(self.names.name(place))?;
@@ -191,6 +207,7 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
         holds: false,
         is_drawn: false,
         is_join: false,
+        liars: None,
     };
     match &event.action {
         Action::Join(place) => Some(Meeting {
@@ -219,7 +236,11 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
                 ..all
             })
         }
-        Action::LyingPeers { .. }
+        Action::LyingPeers { lie, who: Who::Node(place), .. } => {
+            Some(Meeting { whom: vec![*place], liars: Some(lie.name()), ..all })
+        }
+        // The files leave out those to the primary.
+        Action::LyingPeers { who: Who::Primary, .. }
         | Action::Attack { .. }
         | Action::ExportSnapshot(_)
         | Action::AddValidator(_)
@@ -230,14 +251,13 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
 /// Whether another process runs after this harm.
 fn restarts(harm: &Harm) -> bool {
     match harm {
-        Harm::Kill | Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) => true,
+        Harm::Kill | Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) | Harm::Liar(_) => true,
         Harm::Pause
         | Harm::FullDisk
         | Harm::SlowDisk(_)
         | Harm::ClockJump(_)
         | Harm::Twin(_)
-        | Harm::OldState
-        | Harm::Liar(_) => false,
+        | Harm::OldState => false,
     }
 }
 
@@ -263,6 +283,8 @@ faults:
 - { at: 50s, what: { restart: { nodes: [near] } } }
 - { at: 60s, for: 5s, what: { kill: { nodes: [primary] } } }
 - { at: 70s, for: 5s, what: { slow_disk: { who: { nodes: [late] }, delay: 50ms } } }
+- { at: 80s, for: 10s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }
+- { at: 80s, for: 10s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: garbage } } }
 - { at: 98s, for: 20s, what: { kill: { nodes: [late] } } }
 - { at: 99s, what: { pause: { nodes: [primary] } } }
 - { at: 99s, what: { kill: { nodes: [near] } } }
@@ -285,7 +307,7 @@ criteria: [equal_roots]
         let names = Names::of(&scenario);
         let story = Story::of(&scenario, &names);
         let seen = starts(&[
-            ("validator-0", &[0]),
+            ("validator-0", &[0, 91_000]),
             ("validator-1", &[0, 66_000]),
             ("near", &[0, 46_000, 52_000]),
             ("late", &[21_500]),
@@ -302,6 +324,8 @@ criteria: [equal_roots]
                 ("near", "delta", 50_000, 52_000),
                 ("validator-1", "auto", 65_000, 66_000),
                 ("late", "auto", 75_000, 75_000),
+                // The liar has gone from its place.
+                ("validator-0", "auto", 90_000, 91_000),
                 // It never came back; the scenario ends what lasts longer than itself.
                 ("late", "auto", 100_000, u64::MAX),
             ]
@@ -343,6 +367,9 @@ criteria: [equal_roots]
         assert_eq!(told[0], (20_000, None, "join", Some("late")));
         assert_eq!(told[4], (60_000, Some(65_000), "kill", Some("the primary")));
         assert!(told.contains(&(98_000, Some(100_000), "kill", Some("late"))), "{told:?}");
-        assert_eq!(told.len(), 9);
+        assert_eq!(told.len(), 11);
+        let liars: Vec<_> =
+            Story::of(&scenario, &names).meetings().iter().filter_map(|it| it.liars.clone()).collect();
+        assert_eq!(liars, ["forged_heads"]);
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Each ban, proof and pause is judged once, by when it was first seen; a ban that ended and comes again is another one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -46,10 +49,22 @@ pub(super) struct Known {
     pub(super) convictions: Convictions,
     /// Of peers that lie.
     pub(super) thoughts: Thoughts,
+    /// Liars that somebody else gives to nodes now.
+    pub(super) expected: Vec<Expected>,
+    /// Peers that operators added: whose, and their keys.
+    added: BTreeSet<(String, String)>,
     /// When each process of each node was first seen.
     pub(super) starts: BTreeMap<String, Vec<u64>>,
     /// When the process of the last look began, by the node's own clock.
     processes: BTreeMap<String, u64>,
+}
+
+/// Liars that a node is given, of which only its status tells.
+pub(super) struct Expected {
+    pub(super) node: String,
+    pub(super) lie: String,
+    /// That of whatever gives them.
+    pub(super) tag: String,
 }
 
 /// One look at one node.
@@ -76,6 +91,7 @@ impl Known {
         if let Some(started) = status["process"]["started_ms"].as_u64() {
             self.saw_process(name, started, now_ms);
         }
+        self.look_for_liars(look, status);
         self.look_at_evidence(look, &status["consensus"]);
         self.look_at_bans(look, status);
         for peer in status["sync"]["peers"].as_array().into_iter().flatten() {
@@ -88,6 +104,22 @@ impl Known {
         let starts = self.starts.entry(name.to_owned()).or_default();
         if is_new && starts.len() < STARTS_MAX {
             starts.push(now_ms);
+        }
+    }
+
+    /// A peer that the operator added since the last look is a liar, while liars are expected. It was given at that look at the earliest.
+    fn look_for_liars(&mut self, look: Look<'_>, status: &Value) {
+        let expected = self.expected.iter().find(|it| it.node == look.name);
+        let peers = status["configured_peers"].as_array().into_iter().flatten();
+        for server in peers.filter(|peer| peer["added"] == true).filter_map(|peer| peer["peer"].as_str()) {
+            let id = server.split('@').next().unwrap_or_default().to_owned();
+            let is_known = self.names.contains_key(&id) || self.added.len() >= JUDGED_MAX;
+            if !is_known
+                && self.added.insert((look.name.to_owned(), id))
+                && let Some(Expected { lie, tag, .. }) = expected
+            {
+                self.thoughts.meet(look.name, lie, (tag, server), Duration::from_millis(look.since_ms));
+            }
         }
     }
 
@@ -284,6 +316,28 @@ mod tests {
         }
         known.look("one", &json!({}), 5_500, 5_500);
         assert_eq!(known.starts["one"], [500, 4_000, 5_000]);
+    }
+
+    /// Goal: liars that another machine's operator adds are met once each, by the look before; those that nobody expects, and nodes of the
+    /// scenario, are none.
+    #[test]
+    fn liars_that_others_give_are_met() {
+        let mut known = Known { names: [("bb".to_owned(), "two".to_owned())].into(), ..Known::default() };
+        let page = |peers: &[(&str, bool)]| {
+            let peer =
+                |(id, added): &(&str, bool)| json!({ "peer": format!("{id}@127.64.0.1:9"), "added": added });
+            json!({ "configured_peers": peers.iter().map(peer).collect::<Vec<_>>() })
+        };
+        known.look("one", &page(&[("dd", true)]), 1_000, 1_000);
+        let [node, lie, tag] = ["one", "forged_heads", "3"].map(str::to_owned);
+        known.expected.push(Expected { node, lie, tag });
+        known.look("two", &page(&[("aa", true)]), 1_500, 1_500);
+        let all = page(&[("aa", true), ("bb", true), ("cc", false), ("dd", true)]);
+        known.look("one", &all, 2_000, 2_000);
+        known.look("one", &all, 3_000, 3_000);
+        let opinions = std::mem::take(&mut known.thoughts).opinions();
+        let [liar] = &opinions[..] else { panic!("{opinions:?}") };
+        assert_eq!((liar.node.as_str(), liar.liar.as_str(), liar.at_ms), ("one", "aa", 1_000));
     }
 
     /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie, whenever others learn
