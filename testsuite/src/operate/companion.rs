@@ -195,7 +195,7 @@ mod tests {
 
     fn options(dir: &std::path::Path, order: &str) -> OperateOptions {
         let (config, key) = (dir.join("node.yaml"), dir.join("node.key"));
-        std::fs::write(&key, hex::encode([7; 32]) + "\n").unwrap();
+        std::fs::write(&key, hex::encode([7_u8; 32]) + "\n").unwrap();
         let [far, near] = [0, 1].map(|index| crate::accounts::node_key("s", index).public());
         let text = format!(
             "role: fullnode\ngenesis: genesis.json\ndata_dir: data\nkey_file: node.key\nnetwork:\n  listen: 0.0.0.0:7400\n  \
@@ -208,6 +208,7 @@ mod tests {
             start: None,
             seed: "s".to_owned(),
             skip_accounts: 5,
+            waypoint_from: None,
         }
     }
 

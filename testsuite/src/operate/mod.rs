@@ -16,6 +16,7 @@ mod companion;
 mod order;
 mod process;
 mod taken;
+mod waypoint;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -44,8 +45,8 @@ pub struct OperateOptions {
     #[arg(long)]
     pub config: PathBuf,
     /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, full-disk, bit-flip=N, slow-disk-ms=N,
-    /// clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK. `,primary` behind it means: only if the node
-    /// is the primary when it begins.
+    /// clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK.
+    /// `,primary` behind it means: only if the node is the primary when it begins.
     #[arg(long = "do")]
     pub orders: Vec<Order>,
     /// From when --do counts, in seconds since 1970, so that all containers have one clock; without it, from now.
@@ -54,6 +55,9 @@ pub struct OperateOptions {
     /// Of the chain: the key of whoever may change its validators comes from it, and those of attackers' accounts.
     #[arg(long, default_value = DEFAULT_SEED)]
     pub seed: String,
+    /// The API of the node that tells the waypoint at which this node's trust starts, in place of the genesis, when it first starts.
+    #[arg(long, value_name = "URL")]
+    pub waypoint_from: Option<String>,
     /// Accounts of loads, before those that attackers have for themselves.
     #[arg(long, default_value_t = 0)]
     pub skip_accounts: u32,

@@ -18,6 +18,7 @@ use tokio::process::{Child, Command};
 use super::{
     OperateOptions,
     order::{State, What},
+    waypoint,
 };
 use crate::{
     accounts::Account,
@@ -35,6 +36,8 @@ const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const LOADED_DEADLINE: Duration = Duration::from_secs(10);
 /// What a node whose disk was full takes to end: answers that are under way, and its store.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(20);
+/// Containers start in any order, and the chain's first batches take their time.
+const WAYPOINT_WITHIN: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
 /// What the file is called that the library reads.
 const KNOBS: &str = "node";
@@ -46,6 +49,8 @@ pub(super) struct Operated {
     data: PathBuf,
     api: String,
     seed: String,
+    /// Who tells where its trust starts; none once it did.
+    waypoint_from: Option<String>,
     /// What the program is told that lies in its place.
     seat: Value,
     /// That program, with the directory of its orders and its log.
@@ -60,7 +65,7 @@ pub(super) struct Operated {
 impl Operated {
     /// The node of a configuration, which does not run yet.
     pub(super) fn new(program: PathBuf, options: &OperateOptions) -> Result<Operated> {
-        let OperateOptions { config, orders, seed, .. } = options;
+        let OperateOptions { config, orders, seed, waypoint_from, .. } = options;
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
         let mut api = loaded.api.listen;
         if api.ip().is_unspecified() {
@@ -87,6 +92,7 @@ impl Operated {
                 "genesis": genesis.as_ref().map(|genesis| genesis.display().to_string()),
             }),
             liar: None,
+            waypoint_from: waypoint_from.clone(),
             config: config.clone(),
             data: loaded.data_dir,
             api: format!("http://{api}"),
@@ -124,6 +130,9 @@ impl Operated {
         if state.is_down {
             self.kill().await?;
         } else if self.child.is_none() && !state.is_paused && !state.is_full && state.lie.is_none() {
+            if let Some(from) = self.waypoint_from.take() {
+                self.config = waypoint::config_of(&self.config, &self.data, &from, WAYPOINT_WITHIN).await?;
+            }
             self.start()?;
         }
         if state.is_paused != self.state.is_paused {

@@ -26,7 +26,14 @@ fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
     fs::create_dir_all(dir.path().join("data")).unwrap();
     fs::write(dir.path().join("data/row"), "a row").unwrap();
     let orders = orders.iter().map(|order| order.parse().unwrap()).collect();
-    OperateOptions { config, orders, start: None, seed: "s".to_owned(), skip_accounts: 0 }
+    OperateOptions {
+        config,
+        orders,
+        start: None,
+        seed: "s".to_owned(),
+        skip_accounts: 0,
+        waypoint_from: None,
+    }
 }
 
 fn operated(options: &OperateOptions) -> Operated {

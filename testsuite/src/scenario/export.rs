@@ -16,7 +16,7 @@ use super::{
         setup::{CURRENT, DIR, alike, disk_mib, keep_room, relayed, settings_of, shape},
     },
     fault::What,
-    model::{Config, Phase, PhaseRate, Scenario},
+    model::{Config, Part, Phase, PhaseRate, Scenario},
     names::{Names, Place, may_validate},
     parse::SCENARIO_BYTES_MAX,
     plan::{Action, Event, Harm, Who, plan},
@@ -95,9 +95,6 @@ fn left_out(scenario: &Scenario) -> Vec<String> {
                 group.name
             ));
         }
-        if group.waypoint {
-            lines.push(format!("the waypoint of {}: it starts from the genesis", group.name));
-        }
     }
     for settings in &scenario.topology.settings {
         let nodes = settings.nodes.join(", ");
@@ -145,9 +142,16 @@ fn member(
         ways: ways.collect(),
         changes,
         orders,
+        waypoint_from: waypoint_from(scenario, names, place),
         disk_mib: disk_mib(scenario, names, place),
         config: config(scenario, names, place, left_out),
     })
+}
+
+/// The first validator tells a fullnode its waypoint.
+fn waypoint_from(scenario: &Scenario, names: &Names, place: Place) -> Option<usize> {
+    let group = &scenario.topology.groups[names.group(place)?];
+    (group.waypoint && group.part == Part::Fullnode).then_some(0)
 }
 
 /// When a node starts, in ms after the clock does.

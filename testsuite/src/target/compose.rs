@@ -119,7 +119,7 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     let port = port(blueprint, place).context("the ports behind --base-port are not enough")?;
     let (name, genesis) = (&member.name, files::GENESIS);
     let config = format!("{MOUNT}/{name}/{}", files::CONFIG);
-    let (image, command) = match operator(blueprint, member, &config) {
+    let (image, command) = match operator(blueprint, member, &config, host) {
         Some(arguments) => (TOOLS_IMAGE, escaped(&arguments, start(blueprint.is_timed))),
         None => (NODE_IMAGE, vec!["run".to_owned(), "--config".to_owned(), config]),
     };

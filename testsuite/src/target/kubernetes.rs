@@ -197,7 +197,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
     if let Some(mib) = member.disk_mib {
         group["memoryDisk"] = json!(format!("{mib}Mi"));
     }
-    if let Some(arguments) = operator(blueprint, member, CONFIG) {
+    if let Some(arguments) = operator(blueprint, member, CONFIG, pods) {
         group["image"] = json!(TOOLS_IMAGE);
         group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
         if blueprint.is_timed {

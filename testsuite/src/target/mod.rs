@@ -116,6 +116,8 @@ pub(crate) struct Member {
     pub(crate) changes: Vec<Change>,
     /// What is done to it.
     pub(crate) orders: Vec<Order>,
+    /// The place of the node that tells it where its trust starts, in place of the genesis.
+    pub(crate) waypoint_from: Option<usize>,
     /// MiB of the disk in memory that it has for itself; without it, as much as there is.
     pub(crate) disk_mib: Option<u64>,
     /// node.yaml without paths, ports, the role and peers.
@@ -221,13 +223,21 @@ fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> Str
     Some(arguments)
 }
 
-/// The arguments of what runs a node to which something is done, without the start; none if nothing is.
-fn operator(blueprint: &Blueprint, member: &Member, config: &str) -> Option<Vec<String>> {
-    if member.orders.is_empty() {
+/// The arguments of what runs a node to which something is done, or that asks for a waypoint, without the start; none of another one.
+fn operator(
+    blueprint: &Blueprint,
+    member: &Member,
+    config: &str,
+    host: impl Fn(&Member) -> String,
+) -> Option<Vec<String>> {
+    if member.orders.is_empty() && member.waypoint_from.is_none() {
         return None;
     }
     let mut arguments =
         ["operate", "--seed", &blueprint.seed, "--config", config].map(str::to_owned).to_vec();
+    if let Some(place) = member.waypoint_from {
+        arguments.extend(["--waypoint-from".to_owned(), url(&host(&blueprint.members[place]))]);
+    }
     if member.orders.iter().any(|order| order.what.has_attackers()) {
         arguments.extend(["--skip-accounts".to_owned(), blueprint.attackers_from.to_string()]);
     }

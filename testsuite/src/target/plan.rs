@@ -56,6 +56,7 @@ fn member(plan: &Plan, place: u32, count: u32) -> Member {
         changes: Vec::new(),
         orders: Vec::new(),
         disk_mib: None,
+        waypoint_from: None,
         config: config(plan),
     }
 }

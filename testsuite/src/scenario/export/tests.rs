@@ -222,6 +222,25 @@ fn attackers_have_a_way_and_accounts() {
     assert!(text.contains("5000ms..14000ms,attack=gas-hogs") && text.contains("--skip-accounts"), "{text}");
 }
 
+/// Goal: a node that trusts a waypoint is told it by the first validator, wherever it runs.
+#[test]
+fn a_waypoint_is_told_by_a_validator() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology:\n  groups:\n  - { name: trusts, joins: 5s, waypoint: true }\n";
+    let scenario = parsed(text);
+    assert_eq!(blueprint_of(&scenario).members[4].waypoint_from, Some(0));
+    for (target, file, url) in [
+        (Target::Compose, "compose.yaml", "http://validator-0:8545"),
+        (Target::Kubernetes, "values.yaml", "http://devnet-validator-0-pods:8545"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let written = write_files(target, &scenario, dir.path(), None).unwrap();
+        assert!(written.notes.is_empty(), "{:?}", written.notes);
+        let text = fs::read_to_string(dir.path().join(file)).unwrap();
+        assert!(text.contains("--waypoint-from") && text.contains(url), "{text}");
+    }
+}
+
 /// Goal: whoever judges reads the scenario that was written, and no other.
 #[test]
 fn the_judge_reads_the_same_scenario() {

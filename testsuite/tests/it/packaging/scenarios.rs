@@ -298,7 +298,8 @@ fn the_files_say_what_they_leave_out() {
     }
     assert!(written("archive-start").0.contains("45000ms..,export-snapshot"));
     let (text, notes) = written("epoch-change");
-    assert!(text.contains("25000ms..,add-validator=") && notes.contains("the waypoint of trusts"), "{notes}");
+    assert!(text.contains("25000ms..,add-validator=") && text.contains("--waypoint-from"), "{text}");
+    assert!(notes.is_empty(), "{notes}");
     let (text, notes) = written("lying-validator");
     assert!(text.contains(",lie=") && notes.contains(": twin validator-0 until"), "{text}");
     assert!(notes.contains("is not judged: lies of these validators are left out"), "{notes}");
