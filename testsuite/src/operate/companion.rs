@@ -208,6 +208,7 @@ mod tests {
             start: None,
             seed: "s".to_owned(),
             skip_accounts: 5,
+            shared: None,
             waypoint_from: None,
         }
     }

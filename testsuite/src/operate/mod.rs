@@ -55,6 +55,9 @@ pub struct OperateOptions {
     /// Of the chain: the key of whoever may change its validators comes from it, and those of attackers' accounts.
     #[arg(long, default_value = DEFAULT_SEED)]
     pub seed: String,
+    /// A directory that all nodes share, for the archive of exported snapshots; without it, that is beside the node's data.
+    #[arg(long, value_name = "DIR")]
+    pub shared: Option<PathBuf>,
     /// The API of the node that tells the waypoint at which this node's trust starts, in place of the genesis, when it first starts.
     #[arg(long, value_name = "URL")]
     pub waypoint_from: Option<String>,

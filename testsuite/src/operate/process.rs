@@ -49,6 +49,8 @@ pub(super) struct Operated {
     data: PathBuf,
     api: String,
     seed: String,
+    /// The directory that all nodes share.
+    shared: Option<PathBuf>,
     /// Who tells where its trust starts; none once it did.
     waypoint_from: Option<String>,
     /// What the program is told that lies in its place.
@@ -65,7 +67,7 @@ pub(super) struct Operated {
 impl Operated {
     /// The node of a configuration, which does not run yet.
     pub(super) fn new(program: PathBuf, options: &OperateOptions) -> Result<Operated> {
-        let OperateOptions { config, orders, seed, waypoint_from, .. } = options;
+        let OperateOptions { config, orders, seed, shared, waypoint_from, .. } = options;
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
         let mut api = loaded.api.listen;
         if api.ip().is_unspecified() {
@@ -97,6 +99,7 @@ impl Operated {
             data: loaded.data_dir,
             api: format!("http://{api}"),
             seed: seed.clone(),
+            shared: shared.clone(),
             knobs,
             environment,
             child: None,
@@ -166,7 +169,9 @@ impl Operated {
                 tokio::task::block_in_place(|| flip_row(&self.data, draw))
             }
             What::ExportSnapshot => {
-                let to = format!("file://{}", self.data.with_file_name(ARCHIVE).display());
+                let archive = self.shared.as_ref().map(|shared| shared.join(ARCHIVE));
+                let archive = archive.unwrap_or_else(|| self.data.with_file_name(ARCHIVE));
+                let to = format!("file://{}", archive.display());
                 let config = self.config.display().to_string();
                 beside(["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(), None);
                 Ok(())

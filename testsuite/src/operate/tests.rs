@@ -32,6 +32,7 @@ fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
         start: None,
         seed: "s".to_owned(),
         skip_accounts: 0,
+        shared: None,
         waypoint_from: None,
     }
 }

@@ -44,16 +44,22 @@ pub fn write_files(
     dir: &Path,
     base_port: Option<u16>,
 ) -> Result<Written> {
-    target::write_blueprint(target, &blueprint(scenario, dir, base_port)?)
+    target::write_blueprint(target, &blueprint(scenario, dir, base_port, target.shared())?)
 }
 
-fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>) -> Result<Blueprint> {
+/// What is written where all nodes share this directory, or none.
+fn blueprint(
+    scenario: &Scenario,
+    dir: &Path,
+    base_port: Option<u16>,
+    shared: Option<&'static str>,
+) -> Result<Blueprint> {
     let names = Names::of(scenario);
     let events = plan(scenario);
     let mut left_out = left_out(scenario);
     let mut members = Vec::with_capacity(names.len());
     for place in names.all() {
-        members.push(member(scenario, &names, &events, place, &mut left_out)?);
+        members.push(member(scenario, &names, &events, place, (shared, &mut left_out))?);
     }
     let jobs = jobs(scenario, &names, &mut left_out);
     left_out.extend(undone(scenario, &names, &events));
@@ -68,6 +74,7 @@ fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>) -> Result<
         members,
         jobs,
         is_timed: true,
+        shared: shared.filter(|_| names_dir(scenario)),
         judged: Some(text(scenario)?),
         left_out,
     })
@@ -118,7 +125,7 @@ fn member(
     names: &Names,
     events: &[Event],
     place: Place,
-    left_out: &mut Vec<String>,
+    (shared, left_out): (Option<&str>, &mut Vec<String>),
 ) -> Result<Member> {
     let name = names.name(place);
     let has_relays = has_relays(scenario);
@@ -144,7 +151,7 @@ fn member(
         orders,
         waypoint_from: waypoint_from(scenario, names, place),
         disk_mib: disk_mib(scenario, names, place),
-        config: config(scenario, names, place, left_out),
+        config: config(scenario, names, place, (shared, left_out)),
     })
 }
 
@@ -272,7 +279,19 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
     }
 }
 
-fn config(scenario: &Scenario, names: &Names, place: Place, left_out: &mut Vec<String>) -> Value {
+/// Whether a value of node.yaml names the directory that all nodes share.
+fn names_dir(scenario: &Scenario) -> bool {
+    let settings = scenario.topology.settings.iter().map(|settings| &settings.config);
+    let mut values = settings.chain([&scenario.topology.config]).flat_map(|config| config.values());
+    values.any(|value| value.to_string().contains(DIR))
+}
+
+fn config(
+    scenario: &Scenario,
+    names: &Names,
+    place: Place,
+    (shared, left_out): (Option<&str>, &mut Vec<String>),
+) -> Value {
     let topology = &scenario.topology;
     let defaults = DevnetOptions::default();
     let group = names.group(place).map(|group| &topology.groups[group]);
@@ -298,11 +317,17 @@ fn config(scenario: &Scenario, names: &Names, place: Place, left_out: &mut Vec<S
     }
     keep_room(&mut said, disk_mib(scenario, names, place));
     for (key, value) in said {
-        if value.to_string().contains(DIR) {
-            let name = names.name(place);
-            left_out.push(format!("{key} of {name}: it names {DIR}, a directory that all nodes share"));
-        } else {
-            set(&mut config, &key, value);
+        let text = value.to_string();
+        match shared {
+            _ if !text.contains(DIR) => set(&mut config, &key, value),
+            Some(shared) => {
+                let value: Result<Value, _> = text.replace(DIR, shared).parse();
+                set(&mut config, &key, value.expect("the directory's name needs no escape in JSON"));
+            }
+            None => {
+                let name = names.name(place);
+                left_out.push(format!("{key} of {name}: it names {DIR}, a directory that all nodes share"));
+            }
         }
     }
     config

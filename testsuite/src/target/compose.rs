@@ -15,6 +15,9 @@ use crate::devnet::files;
 
 /// Where the devnet's directory is in a container.
 const MOUNT: &str = "/devnet";
+/// Where a directory is in it that all nodes share, beside compose.yaml.
+pub(super) const SHARED: &str = "/devnet/shared";
+const SHARED_DIR: &str = "shared";
 /// When an image is fetched.
 const PULL: &str = "never";
 /// Where Compose puts the start; the text after `?` is what it says where there is none.
@@ -33,6 +36,11 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         Ok(())
     };
     for (place, member) in blueprint.members.iter().enumerate() {
+        ensure!(
+            ![REPORT, SHARED_DIR].contains(&member.name.as_str()),
+            "a node is called {}, as a directory beside compose.yaml is: rename it",
+            member.name
+        );
         write_config(blueprint, member)?;
         add(member.name.clone(), service(blueprint, place, member)?)?;
         if let Some(arguments) = sidecar(blueprint, member, host) {
@@ -47,6 +55,11 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     }
     if let Some(scenario) = &blueprint.judged {
         add(JUDGE.to_owned(), judge_service(blueprint, scenario)?)?;
+    }
+    if blueprint.shared.is_some() {
+        let shared = blueprint.dir.join(SHARED_DIR);
+        fs::create_dir_all(&shared)
+            .with_context(|| format!("cannot make the directory {}", shared.display()))?;
     }
     let notes = notes(blueprint);
     let path = blueprint.dir.join("compose.yaml");
@@ -134,9 +147,11 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
         "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
         "stop_grace_period": "60s",
     });
-    if let (Some(mib), Some(volumes)) = (member.disk_mib, service["volumes"].as_array_mut()) {
+    if let Some(volumes) = service["volumes"].as_array_mut() {
+        volumes.extend(blueprint.shared.map(|shared| json!(format!("./{SHARED_DIR}:{shared}"))));
         let target = format!("{MOUNT}/{name}/{}", files::DATA);
-        volumes.push(json!({ "type": "tmpfs", "target": target, "tmpfs": { "size": mib << 20 } }));
+        let disk = |mib: u64| json!({ "type": "tmpfs", "target": target, "tmpfs": { "size": mib << 20 } });
+        volumes.extend(member.disk_mib.map(disk));
     }
     let mut labels = json!({ "slipstream.role": member.role.name() });
     if let Some(region) = &member.region {

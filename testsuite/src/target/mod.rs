@@ -73,6 +73,17 @@ pub enum Target {
     Kubernetes,
 }
 
+impl Target {
+    /// Where a directory is that all nodes share, if they can share one.
+    pub(crate) fn shared(self) -> Option<&'static str> {
+        match self {
+            Target::Compose => Some(compose::SHARED),
+            // A volume that several pods write is no matter of every cluster.
+            Target::Kubernetes => None,
+        }
+    }
+}
+
 /// What was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Written {
@@ -98,6 +109,8 @@ pub(crate) struct Blueprint {
     pub(crate) jobs: Vec<Job>,
     /// Whether loads and relays have a start in common.
     pub(crate) is_timed: bool,
+    /// Where a directory is that all nodes share, if they do.
+    pub(crate) shared: Option<&'static str>,
     /// The scenario whose criteria are judged, as YAML; none of a devnet.
     pub(crate) judged: Option<String>,
     /// What the files do not do, a line for each.
@@ -235,6 +248,9 @@ fn operator(
     }
     let mut arguments =
         ["operate", "--seed", &blueprint.seed, "--config", config].map(str::to_owned).to_vec();
+    if let Some(shared) = blueprint.shared {
+        arguments.extend(["--shared".to_owned(), shared.to_owned()]);
+    }
     if let Some(place) = member.waypoint_from {
         arguments.extend(["--waypoint-from".to_owned(), url(&host(&blueprint.members[place]))]);
     }

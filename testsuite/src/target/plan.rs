@@ -35,6 +35,7 @@ pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
         jobs: vec![load(plan, &members)],
         members,
         is_timed: false,
+        shared: None,
         judged: None,
         left_out: Vec::new(),
     })

@@ -13,7 +13,7 @@ fn parsed(text: &str) -> Scenario {
 }
 
 fn blueprint_of(scenario: &Scenario) -> Blueprint {
-    blueprint(scenario, Path::new("/nonexistent"), None).unwrap()
+    blueprint(scenario, Path::new("/nonexistent"), None, None).unwrap()
 }
 
 const TEXT: &str = "\
@@ -151,7 +151,6 @@ fn nothing_is_left_out_in_silence() {
     });
     for text in &texts {
         assert!(text.contains("the program fork of near"), "{text}");
-        assert!(text.contains("sync.archives of late"), "{text}");
         assert!(!text.contains("is not judged"), "{text}");
         assert!(
             text.starts_with("Left out") && text.ends_with("at 47s: old state validator-2 until 50s"),
@@ -159,7 +158,10 @@ fn nothing_is_left_out_in_silence() {
         );
         assert!(!text.contains("at 30s") && !text.contains("at 31s"), "what is an order is not told: {text}");
     }
-    assert_eq!(texts[0], texts[1]);
+    // Pods share no directory.
+    assert!(!texts[0].contains("{dir}") && texts[1].contains("sync.archives of late"), "{texts:?}");
+    let is_of_both = |line: &&str| !line.contains("{dir}");
+    assert!(texts[0].lines().eq(texts[1].lines().filter(is_of_both)), "{texts:?}");
 }
 
 /// Goal: who stays what it is takes the transaction about another validator.
@@ -241,6 +243,18 @@ fn a_waypoint_is_told_by_a_validator() {
     }
 }
 
+/// Goal: where nodes share a directory, what is exported there is what others are told of.
+#[test]
+fn nodes_share_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    write_files(Target::Compose, &parsed(TEXT), dir.path(), None).unwrap();
+    assert!(dir.path().join("shared").is_dir());
+    let text = fs::read_to_string(dir.path().join("late/node.yaml")).unwrap();
+    assert!(text.contains("file:///devnet/shared/archive"), "{text}");
+    let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+    assert!(text.contains("./shared:/devnet/shared") && text.contains("--shared"), "{text}");
+}
+
 /// Goal: whoever judges reads the scenario that was written, and no other.
 #[test]
 fn the_judge_reads_the_same_scenario() {
@@ -279,5 +293,6 @@ fn names_that_collide_or_are_too_long_are_refused() {
     assert!(refused(Target::Compose, "relay-validator-0").contains("two services would be called"));
     assert!(refused(Target::Compose, "judge").contains("two services would be called judge"));
     assert!(refused(Target::Kubernetes, "judge").contains("is called judge"));
+    assert!(refused(Target::Compose, "shared").contains("a node is called shared"));
     assert!(refused(Target::Kubernetes, &"n".repeat(48)).contains("longer than the 52 bytes"));
 }

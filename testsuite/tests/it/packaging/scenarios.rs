@@ -296,7 +296,9 @@ fn the_files_say_what_they_leave_out() {
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
-    assert!(written("archive-start").0.contains("45000ms..,export-snapshot"));
+    let (text, notes) = written("archive-start");
+    assert!(text.contains("45000ms..,export-snapshot") && text.contains("./shared:/devnet/shared"), "{text}");
+    assert!(!notes.contains("{dir}"), "{notes}");
     let (text, notes) = written("epoch-change");
     assert!(text.contains("25000ms..,add-validator=") && text.contains("--waypoint-from"), "{text}");
     assert!(notes.is_empty(), "{notes}");
