@@ -203,7 +203,7 @@ impl FromStr for What {
             ("attack", attack) => Ok(What::Attack(known(ATTACKS, attack)?)),
             ("lying-peers", liars) => {
                 let (attack, count) = liars.split_once(':').with_context(no_count)?;
-                let count = count.parse().ok().filter(|count| (1..=LIARS_MAX).contains(count));
+                let count = count.parse::<u32>().ok().filter(|count| (1..=LIARS_MAX).contains(count));
                 Ok(What::LyingPeers(known(ATTACKS, attack)?, count.with_context(no_count)?))
             }
             ("remove-validator", key) => Ok(What::RemoveValidator(key.parse().ok().with_context(no_key)?)),
