@@ -49,8 +49,8 @@ impl Victim {
     /// # Errors
     /// If the configuration or the key cannot be read, where an order is about attackers.
     pub(super) fn new(options: &OperateOptions, rpc: Rpc) -> Result<Option<Victim>> {
-        let OperateOptions { config, orders, seed, skip_accounts, .. } = options;
-        if !orders.iter().any(|order| order.what.has_attackers()) {
+        let OperateOptions { config, orders, seed, skip_accounts, among, .. } = options;
+        if among.is_none() && !orders.iter().any(|order| order.what.has_attackers()) {
             return Ok(None);
         }
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
@@ -71,17 +71,21 @@ impl Victim {
         }))
     }
 
-    /// Starts attackers once the node answers.
-    async fn assault(&self, name: &str, place: usize, liars: Option<u32>) -> Result<(Assault, RunDir)> {
+    /// Starts attackers once the node of this API answers, which they take for their victim.
+    async fn assault(
+        &self,
+        (rpc, peer): (&Rpc, String),
+        (name, tag): (&str, &str),
+        liars: Option<(u32, usize)>,
+    ) -> Result<(Assault, RunDir)> {
         let answers = async {
-            while self.rpc.head().await.is_err() {
+            while rpc.head().await.is_err() {
                 tokio::time::sleep(POLL).await;
             }
         };
         if tokio::time::timeout(ANSWERS_WITHIN, answers).await.is_err() {
-            bail!("the node did not answer within {} s", ANSWERS_WITHIN.as_secs());
+            bail!("{} did not answer within {} s", rpc.url(), ANSWERS_WITHIN.as_secs());
         }
-        let upstream = self.upstream.clone();
         let accounts: Vec<Account> = match liars {
             Some(_) => Vec::new(),
             None => {
@@ -89,17 +93,31 @@ impl Victim {
                 places.map(|index| Account::derive(&self.seed, index)).collect()
             }
         };
-        let aim = Aim {
-            rpc: &self.rpc,
-            peer: format!("{}@127.0.0.1:{}", self.id, self.port),
-            upstream: upstream
-                .context("the node dials no peer through its sidecar, by which liars hear the truth")?,
-            joiner: self.id.clone(),
-            accounts: &accounts,
-            liars: liars.map(|count| (count, ADDRESS_FIRST + place * ADDRESSES)),
-        };
+        let upstream = self.upstream()?;
+        let aim = Aim { rpc, peer, upstream, joiner: self.id.clone(), accounts: &accounts, liars };
         let dir = RunDir::new("attack-")?;
-        Ok((Assault::start(name, &place.to_string(), aim, dir.path()).await?, dir))
+        Ok((Assault::start(name, tag, aim, dir.path()).await?, dir))
+    }
+
+    /// The node as an entry of `network.peers`.
+    fn peer(&self) -> String {
+        format!("{}@127.0.0.1:{}", self.id, self.port)
+    }
+
+    fn upstream(&self) -> Result<String> {
+        let upstream = self.upstream.clone();
+        upstream.context("the node dials no peer through its sidecar, by which liars hear the truth")
+    }
+
+    /// Starts the servers of an attack that are to stand before the node's peers, once the validator of this API answers.
+    async fn among(&self, attack: &str, api: &str) -> Result<(Assault, RunDir)> {
+        // Attackers know addresses alone.
+        let host = api.trim_start_matches("http://");
+        let mut found =
+            tokio::net::lookup_host(host).await.with_context(|| format!("no address of {host}"))?;
+        let address = found.next().with_context(|| format!("no address of {host}"))?;
+        let rpc = Rpc::new(&format!("http://{address}"))?;
+        self.assault((&rpc, self.upstream()?), (attack, "among"), None).await
     }
 
     /// Does what an order says until it is stopped.
@@ -109,8 +127,10 @@ impl Victim {
             What::Attack(name) => (name, None),
             _ => return Ok(()),
         };
+        let tag = place.to_string();
+        let crowd = liars.map(|count| (count, ADDRESS_FIRST + place * ADDRESSES));
         let (assault, _dir) = tokio::select! {
-            started = self.assault(name, place, liars) => started?,
+            started = self.assault((&self.rpc, self.peer()), (name, &tag), crowd) => started?,
             () = stop.cancelled() => return Ok(()),
         };
         if liars.is_none() {
@@ -148,6 +168,16 @@ impl Companions {
     /// None yet; nobody accompanies a node without orders about attackers.
     pub(super) fn of(victim: Option<Victim>) -> Companions {
         Companions { victim: victim.map(Arc::new), running: BTreeMap::new() }
+    }
+
+    /// Starts servers that are to stand before the node's peers for as long as they are kept.
+    ///
+    /// # Errors
+    /// If they do not start.
+    pub(super) async fn among(&self, attack: &str, api: &str) -> Result<(Assault, RunDir)> {
+        let victim =
+            self.victim.as_ref().context("nobody reads the configuration of a node without attackers")?;
+        victim.among(attack, api).await.with_context(|| format!("the attack {attack} among its peers"))
     }
 
     /// Starts those that are wanted and do not run, and asks the others to end.
@@ -209,6 +239,8 @@ mod tests {
             seed: "s".to_owned(),
             skip_accounts: 5,
             shared: None,
+            among: None,
+            among_api: None,
             waypoint_from: None,
         }
     }

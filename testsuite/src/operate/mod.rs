@@ -15,6 +15,7 @@
 mod companion;
 mod order;
 mod process;
+mod rewritten;
 mod taken;
 mod waypoint;
 
@@ -58,6 +59,12 @@ pub struct OperateOptions {
     /// A directory that all nodes share, for the archive of exported snapshots; without it, that is beside the node's data.
     #[arg(long, value_name = "DIR")]
     pub shared: Option<PathBuf>,
+    /// An attack of the siege whose servers stand before the node's peers from its first start on.
+    #[arg(long, value_name = "ATTACK", requires = "among_api")]
+    pub among: Option<String>,
+    /// The API of a validator, for --among.
+    #[arg(long, value_name = "URL", requires = "among")]
+    pub among_api: Option<String>,
     /// The API of the node that tells the waypoint at which this node's trust starts, in place of the genesis, when it first starts.
     #[arg(long, value_name = "URL")]
     pub waypoint_from: Option<String>,
@@ -98,8 +105,17 @@ impl OperateOptions {
         // Without a common start this is the start, and nothing began before it.
         let mut passed = self.start.and_then(|_| clock.passed());
         orders.note_late(passed);
+        let mut among = None;
         loop {
-            node.become_as(order::state(orders.mine(), passed)).await?;
+            let state = order::state(orders.mine(), passed);
+            if let (false, None, Some(attack), Some(api)) =
+                (state.is_down, &among, &self.among, &self.among_api)
+            {
+                let (assault, dir) = companions.among(attack, api).await?;
+                node.dial_first(&assault.servers)?;
+                among = Some((assault, dir));
+            }
+            node.become_as(state).await?;
             companions.become_as(orders.attackers(passed));
             // Also those to the primary: they are nobody's until they begin.
             let next = order::next(self.orders.iter(), passed);

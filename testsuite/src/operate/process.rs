@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use super::{
     OperateOptions,
     order::{State, What},
-    waypoint,
+    rewritten, waypoint,
 };
 use crate::{
     accounts::Account,
@@ -39,6 +39,8 @@ const SETTLE_DEADLINE: Duration = Duration::from_secs(20);
 /// Containers start in any order, and the chain's first batches take their time.
 const WAYPOINT_WITHIN: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
+/// The configuration with attackers among the peers.
+const AMONG: &str = "among.yaml";
 /// What the file is called that the library reads.
 const KNOBS: &str = "node";
 
@@ -115,6 +117,20 @@ impl Operated {
     /// Where it keeps what it has.
     pub(super) fn data(&self) -> &Path {
         &self.data
+    }
+
+    /// Has the node dial these before its peers, from its next start on.
+    ///
+    /// # Errors
+    /// If its configuration cannot be read or written.
+    pub(super) fn dial_first(&mut self, servers: &[String]) -> Result<()> {
+        self.config = rewritten::rewrite(&self.config, &self.data, AMONG, |config| {
+            let peers = config.get("network").and_then(|network| network["peers"].as_array());
+            let peers: Vec<Value> = peers.into_iter().flatten().cloned().collect();
+            let first = servers.iter().map(|server| json!(server));
+            config.entry("network").or_insert_with(|| json!({}))["peers"] = first.chain(peers).collect();
+        })?;
+        Ok(())
     }
 
     /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later; so does

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use rustix::process::{Pid, Signal, kill_process};
+use slipstream_config::Overrides;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -33,6 +34,8 @@ fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
         seed: "s".to_owned(),
         skip_accounts: 0,
         shared: None,
+        among: None,
+        among_api: None,
         waypoint_from: None,
     }
 }
@@ -132,6 +135,21 @@ async fn a_full_disk_has_room_again() {
     noted(&dir, &["start", "start"]).await;
     fs::write(data.join("more"), [0; 4_096]).unwrap();
     node.stop().await.unwrap();
+}
+
+/// Goal: a node dials attackers before its peers, and all else of its configuration is as it was.
+#[test]
+fn attackers_stand_before_the_peers() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&dir, &["1s..,join"]);
+    let mut node = operated(&options);
+    let liar = format!("{}@127.64.0.1:9", node_key("s", 7).public());
+    node.dial_first(std::slice::from_ref(&liar)).unwrap();
+    let load = |path: &Path| slipstream_config::load(path, &Overrides::default()).unwrap().config;
+    let (before, after) = (load(&options.config), load(&dir.path().join("among.yaml")));
+    let peers: Vec<String> = after.network.peers.iter().map(ToString::to_string).collect();
+    assert_eq!(peers, [liar, before.network.peers[0].to_string()]);
+    assert_eq!((after.genesis, after.data_dir), (before.genesis, before.data_dir));
 }
 
 /// Goal: the clock gives the orders, and whoever ends the container stops the node in order.

@@ -1,17 +1,16 @@
 //! [`config_of`]: the configuration of a node whose trust starts at a waypoint that another node tells when it starts, in place of the genesis.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::{Result, bail};
 
-use crate::{rpc::Rpc, target};
+use super::rewritten::rewrite;
+use crate::rpc::Rpc;
 
-/// What the file is called, beside the node's data: relative paths of the configuration are the same there.
+/// What the file is called, beside the node's data.
 const FILE: &str = "waypoint.yaml";
 const POLL: Duration = Duration::from_millis(500);
 
@@ -25,14 +24,10 @@ pub(super) async fn config_of(config: &Path, data: &Path, from: &str, patience: 
         return Ok(made);
     }
     let waypoint = told(&Rpc::new(from)?, patience).await?;
-    let text = fs::read_to_string(config).with_context(|| format!("cannot read {}", config.display()))?;
-    let mut value: Value =
-        serde_saphyr::from_str(&text).with_context(|| format!("{} is no YAML", config.display()))?;
-    let keys = value.as_object_mut().with_context(|| format!("{} has no keys", config.display()))?;
-    keys.remove("genesis");
-    keys.insert("waypoint".to_owned(), waypoint.into());
-    fs::write(&made, target::yaml(&value)?).with_context(|| format!("cannot write {}", made.display()))?;
-    Ok(made)
+    rewrite(config, data, FILE, |keys| {
+        keys.remove("genesis");
+        keys.insert("waypoint".to_owned(), waypoint.into());
+    })
 }
 
 /// The newest waypoint of a node, once it has one.
@@ -55,6 +50,8 @@ async fn told(rpc: &Rpc, patience: Duration) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use slipstream_config::Overrides;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},

@@ -96,9 +96,9 @@ fn text(scenario: &Scenario) -> Result<String> {
 fn left_out(scenario: &Scenario) -> Vec<String> {
     let mut lines = Vec::new();
     for group in &scenario.topology.groups {
-        if let Some(attack) = &group.among {
+        if let Some(attack) = group.among.as_ref().filter(|_| group.waypoint) {
             lines.push(format!(
-                "the attack {attack} among the peers of {}: only its honest peers are",
+                "the attack {attack} among the peers of {}, which trusts a waypoint: only its honest peers are",
                 group.name
             ));
         }
@@ -132,7 +132,9 @@ fn member(
     let peers = peers(scenario, names, place);
     let orders = orders(scenario, names, events, place);
     // Attackers beside a node come from addresses of loopback, and reach another node through the sidecar alone.
-    let has_sidecar = has_relays || orders.iter().any(|order| order.what.has_attackers());
+    let group = names.group(place).map(|group| &scenario.topology.groups[group]);
+    let among = group.filter(|group| !group.waypoint).and_then(|group| group.among.clone());
+    let has_sidecar = has_relays || among.is_some() || orders.iter().any(|order| order.what.has_attackers());
     let changes = peers.iter().flat_map(|peer| changes(scenario, events, place, *peer)).collect();
     let ways = peers
         .iter()
@@ -149,6 +151,7 @@ fn member(
         ways: ways.collect(),
         changes,
         orders,
+        among,
         waypoint_from: waypoint_from(scenario, names, place),
         disk_mib: disk_mib(scenario, names, place),
         config: config(scenario, names, place, (shared, left_out)),

@@ -216,8 +216,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
 
 /// A disk in memory is the node's memory, too; so is that of attackers beside it.
 fn memory_mib(member: &Member) -> u64 {
-    let has_attackers = member.orders.iter().any(|order| order.what.has_attackers());
-    let attackers = if has_attackers { ATTACKERS_MIB } else { 0 };
+    let attackers = if member.has_attackers() { ATTACKERS_MIB } else { 0 };
     MEMORY_MIB + member.disk_mib.unwrap_or_default() + attackers
 }
 

@@ -129,12 +129,21 @@ pub(crate) struct Member {
     pub(crate) changes: Vec<Change>,
     /// What is done to it.
     pub(crate) orders: Vec<Order>,
+    /// The attack whose servers stand before its peers; the first validator is known to them.
+    pub(crate) among: Option<String>,
     /// The place of the node that tells it where its trust starts, in place of the genesis.
     pub(crate) waypoint_from: Option<usize>,
     /// MiB of the disk in memory that it has for itself; without it, as much as there is.
     pub(crate) disk_mib: Option<u64>,
     /// node.yaml without paths, ports, the role and peers.
     pub(crate) config: Value,
+}
+
+impl Member {
+    /// Whether programs of others run beside it.
+    pub(crate) fn has_attackers(&self) -> bool {
+        self.among.is_some() || self.orders.iter().any(|order| order.what.has_attackers())
+    }
 }
 
 /// The way to a peer.
@@ -254,7 +263,11 @@ fn operator(
     if let Some(place) = member.waypoint_from {
         arguments.extend(["--waypoint-from".to_owned(), url(&host(&blueprint.members[place]))]);
     }
-    if member.orders.iter().any(|order| order.what.has_attackers()) {
+    if let (Some(attack), Some(validator)) = (&member.among, blueprint.members.first()) {
+        let api = url(&host(validator));
+        arguments.extend(["--among".to_owned(), attack.clone(), "--among-api".to_owned(), api]);
+    }
+    if member.has_attackers() {
         arguments.extend(["--skip-accounts".to_owned(), blueprint.attackers_from.to_string()]);
     }
     arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));

@@ -57,6 +57,7 @@ fn member(plan: &Plan, place: u32, count: u32) -> Member {
         changes: Vec::new(),
         orders: Vec::new(),
         disk_mib: None,
+        among: None,
         waypoint_from: None,
         config: config(plan),
     }

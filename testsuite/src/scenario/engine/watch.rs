@@ -104,7 +104,7 @@ impl Watch {
         servers.iter().for_each(|server| known.thoughts.meet(node, lie, (tag, server.as_str()), now));
     }
 
-    /// Somebody else gives a node peers that lie so, from now on until those of this tag part: each that its operator adds is one.
+    /// Somebody else gives a node peers that lie so, from now on until those of this tag part: each stranger in its list is one.
     pub(super) fn expect(&self, node: &str, lie: &str, tag: &str) {
         let [node, lie, tag] = [node, lie, tag].map(str::to_owned);
         self.known.lock().expected.push(Expected { node, lie, tag });

@@ -224,6 +224,21 @@ fn attackers_have_a_way_and_accounts() {
     assert!(text.contains("5000ms..14000ms,attack=gas-hogs") && text.contains("--skip-accounts"), "{text}");
 }
 
+/// Goal: attackers stand among the peers of a node that joins, and it has the way to the truth that they need.
+#[test]
+fn attackers_stand_among_peers() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology:\n  groups:\n  - { name: fresh, joins: 5s, among: corrupt-answers }\n";
+    let blueprint = blueprint_of(&parsed(text));
+    let fresh = &blueprint.members[4];
+    assert_eq!(fresh.among.as_deref(), Some("corrupt-answers"));
+    assert!(fresh.ways.iter().all(|way| way.shape.is_some()) && blueprint.left_out.is_empty());
+    let dir = tempfile::tempdir().unwrap();
+    write_files(Target::Compose, &parsed(text), dir.path(), None).unwrap();
+    let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+    assert!(text.contains("--among-api") && text.contains("http://validator-0:8545"), "{text}");
+}
+
 /// Goal: a node that trusts a waypoint is told it by the first validator, wherever it runs.
 #[test]
 fn a_waypoint_is_told_by_a_validator() {

@@ -16,6 +16,7 @@
 
 mod audit;
 mod inbox;
+mod loads;
 mod story;
 
 use std::{
@@ -31,17 +32,16 @@ use clap::Args;
 use self::{
     audit::Asked,
     inbox::Inbox,
+    loads::phase_end,
     story::{SKEW_MS, Story},
 };
 use super::{
-    LOOK, PHASE_GRACE, SAMPLE, SAMPLES_MAX, catch, catch_up_ms, nothing_ended, now_ms,
-    phase::{self, PhaseEnd},
+    LOOK, PHASE_GRACE, SAMPLE, SAMPLES_MAX, catch, catch_up_ms, nothing_ended, now_ms, phase,
     watch::{Seen, Watch},
 };
 use crate::{
     accounts::node_key,
     devnet::MemoryPeak,
-    load::{Ending, LoadSummary},
     output::print,
     progress::Progress,
     report::{Collector, CriterionResult, Environment, RunReport},
@@ -50,7 +50,7 @@ use crate::{
         cli::{names_failed, table},
         criteria::{Criterion, Findings, judge},
         export,
-        model::{Phase, Scenario},
+        model::Scenario,
         names::{Names, Place},
         unjudged::{judged, unjudged},
     },
@@ -230,6 +230,16 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
+    /// Reads a node that joins, which may have attackers among its peers.
+    fn join(&mut self, place: Place) -> Result<()> {
+        let group = self.names.group(place).map(|group| &self.scenario.topology.groups[group]);
+        if let Some(attack) = group.and_then(|group| group.among.as_ref()) {
+            let name = self.names.name(place);
+            self.watch.expect(name, attack, name);
+        }
+        self.look_at(place)
+    }
+
     /// Lets what happens to nodes excuse them while it does, until the scenario's time is over.
     async fn pass(&mut self) -> Result<()> {
         let mut agenda: BTreeSet<(u64, bool, usize)> = BTreeSet::new();
@@ -257,7 +267,7 @@ impl<'a> Judge<'a> {
     fn begin(&mut self, index: usize) -> Result<()> {
         let meeting = self.story.meetings()[index].clone();
         if meeting.is_join {
-            meeting.whom.iter().try_for_each(|place| self.look_at(*place))?;
+            meeting.whom.iter().try_for_each(|place| self.join(*place))?;
         }
         for place in &meeting.whom {
             let name = self.names.name(*place);
@@ -361,48 +371,6 @@ impl<'a> Judge<'a> {
         }
         missing
     }
-}
-
-/// What a load came to, with the names of nodes in place of their addresses; or why it could not go on.
-fn phase_end(
-    phase: &Phase,
-    names: &Names,
-    urls: &BTreeMap<&str, &str>,
-    ending: Ending,
-) -> Result<PhaseEnd, String> {
-    let first = phase.read_from.as_ref().and_then(|name| names.find(name).first().copied());
-    let first = first.or_else(|| names.find_all(&phase.to).first().copied());
-    let follows_itself = first.is_some_and(|first| names.find_all(&phase.followers).contains(&first));
-    let first = first.map_or("", |first| names.name(first));
-    let named = |summary: &mut LoadSummary| {
-        rename(summary, urls);
-        phase::name_first(summary, first, first, follows_itself);
-    };
-    match ending {
-        Ending::Run { begin_ms, mut summary } => {
-            named(&mut summary);
-            Ok(phase::ran(phase, begin_ms, &summary))
-        }
-        Ending::Search { begins_ms, mut saturation } => {
-            saturation.steps.iter_mut().for_each(named);
-            Ok(phase::searched(phase, &begins_ms, &saturation))
-        }
-        Ending::Failed(why) => Err(why),
-    }
-}
-
-/// Loads know nodes by the addresses of their APIs.
-fn rename(summary: &mut LoadSummary, urls: &BTreeMap<&str, &str>) {
-    let name = |url: &str| urls.get(url).copied().unwrap_or(url).to_owned();
-    summary.reads.iter_mut().for_each(|reads| reads.node = name(&reads.node));
-    summary.news.iter_mut().for_each(|news| news.node = name(&news.node));
-    summary.follow_ms = renamed(std::mem::take(&mut summary.follow_ms), name);
-    summary.follow_per_second = renamed(std::mem::take(&mut summary.follow_per_second), name);
-    summary.follow_points = renamed(std::mem::take(&mut summary.follow_points), name);
-}
-
-fn renamed<T>(map: BTreeMap<String, T>, name: impl Fn(&str) -> String) -> BTreeMap<String, T> {
-    map.into_iter().map(|(url, value)| (name(&url), value)).collect()
 }
 
 /// Results as they are, and of memory with a word on what nobody here could see.

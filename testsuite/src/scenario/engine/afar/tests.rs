@@ -10,7 +10,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    load::Rule,
+    load::{Ending, Rule},
     scenario::engine::curves::tests::{latency, summary},
 };
 

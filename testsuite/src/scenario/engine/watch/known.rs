@@ -51,7 +51,7 @@ pub(super) struct Known {
     pub(super) thoughts: Thoughts,
     /// Liars that somebody else gives to nodes now.
     pub(super) expected: Vec<Expected>,
-    /// Peers that operators added: whose, and their keys.
+    /// Strangers in nodes' lists of peers: whose, and their keys.
     added: BTreeSet<(String, String)>,
     /// When each process of each node was first seen.
     pub(super) starts: BTreeMap<String, Vec<u64>>,
@@ -107,11 +107,13 @@ impl Known {
         }
     }
 
-    /// A peer that the operator added since the last look is a liar, while liars are expected. It was given at that look at the earliest.
+    /// A peer that came to a node's list since the last look, and is no node of the scenario, is a liar, while liars are expected. It was given
+    /// at that look at the earliest.
     fn look_for_liars(&mut self, look: Look<'_>, status: &Value) {
-        let expected = self.expected.iter().find(|it| it.node == look.name);
+        // The last who was to give some.
+        let expected = self.expected.iter().rev().find(|it| it.node == look.name);
         let peers = status["configured_peers"].as_array().into_iter().flatten();
-        for server in peers.filter(|peer| peer["added"] == true).filter_map(|peer| peer["peer"].as_str()) {
+        for server in peers.filter_map(|peer| peer["peer"].as_str()) {
             let id = server.split('@').next().unwrap_or_default().to_owned();
             let is_known = self.names.contains_key(&id) || self.added.len() >= JUDGED_MAX;
             if !is_known
@@ -323,16 +325,15 @@ mod tests {
     #[test]
     fn liars_that_others_give_are_met() {
         let mut known = Known { names: [("bb".to_owned(), "two".to_owned())].into(), ..Known::default() };
-        let page = |peers: &[(&str, bool)]| {
-            let peer =
-                |(id, added): &(&str, bool)| json!({ "peer": format!("{id}@127.64.0.1:9"), "added": added });
+        let page = |peers: &[&str]| {
+            let peer = |id: &&str| json!({ "peer": format!("{id}@127.64.0.1:9") });
             json!({ "configured_peers": peers.iter().map(peer).collect::<Vec<_>>() })
         };
-        known.look("one", &page(&[("dd", true)]), 1_000, 1_000);
+        known.look("one", &page(&["dd"]), 1_000, 1_000);
         let [node, lie, tag] = ["one", "forged_heads", "3"].map(str::to_owned);
         known.expected.push(Expected { node, lie, tag });
-        known.look("two", &page(&[("aa", true)]), 1_500, 1_500);
-        let all = page(&[("aa", true), ("bb", true), ("cc", false), ("dd", true)]);
+        known.look("two", &page(&["aa"]), 1_500, 1_500);
+        let all = page(&["aa", "bb", "dd"]);
         known.look("one", &all, 2_000, 2_000);
         known.look("one", &all, 3_000, 3_000);
         let opinions = std::mem::take(&mut known.thoughts).opinions();
