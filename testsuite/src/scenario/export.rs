@@ -3,20 +3,24 @@
 //! Loads, faults of links and most faults of nodes follow the scenario's clock by themselves. What nothing does is told by its name:
 //! nothing is left out in silence.
 
-use std::{path::Path, time::Duration};
+mod config;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
 
 use super::{
     attacks::ATTACKS,
     engine::{
         act::described,
         phase::audit_behind,
-        setup::{CURRENT, DIR, alike, disk_mib, keep_room, relayed, settings_of, shape},
+        setup::{CURRENT, alike, disk_mib, relayed, settings_of, shape},
     },
     fault::What,
-    model::{Config, Part, Phase, PhaseRate, Scenario},
+    model::{Part, Phase, PhaseRate, Scenario},
     names::{Names, Place, may_validate},
     parse::SCENARIO_BYTES_MAX,
     plan::{Action, Event, Harm, Who, plan},
@@ -56,12 +60,14 @@ fn blueprint(
 ) -> Result<Blueprint> {
     let names = Names::of(scenario);
     let events = plan(scenario);
-    let mut left_out = left_out(scenario);
+    // Who shares a directory mounts those of loads, too.
+    let has_lists = shared.is_some();
+    let mut left_out = left_out(scenario, has_lists);
     let mut members = Vec::with_capacity(names.len());
     for place in names.all() {
         members.push(member(scenario, &names, &events, place, (shared, &mut left_out))?);
     }
-    let jobs = jobs(scenario, &names, &mut left_out);
+    let jobs = jobs(scenario, &names, (has_lists, &mut left_out))?;
     left_out.extend(undone(scenario, &names, &events));
     Ok(Blueprint {
         dir: dir.to_owned(),
@@ -74,7 +80,7 @@ fn blueprint(
         members,
         jobs,
         is_timed: true,
-        shared: shared.filter(|_| names_dir(scenario)),
+        shared: shared.filter(|_| config::names_dir(scenario)),
         judged: Some(text(scenario)?),
         left_out,
     })
@@ -93,7 +99,7 @@ fn text(scenario: &Scenario) -> Result<String> {
 }
 
 /// What no target does, by its name.
-fn left_out(scenario: &Scenario) -> Vec<String> {
+fn left_out(scenario: &Scenario, has_lists: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for group in &scenario.topology.groups {
         if let Some(attack) = group.among.as_ref().filter(|_| group.waypoint) {
@@ -109,7 +115,7 @@ fn left_out(scenario: &Scenario) -> Vec<String> {
             lines.push(format!("the program {program} of {nodes}: their image is that of all nodes"));
         }
     }
-    let unjudged = unjudged(scenario).into_iter();
+    let unjudged = unjudged(scenario, has_lists).into_iter();
     lines.extend(unjudged.map(|Unjudged { name, why }| format!("the criterion {name} is not judged: {why}")));
     lines
 }
@@ -154,7 +160,7 @@ fn member(
         among,
         waypoint_from: waypoint_from(scenario, names, place),
         disk_mib: disk_mib(scenario, names, place),
-        config: config(scenario, names, place, (shared, left_out)),
+        config: config::of(scenario, names, place, (shared, left_out)),
     })
 }
 
@@ -222,13 +228,13 @@ pub(super) fn until_ms(scenario: &Scenario, event: &Event) -> Option<u64> {
     event.until_ms.map(|until| if event.at_ms < end_ms { until.min(end_ms) } else { until })
 }
 
-/// Whether a phase is among the loads of the files.
-pub(super) fn has_load(scenario: &Scenario, name: &str) -> bool {
-    scenario.workload.iter().any(|phase| phase.name == name && is_loaded(phase))
+/// Whether a phase is among the loads of files that give loads their access lists, or do not.
+pub(super) fn has_load(scenario: &Scenario, name: &str, has_lists: bool) -> bool {
+    scenario.workload.iter().any(|phase| phase.name == name && (has_lists || !takes_lists(phase)))
 }
 
-fn is_loaded(phase: &Phase) -> bool {
-    !phase.mix.contains_key(Workload::AccessLists.name())
+fn takes_lists(phase: &Phase) -> bool {
+    phase.mix.contains_key(Workload::AccessLists.name())
 }
 
 /// Whether the files do it.
@@ -282,79 +288,17 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
     }
 }
 
-/// Whether a value of node.yaml names the directory that all nodes share.
-fn names_dir(scenario: &Scenario) -> bool {
-    let settings = scenario.topology.settings.iter().map(|settings| &settings.config);
-    let mut values = settings.chain([&scenario.topology.config]).flat_map(|config| config.values());
-    values.any(|value| value.to_string().contains(DIR))
-}
-
-fn config(
+fn jobs(
     scenario: &Scenario,
     names: &Names,
-    place: Place,
-    (shared, left_out): (Option<&str>, &mut Vec<String>),
-) -> Value {
-    let topology = &scenario.topology;
-    let defaults = DevnetOptions::default();
-    let group = names.group(place).map(|group| &topology.groups[group]);
-    let mut config = json!({
-        "network": {},
-        "storage": {
-            "block_cache_mib": defaults.block_cache_mib,
-            "snapshot_interval_batches": topology.snapshot_interval_batches,
-        },
-        "sync": { "mode": group.map_or(defaults.sync_mode, |group| group.mode).name() },
-        "log": { "filter": defaults.log_filter },
-    });
-    if has_relays(scenario) {
-        // What peers tell of lies behind the relays.
-        config["network"]["outbound"] = json!(0);
-    }
-    if let Some(interval) = topology.batch_interval_ms {
-        config["consensus"] = json!({ "batch_interval_ms": interval, "empty_batch_interval_ms": interval });
-    }
-    let mut said: Config = topology.config.clone();
-    for settings in settings_of(scenario, names, place) {
-        said.extend(settings.config.clone());
-    }
-    keep_room(&mut said, disk_mib(scenario, names, place));
-    for (key, value) in said {
-        let text = value.to_string();
-        match shared {
-            _ if !text.contains(DIR) => set(&mut config, &key, value),
-            Some(shared) => {
-                let value: Result<Value, _> = text.replace(DIR, shared).parse();
-                set(&mut config, &key, value.expect("the directory's name needs no escape in JSON"));
-            }
-            None => {
-                let name = names.name(place);
-                left_out.push(format!("{key} of {name}: it names {DIR}, a directory that all nodes share"));
-            }
-        }
-    }
-    config
-}
-
-/// Sets a key by its full name.
-fn set(config: &mut Value, key: &str, value: Value) {
-    let mut place = config;
-    for part in key.split('.') {
-        if !place.is_object() {
-            *place = json!({});
-        }
-        place = &mut place[part];
-    }
-    *place = value;
-}
-
-fn jobs(scenario: &Scenario, names: &Names, left_out: &mut Vec<String>) -> Vec<Job> {
+    (has_lists, left_out): (bool, &mut Vec<String>),
+) -> Result<Vec<Job>> {
     let phases = &scenario.workload;
     // Each phase has accounts of its own: phases may overlap, and two loads would take each other's nonces.
     let share = (scenario.topology.accounts as usize / phases.len().max(1)).max(1);
     let mut jobs = Vec::with_capacity(phases.len());
     for (index, phase) in phases.iter().enumerate() {
-        if !is_loaded(phase) {
+        if takes_lists(phase) && !has_lists {
             left_out.push(format!("the phase {}: no image has its access lists", phase.name));
             continue;
         }
@@ -366,10 +310,20 @@ fn jobs(scenario: &Scenario, names: &Names, left_out: &mut Vec<String>) -> Vec<J
             phase: Some(phase.name.clone()),
             submit: read_from.into_iter().chain(others).map(|place| place.0).collect(),
             followers: names.find_all(&phase.followers).into_iter().map(|place| place.0).collect(),
+            access_lists: access_lists(phase)?,
             arguments: arguments(scenario, phase, index * share, share),
         });
     }
-    jobs
+    Ok(jobs)
+}
+
+/// The directory of a phase's access lists, wherever the files are.
+fn access_lists(phase: &Phase) -> Result<Option<PathBuf>> {
+    let dir = phase.access_lists.as_ref().filter(|_| takes_lists(phase)).map(PathBuf::from);
+    let found = dir.map(|dir| {
+        dir.canonicalize().with_context(|| format!("the access lists of {}: {}", phase.name, dir.display()))
+    });
+    found.transpose()
 }
 
 fn arguments(scenario: &Scenario, phase: &Phase, skipped: usize, accounts: usize) -> Vec<String> {

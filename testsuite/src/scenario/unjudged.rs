@@ -10,19 +10,23 @@ use super::{
 };
 use crate::report::Unjudged;
 
-/// Of the files that other machines run a scenario with. What is missing in them has no figures, and would fail for want of these.
-pub(super) fn unjudged(scenario: &Scenario) -> Vec<Unjudged> {
+/// Of the files that other machines run a scenario with, whose loads have their access lists, or do not. What is missing in them has no figures, and would fail for want of these.
+pub(super) fn unjudged(scenario: &Scenario, has_lists: bool) -> Vec<Unjudged> {
     let names = Names::of(scenario);
     let (done, undone): (Vec<Event>, Vec<Event>) =
         plan(scenario).into_iter().partition(|event| export::is_done(scenario, event));
-    let why = |criterion: &Criterion| why(criterion, scenario, &names, (&done, &undone));
+    let has_load = |phase: &str| export::has_load(scenario, phase, has_lists);
+    let why = |criterion: &Criterion| match criterion.phase().filter(|phase| !has_load(phase)) {
+        Some(phase) => Some(format!("the load {phase} is left out")),
+        None => why(criterion, scenario, &names, (&done, &undone)),
+    };
     let unjudged = |criterion: &Criterion| Some(Unjudged { name: criterion.name(), why: why(criterion)? });
     scenario.criteria.iter().filter_map(unjudged).collect()
 }
 
 /// The scenario with those criteria alone that are judged.
-pub(super) fn judged(scenario: &Scenario) -> Scenario {
-    let unjudged = unjudged(scenario);
+pub(super) fn judged(scenario: &Scenario, has_lists: bool) -> Scenario {
+    let unjudged = unjudged(scenario, has_lists);
     let mut scenario = scenario.clone();
     scenario.criteria.retain(|criterion| unjudged.iter().all(|it| it.name != criterion.name()));
     scenario
@@ -34,9 +38,6 @@ fn why(
     names: &Names,
     (done, undone): (&[Event], &[Event]),
 ) -> Option<String> {
-    if let Some(phase) = criterion.phase().filter(|phase| !export::has_load(scenario, phase)) {
-        return Some(format!("the load {phase} is left out"));
-    }
     match criterion {
         Criterion::LiarsBanned { lie, .. } => {
             let mut faults = scenario.faults.iter().filter(|fault| counts_liars(*lie, &fault.what));
@@ -140,7 +141,7 @@ criteria:
     fn what_is_left_out_is_not_judged() {
         let scenario = Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
         let told: Vec<String> =
-            unjudged(&scenario).into_iter().map(|it| format!("{}: {}", it.name, it.why)).collect();
+            unjudged(&scenario, false).into_iter().map(|it| format!("{}: {}", it.name, it.why)).collect();
         assert_eq!(
             told,
             [
@@ -150,8 +151,9 @@ criteria:
                 "commit p50 of main: the load main is left out",
             ]
         );
-        let names: Vec<String> = judged(&scenario).criteria.iter().map(Criterion::name).collect();
+        let names: Vec<String> = judged(&scenario, false).criteria.iter().map(Criterion::name).collect();
         assert_eq!(names, ["equal_roots", "catch_up of validator-2", "commit p50 of other", "no_alarm"]);
+        assert!(judged(&scenario, true).criteria.iter().any(|it| it.name() == "commit p50 of main"));
     }
 
     /// Goal: most of what ships asks for is judged wherever it runs.
@@ -161,7 +163,7 @@ criteria:
         for shipped in shipped::ALL {
             let scenario = shipped.scenario().unwrap();
             all += scenario.criteria.len();
-            unseen += unjudged(&scenario).len();
+            unseen += unjudged(&scenario, false).len();
         }
         assert!(all > 50 && unseen * 5 < all, "{unseen} of {all} are not judged");
     }

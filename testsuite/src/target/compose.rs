@@ -7,9 +7,9 @@ use rustix::process::{getgid, getuid};
 use serde_json::{Map, Value, json};
 
 use super::{
-    API_PORT, Blueprint, JUDGE, Member, NAME, NODE_IMAGE, PEERS_PORT, REPORT, SCENARIO, START, TOOLS_IMAGE,
-    Written, comment, config, escaped, judge, load, notes, operator, peers, sidecar, write_member,
-    write_yaml,
+    ACCESS_LISTS, API_PORT, Blueprint, JUDGE, Member, NAME, NODE_IMAGE, PEERS_PORT, REPORT, SCENARIO, START,
+    TOOLS_IMAGE, Written, comment, config, escaped, judge, load, notes, operator, peers, sidecar,
+    write_member, write_yaml,
 };
 use crate::devnet::files;
 
@@ -49,8 +49,14 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     }
     for job in &blueprint.jobs {
         let arguments = escaped(&load(blueprint, job, host, JUDGE), start(blueprint.is_timed));
-        let service =
+        let mut service =
             json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": ["load"], "command": arguments });
+        if let Some(dir) = &job.access_lists {
+            let source = dir.display().to_string();
+            let lists =
+                json!({ "type": "bind", "source": source, "target": ACCESS_LISTS, "read_only": true });
+            service["volumes"] = json!([lists]);
+        }
         add(job.name.clone(), service)?;
     }
     if let Some(scenario) = &blueprint.judged {

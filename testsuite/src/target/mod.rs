@@ -58,6 +58,8 @@ const JUDGE: &str = "judge";
 const JUDGE_PORT: u16 = 9100;
 /// The scenario that it judges, as it reads it.
 const SCENARIO: &str = "scenario.yaml";
+/// Where a load has its access lists.
+const ACCESS_LISTS: &str = "/access-lists";
 /// Where its report goes.
 const REPORT: &str = "report";
 /// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
@@ -163,6 +165,8 @@ pub(crate) struct Job {
     pub(crate) submit: Vec<usize>,
     /// The places of those whose follow latency is read; the last of `submit` if there is none.
     pub(crate) followers: Vec<usize>,
+    /// The directory of its access lists, on this machine.
+    pub(crate) access_lists: Option<PathBuf>,
     /// Of `slipnet load`, without the nodes and the start.
     pub(crate) arguments: Vec<String>,
 }
@@ -283,6 +287,9 @@ fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String, judg
     let wait = if blueprint.is_timed { WAIT_TIMED } else { WAIT_START };
     arguments.extend(["--wait".to_owned(), wait.to_owned()]);
     arguments.extend(job.arguments.iter().cloned());
+    if job.access_lists.is_some() {
+        arguments.extend(["--access-lists", ACCESS_LISTS].map(str::to_owned));
+    }
     if let (Some(phase), true) = (&job.phase, blueprint.judged.is_some()) {
         let judge = format!("{judge}:{JUDGE_PORT}");
         arguments.extend(["--judge".to_owned(), judge, "--phase".to_owned(), phase.clone()]);
@@ -301,6 +308,9 @@ fn judge(
     arguments.extend(nodes.flat_map(|node| ["--node".to_owned(), node]));
     arguments.extend(["--listen".to_owned(), format!("0.0.0.0:{JUDGE_PORT}")]);
     arguments.extend(["--dir".to_owned(), report.to_owned()]);
+    if blueprint.jobs.iter().any(|job| job.access_lists.is_some()) {
+        arguments.push("--access-lists".to_owned());
+    }
     arguments
 }
 

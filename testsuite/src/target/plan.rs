@@ -75,7 +75,7 @@ fn load(plan: &Plan, members: &[Member]) -> Job {
         ("--duration", LOAD_DURATION.to_owned()),
     ];
     let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-    Job { name: "load".to_owned(), phase: None, submit, followers: Vec::new(), arguments }
+    Job { name: "load".to_owned(), phase: None, submit, followers: Vec::new(), access_lists: None, arguments }
 }
 
 /// What the plan says of every node's configuration.

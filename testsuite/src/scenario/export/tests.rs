@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use super::*;
 use crate::{
     relay::{Region, Shape},
@@ -222,6 +224,30 @@ fn attackers_have_a_way_and_accounts() {
     write_files(Target::Compose, &parsed(text), dir.path(), None).unwrap();
     let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
     assert!(text.contains("5000ms..14000ms,attack=gas-hogs") && text.contains("--skip-accounts"), "{text}");
+}
+
+/// Goal: a load has its access lists where directories are mounted; elsewhere it is left out, and what is about it is not judged.
+#[test]
+fn access_lists_are_mounted_or_left_out() {
+    let lists = tempfile::tempdir().unwrap();
+    let text = format!(
+        "name: a\ndescription: b\nduration: 30s\ncriteria:\n- equal_roots\n- throughput: {{ phase: main, at_least: 1 }}\n\
+         workload:\n- {{ name: main, for: 9s, rate: {{ constant: 5 }}, mix: {{ access-lists: 1 }}, access_lists: '{}' }}\n",
+        lists.path().display()
+    );
+    let scenario = parsed(&text);
+    let written = |target, file: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = write_files(target, &scenario, dir.path(), None).unwrap().notes.join("\n");
+        (fs::read_to_string(dir.path().join(file)).unwrap(), notes)
+    };
+    let (text, notes) = written(Target::Compose, "compose.yaml");
+    let source = lists.path().canonicalize().unwrap().display().to_string();
+    assert!(text.contains(&source) && notes.is_empty(), "{text}{notes}");
+    assert_eq!(text.matches("--access-lists").count(), 2, "of the load and of the judge: {text}");
+    let (text, notes) = written(Target::Kubernetes, "values.yaml");
+    assert!(!text.contains("--access-lists") && notes.contains("the phase main"), "{text}{notes}");
+    assert!(notes.contains("throughput of main is not judged: the load main is left out"), "{notes}");
 }
 
 /// Goal: attackers stand among the peers of a node that joins, and it has the way to the truth that they need.

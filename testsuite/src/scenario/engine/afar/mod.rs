@@ -79,6 +79,9 @@ pub struct JudgeOptions {
     /// Where loads bring their figures.
     #[arg(long, default_value = "0.0.0.0:9100")]
     pub listen: SocketAddr,
+    /// Loads have their access lists; without it, those of the kind `access-lists` are not waited for.
+    #[arg(long)]
+    pub access_lists: bool,
     /// Where report.json, report.md and report.html go.
     #[arg(long)]
     pub dir: PathBuf,
@@ -97,6 +100,8 @@ fn node(text: &str) -> Result<(String, String), String> {
 /// Who looks on.
 struct Judge<'a> {
     scenario: &'a Scenario,
+    /// Whether loads have their access lists.
+    has_lists: bool,
     names: &'a Names,
     story: Story<'a>,
     /// By the places of the nodes.
@@ -117,7 +122,10 @@ impl JudgeOptions {
         let scenario = Scenario::load(&self.scenario)?;
         let names = Names::of(&scenario);
         let nodes = self.rpcs(&names)?;
-        let loaded = scenario.workload.iter().filter(|phase| export::has_load(&scenario, &phase.name));
+        let loaded = scenario
+            .workload
+            .iter()
+            .filter(|phase| export::has_load(&scenario, &phase.name, self.access_lists));
         let inbox = Inbox::open(self.listen, loaded.map(|phase| phase.name.clone())).await?;
         let clock = StartClock::new(Some(self.start));
         progress.step(&format!("{}: loads bring their figures to {}", scenario.name, inbox.address()));
@@ -129,7 +137,7 @@ impl JudgeOptions {
         }
         progress.step(&format!("the clock runs for {}", scenario.duration));
         let begin = Instant::now().checked_sub(passed).context("the start is before this machine's")?;
-        let judge = Judge::new(&scenario, &names, nodes, begin);
+        let judge = Judge::new((&scenario, self.access_lists), &names, nodes, begin);
         let report = judge.perform(inbox, ended).await?;
         report.write(&self.dir)?;
         print(&table(&report))?;
@@ -161,10 +169,16 @@ impl JudgeOptions {
 }
 
 impl<'a> Judge<'a> {
-    fn new(scenario: &'a Scenario, names: &'a Names, nodes: Vec<Rpc>, begin: Instant) -> Judge<'a> {
+    fn new(
+        (scenario, has_lists): (&'a Scenario, bool),
+        names: &'a Names,
+        nodes: Vec<Rpc>,
+        begin: Instant,
+    ) -> Judge<'a> {
         let every = SAMPLE.max(scenario.duration.duration() / SAMPLES_MAX);
         Judge {
             scenario,
+            has_lists,
             names,
             story: Story::of(scenario, names),
             nodes,
@@ -196,21 +210,21 @@ impl<'a> Judge<'a> {
             environment: Environment::detect(),
             started_ms,
             faults: self.story.marks(),
-            unjudged: unjudged(self.scenario),
+            unjudged: unjudged(self.scenario, self.has_lists),
             ..RunReport::default()
         };
         let mut findings = Findings::default();
         self.gather(inbox, &mut report, &mut findings, &mut ended).await;
         report.seconds = self.begin.elapsed().as_secs_f64();
         ended.extend(self.audit(&mut findings).await);
-        let Judge { scenario, story, collector, watch, .. } = self;
+        let Judge { scenario, has_lists, story, collector, watch, .. } = self;
         report.nodes = collector.finish().await?;
         let Seen { blamed, alarms, unseen, convictions, liars, starts } = watch.end();
         report.catch_up = catch::curves(&story.behind(&starts), &report.nodes);
         report.liars = liars;
         ended.extend(story.surprises(&starts));
         let findings = Findings { blamed, alarms, unseen, convictions, ..findings };
-        let judged = judged(scenario);
+        let judged = judged(scenario, has_lists);
         report.criteria = with_samples(&judged, judge(&judged, &report, &findings));
         report.criteria.push(nothing_ended(&ended));
         Ok(report)

@@ -98,6 +98,7 @@ async fn a_scenario_is_judged_from_outside() {
         listen,
         dir: dir.path().join("report"),
         markdown: false,
+        access_lists: false,
     };
     let load = async {
         let mut summary = summary(&nodes[1].1);
@@ -134,6 +135,7 @@ fn each_node_has_an_address() {
             listen: closed_port(),
             dir: PathBuf::new(),
             markdown: false,
+            access_lists: false,
         };
         options.rpcs(&names).err().map(|error| error.to_string())
     };
