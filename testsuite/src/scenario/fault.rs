@@ -317,3 +317,25 @@ impl What {
 fn once() -> u32 {
     1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: each lie of the program is one that an order can name.
+    #[test]
+    fn lies_of_the_program_are_listed() {
+        let lies = [
+            Lie::DoubleVote,
+            Lie::WrongRoot,
+            Lie::Garbage,
+            Lie::SplitVotes,
+            Lie::Complaints,
+            Lie::HiddenPrepares,
+            Lie::InventedPrepares,
+            Lie::Anything,
+        ];
+        assert_eq!(lies.map(|lie| lie.of_program().unwrap_or_default()), PROGRAM_LIES);
+        assert_eq!(Lie::OldState.of_program(), None);
+    }
+}
