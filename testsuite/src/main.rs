@@ -21,7 +21,7 @@ use slipnet::{
     progress::Progress,
     relay::RelayOptions,
     report::RunReport,
-    scenario::{RunScenarios, ScenariosCommand},
+    scenario::{JudgeOptions, RunScenarios, ScenariosCommand},
     signals::interruptible,
 };
 
@@ -57,6 +57,8 @@ enum Command {
     LoadWorker,
     /// Runs scenarios of YAML: nodes, load, faults, and what must hold.
     Run(RunScenarios),
+    /// Watches the nodes of a scenario that runs on other machines, and judges its criteria: in a container beside them.
+    Judge(JudgeOptions),
     /// What there is to run, and whether a file of your own is sound.
     #[command(subcommand)]
     Scenarios(ScenariosCommand),
@@ -141,6 +143,7 @@ async fn main() -> ExitCode {
             Command::Load(command) => interruptible(command.run(Progress::detect())).await,
             Command::LoadWorker => load::run_worker().await,
             Command::Run(scenarios) => interruptible(scenarios.run()).await,
+            Command::Judge(options) => interruptible(options.run(Progress::detect())).await,
             Command::Scenarios(command) => command.run(),
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { arguments } => become_program("slipnet-bench", &[], &arguments),

@@ -55,7 +55,8 @@ impl StartClock {
         self.passed_at(Instant::now())
     }
 
-    fn passed_at(&self, now: Instant) -> Option<Duration> {
+    /// The time from the start to this moment; none before it.
+    pub(crate) fn passed_at(&self, now: Instant) -> Option<Duration> {
         (now.saturating_duration_since(self.begun) + self.passed).checked_sub(self.ahead)
     }
 

@@ -87,7 +87,7 @@ pub struct Up {
     /// Write files for other machines into --dir, and start nothing.
     #[arg(long, value_enum, requires = "dir", conflicts_with = "detach")]
     target: Option<Target>,
-    /// With --target: the nodes, loads and faults of this scenario, a file or the name of one that ships, in place of those of the options.
+    /// With --target: the nodes, loads, faults and criteria of this scenario, a file or the name of one that ships, in place of those of the options.
     #[arg(long, requires = "target", conflicts_with_all = OF_A_DEVNET, value_name = "FILE")]
     scenario: Option<String>,
     /// Where files go; kept at the end. Without it: a temporary directory, removed at the end; with --detach one that `clean` removes.

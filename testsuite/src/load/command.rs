@@ -11,7 +11,9 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Found, LoadOptions, Mix, Rate, Rule, SaturationOptions, Workload};
+use super::{
+    Delivery, Ending, Found, LoadOptions, LoadSummary, Mix, Rate, Rule, SaturationOptions, Workload,
+};
 use crate::{
     accounts::{Account, DEFAULT_SEED},
     manifest::Manifest,
@@ -25,6 +27,8 @@ use crate::{
 const LATE: Duration = Duration::from_secs(1);
 /// How often a node that is waited for is asked.
 const WAIT_POLL: Duration = Duration::from_millis(500);
+/// How long a judge is looked for.
+const JUDGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends transactions and reads at the times of a schedule, and tells how long they took.
 #[derive(Args, Debug)]
@@ -105,6 +109,12 @@ pub struct LoadCommand {
     /// Also write the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Also send the figures to the `slipnet judge` that listens at this HOST:PORT, as those of --phase.
+    #[arg(long, requires = "phase", value_name = "HOST:PORT")]
+    judge: Option<String>,
+    /// The phase of the scenario that this load is.
+    #[arg(long, requires = "judge", value_name = "NAME")]
+    phase: Option<String>,
 }
 
 /// Peak rate, period and length of a peak.
@@ -116,42 +126,79 @@ struct Burst {
 }
 
 impl LoadCommand {
-    /// Sends the load, and prints what came of it.
+    /// Sends the load, and prints what came of it; a judge is told before.
     ///
     /// # Errors
     /// If the load cannot run, commits nothing, or leaves receipts or balances that are not what they must be.
     pub async fn run(self, progress: Progress) -> Result<()> {
-        let options = self.options()?;
+        let (ending, failed) = match self.perform(progress).await {
+            Ok(ending) => (ending, None),
+            Err(error) => (Ending::Failed(format!("{error:#}")), Some(error)),
+        };
+        let ending = self.deliver(ending).await;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         let json = self.json.as_deref();
-        self.wait_for_start().await;
+        match &ending {
+            Ending::Run { summary, .. } => {
+                show(&**summary, json)?;
+                ensure!(summary.committed > 0, "nothing was committed");
+                let audit = &summary.audit;
+                ensure!(audit.is_clean(), "the audit found differences: {}", serde_json::to_string(audit)?);
+            }
+            Ending::Search { saturation, .. } => {
+                show(&**saturation, json)?;
+                ensure!(
+                    !matches!(saturation.found, Found::AtLeast { rate: 0 }),
+                    "the generators were the limit at the first rate: begin with a lower --tps, or use more --generators"
+                );
+                let is_clean = saturation.steps.iter().all(|step| step.audit.is_clean());
+                ensure!(is_clean, "the audit of a step found differences: --json lists them");
+            }
+            // Its error was returned.
+            Ending::Failed(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn perform(&self, progress: Progress) -> Result<Ending> {
+        let options = self.options()?;
+        let clock = StartClock::new(self.start);
+        self.wait_for_start(&clock).await;
         if let Some(longest) = self.wait {
             wait_for_nodes(&options, longest).await?;
         }
+        let begin_ms = |summary: &LoadSummary| {
+            let passed = summary.begin.and_then(|begin| clock.passed_at(begin)).unwrap_or_default();
+            u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+        };
         if self.saturate {
             let rule = Rule { p99_ms_max: self.p99_max_ms, ..Rule::default() };
             let until = self.search_for.and_then(|longest| Instant::now().checked_add(longest));
             let search = SaturationOptions { rule, start: self.tps, step: self.duration, until };
-            let result = super::saturate(&options, search, progress).await?;
-            show(&result, json)?;
-            ensure!(
-                !matches!(result.found, Found::AtLeast { rate: 0 }),
-                "the generators were the limit at the first rate: begin with a lower --tps, or use more --generators"
-            );
-            let is_clean = result.steps.iter().all(|step| step.audit.is_clean());
-            ensure!(is_clean, "the audit of a step found differences: --json lists them");
-            return Ok(());
+            let saturation = Box::new(super::saturate(&options, search, progress).await?);
+            return Ok(Ending::Search {
+                begins_ms: saturation.steps.iter().map(begin_ms).collect(),
+                saturation,
+            });
         }
-        let summary = super::run(&options, progress).await?;
-        show(&summary, json)?;
-        ensure!(summary.committed > 0, "nothing was committed");
-        let audit = &summary.audit;
-        ensure!(audit.is_clean(), "the audit found differences: {}", serde_json::to_string(audit)?);
-        Ok(())
+        let summary = Box::new(super::run(&options, progress).await?);
+        Ok(Ending::Run { begin_ms: begin_ms(&summary), summary })
+    }
+
+    /// Tells the judge how the load ended. One that cannot be told says itself that it missed these figures.
+    async fn deliver(&self, ending: Ending) -> Ending {
+        let (Some(judge), Some(phase)) = (&self.judge, &self.phase) else { return ending };
+        let delivery = Delivery { phase: phase.clone(), ending };
+        if let Err(error) = delivery.send(judge, JUDGE_PATIENCE).await {
+            output::note(&format!("{error:#}"));
+        }
+        delivery.ending
     }
 
     /// Waits until the load is to begin; one that is late begins at once, and says so.
-    async fn wait_for_start(&self) {
-        let clock = StartClock::new(self.start);
+    async fn wait_for_start(&self, clock: &StartClock) {
         let late = clock.passed().and_then(|passed| passed.checked_sub(self.at));
         if let Some(late) = late.filter(|late| *late >= LATE) {
             output::note(&format!("the load was to begin {} s ago: it begins now", late.as_secs()));
@@ -297,6 +344,7 @@ mod tests {
         assert_eq!((command.at, command.start), (Duration::from_secs(65), Some(7)));
         assert!(parse(&["--follower", "c:3"]).is_err());
         assert!(parse(&["--search-for", "10s"]).is_err());
+        assert!(parse(&["--phase", "main"]).is_err() && parse(&["--judge", "judge:9100"]).is_err());
     }
 
     /// Goal: a load that is to wait names the node that never came, and what was wrong with it.

@@ -28,6 +28,7 @@ mod audit;
 mod auditor;
 mod command;
 mod commits;
+mod delivery;
 mod feed;
 mod fleet;
 mod lane;
@@ -57,11 +58,12 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use audit::{Audit, AuditFigures, Difference, Place, Unit};
 pub use command::LoadCommand;
 pub use commits::Point;
+pub(crate) use delivery::{DELIVERY_BYTES_MAX, Delivery, Ending, TAKEN};
 pub use feed::HeadNews;
 pub use percentiles::{Latencies, Percentiles};
 pub use protocol::ReadWay;
@@ -227,7 +229,7 @@ pub struct SaturationOptions {
 }
 
 /// What a search for a chain's limit found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Saturation {
     /// The highest rate that held, or that none did.
     pub found: Found,

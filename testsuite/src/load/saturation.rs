@@ -23,7 +23,7 @@ const RESOLUTION: f64 = 0.05;
 const STEPS_MAX: usize = 60;
 
 /// When a step counts as sustained.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Rule {
     /// Share of the offered transactions that must be committed in time.
     pub committed_share_min: f64,
@@ -90,7 +90,7 @@ impl Rule {
 }
 
 /// What a search found.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
     /// The chain sustains this rate, and not the next.

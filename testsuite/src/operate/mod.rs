@@ -1,8 +1,8 @@
 //! `slipnet operate`: runs a node in a container, and does to it what a scenario says, by the clock that all containers have in common.
 //!
 //! ```text
-//!  --do 30s..34s,kill ─▶ Order ─┐
-//!  --start ─────────▶ StartClock ┴─▶ OperateOptions::run ─▶ Operated: the process `slipstream run`, its disk, its clock
+//!  --do 30s..34s,kill ─▶ Order ─┐                        ┌─▶ Operated: the process `slipstream run`, or a liar; its disk, its clock
+//!  --start ─────────▶ StartClock ┴─▶ OperateOptions::run ─┴─▶ Companions: attackers, and peers that lie, beside it
 //! ```
 //!
 //! It is the parent of the node, and so needs no rights in the cluster. A container that starts again goes on where the clock is: what
@@ -10,22 +10,30 @@
 //!
 //! Invariants:
 //! * The node ends with this program, in whatever way that ends.
-//! * A node that ends by itself ends this program with an error, as it would end a container of its own.
+//! * A node that ends by itself ends this program with an error, as it would end a container of its own. One whose disk is full may end.
 //! * An order that fails ends neither the node nor the later orders: whoever runs a scenario wants the rest of it. It is told at once,
 //!   and this program ends with an error when it is asked to end.
 
+mod companion;
 mod failures;
 mod order;
 mod process;
+mod rewritten;
 mod taken;
+mod waypoint;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 pub use self::order::{Order, What};
-use self::{failures::Failures, process::Operated, taken::Taken};
+use self::{
+    companion::{Companions, Victim},
+    failures::Failures,
+    process::Operated,
+    taken::Taken,
+};
 use crate::{
     accounts::DEFAULT_SEED, devnet::binary, output, rpc::Rpc, signals::interrupted, time::StartClock,
 };
@@ -41,17 +49,32 @@ pub struct OperateOptions {
     /// The node's configuration.
     #[arg(long)]
     pub config: PathBuf,
-    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, bit-flip=N, slow-disk-ms=N,
-    /// clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS or remove-validator=KEY. `,primary` behind it means: only if the node
-    /// is the primary when it begins.
+    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, full-disk, bit-flip=N, slow-disk-ms=N,
+    /// clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK.
+    /// `,primary` behind it means: only if the node is the primary when it begins.
     #[arg(long = "do")]
     pub orders: Vec<Order>,
     /// From when --do counts, in seconds since 1970, so that all containers have one clock; without it, from now.
     #[arg(long)]
     pub start: Option<u64>,
-    /// Of the chain: the key of whoever may change its validators comes from it.
+    /// Of the chain: the key of whoever may change its validators comes from it, and those of attackers' accounts.
     #[arg(long, default_value = DEFAULT_SEED)]
     pub seed: String,
+    /// A directory that all nodes share, for the archive of exported snapshots; without it, that is beside the node's data.
+    #[arg(long, value_name = "DIR")]
+    pub shared: Option<PathBuf>,
+    /// An attack of the siege whose servers stand before the node's peers from its first start on.
+    #[arg(long, value_name = "ATTACK", requires = "among_api")]
+    pub among: Option<String>,
+    /// The API of a validator, for --among.
+    #[arg(long, value_name = "URL", requires = "among")]
+    pub among_api: Option<String>,
+    /// The API of the node that tells the waypoint at which this node's trust starts, in place of the genesis, when it first starts.
+    #[arg(long, value_name = "URL")]
+    pub waypoint_from: Option<String>,
+    /// Accounts of loads, before those that attackers have for themselves.
+    #[arg(long, default_value_t = 0)]
+    pub skip_accounts: u32,
 }
 
 /// Orders, and which of them are this node's.
@@ -82,16 +105,30 @@ impl OperateOptions {
         let taken = Taken::beside(node.data(), self.start);
         let mut orders = Orders::new(&self.orders, taken, PRIMARY_DEADLINE)?;
         let rpc = Rpc::new(node.api())?;
+        let mut companions = Companions::of(Victim::new(self, rpc.clone())?);
         tokio::pin!(interrupted);
         // Without a common start this is the start, and nothing began before it.
         let mut passed = self.start.and_then(|_| clock.passed());
         orders.note_late(passed);
+        let mut among = None;
         loop {
-            node.become_as(order::state(orders.mine(), passed)).await?;
+            let state = order::state(orders.mine(), passed);
+            if let (false, None, Some(attack), Some(api)) =
+                (state.is_down, &among, &self.among, &self.among_api)
+            {
+                let (assault, dir) = companions.among(attack, api).await?;
+                node.dial_first(&assault.servers)?;
+                among = Some((assault, dir));
+            }
+            node.become_as(state).await?;
+            companions.become_as(orders.attackers(passed));
             // Also those to the primary: they are nobody's until they begin.
             let next = order::next(self.orders.iter(), passed);
             tokio::select! {
-                () = &mut interrupted => return node.stop().await.and_then(|()| failures.end()),
+                () = &mut interrupted => {
+                    companions.end().await;
+                    return node.stop().await.and_then(|()| failures.end());
+                }
                 ended = node.ended() => bail!("the node ended by itself: {}", ended?),
                 () = wait(&clock, next) => {}
             }
@@ -130,6 +167,15 @@ impl<'a> Orders<'a> {
 
     fn mine(&self) -> impl Iterator<Item = &'a Order> {
         self.all.iter().zip(&self.mine).filter(|(_, is_mine)| **is_mine).map(|(order, _)| order)
+    }
+
+    /// Those that have programs beside the node now, by their places.
+    fn attackers(&self, passed: Option<Duration>) -> BTreeMap<usize, What> {
+        let all = self.all.iter().zip(&self.mine).enumerate();
+        let now = all.filter(|(_, (order, is_mine))| {
+            **is_mine && order.what.has_attackers() && order.holds_at(passed)
+        });
+        now.map(|(place, (order, _))| (place, order.what)).collect()
     }
 
     /// Whether an order that begins now is this node's. It is asked once whether it is the primary: later another one is, which would

@@ -6,13 +6,18 @@ use alloy_primitives::Address;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use slipstream_types::PublicKey;
 
-use crate::time;
+use crate::{
+    scenario::{ATTACKS, fault::PROGRAM_LIES},
+    time,
+};
 
 /// Stands behind an order for whoever orders the batches then.
 const PRIMARY: &str = "primary";
 /// What orders do, as they are written.
-const KINDS: &str = "join, kill, pause, restart, wipe, export-snapshot, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
-                     add-validator=KEY:0xADDRESS and remove-validator=KEY";
+const KINDS: &str = "join, kill, pause, restart, wipe, full-disk, export-snapshot, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
+                     add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N and attack=ATTACK";
+/// Liars of one order: each takes a place among the node's peers.
+const LIARS_MAX: u32 = 16;
 
 /// An order: `FROM..UNTIL,WHAT`, as `30s..34s,kill`. UNTIL may be left out, and `,primary` may follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +47,8 @@ pub enum What {
     Wipe,
     /// It is asked to end, one bit of its state changes, and it is started again. The number decides which bit.
     BitFlip(u64),
+    /// Its disk has no room left until the order ends.
+    FullDisk,
     /// Each flush of its disk takes so many milliseconds longer.
     SlowDisk(u64),
     /// Its wall clock is ahead by so many milliseconds, or behind if they are negative.
@@ -52,6 +59,19 @@ pub enum What {
     AddValidator(PublicKey, Address),
     /// It is given the owner's transaction that removes this validator.
     RemoveValidator(PublicKey),
+    /// A program takes its place, with its key, and lies in this way until the order ends.
+    Lie(&'static str),
+    /// It is given so many peers that lie, by this attack of the siege, until the order ends.
+    LyingPeers(&'static str, u32),
+    /// This attack of the siege goes on against it until the order ends.
+    Attack(&'static str),
+}
+
+impl What {
+    /// Whether programs run beside the node for it.
+    pub(crate) fn has_attackers(self) -> bool {
+        matches!(self, What::LyingPeers(..) | What::Attack(_))
+    }
 }
 
 /// What a node is like at a moment, of all orders together.
@@ -59,6 +79,9 @@ pub enum What {
 pub(super) struct State {
     pub(super) is_down: bool,
     pub(super) is_paused: bool,
+    pub(super) is_full: bool,
+    /// How the program lies that is in its place, if one is.
+    pub(super) lie: Option<&'static str>,
     pub(super) flush_ms: u64,
     pub(super) clock_ms: i64,
 }
@@ -68,7 +91,7 @@ impl Order {
         moment.is_some_and(|moment| self.from <= moment)
     }
 
-    fn holds_at(&self, moment: Option<Duration>) -> bool {
+    pub(super) fn holds_at(&self, moment: Option<Duration>) -> bool {
         self.has_begun(moment) && self.until.is_none_or(|until| moment < Some(until))
     }
 
@@ -91,10 +114,13 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
             // Without an end they are over once they are done.
             What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
             What::Pause => state.is_paused |= holds,
+            What::FullDisk => state.is_full |= holds,
+            What::Lie(lie) if holds => state.lie = Some(lie),
             What::SlowDisk(ms) if holds => state.flush_ms = ms,
             What::ClockJump(ms) if holds => state.clock_ms = ms,
-            What::SlowDisk(_) | What::ClockJump(_) => {}
+            What::SlowDisk(_) | What::ClockJump(_) | What::Lie(_) => {}
             What::BitFlip(_) | What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => {}
+            What::LyingPeers(..) | What::Attack(_) => {}
         }
     }
     state
@@ -155,6 +181,7 @@ impl FromStr for What {
     fn from_str(text: &str) -> Result<What> {
         let (name, number) = text.split_once('=').unwrap_or((text, ""));
         let wrong = || format!("{text}: expected a whole number behind {name}=");
+        let no_count = || format!("{text}: expected {name}=ATTACK:N, with N from 1 to {LIARS_MAX}");
         let no_key = || format!("{text}: expected a validator's key behind {name}=, and for fees :0xADDRESS");
         match (name, number) {
             ("join", "") => Ok(What::Join),
@@ -162,6 +189,7 @@ impl FromStr for What {
             ("pause", "") => Ok(What::Pause),
             ("restart", "") => Ok(What::Restart),
             ("wipe", "") => Ok(What::Wipe),
+            ("full-disk", "") => Ok(What::FullDisk),
             ("export-snapshot", "") => Ok(What::ExportSnapshot),
             ("bit-flip", draw) => Ok(What::BitFlip(draw.parse().ok().with_context(wrong)?)),
             ("slow-disk-ms", ms) => Ok(What::SlowDisk(ms.parse().ok().with_context(wrong)?)),
@@ -171,10 +199,23 @@ impl FromStr for What {
                 let key: PublicKey = key.parse().ok().with_context(no_key)?;
                 Ok(What::AddValidator(key, fees.parse().ok().with_context(no_key)?))
             }
+            ("lie", lie) => Ok(What::Lie(known(&PROGRAM_LIES, lie)?)),
+            ("attack", attack) => Ok(What::Attack(known(ATTACKS, attack)?)),
+            ("lying-peers", liars) => {
+                let (attack, count) = liars.split_once(':').with_context(no_count)?;
+                let count = count.parse::<u32>().ok().filter(|count| (1..=LIARS_MAX).contains(count));
+                Ok(What::LyingPeers(known(ATTACKS, attack)?, count.with_context(no_count)?))
+            }
             ("remove-validator", key) => Ok(What::RemoveValidator(key.parse().ok().with_context(no_key)?)),
             _ => bail!("{text}: it is one of {KINDS}"),
         }
     }
+}
+
+/// A name as the list has it.
+fn known(list: &[&'static str], name: &str) -> Result<&'static str> {
+    let found = list.iter().find(|known| **known == name).copied();
+    found.with_context(|| format!("{name}: there are {}", list.join(", ")))
 }
 
 impl fmt::Display for What {
@@ -185,12 +226,16 @@ impl fmt::Display for What {
             What::Pause => f.write_str("pause"),
             What::Restart => f.write_str("restart"),
             What::Wipe => f.write_str("wipe"),
+            What::FullDisk => f.write_str("full-disk"),
             What::BitFlip(draw) => write!(f, "bit-flip={draw}"),
             What::SlowDisk(ms) => write!(f, "slow-disk-ms={ms}"),
             What::ClockJump(ms) => write!(f, "clock-jump-ms={ms}"),
             What::ExportSnapshot => f.write_str("export-snapshot"),
             What::AddValidator(key, fees) => write!(f, "add-validator={key}:{fees}"),
             What::RemoveValidator(key) => write!(f, "remove-validator={key}"),
+            What::Lie(lie) => write!(f, "lie={lie}"),
+            What::LyingPeers(attack, count) => write!(f, "lying-peers={attack}:{count}"),
+            What::Attack(attack) => write!(f, "attack={attack}"),
         }
     }
 }
@@ -212,6 +257,10 @@ mod tests {
             "0ms..10ms,bit-flip=18446744073709551615",
             "5ms..,clock-jump-ms=-90000",
             "5ms..7ms,slow-disk-ms=200",
+            "5ms..7ms,full-disk",
+            "5ms..7ms,lie=double-vote",
+            "5ms..7ms,lying-peers=corrupt-answers:2",
+            "5ms..7ms,attack=junk-transactions",
             "5ms..,export-snapshot",
         ] {
             assert_eq!(text.parse::<Order>().unwrap().to_string(), text);
@@ -237,6 +286,10 @@ mod tests {
             ("30s..,shoot", "shoot: it is one of join"),
             ("30s..,kill=1", "kill=1: it is one of join"),
             ("30s..,bit-flip", "expected a whole number behind bit-flip="),
+            ("30s..,lie=often", "often: there are double-vote"),
+            ("30s..,attack=nobody", "nobody: there are slow-headers"),
+            ("30s..,lying-peers=corrupt-answers", "expected lying-peers=ATTACK:N"),
+            ("30s..,lying-peers=corrupt-answers:17", "with N from 1 to 16"),
             ("30s..,add-validator=ab", "expected a validator's key behind add-validator="),
             ("30s..,remove-validator=ab", "expected a validator's key behind remove-validator="),
         ] {
@@ -259,6 +312,9 @@ mod tests {
             "50s..70s,slow-disk-ms=9",
             "55s..60s,slow-disk-ms=5",
             "55s..,clock-jump-ms=-3",
+            "65s..75s,full-disk",
+            "80s..90s,lie=garbage",
+            "80s..90s,attack=junk-transactions",
         ]);
         let at = |seconds: u64| state(orders.iter(), Some(Duration::from_secs(seconds)));
         let down = State { is_down: true, ..State::default() };
@@ -267,13 +323,16 @@ mod tests {
         assert_eq!(at(50), State { is_paused: true, flush_ms: 9, ..State::default() });
         assert_eq!(at(55), State { is_paused: true, flush_ms: 5, clock_ms: -3, ..State::default() });
         assert_eq!(at(60), State { flush_ms: 9, clock_ms: -3, ..State::default() });
+        assert_eq!(at(74), State { is_full: true, clock_ms: -3, ..State::default() });
+        assert_eq!(at(75), State { clock_ms: -3, ..State::default() });
+        assert_eq!(at(80), State { lie: Some("garbage"), clock_ms: -3, ..State::default() });
         let mut moments = Vec::new();
         while let Some(moment) = next(orders.iter(), moments.last().copied()) {
             moments.push(moment);
         }
         assert_eq!(
             moments.iter().map(Duration::as_secs).collect::<Vec<_>>(),
-            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 70]
+            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 65, 70, 75, 80, 90]
         );
         assert!(orders[0].begins_within(None, Some(Duration::from_secs(5))));
         assert!(!orders[0].begins_within(Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));

@@ -12,20 +12,23 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use slipstream_config::Overrides;
+use serde_json::{Value, json};
+use slipstream_config::{NodeConfig, Overrides};
 use tokio::process::{Child, Command};
 
 use super::{
     OperateOptions,
     failures::Failures,
     order::{State, What},
+    rewritten, waypoint,
 };
 use crate::{
     accounts::Account,
-    devnet::{clear, die_with_parent},
+    devnet::{Process, clear, die_with_parent},
     leftovers::RunDir,
     output,
-    scenario::{ARCHIVE, Knobs, flip_row, preload_environment, slipstream},
+    rpc::Rpc,
+    scenario::{ARCHIVE, Knobs, assault, disk, flip_row, preload_environment, slipstream},
     target::write_private,
 };
 
@@ -33,7 +36,13 @@ use crate::{
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a process may take until the library of faults in it has said that it is there.
 const LOADED_DEADLINE: Duration = Duration::from_secs(10);
+/// What a node whose disk was full takes to end: answers that are under way, and its store.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(20);
+/// Containers start in any order, and the chain's first batches take their time.
+const WAYPOINT_WITHIN: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
+/// The configuration with attackers among the peers.
+const AMONG: &str = "among.yaml";
 /// What the file is called that the library reads.
 const KNOBS: &str = "node";
 
@@ -44,6 +53,14 @@ pub(super) struct Operated {
     data: PathBuf,
     api: String,
     seed: String,
+    /// The directory that all nodes share.
+    shared: Option<PathBuf>,
+    /// Who tells where its trust starts; none once it did.
+    waypoint_from: Option<String>,
+    /// What the program is told that lies in its place.
+    seat: Value,
+    /// That program, with the directory of its orders and its log.
+    liar: Option<(Process, RunDir)>,
     /// With the directory of their file; none if no order is about its disk's speed or its clock.
     knobs: Option<(Knobs, RunDir)>,
     environment: BTreeMap<String, String>,
@@ -59,11 +76,14 @@ impl Operated {
         options: &OperateOptions,
         failures: Arc<Failures>,
     ) -> Result<Operated> {
-        let OperateOptions { config, orders, seed, .. } = options;
+        let OperateOptions { config, orders, seed, shared, waypoint_from, .. } = options;
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
         let mut api = loaded.api.listen;
         if api.ip().is_unspecified() {
             api.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        if orders.iter().any(|order| order.what == What::FullDisk) {
+            disk::check_small(&loaded.data_dir)?;
         }
         let needs = orders.iter().any(|order| matches!(order.what, What::SlowDisk(_) | What::ClockJump(_)));
         let (knobs, environment) = if needs {
@@ -73,12 +93,22 @@ impl Operated {
         } else {
             (None, BTreeMap::new())
         };
+        let NodeConfig { network, genesis, key_file, .. } = &loaded;
         Ok(Operated {
             program,
+            seat: json!({
+                "key_file": key_file.display().to_string(),
+                "listen": network.listen,
+                "peers": network.peers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "genesis": genesis.as_ref().map(|genesis| genesis.display().to_string()),
+            }),
+            liar: None,
+            waypoint_from: waypoint_from.clone(),
             config: config.clone(),
             data: loaded.data_dir,
             api: format!("http://{api}"),
             seed: seed.clone(),
+            shared: shared.clone(),
             knobs,
             environment,
             child: None,
@@ -97,11 +127,39 @@ impl Operated {
         &self.data
     }
 
-    /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later.
+    /// Has the node dial these before its peers, from its next start on.
+    ///
+    /// # Errors
+    /// If its configuration cannot be read or written.
+    pub(super) fn dial_first(&mut self, servers: &[String]) -> Result<()> {
+        self.config = rewritten::rewrite(&self.config, &self.data, AMONG, |config| {
+            let peers = config.get("network").and_then(|network| network["peers"].as_array());
+            let peers: Vec<Value> = peers.into_iter().flatten().cloned().collect();
+            let first = servers.iter().map(|server| json!(server));
+            config.entry("network").or_insert_with(|| json!({}))["peers"] = first.chain(peers).collect();
+        })?;
+        Ok(())
+    }
+
+    /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later; so does
+    /// one whose disk is full.
     pub(super) async fn become_as(&mut self, state: State) -> Result<()> {
+        if state.is_full != self.state.is_full {
+            self.fill(state.is_full).await?;
+        }
+        if state.lie != self.state.lie {
+            self.stop_or_note().await;
+            // Its successor listens at the same address.
+            self.liar = None;
+            self.liar = state.lie.map(|lie| self.lie(lie)).transpose()?;
+            self.state.lie = state.lie;
+        }
         if state.is_down {
             self.kill().await?;
-        } else if self.child.is_none() && !state.is_paused {
+        } else if self.child.is_none() && !state.is_paused && !state.is_full && state.lie.is_none() {
+            if let Some(from) = self.waypoint_from.take() {
+                self.config = waypoint::config_of(&self.config, &self.data, &from, WAYPOINT_WITHIN).await?;
+            }
             self.start()?;
         }
         if state.is_paused != self.state.is_paused {
@@ -122,7 +180,8 @@ impl Operated {
     /// Does what an order does once; what holds for a while follows from the state.
     pub(super) async fn obey(&mut self, what: What) -> Result<()> {
         match what {
-            What::Join | What::Pause | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
+            What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
+            What::Lie(_) | What::LyingPeers(..) | What::Attack(_) => Ok(()),
             What::Kill => self.kill().await,
             What::Restart => {
                 self.stop_or_note().await;
@@ -137,7 +196,9 @@ impl Operated {
                 tokio::task::block_in_place(|| flip_row(&self.data, draw))
             }
             What::ExportSnapshot => {
-                let to = format!("file://{}", self.data.with_file_name(ARCHIVE).display());
+                let archive = self.shared.as_ref().map(|shared| shared.join(ARCHIVE));
+                let archive = archive.unwrap_or_else(|| self.data.with_file_name(ARCHIVE));
+                let to = format!("file://{}", archive.display());
                 let config = self.config.display().to_string();
                 self.beside(
                     ["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(),
@@ -166,12 +227,69 @@ impl Operated {
         Ok(())
     }
 
-    /// Waits until the node has ended by itself; for ever while it does not run.
+    /// Starts the program that lies with the node's key, at its address.
+    fn lie(&self, lie: &str) -> Result<(Process, RunDir)> {
+        ensure!(!self.seat["genesis"].is_null(), "a liar needs the chain's genesis: name it in node.yaml");
+        let dir = RunDir::new("liar-")?;
+        let (file, log) = (dir.path().join("orders.json"), dir.path().join("log"));
+        write_private(&file, &self.seat.to_string())?;
+        let file = file.display().to_string();
+        let arguments = ["campaign-child", "lying-validator", "--lie", lie, "--orders", &file];
+        Ok((Process::spawn(&assault::program()?, &arguments, log)?, dir))
+    }
+
+    /// Waits until the node, or the liar in its place, has ended by itself; for ever while none runs, or the node ended for want of room.
     pub(super) async fn ended(&mut self) -> Result<ExitStatus> {
-        match &mut self.child {
-            Some(child) => Ok(child.wait().await?),
-            None => std::future::pending().await,
+        while let Some((liar, _)) = &mut self.liar {
+            liar.check_alive().context("the liar in the node's place")?;
+            tokio::time::sleep(POLL).await;
         }
+        if let Some(child) = &mut self.child {
+            let status = child.wait().await?;
+            if !self.state.is_full {
+                return Ok(status);
+            }
+            self.note_no_room(status);
+        }
+        std::future::pending().await
+    }
+
+    /// A node may end while its disk is full; it starts again once there is room.
+    fn note_no_room(&mut self, status: ExitStatus) {
+        output::note(&format!("the node ended for want of room: {status}"));
+        self.child = None;
+    }
+
+    /// Takes all room on the node's disk, or gives it back. Then the node ends, if it is about to, or goes on.
+    async fn fill(&mut self, is_full: bool) -> Result<()> {
+        if is_full {
+            disk::check_small(&self.data)?;
+            tokio::task::block_in_place(|| disk::fill(&self.data))?;
+        } else {
+            disk::free(&self.data)?;
+            // One that does neither in this time is let go as it is.
+            let _ = tokio::time::timeout(SETTLE_DEADLINE, self.settle()).await;
+        }
+        self.state.is_full = is_full;
+        Ok(())
+    }
+
+    /// Waits until a node that had no room has ended, or has a batch more: while it is ending it still runs.
+    async fn settle(&mut self) -> Result<()> {
+        let (rpc, mut before) = (Rpc::new(&self.api)?, None);
+        while let Some(child) = &mut self.child {
+            if let Some(status) = child.try_wait()? {
+                self.note_no_room(status);
+                break;
+            }
+            let head = rpc.head().await.ok();
+            if before.is_some_and(|before| head > Some(before)) {
+                break;
+            }
+            before = before.or(head);
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// Asks the node to end, and waits for it.

@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use rustix::process::{Pid, Signal, kill_process};
+use slipstream_config::Overrides;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -9,7 +11,7 @@ use tokio::{
 };
 
 use super::{order::State, *};
-use crate::accounts::node_key;
+use crate::{accounts::node_key, leftovers::skip_mounts, scenario::disk::SmallDisk};
 
 fn fake_node() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/operate/fake-node.sh")
@@ -25,7 +27,17 @@ fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
     fs::create_dir_all(dir.path().join("data")).unwrap();
     fs::write(dir.path().join("data/row"), "a row").unwrap();
     let orders = orders.iter().map(|order| order.parse().unwrap()).collect();
-    OperateOptions { config, orders, start: None, seed: "s".to_owned() }
+    OperateOptions {
+        config,
+        orders,
+        start: None,
+        seed: "s".to_owned(),
+        skip_accounts: 0,
+        shared: None,
+        among: None,
+        among_api: None,
+        waypoint_from: None,
+    }
 }
 
 fn operated(options: &OperateOptions) -> Operated {
@@ -93,6 +105,51 @@ async fn a_node_is_what_its_orders_make_of_it() {
     noted(&dir, &["start", "start", "term", "start", "start"]).await;
     node.stop().await.unwrap();
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
+}
+
+/// Goal: a disk that is none of the node's own is never filled. One that is has no room while the order lasts, in which the node may
+/// end; afterwards it runs again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_has_room_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&dir, &["1s..2s,full-disk"]);
+    let refused = Operated::new(fake_node(), &options).err().unwrap().to_string();
+    assert!(refused.contains("is no disk of its own"), "{refused}");
+    let data = dir.path().join("data");
+    let _disk = match SmallDisk::mount(&data, 1) {
+        Ok(disk) => disk,
+        Err(error) => return skip_mounts(&format!("{error:#}")),
+    };
+    let mut node = operated(&options);
+    node.become_as(State::default()).await.unwrap();
+    noted(&dir, &["start"]).await;
+    node.become_as(State { is_full: true, ..State::default() }).await.unwrap();
+    assert!(fs::write(data.join("more"), [0; 4_096]).is_err());
+    let log = fs::read_to_string(dir.path().join("log")).unwrap();
+    let pid = log.trim().strip_prefix("start ").and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(1), node.ended()).await;
+    assert!(ended.is_err(), "it may end");
+    node.become_as(State { is_full: true, ..State::default() }).await.unwrap();
+    node.become_as(State::default()).await.unwrap();
+    noted(&dir, &["start", "start"]).await;
+    fs::write(data.join("more"), [0; 4_096]).unwrap();
+    node.stop().await.unwrap();
+}
+
+/// Goal: a node dials attackers before its peers, and all else of its configuration is as it was.
+#[test]
+fn attackers_stand_before_the_peers() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&dir, &["1s..,join"]);
+    let mut node = operated(&options);
+    let liar = format!("{}@127.64.0.1:9", node_key("s", 7).public());
+    node.dial_first(std::slice::from_ref(&liar)).unwrap();
+    let load = |path: &Path| slipstream_config::load(path, &Overrides::default()).unwrap().config;
+    let (before, after) = (load(&options.config), load(&dir.path().join("among.yaml")));
+    let peers: Vec<String> = after.network.peers.iter().map(ToString::to_string).collect();
+    assert_eq!(peers, [liar, before.network.peers[0].to_string()]);
+    assert_eq!((after.genesis, after.data_dir), (before.genesis, before.data_dir));
 }
 
 /// Goal: the clock gives the orders, and whoever ends the container stops the node in order.

@@ -14,7 +14,7 @@ use crate::{
     leftovers::RunDir,
     output::{is_closed, print, print_line},
     progress::Progress,
-    report::RunReport,
+    report::{RunReport, Unjudged},
 };
 
 /// Runs scenarios; the exit code is 1 if a criterion fails, and the message names it.
@@ -247,7 +247,7 @@ fn told(name: &str, error: anyhow::Error) -> Result<String> {
     Ok(text)
 }
 
-fn names_failed(report: &RunReport) -> Vec<String> {
+pub(super) fn names_failed(report: &RunReport) -> Vec<String> {
     let failed = report.criteria.iter().filter(|criterion| !criterion.passed);
     failed.map(|criterion| criterion.name.clone()).collect()
 }
@@ -263,11 +263,14 @@ fn never_there(scenario: &Scenario, report: &RunReport) -> Vec<String> {
 }
 
 /// The criteria, for people.
-fn table(report: &RunReport) -> String {
+pub(super) fn table(report: &RunReport) -> String {
     let mut text = format!("{}, {:.0} s\n", report.scenario, report.seconds);
     for criterion in &report.criteria {
         let verdict = if criterion.passed { "ok    " } else { "FAILED" };
         text += &format!("  {verdict} {}: {} ({})\n", criterion.name, criterion.measured, criterion.wanted);
+    }
+    for Unjudged { name, why } in &report.unjudged {
+        text += &format!("  not judged {name}: {why}\n");
     }
     text
 }

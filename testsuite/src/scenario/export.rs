@@ -3,21 +3,28 @@
 //! Loads, faults of links and most faults of nodes follow the scenario's clock by themselves. What nothing does is told by its name:
 //! nothing is left out in silence.
 
-use std::{path::Path, time::Duration};
+mod config;
 
-use anyhow::Result;
-use serde_json::{Value, json};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
 
 use super::{
+    attacks::ATTACKS,
     engine::{
         act::described,
         phase::audit_behind,
-        setup::{CURRENT, DIR, relayed, settings_of, shape},
+        setup::{CURRENT, alike, disk_mib, relayed, settings_of, shape},
     },
     fault::What,
-    model::{Config, Phase, PhaseRate, Scenario},
+    model::{Part, Phase, PhaseRate, Scenario},
     names::{Names, Place, may_validate},
+    parse::SCENARIO_BYTES_MAX,
     plan::{Action, Event, Harm, Who, plan},
+    unjudged::unjudged,
 };
 use crate::{
     accounts,
@@ -26,6 +33,7 @@ use crate::{
     manifest::Role,
     operate::{self, Order},
     relay::Change,
+    report::Unjudged,
     target::{self, Blueprint, Job, Member, Target, Way, Written, link_address},
     time,
 };
@@ -40,45 +48,65 @@ pub fn write_files(
     dir: &Path,
     base_port: Option<u16>,
 ) -> Result<Written> {
-    target::write_blueprint(target, &blueprint(scenario, dir, base_port)?)
+    target::write_blueprint(target, &blueprint(scenario, dir, base_port, target.shared())?)
 }
 
-fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>) -> Result<Blueprint> {
+/// What is written where all nodes share this directory, or none.
+fn blueprint(
+    scenario: &Scenario,
+    dir: &Path,
+    base_port: Option<u16>,
+    shared: Option<&'static str>,
+) -> Result<Blueprint> {
     let names = Names::of(scenario);
     let events = plan(scenario);
-    let mut left_out = left_out(scenario);
+    // Who shares a directory mounts those of loads, too.
+    let has_lists = shared.is_some();
+    let mut left_out = left_out(scenario, has_lists);
     let mut members = Vec::with_capacity(names.len());
     for place in names.all() {
-        members.push(member(scenario, &names, &events, place, &mut left_out)?);
+        members.push(member(scenario, &names, &events, place, (shared, &mut left_out))?);
     }
-    let jobs = jobs(scenario, &names, &mut left_out);
+    let jobs = jobs(scenario, &names, (has_lists, &mut left_out))?;
     left_out.extend(undone(scenario, &names, &events));
     Ok(Blueprint {
         dir: dir.to_owned(),
         base_port,
         seed: scenario.seed.clone(),
         validators: scenario.topology.validators,
-        accounts: scenario.topology.accounts,
+        accounts: alike(scenario).accounts,
+        attackers_from: scenario.topology.accounts,
         extras: files::Extras::of(&DevnetOptions::default()),
         members,
         jobs,
         is_timed: true,
+        shared: shared.filter(|_| config::names_dir(scenario)),
+        judged: Some(text(scenario)?),
         left_out,
     })
 }
 
+/// The scenario as whoever judges it reads it.
+fn text(scenario: &Scenario) -> Result<String> {
+    let value = serde_json::to_value(scenario).context("the scenario is no YAML")?;
+    let text = target::yaml(&value).context("the scenario is no YAML")?;
+    let length = text.len() as u64;
+    ensure!(
+        length <= SCENARIO_BYTES_MAX,
+        "written out, the scenario has {length} bytes, and {SCENARIO_BYTES_MAX} are read: take fewer faults or phases"
+    );
+    Ok(text)
+}
+
 /// What no target does, by its name.
-fn left_out(scenario: &Scenario) -> Vec<String> {
+fn left_out(scenario: &Scenario, has_lists: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for group in &scenario.topology.groups {
-        if let Some(attack) = &group.among {
+        if let Some(attack) = group.among.as_ref().filter(|_| group.waypoint) {
             lines.push(format!(
-                "the attack {attack} among the peers of {}: only its honest peers are",
+                "the attack {attack} among the peers of {}, which trusts a waypoint: only its honest peers are",
                 group.name
             ));
-        }
-        if group.waypoint {
-            lines.push(format!("the waypoint of {}: it starts from the genesis", group.name));
         }
     }
     for settings in &scenario.topology.settings {
@@ -86,12 +114,9 @@ fn left_out(scenario: &Scenario) -> Vec<String> {
         if let Some(program) = settings.program.as_ref().filter(|program| *program != CURRENT) {
             lines.push(format!("the program {program} of {nodes}: their image is that of all nodes"));
         }
-        if let Some(mib) = settings.disk_mib {
-            lines.push(format!("the disk of {mib} MiB of {nodes}"));
-        }
     }
-    let criteria: Vec<String> = scenario.criteria.iter().map(super::criteria::Criterion::name).collect();
-    lines.push(format!("the judgement at {}: nobody judges {}", scenario.duration, criteria.join("; ")));
+    let unjudged = unjudged(scenario, has_lists).into_iter();
+    lines.extend(unjudged.map(|Unjudged { name, why }| format!("the criterion {name} is not judged: {why}")));
     lines
 }
 
@@ -106,15 +131,20 @@ fn member(
     names: &Names,
     events: &[Event],
     place: Place,
-    left_out: &mut Vec<String>,
+    (shared, left_out): (Option<&str>, &mut Vec<String>),
 ) -> Result<Member> {
     let name = names.name(place);
     let has_relays = has_relays(scenario);
     let peers = peers(scenario, names, place);
-    let changes = peers.iter().flat_map(|peer| changes(events, place, *peer)).collect();
+    let orders = orders(scenario, names, events, place);
+    // Attackers beside a node come from addresses of loopback, and reach another node through the sidecar alone.
+    let group = names.group(place).map(|group| &scenario.topology.groups[group]);
+    let among = group.filter(|group| !group.waypoint).and_then(|group| group.among.clone());
+    let has_sidecar = has_relays || among.is_some() || orders.iter().any(|order| order.what.has_attackers());
+    let changes = peers.iter().flat_map(|peer| changes(scenario, events, place, *peer)).collect();
     let ways = peers
         .iter()
-        .map(|peer| Way { to: peer.0, shape: has_relays.then(|| shape(scenario, names, place, *peer)) });
+        .map(|peer| Way { to: peer.0, shape: has_sidecar.then(|| shape(scenario, names, place, *peer)) });
     let region = settings_of(scenario, names, place).filter_map(|settings| settings.region.clone()).last();
     Ok(Member {
         name: name.to_owned(),
@@ -126,9 +156,18 @@ fn member(
         region,
         ways: ways.collect(),
         changes,
-        orders: orders(scenario, names, events, place),
-        config: config(scenario, names, place, left_out),
+        orders,
+        among,
+        waypoint_from: waypoint_from(scenario, names, place),
+        disk_mib: disk_mib(scenario, names, place),
+        config: config::of(scenario, names, place, (shared, left_out)),
     })
+}
+
+/// The first validator tells a fullnode its waypoint.
+fn waypoint_from(scenario: &Scenario, names: &Names, place: Place) -> Option<usize> {
+    let group = &scenario.topology.groups[names.group(place)?];
+    (group.waypoint && group.part == Part::Fullnode).then_some(0)
 }
 
 /// When a node starts, in ms after the clock does.
@@ -152,14 +191,14 @@ fn peers(scenario: &Scenario, names: &Names, place: Place) -> Vec<Place> {
 }
 
 /// What the plan does to the link by which one node dials another.
-fn changes(events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Change> {
+fn changes(scenario: &Scenario, events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Change> {
     events.iter().filter_map(move |event| {
         let Action::Links { pairs, shape } = &event.action else { return None };
         let lies_between = pairs.contains(&(from, to)) || pairs.contains(&(to, from));
         lies_between.then(|| Change {
             listen: link_address(to.0),
             from: Duration::from_millis(event.at_ms),
-            until: event.until_ms.map(Duration::from_millis),
+            until: until_ms(scenario, event).map(Duration::from_millis),
             shape: shape.as_ref().map(relayed),
         })
     })
@@ -168,17 +207,39 @@ fn changes(events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Cha
 /// What the plan does to a node. Whoever may be the primary has the orders to it: the node that is primary then takes them.
 fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) -> Vec<Order> {
     let meets = |event: &&Event| match &event.action {
-        Action::Join(node) | Action::ExportSnapshot(node) | Action::Node { who: Who::Node(node), .. } => {
-            *node == place
-        }
+        Action::Join(node)
+        | Action::ExportSnapshot(node)
+        | Action::Node { who: Who::Node(node), .. }
+        | Action::LyingPeers { who: Who::Node(node), .. }
+        | Action::Attack { victim: node, .. } => *node == place,
         Action::Node { who: Who::Primary, .. } => may_validate(&scenario.topology, names, place),
         // A node that stays what it is takes the transaction.
         Action::AddValidator(node) | Action::RemoveValidator(node) => {
             names.all().find(|other| other != node) == Some(place)
         }
-        Action::Links { .. } | Action::LyingPeers { .. } | Action::Attack { .. } => false,
+        Action::Links { .. } | Action::LyingPeers { who: Who::Primary, .. } => false,
     };
     events.iter().filter(meets).filter_map(|event| order(scenario, event)).collect()
+}
+
+/// When an event ends: with the scenario at the latest, as on one machine.
+pub(super) fn until_ms(scenario: &Scenario, event: &Event) -> Option<u64> {
+    let end_ms = scenario.duration.ms();
+    event.until_ms.map(|until| if event.at_ms < end_ms { until.min(end_ms) } else { until })
+}
+
+/// Whether a phase is among the loads of files that give loads their access lists, or do not.
+pub(super) fn has_load(scenario: &Scenario, name: &str, has_lists: bool) -> bool {
+    scenario.workload.iter().any(|phase| phase.name == name && (has_lists || !takes_lists(phase)))
+}
+
+fn takes_lists(phase: &Phase) -> bool {
+    phase.mix.contains_key(Workload::AccessLists.name())
+}
+
+/// Whether the files do it.
+pub(super) fn is_done(scenario: &Scenario, event: &Event) -> bool {
+    matches!(event.action, Action::Links { .. }) || order(scenario, event).is_some()
 }
 
 /// An event as an order to the node that it meets; none if nothing in a container does it.
@@ -187,17 +248,26 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
     let key = |index: u32| accounts::node_key(&scenario.seed, index).public();
     let what = match &event.action {
         Action::Join(_) => operate::What::Join,
+        // Whom it met would have to be known from outside: a liar excuses everything that others hold against it.
+        Action::Node { harm: Harm::Liar(_), who: Who::Primary }
+        | Action::LyingPeers { who: Who::Primary, .. } => return None,
         Action::Node { harm, .. } => order_of(harm)?,
+        Action::LyingPeers { lie, count, .. } => operate::What::LyingPeers(lie.of_program(), *count),
+        Action::Attack { name, .. } => {
+            operate::What::Attack(ATTACKS.iter().find(|attack| *attack == name).copied()?)
+        }
         Action::ExportSnapshot(_) => operate::What::ExportSnapshot,
         Action::AddValidator(place) => {
             let index = index(place)?;
             operate::What::AddValidator(key(index), accounts::fee_recipient(&scenario.seed, index))
         }
         Action::RemoveValidator(place) => operate::What::RemoveValidator(key(index(place)?)),
-        Action::Links { .. } | Action::LyingPeers { .. } | Action::Attack { .. } => return None,
+        Action::Links { .. } => return None,
     };
     let to_primary = matches!(event.action, Action::Node { who: Who::Primary, .. });
-    let until = event.until_ms.map(Duration::from_millis);
+    // An upgrade is over once the node runs again.
+    let is_upgrade = matches!(event.action, Action::Node { harm: Harm::Upgrade(_), .. });
+    let until = until_ms(scenario, event).filter(|_| !is_upgrade).map(Duration::from_millis);
     Some(Order { from: Duration::from_millis(event.at_ms), until, what, to_primary })
 }
 
@@ -210,64 +280,25 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
         Harm::BitFlip(draw) => Some(operate::What::BitFlip(*draw)),
         Harm::SlowDisk(delay_ms) => Some(operate::What::SlowDisk(*delay_ms)),
         Harm::ClockJump(by_ms) => Some(operate::What::ClockJump(*by_ms)),
-        Harm::FullDisk | Harm::Twin(_) | Harm::OldState | Harm::Liar(_) | Harm::Upgrade(_) => None,
+        Harm::FullDisk => Some(operate::What::FullDisk),
+        Harm::Liar(lie) => Some(operate::What::Lie(*lie)),
+        // The image has one program: this is the upgrade from it to itself, as on a machine without the release before.
+        Harm::Upgrade(to) if to == CURRENT => Some(operate::What::Restart),
+        Harm::Twin(_) | Harm::OldState | Harm::Upgrade(_) => None,
     }
 }
 
-fn config(scenario: &Scenario, names: &Names, place: Place, left_out: &mut Vec<String>) -> Value {
-    let topology = &scenario.topology;
-    let defaults = DevnetOptions::default();
-    let group = names.group(place).map(|group| &topology.groups[group]);
-    let mut config = json!({
-        "network": {},
-        "storage": {
-            "block_cache_mib": defaults.block_cache_mib,
-            "snapshot_interval_batches": topology.snapshot_interval_batches,
-        },
-        "sync": { "mode": group.map_or(defaults.sync_mode, |group| group.mode).name() },
-        "log": { "filter": defaults.log_filter },
-    });
-    if has_relays(scenario) {
-        // What peers tell of lies behind the relays.
-        config["network"]["outbound"] = json!(0);
-    }
-    if let Some(interval) = topology.batch_interval_ms {
-        config["consensus"] = json!({ "batch_interval_ms": interval, "empty_batch_interval_ms": interval });
-    }
-    let mut said: Config = topology.config.clone();
-    for settings in settings_of(scenario, names, place) {
-        said.extend(settings.config.clone());
-    }
-    for (key, value) in said {
-        if value.to_string().contains(DIR) {
-            let name = names.name(place);
-            left_out.push(format!("{key} of {name}: it names {DIR}, a directory that all nodes share"));
-        } else {
-            set(&mut config, &key, value);
-        }
-    }
-    config
-}
-
-/// Sets a key by its full name.
-fn set(config: &mut Value, key: &str, value: Value) {
-    let mut place = config;
-    for part in key.split('.') {
-        if !place.is_object() {
-            *place = json!({});
-        }
-        place = &mut place[part];
-    }
-    *place = value;
-}
-
-fn jobs(scenario: &Scenario, names: &Names, left_out: &mut Vec<String>) -> Vec<Job> {
+fn jobs(
+    scenario: &Scenario,
+    names: &Names,
+    (has_lists, left_out): (bool, &mut Vec<String>),
+) -> Result<Vec<Job>> {
     let phases = &scenario.workload;
     // Each phase has accounts of its own: phases may overlap, and two loads would take each other's nonces.
     let share = (scenario.topology.accounts as usize / phases.len().max(1)).max(1);
     let mut jobs = Vec::with_capacity(phases.len());
     for (index, phase) in phases.iter().enumerate() {
-        if phase.mix.contains_key(Workload::AccessLists.name()) {
+        if takes_lists(phase) && !has_lists {
             left_out.push(format!("the phase {}: no image has its access lists", phase.name));
             continue;
         }
@@ -276,12 +307,23 @@ fn jobs(scenario: &Scenario, names: &Names, left_out: &mut Vec<String>) -> Vec<J
         let others = names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from);
         jobs.push(Job {
             name: format!("load-{}", phase.name),
+            phase: Some(phase.name.clone()),
             submit: read_from.into_iter().chain(others).map(|place| place.0).collect(),
             followers: names.find_all(&phase.followers).into_iter().map(|place| place.0).collect(),
+            access_lists: access_lists(phase)?,
             arguments: arguments(scenario, phase, index * share, share),
         });
     }
-    jobs
+    Ok(jobs)
+}
+
+/// The directory of a phase's access lists, wherever the files are.
+fn access_lists(phase: &Phase) -> Result<Option<PathBuf>> {
+    let dir = phase.access_lists.as_ref().filter(|_| takes_lists(phase)).map(PathBuf::from);
+    let found = dir.map(|dir| {
+        dir.canonicalize().with_context(|| format!("the access lists of {}: {}", phase.name, dir.display()))
+    });
+    found.transpose()
 }
 
 fn arguments(scenario: &Scenario, phase: &Phase, skipped: usize, accounts: usize) -> Vec<String> {
@@ -323,8 +365,6 @@ fn arguments(scenario: &Scenario, phase: &Phase, skipped: usize, accounts: usize
 
 /// Events that nothing in the files does, a line for each.
 fn undone(scenario: &Scenario, names: &Names, events: &[Event]) -> Vec<String> {
-    let is_undone =
-        |event: &&Event| !matches!(event.action, Action::Links { .. }) && order(scenario, event).is_none();
     let told = |event: &Event| {
         let who = match &event.action {
             Action::Node { who: Who::Node(place), .. }
@@ -335,7 +375,7 @@ fn undone(scenario: &Scenario, names: &Names, events: &[Event]) -> Vec<String> {
         let until = event.until_ms.map_or_else(String::new, |ms| format!(" until {}", time::short(ms)));
         format!("at {}: {} {who}{until}", time::short(event.at_ms), described(&event.action))
     };
-    events.iter().filter(is_undone).map(told).collect()
+    events.iter().filter(|event| !is_done(scenario, event)).map(told).collect()
 }
 
 #[cfg(test)]

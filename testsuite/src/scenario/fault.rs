@@ -148,6 +148,18 @@ pub enum Lie {
     Anything,
 }
 
+/// How the program lies that takes a validator's place.
+pub(crate) const PROGRAM_LIES: [&str; 8] = [
+    "double-vote",
+    "wrong-root",
+    "garbage",
+    "split-votes",
+    "complaints",
+    "hidden-prepares",
+    "invented-prepares",
+    "anything",
+];
+
 impl Lie {
     /// As the program that takes the validator's place knows it; none if the validator's own program lies.
     pub(super) fn of_program(&self) -> Option<&'static str> {
@@ -304,4 +316,26 @@ impl What {
 
 fn once() -> u32 {
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: each lie of the program is one that an order can name.
+    #[test]
+    fn lies_of_the_program_are_listed() {
+        let lies = [
+            Lie::DoubleVote,
+            Lie::WrongRoot,
+            Lie::Garbage,
+            Lie::SplitVotes,
+            Lie::Complaints,
+            Lie::HiddenPrepares,
+            Lie::InventedPrepares,
+            Lie::Anything,
+        ];
+        assert_eq!(lies.map(|lie| lie.of_program().unwrap_or_default()), PROGRAM_LIES);
+        assert_eq!(Lie::OldState.of_program(), None);
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  FILE.yaml ─▶ parse ─▶ rules ─▶ Scenario ─▶ plan ─▶ engine (a Devnet) ─▶ RunReport ─▶ judge ─▶ exit code
-//!                                    ▲  └─▶ export ─▶ files for other machines (target)
+//!                                    ▲  └─▶ export ─▶ files for other machines (target), where engine/afar judges
 //!  FILE.defect.yaml ─▶ Twin ─────────┘ must fail, by the criteria that it names
 //! ```
 //!
@@ -42,12 +42,13 @@ mod schema;
 pub mod shipped;
 mod span;
 mod twin;
+mod unjudged;
 
 pub use attacks::ATTACKS;
 pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
-pub(crate) use engine::{Knobs, flip_row, preload_environment, slipstream};
-pub use engine::{RunOptions, run};
+pub use engine::{JudgeOptions, RunOptions, run};
+pub(crate) use engine::{Knobs, assault, disk, flip_row, lying_peers, preload_environment, slipstream};
 pub use error::ScenarioError;
 pub use export::write_files;
 pub use model::Scenario;
@@ -59,3 +60,5 @@ pub use twin::{Defect, TWIN_SUFFIX, Twin};
 
 /// Where exported snapshots go, below the nodes' directory.
 pub(crate) const ARCHIVE: &str = "archive";
+/// The largest disk that a node may have for itself: it is in memory.
+pub(crate) const DISK_MIB_MAX: u64 = 4_096;

@@ -1,19 +1,23 @@
 //! A Compose file: a service for each node, a sidecar beside it where something lies between nodes, and loads as services of a profile.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{getgid, getuid};
 use serde_json::{Map, Value, json};
 
 use super::{
-    API_PORT, Blueprint, Member, NAME, NODE_IMAGE, PEERS_PORT, START, TOOLS_IMAGE, Written, comment, config,
-    escaped, load, notes, operator, peers, sidecar, write_member, write_yaml,
+    ACCESS_LISTS, API_PORT, Blueprint, JUDGE, Member, NAME, NODE_IMAGE, PEERS_PORT, REPORT, SCENARIO, START,
+    TOOLS_IMAGE, Written, comment, config, escaped, judge, load, notes, operator, peers, sidecar,
+    write_member, write_yaml,
 };
 use crate::devnet::files;
 
 /// Where the devnet's directory is in a container.
 const MOUNT: &str = "/devnet";
+/// Where a directory is in it that all nodes share, beside compose.yaml.
+pub(super) const SHARED: &str = "/devnet/shared";
+const SHARED_DIR: &str = "shared";
 /// When an image is fetched.
 const PULL: &str = "never";
 /// Where Compose puts the start; the text after `?` is what it says where there is none.
@@ -32,6 +36,11 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         Ok(())
     };
     for (place, member) in blueprint.members.iter().enumerate() {
+        ensure!(
+            ![REPORT, SHARED_DIR].contains(&member.name.as_str()),
+            "a node is called {}, as a directory beside compose.yaml is: rename it",
+            member.name
+        );
         write_config(blueprint, member)?;
         add(member.name.clone(), service(blueprint, place, member)?)?;
         if let Some(arguments) = sidecar(blueprint, member, host) {
@@ -39,10 +48,24 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         }
     }
     for job in &blueprint.jobs {
-        let arguments = escaped(&load(blueprint, job, host), start(blueprint.is_timed));
-        let service =
+        let arguments = escaped(&load(blueprint, job, host, JUDGE), start(blueprint.is_timed));
+        let mut service =
             json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": ["load"], "command": arguments });
+        if let Some(dir) = &job.access_lists {
+            let source = dir.display().to_string();
+            let lists =
+                json!({ "type": "bind", "source": source, "target": ACCESS_LISTS, "read_only": true });
+            service["volumes"] = json!([lists]);
+        }
         add(job.name.clone(), service)?;
+    }
+    if let Some(scenario) = &blueprint.judged {
+        add(JUDGE.to_owned(), judge_service(blueprint, scenario)?)?;
+    }
+    if blueprint.shared.is_some() {
+        let shared = blueprint.dir.join(SHARED_DIR);
+        fs::create_dir_all(&shared)
+            .with_context(|| format!("cannot make the directory {}", shared.display()))?;
     }
     let notes = notes(blueprint);
     let path = blueprint.dir.join("compose.yaml");
@@ -60,20 +83,16 @@ fn usage(blueprint: &Blueprint, file: &Path) -> String {
         return format!("start: {compose} up -d\nload:  {compose} --profile load run --rm load\n{stop}");
     }
     let env = file.with_file_name(".env");
-    let loads: Vec<&str> = blueprint.jobs.iter().map(|job| job.name.as_str()).collect();
-    let wait = match loads.is_empty() {
-        true => String::new(),
-        false => {
-            format!(
-                "loads: {compose} --profile load wait {}   # tells their exit codes; once they have ended, ps -a in place of wait does\n",
-                loads.join(" ")
-            )
-        }
-    };
+    let loads = blueprint.jobs.iter().map(|job| job.name.as_str());
+    let waited: Vec<&str> = loads.chain(blueprint.judged.as_ref().map(|_| JUDGE)).collect();
     format!(
         "start: echo {START}=$(($(date +%s) + 60)) > {env} && {compose} --profile load up -d\n\
-         {START} is when the scenario's clock begins: give nodes the time to start before it\n{wait}{stop}",
-        env = env.display()
+         {START} is when the scenario's clock begins: give nodes the time to start before it\n\
+         ends:  {compose} --profile load wait {waited}   # tells exit codes; once they have ended, ps -a in place of wait does\n\
+         judge: {compose} --profile load logs {JUDGE}   # the criteria; the report is in {report}\n{stop}",
+        env = env.display(),
+        waited = waited.join(" "),
+        report = file.with_file_name(REPORT).display()
     )
 }
 
@@ -99,7 +118,13 @@ fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
     config["network"]["listen"] = json!(format!("0.0.0.0:{PEERS_PORT}"));
     config["api"]["listen"] = json!(format!("0.0.0.0:{API_PORT}"));
     config["api"]["allowed_hosts"] = json!([member.name]);
-    let path = write_member(&blueprint.dir, member)?.join(files::CONFIG);
+    let dir = write_member(&blueprint.dir, member)?;
+    if member.disk_mib.is_some() {
+        // Else whoever mounts the disk there makes the directory, as root.
+        let data = dir.join(files::DATA);
+        fs::create_dir_all(&data).with_context(|| format!("cannot make the directory {}", data.display()))?;
+    }
+    let path = dir.join(files::CONFIG);
     write_yaml(&path, "Written by slipnet. Relative paths start at this file's directory.", &config)
 }
 
@@ -113,7 +138,7 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     let port = port(blueprint, place).context("the ports behind --base-port are not enough")?;
     let (name, genesis) = (&member.name, files::GENESIS);
     let config = format!("{MOUNT}/{name}/{}", files::CONFIG);
-    let (image, command) = match operator(blueprint, member, &config) {
+    let (image, command) = match operator(blueprint, member, &config, host) {
         Some(arguments) => (TOOLS_IMAGE, escaped(&arguments, start(blueprint.is_timed))),
         None => (NODE_IMAGE, vec!["run".to_owned(), "--config".to_owned(), config]),
     };
@@ -122,18 +147,48 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
         // It is built here: a registry's image of that name is somebody else's.
         "pull_policy": PULL,
         // Whoever wrote the key, which nobody else can read.
-        "user": format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
+        "user": user(),
         "command": command,
         "volumes": [format!("./{genesis}:{MOUNT}/{genesis}:ro"), format!("./{name}:{MOUNT}/{name}")],
         "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
         "stop_grace_period": "60s",
     });
+    if let Some(volumes) = service["volumes"].as_array_mut() {
+        volumes.extend(blueprint.shared.map(|shared| json!(format!("./{SHARED_DIR}:{shared}"))));
+        let target = format!("{MOUNT}/{name}/{}", files::DATA);
+        let disk = |mib: u64| json!({ "type": "tmpfs", "target": target, "tmpfs": { "size": mib << 20 } });
+        volumes.extend(member.disk_mib.map(disk));
+    }
     let mut labels = json!({ "slipstream.role": member.role.name() });
     if let Some(region) = &member.region {
         labels["slipstream.region"] = json!(region);
     }
     service["labels"] = labels;
     Ok(service)
+}
+
+/// The judge reads its scenario, and writes its report, beside compose.yaml.
+fn judge_service(blueprint: &Blueprint, scenario: &str) -> Result<Value> {
+    let path = blueprint.dir.join(SCENARIO);
+    fs::write(&path, scenario).with_context(|| format!("cannot write {}", path.display()))?;
+    let report = blueprint.dir.join(REPORT);
+    fs::create_dir_all(&report).with_context(|| format!("cannot make the directory {}", report.display()))?;
+    let arguments = judge(blueprint, host, (MOUNT, &format!("{MOUNT}/{REPORT}")));
+    Ok(json!({
+        "image": TOOLS_IMAGE,
+        "pull_policy": PULL,
+        // With the loads: it waits for them.
+        "profiles": ["load"],
+        // Whoever made the report's directory.
+        "user": user(),
+        "command": escaped(&arguments, start(blueprint.is_timed)),
+        "volumes": [format!("./{SCENARIO}:{MOUNT}/{SCENARIO}:ro"), format!("./{REPORT}:{MOUNT}/{REPORT}")],
+    }))
+}
+
+/// Whoever writes these files.
+fn user() -> String {
+    format!("{}:{}", getuid().as_raw(), getgid().as_raw())
 }
 
 /// In its node's network: the node dials it on loopback.

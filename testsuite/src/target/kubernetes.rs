@@ -6,13 +6,16 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Blueprint, Member, NAME, NODE_IMAGE, START, TOOLS_IMAGE, Written, comment, config, escaped, load, notes,
-    operator, peers, sidecar, write_private, write_yaml, yaml,
+    Blueprint, JUDGE, JUDGE_PORT, Member, NAME, NODE_IMAGE, SCENARIO, START, TOOLS_IMAGE, Written, comment,
+    config, escaped, judge, load, notes, operator, peers, sidecar, write_private, write_yaml, yaml,
 };
 use crate::devnet::files;
 
 /// Where the chart puts a node's configuration.
 const CONFIG: &str = "/config/node.yaml";
+/// Where it puts a job's files, and its claim.
+const FILES: &str = "/files";
+const CLAIM: &str = "/claim";
 /// The Secret of all nodes' keys.
 const SECRET: &str = "devnet-keys";
 /// When a node of the cluster fetches an image: a registry's image of that name is somebody else's, and would be given the keys.
@@ -22,6 +25,10 @@ const START_MAP: &str = "devnet-start";
 const START_KEY: &str = "start";
 /// What Kubernetes replaces by the start.
 const START_VARIABLE: &str = "$(SLIPNET_START)";
+/// The most memory of a node.
+const MEMORY_MIB: u64 = 2_048;
+/// What attackers beside one may take.
+const ATTACKERS_MIB: u64 = 1_024;
 /// The chart cuts longer names, and the nodes would not find each other.
 const NAME_BYTES_MAX: usize = 52;
 /// Kubernetes takes a ConfigMap of 1 MiB, of which its names take some.
@@ -35,14 +42,18 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         check_name(&service(member))?;
         groups.insert(member.name.clone(), group(blueprint, member));
     }
+    let api = if blueprint.is_timed { pods } else { service };
     for job in &blueprint.jobs {
-        check_name(&format!("{NAME}-{}", job.name))?;
-        let arguments = escaped(&load(blueprint, job, service), start(blueprint.is_timed));
-        let mut value = json!({ "image": TOOLS_IMAGE, "args": arguments });
-        if blueprint.is_timed {
-            value["env"] = start_environment();
-        }
-        jobs.insert(job.name.clone(), value);
+        check_name(&job_name(&job.name))?;
+        let arguments = load(blueprint, job, api, &job_name(JUDGE));
+        jobs.insert(job.name.clone(), job_value(blueprint, &arguments));
+    }
+    if let Some(scenario) = &blueprint.judged {
+        ensure!(
+            !groups.contains_key(JUDGE) && !jobs.contains_key(JUDGE),
+            "a node or a load is called {JUDGE}, as what judges the scenario is: rename it"
+        );
+        jobs.insert(JUDGE.to_owned(), judge_value(blueprint, scenario));
     }
     let notes = notes(blueprint);
     let dir = &blueprint.dir;
@@ -51,7 +62,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     check_genesis(&genesis)?;
     // As packaging/container builds it; the chart's own version is that of a release.
     let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": PULL });
-    let loads: Vec<String> = jobs.keys().map(|job| format!("job/{NAME}-{job}")).collect();
+    let loads: Vec<String> = jobs.keys().map(|job| format!("job/{}", job_name(job))).collect();
     write_yaml(
         &values,
         &comment(COMMENT, &notes),
@@ -65,20 +76,51 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         start = start_usage(blueprint.is_timed),
         keys = keys.display(),
         genesis = genesis.display(),
-        loads = loads_usage(&loads),
+        loads = loads_usage(&loads, blueprint.judged.is_some()),
     );
     Ok(Written { usage, notes })
 }
 
-/// How one learns what the loads came to.
-fn loads_usage(loads: &[String]) -> String {
-    match loads.is_empty() {
-        true => String::new(),
-        false => format!(
-            "loads: kubectl wait --for condition=complete --timeout 90m {loads}   # one that failed never completes: kubectl get jobs\n",
+/// How one learns what the loads came to, and what the judge says.
+fn loads_usage(loads: &[String], is_judged: bool) -> String {
+    let mut text = String::new();
+    if !loads.is_empty() {
+        text += &format!(
+            "ends:  kubectl wait --for condition=complete --timeout 90m {loads}   # one that failed never completes: kubectl get jobs\n",
             loads = loads.join(" ")
-        ),
+        );
     }
+    if is_judged {
+        let judge = job_name(JUDGE);
+        text += &format!(
+            "judge: kubectl logs job/{judge}   # the criteria and the report; its JSON and HTML are in the claim {judge}\n"
+        );
+    }
+    text
+}
+
+/// The name that the chart gives a job, and the Service of one.
+fn job_name(name: &str) -> String {
+    format!("{NAME}-{name}")
+}
+
+fn job_value(blueprint: &Blueprint, arguments: &[String]) -> Value {
+    let mut value = json!({ "image": TOOLS_IMAGE, "args": escaped(arguments, start(blueprint.is_timed)) });
+    if blueprint.is_timed {
+        value["env"] = start_environment();
+    }
+    value
+}
+
+/// The judge has its scenario in a ConfigMap, a Service for what loads bring, and a claim for its report.
+fn judge_value(blueprint: &Blueprint, scenario: &str) -> Value {
+    let mut arguments = judge(blueprint, pods, (FILES, CLAIM));
+    arguments.push("--markdown".to_owned());
+    let mut value = job_value(blueprint, &arguments);
+    value["files"] = json!({ SCENARIO: scenario });
+    value["port"] = json!(JUDGE_PORT);
+    value["storage"] = json!({ "size": "1Gi" });
+    value
 }
 
 /// A larger genesis is in no ConfigMap: Kubernetes would refuse the release.
@@ -115,6 +157,11 @@ fn service(member: &Member) -> String {
     format!("{NAME}-{}", member.name)
 }
 
+/// The name of its Service for its pods, which finds them also while they are not ready: a scenario asks nodes that are behind.
+fn pods(member: &Member) -> String {
+    format!("{}-pods", service(member))
+}
+
 /// The name of its Service for peers.
 fn host(member: &Member) -> String {
     format!("{}-peers", service(member))
@@ -132,17 +179,25 @@ fn start_environment() -> Value {
 }
 
 fn group(blueprint: &Blueprint, member: &Member) -> Value {
+    let mut config = config(blueprint, member, &peers(blueprint, member, host));
+    if blueprint.is_timed {
+        // Beside the names that the chart adds.
+        config["api"]["allowed_hosts"] = json!([pods(member)]);
+    }
     let mut group = json!({
         "role": member.role.name(),
         "keysSecret": SECRET,
-        "config": config(blueprint, member, &peers(blueprint, member, host)),
+        "config": config,
         "storage": { "size": "10Gi" },
         "resources": {
             "requests": { "cpu": "250m", "memory": "512Mi" },
-            "limits": { "memory": "2Gi" },
+            "limits": { "memory": format!("{}Mi", memory_mib(member)) },
         },
     });
-    if let Some(arguments) = operator(blueprint, member, CONFIG) {
+    if let Some(mib) = member.disk_mib {
+        group["memoryDisk"] = json!(format!("{mib}Mi"));
+    }
+    if let Some(arguments) = operator(blueprint, member, CONFIG, pods) {
         group["image"] = json!(TOOLS_IMAGE);
         group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
         if blueprint.is_timed {
@@ -157,6 +212,12 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
         group["sidecars"] = json!([relay(&escaped(&arguments, start(is_timed)), is_timed)]);
     }
     group
+}
+
+/// A disk in memory is the node's memory, too; so is that of attackers beside it.
+fn memory_mib(member: &Member) -> u64 {
+    let attackers = if member.has_attackers() { ATTACKERS_MIB } else { 0 };
+    MEMORY_MIB + member.disk_mib.unwrap_or_default() + attackers
 }
 
 fn relay(arguments: &[String], is_timed: bool) -> Value {

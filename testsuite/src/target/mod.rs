@@ -6,6 +6,8 @@
 //!  Scenario ─▶┘                                                   └─▶ kubernetes: values.yaml for the chart, keys.yaml, genesis.json
 //! ```
 //!
+//! A scenario's loads bring their figures to one more container, `slipnet judge`, which watches the nodes and judges the criteria.
+//!
 //! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
 //! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
 //! What no file can do is told.
@@ -51,6 +53,15 @@ const NODE_IMAGE: &str = "slipstream";
 const TOOLS_IMAGE: &str = "slipnet";
 /// The variable with the start that loads and relays have in common, in seconds since 1970.
 const START: &str = "SLIPNET_START";
+/// The container that judges a scenario's criteria, and where loads bring their figures.
+const JUDGE: &str = "judge";
+const JUDGE_PORT: u16 = 9100;
+/// The scenario that it judges, as it reads it.
+const SCENARIO: &str = "scenario.yaml";
+/// Where a load has its access lists.
+const ACCESS_LISTS: &str = "/access-lists";
+/// Where its report goes.
+const REPORT: &str = "report";
 /// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
 const WAIT_START: &str = "5m";
 const WAIT_TIMED: &str = "60s";
@@ -62,6 +73,17 @@ pub enum Target {
     Compose,
     /// Values for the Helm chart in packaging/helm.
     Kubernetes,
+}
+
+impl Target {
+    /// Where a directory is that all nodes share, if they can share one.
+    pub(crate) fn shared(self) -> Option<&'static str> {
+        match self {
+            Target::Compose => Some(compose::SHARED),
+            // A volume that several pods write is no matter of every cluster.
+            Target::Kubernetes => None,
+        }
+    }
 }
 
 /// What was written.
@@ -81,12 +103,18 @@ pub(crate) struct Blueprint {
     pub(crate) seed: String,
     pub(crate) validators: u32,
     pub(crate) accounts: u32,
+    /// Those behind this many are attackers'.
+    pub(crate) attackers_from: u32,
     pub(crate) extras: files::Extras,
     /// Validators first.
     pub(crate) members: Vec<Member>,
     pub(crate) jobs: Vec<Job>,
     /// Whether loads and relays have a start in common.
     pub(crate) is_timed: bool,
+    /// Where a directory is that all nodes share, if they do.
+    pub(crate) shared: Option<&'static str>,
+    /// The scenario whose criteria are judged, as YAML; none of a devnet.
+    pub(crate) judged: Option<String>,
     /// What the files do not do, a line for each.
     pub(crate) left_out: Vec<String>,
 }
@@ -103,8 +131,21 @@ pub(crate) struct Member {
     pub(crate) changes: Vec<Change>,
     /// What is done to it.
     pub(crate) orders: Vec<Order>,
+    /// The attack whose servers stand before its peers; the first validator is known to them.
+    pub(crate) among: Option<String>,
+    /// The place of the node that tells it where its trust starts, in place of the genesis.
+    pub(crate) waypoint_from: Option<usize>,
+    /// MiB of the disk in memory that it has for itself; without it, as much as there is.
+    pub(crate) disk_mib: Option<u64>,
     /// node.yaml without paths, ports, the role and peers.
     pub(crate) config: Value,
+}
+
+impl Member {
+    /// Whether programs of others run beside it.
+    pub(crate) fn has_attackers(&self) -> bool {
+        self.among.is_some() || self.orders.iter().any(|order| order.what.has_attackers())
+    }
 }
 
 /// The way to a peer.
@@ -118,10 +159,14 @@ pub(crate) struct Way {
 /// A load.
 pub(crate) struct Job {
     pub(crate) name: String,
+    /// The phase of the scenario that it is, for the judge.
+    pub(crate) phase: Option<String>,
     /// The places of those that take transactions. Commits are read from the first.
     pub(crate) submit: Vec<usize>,
     /// The places of those whose follow latency is read; the last of `submit` if there is none.
     pub(crate) followers: Vec<usize>,
+    /// The directory of its access lists, on this machine.
+    pub(crate) access_lists: Option<PathBuf>,
     /// Of `slipnet load`, without the nodes and the start.
     pub(crate) arguments: Vec<String>,
 }
@@ -204,27 +249,74 @@ fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> Str
     Some(arguments)
 }
 
-/// The arguments of what runs a node to which something is done, without the start; none if nothing is.
-fn operator(blueprint: &Blueprint, member: &Member, config: &str) -> Option<Vec<String>> {
-    if member.orders.is_empty() {
+/// The arguments of what runs a node to which something is done, or that asks for a waypoint, without the start; none of another one.
+fn operator(
+    blueprint: &Blueprint,
+    member: &Member,
+    config: &str,
+    host: impl Fn(&Member) -> String,
+) -> Option<Vec<String>> {
+    if member.orders.is_empty() && member.waypoint_from.is_none() {
         return None;
     }
     let mut arguments =
         ["operate", "--seed", &blueprint.seed, "--config", config].map(str::to_owned).to_vec();
+    if let Some(shared) = blueprint.shared {
+        arguments.extend(["--shared".to_owned(), shared.to_owned()]);
+    }
+    if let Some(place) = member.waypoint_from {
+        arguments.extend(["--waypoint-from".to_owned(), url(&host(&blueprint.members[place]))]);
+    }
+    if let (Some(attack), Some(validator)) = (&member.among, blueprint.members.first()) {
+        let api = url(&host(validator));
+        arguments.extend(["--among".to_owned(), attack.clone(), "--among-api".to_owned(), api]);
+    }
+    if member.has_attackers() {
+        arguments.extend(["--skip-accounts".to_owned(), blueprint.attackers_from.to_string()]);
+    }
     arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
     Some(arguments)
 }
 
-/// The arguments of a load, without the start.
-fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String) -> Vec<String> {
-    let url = |place: &usize| format!("http://{}:{API_PORT}", host(&blueprint.members[*place]));
+/// The arguments of a load, without the start; the judge's container has this name.
+fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String, judge: &str) -> Vec<String> {
+    let url = |place: &usize| url(&host(&blueprint.members[*place]));
     let mut arguments = vec!["load".to_owned()];
     arguments.extend(job.submit.iter().flat_map(|place| ["--api".to_owned(), url(place)]));
     arguments.extend(job.followers.iter().flat_map(|place| ["--follower".to_owned(), url(place)]));
     let wait = if blueprint.is_timed { WAIT_TIMED } else { WAIT_START };
     arguments.extend(["--wait".to_owned(), wait.to_owned()]);
     arguments.extend(job.arguments.iter().cloned());
+    if job.access_lists.is_some() {
+        arguments.extend(["--access-lists", ACCESS_LISTS].map(str::to_owned));
+    }
+    if let (Some(phase), true) = (&job.phase, blueprint.judged.is_some()) {
+        let judge = format!("{judge}:{JUDGE_PORT}");
+        arguments.extend(["--judge".to_owned(), judge, "--phase".to_owned(), phase.clone()]);
+    }
     arguments
+}
+
+/// The arguments of the judge, without the start: its scenario and its report are below these directories.
+fn judge(
+    blueprint: &Blueprint,
+    host: impl Fn(&Member) -> String,
+    (scenario, report): (&str, &str),
+) -> Vec<String> {
+    let mut arguments = vec![JUDGE.to_owned(), "--scenario".to_owned(), format!("{scenario}/{SCENARIO}")];
+    let nodes = blueprint.members.iter().map(|member| format!("{}={}", member.name, url(&host(member))));
+    arguments.extend(nodes.flat_map(|node| ["--node".to_owned(), node]));
+    arguments.extend(["--listen".to_owned(), format!("0.0.0.0:{JUDGE_PORT}")]);
+    arguments.extend(["--dir".to_owned(), report.to_owned()]);
+    if blueprint.jobs.iter().any(|job| job.access_lists.is_some()) {
+        arguments.push("--access-lists".to_owned());
+    }
+    arguments
+}
+
+/// The API of the node at a host.
+fn url(host: &str) -> String {
+    format!("http://{host}:{API_PORT}")
 }
 
 /// Arguments in a file whose reader replaces `$NAME`; `start` is what it replaces by the start.
@@ -257,7 +349,7 @@ fn config(blueprint: &Blueprint, member: &Member, peers: &[String]) -> Value {
 }
 
 /// A value as YAML, each string on one line: folded ones would be read alike, by programs alone.
-fn yaml(value: &Value) -> Result<String> {
+pub(crate) fn yaml(value: &Value) -> Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     Ok(serde_saphyr::to_string_with_options(value, options)?)
 }

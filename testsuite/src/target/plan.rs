@@ -30,10 +30,13 @@ pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
         seed: options.seed.clone(),
         validators: options.validators,
         accounts: options.accounts,
+        attackers_from: options.accounts,
         extras: files::Extras::of(options),
         jobs: vec![load(plan, &members)],
         members,
         is_timed: false,
+        shared: None,
+        judged: None,
         left_out: Vec::new(),
     })
 }
@@ -53,6 +56,9 @@ fn member(plan: &Plan, place: u32, count: u32) -> Member {
         ways,
         changes: Vec::new(),
         orders: Vec::new(),
+        disk_mib: None,
+        among: None,
+        waypoint_from: None,
         config: config(plan),
     }
 }
@@ -69,7 +75,7 @@ fn load(plan: &Plan, members: &[Member]) -> Job {
         ("--duration", LOAD_DURATION.to_owned()),
     ];
     let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-    Job { name: "load".to_owned(), submit, followers: Vec::new(), arguments }
+    Job { name: "load".to_owned(), phase: None, submit, followers: Vec::new(), access_lists: None, arguments }
 }
 
 /// What the plan says of every node's configuration.

@@ -317,7 +317,7 @@ impl Stage<'_> {
 }
 
 /// Whether a harm is over once it was done: the node runs again.
-fn is_moment(harm: &Harm, ends: bool) -> bool {
+pub(super) fn is_moment(harm: &Harm, ends: bool) -> bool {
     match harm {
         Harm::BitFlip(_) | Harm::Upgrade(_) => true,
         Harm::Restart | Harm::Wipe => !ends,
@@ -326,7 +326,7 @@ fn is_moment(harm: &Harm, ends: bool) -> bool {
 }
 
 /// All nodes of these pairs, each once.
-fn ends(pairs: &[(Place, Place)]) -> Vec<Place> {
+pub(super) fn ends(pairs: &[(Place, Place)]) -> Vec<Place> {
     let ends: BTreeSet<Place> = pairs.iter().flat_map(|(one, other)| [*one, *other]).collect();
     ends.into_iter().collect()
 }

@@ -14,15 +14,15 @@ use tokio::process::Command;
 
 use crate::{
     accounts::Account,
-    devnet::{Node, Process},
-    rpc::quantity,
+    devnet::Process,
+    rpc::{Rpc, quantity},
     scenario::{fault::What, model::Scenario},
 };
 
 /// The program that has the attacks.
 const PROGRAM: &str = "slipnet-simulation";
 /// Accounts that attackers have for themselves, behind those of the load.
-pub(super) const ACCOUNTS: u32 = 320;
+pub(crate) const ACCOUNTS: u32 = 320;
 /// Time for signing floods beforehand.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
@@ -68,22 +68,25 @@ pub(super) async fn check(scenario: &Scenario) -> Result<()> {
 }
 
 /// What attackers are told: nothing that is secret.
-pub(super) struct Aim<'a> {
-    pub(super) victim: &'a Node,
-    /// The node that the victim follows; liars take the truth from it.
-    pub(super) upstream: &'a Node,
+pub(crate) struct Aim<'a> {
+    /// The API of the victim.
+    pub(crate) rpc: &'a Rpc,
+    /// The victim, as an entry of `network.peers`.
+    pub(crate) peer: String,
+    /// The node that the victim follows, likewise; liars take the truth from it.
+    pub(crate) upstream: String,
     /// The public key of the node that joins next.
-    pub(super) joiner: String,
-    pub(super) accounts: &'a [Account],
+    pub(crate) joiner: String,
+    pub(crate) accounts: &'a [Account],
     /// Liars, and the place of the first among those of the run; without it as many as the attack has.
-    pub(super) liars: Option<(u32, usize)>,
+    pub(crate) liars: Option<(u32, usize)>,
 }
 
 /// Running attackers; dropping them ends them.
-pub(super) struct Assault {
+pub(crate) struct Assault {
     process: Process,
     /// Entries of `network.peers` of those that listen.
-    pub(super) servers: Vec<String>,
+    pub(crate) servers: Vec<String>,
 }
 
 impl Assault {
@@ -91,7 +94,7 @@ impl Assault {
     ///
     /// # Errors
     /// If there is no such attack, or its process ends.
-    pub(super) async fn start(name: &str, tag: &str, aim: Aim<'_>, dir: &Path) -> Result<Assault> {
+    pub(crate) async fn start(name: &str, tag: &str, aim: Aim<'_>, dir: &Path) -> Result<Assault> {
         let program = program()?;
         let file = dir.join(format!("attack-{name}-{tag}.json"));
         let log = file.with_extension("log");
@@ -108,7 +111,7 @@ impl Assault {
     ///
     /// # Errors
     /// If they had ended by themselves: then the scenario lacked its attack.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
         self.process.check_alive().context("the attackers ended by themselves")
     }
 }
@@ -135,7 +138,7 @@ pub(super) async fn ready(process: &mut Process, log: &Path, what: &str) -> Resu
 }
 
 /// The program of the attackers, which cargo puts beside this one; a test's own program lies one directory deeper.
-pub(super) fn program() -> Result<PathBuf> {
+pub(crate) fn program() -> Result<PathBuf> {
     let this = std::env::current_exe().context("this program's path is unknown")?;
     let mut places = this.ancestors().skip(1).take(2).map(|dir| dir.join(PROGRAM));
     places.find(|path| path.is_file()).with_context(|| {
@@ -148,7 +151,7 @@ pub(super) fn program() -> Result<PathBuf> {
 
 /// The file that the attackers read; see the siege's `Target`.
 async fn target(aim: &Aim<'_>) -> Result<Value> {
-    let rpc = aim.victim.rpc();
+    let rpc = aim.rpc;
     let chain_id = quantity(&rpc.call("eth_chainId", json!([])).await?)?;
     let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
     let head = quantity(&block["number"])?;
@@ -156,8 +159,8 @@ async fn target(aim: &Aim<'_>) -> Result<Value> {
     let liars = aim.liars.map(|(count, first)| json!({ "count": count, "first": first }));
     Ok(json!({
         "api": rpc.url().trim_start_matches("http://"),
-        "peer": aim.victim.peer_address(),
-        "upstream": aim.upstream.peer_address(),
+        "peer": aim.peer,
+        "upstream": aim.upstream,
         "joiner": aim.joiner,
         "chain_id": chain_id,
         "base_fee_wei": quantity(&block["baseFeePerGas"])?,

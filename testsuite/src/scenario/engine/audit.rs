@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use alloy_primitives::B256;
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -14,7 +16,7 @@ use crate::{
 };
 
 /// For nodes that still catch up when the scenario is over.
-const REACH_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const REACH_DEADLINE: Duration = Duration::from_secs(30);
 
 impl Stage<'_> {
     /// Looks at the nodes that run. One that does not answer is missing in what was found.
@@ -60,21 +62,31 @@ impl Stage<'_> {
                 Ok(_) => node.state_root(number).await,
                 Err(error) => Err(error),
             };
-            match (root, first) {
-                (Ok(root), None) => (first, findings.compared) = (Some(root), 1),
-                (Ok(root), Some(first)) if root == first => findings.compared += 1,
-                (Ok(root), Some(first)) => {
-                    findings.apart.push(format!("{name} has {root} after batch {number}, others {first}"));
-                }
-                (Err(error), _) => findings.apart.push(format!("{name}: {error:#}")),
-            }
+            take_root(findings, &mut first, (&name, number), root);
         }
         findings.compared_at = first.map(|_| number);
     }
 }
 
+/// Takes in the root of one more node after a batch; the first one is what others are compared with.
+pub(super) fn take_root(
+    findings: &mut Findings,
+    first: &mut Option<B256>,
+    (name, number): (&str, u64),
+    root: Result<B256>,
+) {
+    match (root, *first) {
+        (Ok(root), None) => (*first, findings.compared) = (Some(root), 1),
+        (Ok(root), Some(first)) if root == first => findings.compared += 1,
+        (Ok(root), Some(first)) => {
+            findings.apart.push(format!("{name} has {root} after batch {number}, others {first}"));
+        }
+        (Err(error), _) => findings.apart.push(format!("{name}: {error:#}")),
+    }
+}
+
 /// The first batch that a node gives with its transactions, by bisection: what it keeps has no gaps. None if it does not answer.
-async fn first_batch(rpc: &Rpc, head: u64) -> Option<u64> {
+pub(super) async fn first_batch(rpc: &Rpc, head: u64) -> Option<u64> {
     // The genesis is no batch that could be pruned; most nodes keep everything behind it.
     let (mut missing, mut there) = (None, head);
     while missing.map_or(1, |missing: u64| missing + 1) < there {

@@ -10,19 +10,27 @@ pub(super) struct Behind {
     pub(super) mode: &'static str,
     /// Milliseconds after the clock started.
     pub(super) from_ms: u64,
+    /// What it showed before this moment says nothing: its process was not the one that is behind.
+    pub(super) seen_ms: u64,
 }
 
 /// The curve of each node beside the highest head that any node showed by then, in the order in which they were behind.
 pub(super) fn curves(behind: &[Behind], nodes: &[NodeSeries]) -> Vec<CatchUp> {
     let Some(leader) = leader(nodes) else { return Vec::new() };
-    let curve = |Behind { name, mode, from_ms }: &Behind| match nodes.iter().find(|node| node.name == *name) {
-        Some(node) => CatchUp::of(node, mode, &leader, *from_ms),
-        // It could not even be started.
-        None => {
-            let behind = Series::new("batches");
-            CatchUp { node: name.clone(), mode: (*mode).to_owned(), seconds: None, behind }
-        }
-    };
+    let curve =
+        |Behind { name, mode, from_ms, seen_ms }: &Behind| match nodes.iter().find(|node| node.name == *name)
+        {
+            Some(node) => {
+                let mut node = node.clone();
+                node.head.points.retain(|(at_ms, _)| at_ms >= seen_ms);
+                CatchUp::of(&node, mode, &leader, *from_ms)
+            }
+            // It could not even be started.
+            None => {
+                let behind = Series::new("batches");
+                CatchUp { node: name.clone(), mode: (*mode).to_owned(), seconds: None, behind }
+            }
+        };
     behind.iter().map(curve).collect()
 }
 
@@ -68,14 +76,16 @@ mod tests {
             node("ahead", &[(1_000, 50.0), (5_000, 90.0)]),
             node("late", &[(2_000, 0.0), (4_000, 50.0), (6_000, 80.0), (7_000, 90.0)]),
         ];
-        let late = |from_ms| Behind { name: "late".to_owned(), mode: "auto", from_ms };
+        let late = |from_ms| Behind { name: "late".to_owned(), mode: "auto", from_ms, seen_ms: from_ms };
         let seconds = |behind: &[Behind]| {
             curves(behind, &nodes).into_iter().map(|curve| curve.seconds).collect::<Vec<_>>()
         };
         assert_eq!(seconds(&[late(1_500), late(5_500)]), [Some(2.5), Some(1.5)]);
-        let stuck = Behind { name: "killed".to_owned(), mode: "auto", from_ms: 8_000 };
+        // What it showed before it was started again is no catching up.
+        assert_eq!(seconds(&[Behind { seen_ms: 6_500, ..late(1_500) }]), [Some(5.5)]);
+        let stuck = Behind { name: "killed".to_owned(), mode: "auto", from_ms: 8_000, seen_ms: 8_000 };
         assert_eq!(seconds(&[stuck]), [None]);
-        let never_started = Behind { name: "never-started".to_owned(), mode: "auto", from_ms: 0 };
+        let never_started = Behind { name: "never-started".to_owned(), mode: "auto", from_ms: 0, seen_ms: 0 };
         assert_eq!(seconds(&[never_started]), [None], "it did not catch up, and must not be left out");
         assert!(curves(&[late(0)], &[]).is_empty());
     }

@@ -4,27 +4,31 @@ use std::{
     ffi::CString,
     fs::{self, File},
     io::{ErrorKind, Write},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use anyhow::{Context, Result, ensure};
+use rustix::{
+    fs::statvfs,
+    mount::{MountFlags, UnmountFlags, mount, unmount},
+};
 
-use crate::leftovers;
+use crate::{leftovers, scenario::DISK_MIB_MAX};
 
 /// The file that takes what is left.
 const FILLER: &str = "filler";
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// Mounted at a node's data directory for as long as this is kept, or until the next sweep after this process was killed.
-pub(super) struct SmallDisk(PathBuf);
+pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     /// Mounts one of so many MiB.
     ///
     /// # Errors
     /// If the directory cannot be made, or this process may not mount.
-    pub(super) fn mount(at: &Path, mib: u64) -> Result<SmallDisk> {
+    pub(crate) fn mount(at: &Path, mib: u64) -> Result<SmallDisk> {
         fs::create_dir_all(at).with_context(|| format!("cannot make the directory {}", at.display()))?;
         let size = CString::new(format!("size={mib}m"))?;
         let source = leftovers::disk_source();
@@ -47,19 +51,7 @@ impl SmallDisk {
     /// # Errors
     /// If writing fails for another reason.
     pub(super) fn fill(&self) -> Result<()> {
-        let path = self.0.join(FILLER);
-        let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        let mut block = vec![0x5a; BLOCK_BYTES];
-        // Ever smaller pieces, so that the last page is taken too.
-        while !block.is_empty() {
-            match file.write(&block) {
-                Ok(0) => block.truncate(block.len() / 2),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::StorageFull => block.truncate(block.len() / 2),
-                Err(error) => return Err(error).with_context(|| format!("cannot fill {}", path.display())),
-            }
-        }
-        Ok(())
+        fill(&self.0)
     }
 
     /// Makes room again.
@@ -67,12 +59,64 @@ impl SmallDisk {
     /// # Errors
     /// If the file that fills it cannot be removed.
     pub(super) fn free(&self) -> Result<()> {
-        match fs::remove_file(self.0.join(FILLER)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot make room in {}", self.0.display()))
-            }
-            _ => Ok(()),
+        free(&self.0)
+    }
+}
+
+/// Whether a directory is a file system of its own, and a small one: the only kind that may be filled.
+///
+/// # Errors
+/// If not, or it cannot be looked at.
+pub(crate) fn check_small(at: &Path) -> Result<()> {
+    let device = |path: &Path| -> Result<u64> {
+        Ok(fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.dev())
+    };
+    let parent = at.parent().with_context(|| format!("{} is no disk of a node", at.display()))?;
+    ensure!(
+        device(at)? != device(parent)?,
+        "{} is no disk of its own, and filling it would fill the machine's: mount one there of the scenario's `disk_mib`",
+        at.display()
+    );
+    let found = statvfs(at).with_context(|| format!("cannot look at the disk {}", at.display()))?;
+    let mib = found.f_blocks.saturating_mul(found.f_frsize) >> 20;
+    ensure!(
+        mib <= DISK_MIB_MAX,
+        "the disk {} has {mib} MiB, and one that is to be filled {DISK_MIB_MAX} at most",
+        at.display()
+    );
+    Ok(())
+}
+
+/// Writes into a directory until its disk has nothing left.
+///
+/// # Errors
+/// If writing fails for another reason.
+pub(crate) fn fill(at: &Path) -> Result<()> {
+    let path = at.join(FILLER);
+    let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let mut block = vec![0x5a; BLOCK_BYTES];
+    // Ever smaller pieces, so that the last page is taken too.
+    while !block.is_empty() {
+        match file.write(&block) {
+            Ok(0) => block.truncate(block.len() / 2),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::StorageFull => block.truncate(block.len() / 2),
+            Err(error) => return Err(error).with_context(|| format!("cannot fill {}", path.display())),
         }
+    }
+    Ok(())
+}
+
+/// Makes room again in a directory that was filled.
+///
+/// # Errors
+/// If the file that fills it cannot be removed.
+pub(crate) fn free(at: &Path) -> Result<()> {
+    match fs::remove_file(at.join(FILLER)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot make room in {}", at.display()))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -96,6 +140,7 @@ mod tests {
             Err(error) => return leftovers::skip_mounts(&format!("{error:#}")),
         };
         assert!(disk.is_at(&at) && !disk.is_at(dir.path()));
+        check_small(&at).unwrap();
         disk.fill().unwrap();
         assert!(fs::write(at.join("more"), [0; 4_096]).is_err());
         disk.free().unwrap();
@@ -103,5 +148,16 @@ mod tests {
         disk.free().unwrap();
         drop(disk);
         assert!(fs::read_dir(&at).unwrap().next().is_none());
+    }
+
+    /// Goal: nobody fills the disk of the machine because a mount is missing.
+    #[test]
+    fn a_directory_of_the_machine_is_not_filled() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("data");
+        assert!(check_small(&at).is_err(), "it is not there");
+        fs::create_dir(&at).unwrap();
+        let refused = check_small(&at).unwrap_err().to_string();
+        assert!(refused.contains("is no disk of its own"), "{refused}");
     }
 }

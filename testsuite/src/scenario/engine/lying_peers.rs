@@ -15,9 +15,9 @@ use super::{
 use crate::scenario::{fault::PeerLie, names::Place};
 
 /// Addresses that the liars of one event have for themselves: more than it has liars.
-const ADDRESSES: usize = 16;
+pub(crate) const ADDRESSES: usize = 16;
 /// The first of them, behind those of attackers: a flood from an address takes the places of whoever shares it.
-const ADDRESS_FIRST: usize = 8_192;
+pub(crate) const ADDRESS_FIRST: usize = 8_192;
 
 /// A node that was started again opens its store before it takes an operator's command.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -56,8 +56,9 @@ impl Stage<'_> {
         let tag = tag(event);
         let node = self.node(place)?;
         let aim = Aim {
-            victim: node,
-            upstream,
+            rpc: node.rpc(),
+            peer: node.peer_address(),
+            upstream: upstream.peer_address(),
             joiner: self.key(place)?,
             accounts: &[],
             liars: Some((count, ADDRESS_FIRST + event * ADDRESSES)),

@@ -13,16 +13,17 @@
 //! Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
-mod assault;
+mod afar;
+pub(crate) mod assault;
 mod audit;
 mod blame;
 mod catch;
 mod curves;
-mod disk;
+pub(crate) mod disk;
 mod flip;
 mod joins;
 mod lies;
-mod lying_peers;
+pub(crate) mod lying_peers;
 mod nodes;
 mod over;
 pub(super) mod phase;
@@ -40,6 +41,7 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
+pub use self::afar::JudgeOptions;
 pub(crate) use self::{
     act::command as slipstream,
     flip::row as flip_row,

@@ -149,7 +149,7 @@ impl Stage<'_> {
         let peers = self.peers_of(place, &group).await;
         if group.joins.is_some() {
             let (name, from_ms) = (name.clone(), self.elapsed_ms());
-            self.behind.push(Behind { name, mode: group.mode.name(), from_ms });
+            self.behind.push(Behind { name, mode: group.mode.name(), from_ms, seen_ms: from_ms });
         }
         let (peers, liars) = peers?;
         let added = self.add_node(&name, &group, &peers).await;
@@ -221,7 +221,14 @@ impl Stage<'_> {
         let accounts = self.devnet.accounts();
         let own = accounts.len().saturating_sub(assault::ACCOUNTS as usize);
         let (victim, upstream) = (self.node(victim)?, self.node(Place(0))?);
-        let aim = Aim { victim, upstream, joiner, accounts: &accounts[own..], liars: None };
+        let aim = Aim {
+            rpc: victim.rpc(),
+            peer: victim.peer_address(),
+            upstream: upstream.peer_address(),
+            joiner,
+            accounts: &accounts[own..],
+            liars: None,
+        };
         Assault::start(name, tag, aim, self.devnet.dir()).await
     }
 
@@ -265,6 +272,7 @@ impl Stage<'_> {
         }
         let mode = self.group(place).map_or("auto", |group| group.mode.name());
         let name = self.names.name(place).to_owned();
-        self.behind.push(Behind { name, mode, from_ms: self.elapsed_ms() });
+        let from_ms = self.elapsed_ms();
+        self.behind.push(Behind { name, mode, from_ms, seen_ms: from_ms });
     }
 }

@@ -128,22 +128,28 @@ async fn perform(
             let search = SaturationOptions { rule: Rule::default(), start: from, step, until };
             let mut saturation = load::saturate(&options, search, Progress::Quiet).await?;
             saturation.steps.iter_mut().for_each(named);
-            return Ok(searched(&phase, begin, &saturation));
+            let begins_ms: Vec<u64> =
+                saturation.steps.iter().map(|step| begin_ms(&phase, begin, step)).collect();
+            return Ok(searched(&phase, &begins_ms, &saturation));
         }
     };
     let mut summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
     named(&mut summary);
-    let runs = [(begin_ms(&phase, begin, &summary), &summary)];
+    Ok(ran(&phase, begin_ms(&phase, begin, &summary), &summary))
+}
+
+/// What one load of a phase came to, of which the first transaction was due then.
+pub(super) fn ran(phase: &Phase, begin_ms: u64, summary: &LoadSummary) -> PhaseEnd {
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
-    add(&mut totals, &summary);
+    add(&mut totals, summary);
     totals.committed_per_second = summary.achieved_per_second;
-    latencies(&mut totals, &summary);
+    latencies(&mut totals, summary);
     let total = Total { per_second: summary.achieved_per_second, latency_ms: summary.commit_ms };
-    Ok(end(totals, &phase, &runs, (total, Some(&summary))))
+    end(totals, phase, &[(begin_ms, summary)], (total, Some(summary)))
 }
 
 /// Gives the node that commits are read from its name in place of its API's address. If it is a follower too, it follows itself.
-fn name_first(summary: &mut LoadSummary, url: &str, first: &str, follows_itself: bool) {
+pub(super) fn name_first(summary: &mut LoadSummary, url: &str, first: &str, follows_itself: bool) {
     for reads in summary.reads.iter_mut().filter(|reads| reads.node == url) {
         first.clone_into(&mut reads.node);
     }
@@ -206,8 +212,9 @@ pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
     }
 }
 
-/// The rate that the chain sustains is the phase's throughput; its latencies are those of the step at that rate.
-fn searched(phase: &Phase, begin: tokio::time::Instant, saturation: &Saturation) -> PhaseEnd {
+/// The rate that the chain sustains is the phase's throughput; its latencies are those of the step at that rate. The first transaction of
+/// each step was due at these times.
+pub(super) fn searched(phase: &Phase, begins_ms: &[u64], saturation: &Saturation) -> PhaseEnd {
     let rate = match saturation.found {
         Found::Sustained { rate, .. } | Found::AtLeast { rate } => rate,
         Found::Nothing { .. } => 0,
@@ -225,7 +232,7 @@ fn searched(phase: &Phase, begin: tokio::time::Instant, saturation: &Saturation)
     if let Some(best) = best {
         latencies(&mut totals, best);
     }
-    let runs: Vec<_> = saturation.steps.iter().map(|step| (begin_ms(phase, begin, step), step)).collect();
+    let runs: Vec<_> = begins_ms.iter().copied().zip(&saturation.steps).collect();
     let total = Total { per_second: f64::from(rate), latency_ms };
     let end = end(totals, phase, &runs, (total, best));
     PhaseEnd { search: Some(SearchFigures::of(&phase.name, saturation)), ..end }

@@ -145,12 +145,17 @@ pub(in crate::scenario) fn config_of(scenario: &Scenario, names: &Names, place: 
     for settings in settings_of(scenario, names, place) {
         config.extend(settings.config.clone());
     }
-    if let Some(mib) = disk_mib(scenario, names, place)
+    keep_room(&mut config, disk_mib(scenario, names, place));
+    config
+}
+
+/// What a node on a small disk keeps free, unless somebody says it.
+pub(in crate::scenario) fn keep_room(config: &mut Config, disk_mib: Option<u64>) {
+    if let Some(mib) = disk_mib
         && !config.iter().any(|(key, value)| sets(key, value, DISK_FREE_MIN))
     {
         config.insert(DISK_FREE_MIN.to_owned(), (mib / DISK_PARTS).into());
     }
-    config
 }
 
 /// Whether an entry of `config` sets this key: by itself, or in the value of a section around it.

@@ -8,6 +8,7 @@ mod known;
 mod thoughts;
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use self::known::Known;
+use self::known::{Expected, Known};
 use super::blame::Cause;
 use crate::{devnet::Node, report::LiarOpinion, rpc::Rpc, scenario::criteria::Convictions};
 
@@ -35,6 +36,8 @@ pub(super) struct Seen {
     pub(super) convictions: Convictions,
     /// What nodes thought of peers that lied to them.
     pub(super) liars: Vec<LiarOpinion>,
+    /// When each process of each node was first seen.
+    pub(super) starts: BTreeMap<String, Vec<u64>>,
 }
 
 /// Looks at honest nodes until it is ended or dropped.
@@ -67,10 +70,21 @@ impl Watch {
     /// Looks at one more node from now on.
     pub(super) fn add(&self, node: &Node) {
         let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();
+        self.look_at(node.name(), id, node.rpc().clone());
+    }
+
+    /// Looks at the node of this name and public key from now on.
+    pub(super) fn look_at(&self, name: &str, id: String, rpc: Rpc) {
         let mut known = self.known.lock();
-        known.names.insert(id, node.name().to_owned());
-        known.unseen.insert(node.name().to_owned());
-        known.nodes.push((node.name().to_owned(), node.rpc().clone()));
+        known.names.insert(id, name.to_owned());
+        known.unseen.insert(name.to_owned());
+        known.nodes.push((name.to_owned(), rpc));
+    }
+
+    /// When a process of the node was first seen that is not the one before it, and not before this moment.
+    pub(super) fn started_since(&self, name: &str, since_ms: u64) -> Option<u64> {
+        let known = self.known.lock();
+        known.starts.get(name)?.iter().copied().find(|seen_ms| *seen_ms >= since_ms)
     }
 
     /// An event begins to meet this node: what that explains is no blame.
@@ -90,9 +104,17 @@ impl Watch {
         servers.iter().for_each(|server| known.thoughts.meet(node, lie, (tag, server.as_str()), now));
     }
 
+    /// Somebody else gives a node peers that lie so, from now on until those of this tag part: each stranger in its list is one.
+    pub(super) fn expect(&self, node: &str, lie: &str, tag: &str) {
+        let [node, lie, tag] = [node, lie, tag].map(str::to_owned);
+        self.known.lock().expected.push(Expected { node, lie, tag });
+    }
+
     /// The peers of this tag leave, or all: what nodes think of them from now on comes from their leaving.
     pub(super) fn part(&self, tag: Option<&str>) {
-        self.known.lock().thoughts.part(tag);
+        let mut known = self.known.lock();
+        known.thoughts.part(tag);
+        known.expected.retain(|it| tag.is_some_and(|tag| it.tag != tag));
     }
 
     /// What was seen.
@@ -103,7 +125,8 @@ impl Watch {
             [&known.blamed, &known.alarms, &known.unseen].map(|seen| seen.iter().cloned().collect());
         let convictions = std::mem::take(&mut known.convictions);
         let liars = std::mem::take(&mut known.thoughts).opinions();
-        Seen { blamed, alarms, unseen, convictions, liars }
+        let starts = std::mem::take(&mut known.starts);
+        Seen { blamed, alarms, unseen, convictions, liars, starts }
     }
 }
 

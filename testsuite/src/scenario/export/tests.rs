@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use super::*;
 use crate::{
     relay::{Region, Shape},
@@ -13,7 +15,7 @@ fn parsed(text: &str) -> Scenario {
 }
 
 fn blueprint_of(scenario: &Scenario) -> Blueprint {
-    blueprint(scenario, Path::new("/nonexistent"), None).unwrap()
+    blueprint(scenario, Path::new("/nonexistent"), None, None).unwrap()
 }
 
 const TEXT: &str = "\
@@ -45,6 +47,9 @@ faults:
 - { at: 41s, for: 2s, what: { slow_disk: { who: { nodes: [near] }, delay: 50ms } } }
 - { at: 45s, for: 2s, what: { attack: { name: junk-transactions, victim: near } } }
 - { at: 46s, what: { export_snapshot: near } }
+- { at: 47s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: old_state } } }
+- { at: 52s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: double_vote } } }
+- { at: 52s, what: { lying_peers: { who: { nodes: [late] }, lie: forged_heads, count: 2 } } }
 criteria: [equal_roots, no_alarm]
 ";
 
@@ -65,17 +70,20 @@ fn nodes_are_those_of_the_scenario() {
         orders.map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(orders(0), ["30000ms..34000ms,kill,primary"]);
-    assert_eq!([orders(1), orders(2)], [orders(0), orders(0)]);
+    assert_eq!(orders(1), orders(0));
+    assert_eq!(orders(2), [orders(0), vec!["52000ms..55000ms,lie=double-vote".to_owned()]].concat());
     assert_eq!(
         orders(3),
         [
             "31000ms..33000ms,pause",
             "40000ms..,wipe",
             "41000ms..43000ms,slow-disk-ms=50",
+            "45000ms..47000ms,attack=junk-transactions",
             "46000ms..,export-snapshot"
         ]
     );
-    assert_eq!([orders(4), orders(5)], [["20000ms..,join"], ["10000ms..,join"]]);
+    assert_eq!(orders(4), ["20000ms..,join", "52000ms..,lying-peers=forged-heads:2"]);
+    assert_eq!(orders(5), ["10000ms..,join"]);
     let config = |place: usize| &blueprint.members[place].config;
     assert_eq!(config(0)["storage"]["snapshots_kept"], 3);
     assert_eq!(config(3)["storage"]["snapshots_kept"], 1);
@@ -145,15 +153,17 @@ fn nothing_is_left_out_in_silence() {
     });
     for text in &texts {
         assert!(text.contains("the program fork of near"), "{text}");
-        assert!(text.contains("sync.archives of late"), "{text}");
-        assert!(text.contains("nobody judges equal_roots; no_alarm"), "{text}");
+        assert!(!text.contains("is not judged"), "{text}");
         assert!(
-            text.starts_with("Left out") && text.ends_with("at 45s: attack junk-transactions near until 47s"),
+            text.starts_with("Left out") && text.ends_with("at 47s: old state validator-2 until 50s"),
             "{text}"
         );
         assert!(!text.contains("at 30s") && !text.contains("at 31s"), "what is an order is not told: {text}");
     }
-    assert_eq!(texts[0], texts[1]);
+    // Pods share no directory.
+    assert!(!texts[0].contains("{dir}") && texts[1].contains("sync.archives of late"), "{texts:?}");
+    let is_of_both = |line: &&str| !line.contains("{dir}");
+    assert!(texts[0].lines().eq(texts[1].lines().filter(is_of_both)), "{texts:?}");
 }
 
 /// Goal: who stays what it is takes the transaction about another validator.
@@ -199,6 +209,116 @@ fn all_that_ship_can_be_written() {
     }
 }
 
+/// Goal: a node with attackers beside it dials its peers through its sidecar, by which liars hear the truth, and attackers have accounts that
+/// no load uses.
+#[test]
+fn attackers_have_a_way_and_accounts() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\ntopology:\n  accounts: 90\n  groups:\n  - { name: near }\n\
+        faults:\n- { at: 5s, for: 9s, what: { attack: { name: gas-hogs, victim: near } } }\n";
+    let blueprint = blueprint_of(&parsed(text));
+    assert_eq!(blueprint.members[4].ways.len(), 4);
+    assert!(blueprint.members[4].ways.iter().all(|way| way.shape == Some(Shape::default())));
+    assert!(blueprint.members[0].ways.iter().all(|way| way.shape.is_none()));
+    assert_eq!((blueprint.accounts, blueprint.attackers_from), (90 + 320, 90));
+    let dir = tempfile::tempdir().unwrap();
+    write_files(Target::Compose, &parsed(text), dir.path(), None).unwrap();
+    let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+    assert!(text.contains("5000ms..14000ms,attack=gas-hogs") && text.contains("--skip-accounts"), "{text}");
+}
+
+/// Goal: a load has its access lists where directories are mounted; elsewhere it is left out, and what is about it is not judged.
+#[test]
+fn access_lists_are_mounted_or_left_out() {
+    let lists = tempfile::tempdir().unwrap();
+    let text = format!(
+        "name: a\ndescription: b\nduration: 30s\ncriteria:\n- equal_roots\n- throughput: {{ phase: main, at_least: 1 }}\n\
+         workload:\n- {{ name: main, for: 9s, rate: {{ constant: 5 }}, mix: {{ access-lists: 1 }}, access_lists: '{}' }}\n",
+        lists.path().display()
+    );
+    let scenario = parsed(&text);
+    let written = |target, file: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = write_files(target, &scenario, dir.path(), None).unwrap().notes.join("\n");
+        (fs::read_to_string(dir.path().join(file)).unwrap(), notes)
+    };
+    let (text, notes) = written(Target::Compose, "compose.yaml");
+    let source = lists.path().canonicalize().unwrap().display().to_string();
+    assert!(text.contains(&source) && notes.is_empty(), "{text}{notes}");
+    assert_eq!(text.matches("--access-lists").count(), 2, "of the load and of the judge: {text}");
+    let (text, notes) = written(Target::Kubernetes, "values.yaml");
+    assert!(!text.contains("--access-lists") && notes.contains("the phase main"), "{text}{notes}");
+    assert!(notes.contains("throughput of main is not judged: the load main is left out"), "{notes}");
+}
+
+/// Goal: attackers stand among the peers of a node that joins, and it has the way to the truth that they need.
+#[test]
+fn attackers_stand_among_peers() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology:\n  groups:\n  - { name: fresh, joins: 5s, among: corrupt-answers }\n";
+    let blueprint = blueprint_of(&parsed(text));
+    let fresh = &blueprint.members[4];
+    assert_eq!(fresh.among.as_deref(), Some("corrupt-answers"));
+    assert!(fresh.ways.iter().all(|way| way.shape.is_some()) && blueprint.left_out.is_empty());
+    let dir = tempfile::tempdir().unwrap();
+    write_files(Target::Compose, &parsed(text), dir.path(), None).unwrap();
+    let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+    assert!(text.contains("--among-api") && text.contains("http://validator-0:8545"), "{text}");
+}
+
+/// Goal: a node that trusts a waypoint is told it by the first validator, wherever it runs.
+#[test]
+fn a_waypoint_is_told_by_a_validator() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology:\n  groups:\n  - { name: trusts, joins: 5s, waypoint: true }\n";
+    let scenario = parsed(text);
+    assert_eq!(blueprint_of(&scenario).members[4].waypoint_from, Some(0));
+    for (target, file, url) in [
+        (Target::Compose, "compose.yaml", "http://validator-0:8545"),
+        (Target::Kubernetes, "values.yaml", "http://devnet-validator-0-pods:8545"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let written = write_files(target, &scenario, dir.path(), None).unwrap();
+        assert!(written.notes.is_empty(), "{:?}", written.notes);
+        let text = fs::read_to_string(dir.path().join(file)).unwrap();
+        assert!(text.contains("--waypoint-from") && text.contains(url), "{text}");
+    }
+}
+
+/// Goal: where nodes share a directory, what is exported there is what others are told of.
+#[test]
+fn nodes_share_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    write_files(Target::Compose, &parsed(TEXT), dir.path(), None).unwrap();
+    assert!(dir.path().join("shared").is_dir());
+    let text = fs::read_to_string(dir.path().join("late/node.yaml")).unwrap();
+    assert!(text.contains("file:///devnet/shared/archive"), "{text}");
+    let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
+    assert!(text.contains("./shared:/devnet/shared") && text.contains("--shared"), "{text}");
+}
+
+/// Goal: whoever judges reads the scenario that was written, and no other.
+#[test]
+fn the_judge_reads_the_same_scenario() {
+    for shipped in shipped::ALL {
+        let scenario = shipped.scenario().unwrap();
+        let read = parsed(&text(&scenario).unwrap());
+        assert_eq!(read, scenario, "{}", shipped.name);
+    }
+    assert_eq!(parsed(&text(&parsed(TEXT)).unwrap()), parsed(TEXT));
+}
+
+/// Goal: what lasts longer than the scenario ends with it, at nodes and on links.
+#[test]
+fn what_lasts_longer_ends_with_the_scenario() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        faults:\n- { at: 25s, for: 20s, what: { kill: { nodes: [validator-1] } } }\n\
+        - { at: 25s, for: 20s, what: { partition: { between: [[validator-0], [validator-1]] } } }\n";
+    let blueprint = blueprint_of(&parsed(text));
+    let member = &blueprint.members[1];
+    assert_eq!(member.orders[0].to_string(), "25000ms..30000ms,kill");
+    assert_eq!(member.changes[0].until, Some(Duration::from_secs(30)));
+}
+
 /// Goal: names that a target has no room for are refused by what is wrong with them.
 #[test]
 fn names_that_collide_or_are_too_long_are_refused() {
@@ -212,5 +332,8 @@ fn names_that_collide_or_are_too_long_are_refused() {
         write_files(target, &parsed(&text), dir.path(), None).unwrap_err().to_string()
     };
     assert!(refused(Target::Compose, "relay-validator-0").contains("two services would be called"));
+    assert!(refused(Target::Compose, "judge").contains("two services would be called judge"));
+    assert!(refused(Target::Kubernetes, "judge").contains("is called judge"));
+    assert!(refused(Target::Compose, "shared").contains("a node is called shared"));
     assert!(refused(Target::Kubernetes, &"n".repeat(48)).contains("longer than the 52 bytes"));
 }

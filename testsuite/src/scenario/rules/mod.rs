@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use at::{At, Checked, NAME_BYTES_MAX};
 
 use super::{
-    attacks,
+    DISK_MIB_MAX, attacks,
     fault::What,
     model::{Group, LinkShape, Phase, PhaseRate, Scenario, Topology},
     names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
@@ -255,7 +255,7 @@ impl Rules<'_> {
                 }
             }
             if let Some(mib) = settings.disk_mib {
-                at.then("disk_mib").within(mib, 128..=4_096)?;
+                at.then("disk_mib").within(mib, 128..=DISK_MIB_MAX)?;
             }
         }
         Ok(())

@@ -227,6 +227,12 @@ pub(crate) const LISTED: &[Listed] = &[
         "a_node_is_what_its_orders_make_of_it",
     ),
     tested(
+        "slipnet judge",
+        "waits for the nodes of a scenario on other machines",
+        "testsuite/src/scenario/engine/afar/tests.rs",
+        "a_scenario_is_judged_from_outside",
+    ),
+    tested(
         "slipnet campaign storage --dir D",
         "takes half an hour",
         "simulation/tests/it/persistence.rs",

@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use clap::{Args, Command};
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipnet::{
     load::LoadCommand,
     operate::{OperateOptions, What},
     relay::RelayOptions,
-    scenario::{Scenario, shipped, write_files},
+    scenario::{JudgeOptions, Scenario, shipped, write_files},
     target::Target,
 };
 use slipstream_config::Overrides;
@@ -17,9 +17,9 @@ use super::{
     compose_file, compose_schema, documents, has_helm, of_kind, rendered_target, strings, tools, validate,
 };
 
-/// Regions, joins, a pruned network, faults of links and of nodes, every kind of rate, and forty nodes.
-const SHIPPED: [&str; 5] =
-    ["day-in-ten-minutes", "regional-latency", "saturation", "pruned-network", "fan-out"];
+/// Regions, joins, a pruned network, faults of links and of nodes, full disks, every kind of rate, and forty nodes.
+const SHIPPED: [&str; 6] =
+    ["day-in-ten-minutes", "regional-latency", "saturation", "pruned-network", "full-disk", "fan-out"];
 
 /// Documents of a scenario that a schema judges, each by a process of its own.
 const JUDGED_MAX: usize = 14;
@@ -80,6 +80,28 @@ fn check_operator(arguments: &[String]) -> usize {
     options.orders.iter().filter(|order| order.what == What::Join).count()
 }
 
+/// That the arguments of a container are those of a judge of all nodes, which it reaches by these hosts; where it listens.
+fn check_judge(arguments: &[String], host_of: impl Fn(&str) -> String, nodes: &BTreeSet<String>) -> String {
+    let options: JudgeOptions = parsed("judge", arguments);
+    let named: BTreeSet<String> = options.nodes.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(&named, nodes);
+    for (name, url) in &options.nodes {
+        assert_eq!(*url, format!("http://{}:8545", host_of(name)));
+    }
+    assert_eq!(options.start, 1_700_000_000);
+    options.listen.port().to_string()
+}
+
+/// That a load brings its figures to the judge of this name, as one phase of the scenario.
+fn check_delivery(arguments: &[String], judge: &str, scenario: &Scenario) {
+    let of = |flag: &str| {
+        let place = arguments.iter().position(|argument| argument == flag).unwrap();
+        arguments[place + 1].as_str()
+    };
+    assert_eq!(of("--judge"), judge);
+    assert!(scenario.workload.iter().any(|phase| phase.name == of("--phase")), "{arguments:?}");
+}
+
 /// Nodes that start later than the chain.
 fn joining(scenario: &Scenario) -> usize {
     let joins = scenario.topology.groups.iter().filter(|group| group.joins.is_some());
@@ -113,14 +135,31 @@ fn compose_takes_scenarios() {
             }
         }
         let loads = services.iter().filter(|(service, _)| service.starts_with("load-"));
+        let judge = &services["judge"];
+        let port = check_judge(&arguments(&judge["command"], "${SLIPNET_START"), str::to_owned, &nodes);
+        check_compose_judge(judge, dir.path(), &scenario);
         for (service, load) in loads.clone() {
-            parsed::<LoadCommand>("load", &arguments(&load["command"], "${SLIPNET_START"));
+            let arguments = arguments(&load["command"], "${SLIPNET_START");
+            parsed::<LoadCommand>("load", &arguments);
+            check_delivery(&arguments, &format!("judge:{port}"), &scenario);
             assert_eq!(strings(&load["profiles"]), ["load"], "{name}: {service}");
         }
         assert_eq!(loads.count(), scenario.workload.len(), "{name}");
         check_day(name, changes);
         assert_eq!(joins, joining(&scenario), "{name}");
+        let disk = json!({ "type": "tmpfs", "target": "/devnet/small/data", "tmpfs": { "size": 256 << 20 } });
+        let has_disk = services.get("small").is_some_and(|small| small["volumes"][2] == disk);
+        assert_eq!(has_disk, name == "full-disk", "{name}");
     }
+}
+
+/// What the judge reads and where it writes are there, and its own.
+fn check_compose_judge(judge: &Value, dir: &Path, scenario: &Scenario) {
+    assert_eq!(strings(&judge["profiles"]), ["load"]);
+    let volumes = strings(&judge["volumes"]);
+    assert_eq!(volumes, ["./scenario.yaml:/devnet/scenario.yaml:ro", "./report:/devnet/report"]);
+    assert!(dir.join("report").is_dir());
+    assert_eq!(Scenario::load(&dir.join("scenario.yaml")).unwrap(), *scenario);
 }
 
 /// A partition of one from three, and slow links of two fullnodes that dial four validators each.
@@ -143,7 +182,8 @@ fn kubernetes_takes_scenarios() {
         let documents = documents(&rendered_target(dir.path()));
         // Other kinds are the same for every scenario, and forty groups are forty times the same to a schema.
         let is_own = |document: &&Value| document["kind"] == "StatefulSet" || document["kind"] == "Job";
-        let judged: Vec<Value> = documents.iter().filter(is_own).take(JUDGED_MAX).cloned().collect();
+        let mut judged: Vec<Value> = documents.iter().filter(is_own).take(JUDGED_MAX).cloned().collect();
+        judged.extend(documents.iter().filter(|it| it["metadata"]["name"] == "devnet-judge").cloned());
         validate(&tools().join("kubernetes"), dir.path(), name, &judged);
         let nodes = names(&scenario);
         let (mut changes, mut joins) = (0, 0);
@@ -159,6 +199,12 @@ fn kubernetes_takes_scenarios() {
                 }
                 image => assert_eq!((image, &node["args"][0]), ("slipstream:latest", &Value::from("run"))),
             }
+            let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+            let disk = volumes.iter().find(|volume| volume["name"] == "disk").map(|disk| &disk["emptyDir"]);
+            let has_own = name == "full-disk"
+                && ["devnet-small", "devnet-validator-3"].map(Value::from).contains(&set["metadata"]["name"]);
+            let own = json!({ "medium": "Memory", "sizeLimit": "256Mi" });
+            assert_eq!(disk, has_own.then_some(&own), "{name}");
             if let Some(relay) = containers.get(1) {
                 let arguments = arguments(&relay["args"], "$(SLIPNET_START)");
                 let made = check_relay(&arguments, |node| format!("devnet-{node}-peers"), &nodes);
@@ -169,14 +215,49 @@ fn kubernetes_takes_scenarios() {
         check_day(name, changes);
         assert_eq!(joins, joining(&scenario), "{name}");
         check_configs(name, &documents);
-        let jobs: Vec<_> = of_kind(&documents, "Job").collect();
-        assert_eq!(jobs.len(), scenario.workload.len(), "{name}");
-        for job in jobs {
+        let is_judge = |job: &&Value| job["metadata"]["name"] == "devnet-judge";
+        let (judge, loads): (Vec<_>, Vec<_>) = of_kind(&documents, "Job").partition(is_judge);
+        assert_eq!((judge.len(), loads.len()), (1, scenario.workload.len()), "{name}");
+        let port = check_kubernetes_judge(judge[0], &documents, &nodes, &scenario);
+        for job in loads {
             let container = &job["spec"]["template"]["spec"]["containers"][0];
-            parsed::<LoadCommand>("load", &arguments(&container["args"], "$(SLIPNET_START)"));
+            let arguments = arguments(&container["args"], "$(SLIPNET_START)");
+            parsed::<LoadCommand>("load", &arguments);
+            check_delivery(&arguments, &format!("devnet-judge:{port}"), &scenario);
             assert_eq!(container["env"][0]["valueFrom"]["configMapKeyRef"]["name"], "devnet-start");
         }
     }
+}
+
+/// That the judge has its scenario, its Service and its claim, and that nodes answer to the names that it calls them by; its port.
+fn check_kubernetes_judge(
+    job: &Value,
+    documents: &[Value],
+    nodes: &BTreeSet<String>,
+    scenario: &Scenario,
+) -> String {
+    let named = |kind| of_kind(documents, kind).find(|it| it["metadata"]["name"] == "devnet-judge").unwrap();
+    let text = named("ConfigMap")["data"]["scenario.yaml"].as_str().unwrap();
+    assert_eq!(Scenario::parse(text, Path::new("scenario.yaml")).unwrap(), *scenario);
+    assert_eq!(named("PersistentVolumeClaim")["spec"]["resources"]["requests"]["storage"], "1Gi");
+    let template = &job["spec"]["template"];
+    let labels = template["metadata"]["labels"].as_object().unwrap();
+    let service = &named("Service")["spec"];
+    assert!(service["selector"].as_object().unwrap().iter().all(|(name, value)| labels[name] == *value));
+    let container = &template["spec"]["containers"][0];
+    let mounts: Vec<_> =
+        container["volumeMounts"].as_array().unwrap().iter().map(|it| &it["mountPath"]).collect();
+    assert_eq!(mounts, ["/tmp", "/files", "/claim"]);
+    let host = |node: &str| format!("devnet-{node}-pods");
+    let port = check_judge(&arguments(&container["args"], "$(SLIPNET_START)"), host, nodes);
+    assert_eq!(service["ports"][0]["port"].to_string(), port);
+    assert_eq!(container["ports"][0]["containerPort"].to_string(), port);
+    let heads: BTreeSet<&str> =
+        of_kind(documents, "Service").filter_map(|it| it["metadata"]["name"].as_str()).collect();
+    for node in nodes {
+        assert!(heads.contains(host(node).as_str()), "{node}");
+    }
+    port
 }
 
 fn check_configs(name: &str, documents: &[Value]) {
@@ -184,6 +265,8 @@ fn check_configs(name: &str, documents: &[Value]) {
         let text = map["data"]["node.yaml"].as_str().unwrap();
         let config = slipstream_config::parse(text, Path::new("/config/node.yaml")).unwrap();
         assert!(!config.network.peers.is_empty(), "{name}: {}", map["metadata"]["name"]);
+        let pods = format!("{}-pods", map["metadata"]["name"].as_str().unwrap());
+        assert!(config.api.allowed_hosts.iter().any(|host| *host == pods), "{name}: {pods}");
     }
 }
 
@@ -200,13 +283,10 @@ fn the_files_say_what_they_leave_out() {
         (text, written.notes.join("\n"))
     };
     let (text, notes) = written("day-in-ten-minutes");
+    assert!(notes.is_empty(), "{notes}");
     for part in [
-        "at 140s: attack junk-transactions steady-0 until 155s",
-        "at 30s: lying peers, 2 of corrupt_answers light until 45s",
-    ] {
-        assert!(notes.contains(part), "{part} is not in\n{notes}");
-    }
-    for part in [
+        "140000ms..155000ms,attack=junk-transactions",
+        "30000ms..45000ms,lying-peers=corrupt-answers:2",
         "90000ms..,join",
         "70000ms..75000ms,restart",
         "100000ms..110000ms,pause",
@@ -216,6 +296,13 @@ fn the_files_say_what_they_leave_out() {
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
-    assert!(written("archive-start").0.contains("45000ms..,export-snapshot"));
-    assert!(written("epoch-change").0.contains("25000ms..,add-validator="));
+    let (text, notes) = written("archive-start");
+    assert!(text.contains("45000ms..,export-snapshot") && text.contains("./shared:/devnet/shared"), "{text}");
+    assert!(!notes.contains("{dir}"), "{notes}");
+    let (text, notes) = written("epoch-change");
+    assert!(text.contains("25000ms..,add-validator=") && text.contains("--waypoint-from"), "{text}");
+    assert!(notes.is_empty(), "{notes}");
+    let (text, notes) = written("lying-validator");
+    assert!(text.contains(",lie=") && notes.contains(": twin validator-0 until"), "{text}");
+    assert!(notes.contains("is not judged: lies of these validators are left out"), "{notes}");
 }

@@ -2,7 +2,10 @@
 //!
 //! Each ban, proof and pause is judged once, by when it was first seen; a ban that ended and comes again is another one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -19,6 +22,8 @@ use crate::{
 const BLAMED_MAX: usize = 1_000;
 /// Proofs that are remembered as judged: the validators' own lists are far shorter.
 const JUDGED_MAX: usize = 10_000;
+/// Processes of a node that are remembered: the plan has 500 events at most.
+const STARTS_MAX: usize = 1_000;
 /// The reason of a ban of which the node tells no reason.
 const KEPT_OUT: &str = "it keeps it out";
 
@@ -44,6 +49,22 @@ pub(super) struct Known {
     pub(super) convictions: Convictions,
     /// Of peers that lie.
     pub(super) thoughts: Thoughts,
+    /// Liars that somebody else gives to nodes now.
+    pub(super) expected: Vec<Expected>,
+    /// Strangers in nodes' lists of peers: whose, and their keys.
+    added: BTreeSet<(String, String)>,
+    /// When each process of each node was first seen.
+    pub(super) starts: BTreeMap<String, Vec<u64>>,
+    /// When the process of the last look began, by the node's own clock.
+    processes: BTreeMap<String, u64>,
+}
+
+/// Liars that a node is given, of which only its status tells.
+pub(super) struct Expected {
+    pub(super) node: String,
+    pub(super) lie: String,
+    /// That of whatever gives them.
+    pub(super) tag: String,
 }
 
 /// One look at one node.
@@ -67,10 +88,40 @@ impl Known {
         if let Some(head) = status["head"]["number"].as_u64() {
             self.excuses.saw_head(name, head, asked_ms);
         }
+        if let Some(started) = status["process"]["started_ms"].as_u64() {
+            self.saw_process(name, started, now_ms);
+        }
+        self.look_for_liars(look, status);
         self.look_at_evidence(look, &status["consensus"]);
         self.look_at_bans(look, status);
         for peer in status["sync"]["peers"].as_array().into_iter().flatten() {
             self.look_at_pause(look, peer);
+        }
+    }
+
+    fn saw_process(&mut self, name: &str, started: u64, now_ms: u64) {
+        let is_new = self.processes.insert(name.to_owned(), started) != Some(started);
+        let starts = self.starts.entry(name.to_owned()).or_default();
+        if is_new && starts.len() < STARTS_MAX {
+            starts.push(now_ms);
+        }
+    }
+
+    /// A peer that came to a node's list since the last look, and is no node of the scenario, is a liar, while liars are expected. It was given
+    /// at that look at the earliest.
+    fn look_for_liars(&mut self, look: Look<'_>, status: &Value) {
+        // The last who was to give some.
+        let expected = self.expected.iter().rev().find(|it| it.node == look.name);
+        let peers = status["configured_peers"].as_array().into_iter().flatten();
+        for server in peers.filter_map(|peer| peer["peer"].as_str()) {
+            let id = server.split('@').next().unwrap_or_default().to_owned();
+            let is_known = self.names.contains_key(&id) || self.added.len() >= JUDGED_MAX;
+            if !is_known
+                && self.added.insert((look.name.to_owned(), id))
+                && let Some(Expected { lie, tag, .. }) = expected
+            {
+                self.thoughts.meet(look.name, lie, (tag, server), Duration::from_millis(look.since_ms));
+            }
         }
     }
 
@@ -256,6 +307,38 @@ mod tests {
         assert!(two.look(900_000, "aa", false, 0, "").is_empty(), "the ban has ended");
         assert_eq!(two.look(900_500, "aa", true, 0, "lied"), ["two banned one: lied"]);
         assert!(two.look(901_000, "aa", true, 0, "lied").is_empty(), "it was told");
+    }
+
+    /// Goal: each process is told once, by when it was first seen, also one that was looked at before.
+    #[test]
+    fn processes_are_told_apart() {
+        let mut known = Known::default();
+        for (at_ms, started) in [(500, 7), (1_000, 7), (4_000, 9), (4_500, 9), (5_000, 12)] {
+            known.look("one", &json!({ "process": { "started_ms": started } }), at_ms, at_ms);
+        }
+        known.look("one", &json!({}), 5_500, 5_500);
+        assert_eq!(known.starts["one"], [500, 4_000, 5_000]);
+    }
+
+    /// Goal: liars that another machine's operator adds are met once each, by the look before; those that nobody expects, and nodes of the
+    /// scenario, are none.
+    #[test]
+    fn liars_that_others_give_are_met() {
+        let mut known = Known { names: [("bb".to_owned(), "two".to_owned())].into(), ..Known::default() };
+        let page = |peers: &[&str]| {
+            let peer = |id: &&str| json!({ "peer": format!("{id}@127.64.0.1:9") });
+            json!({ "configured_peers": peers.iter().map(peer).collect::<Vec<_>>() })
+        };
+        known.look("one", &page(&["dd"]), 1_000, 1_000);
+        let [node, lie, tag] = ["one", "forged_heads", "3"].map(str::to_owned);
+        known.expected.push(Expected { node, lie, tag });
+        known.look("two", &page(&["aa"]), 1_500, 1_500);
+        let all = page(&["aa", "bb", "dd"]);
+        known.look("one", &all, 2_000, 2_000);
+        known.look("one", &all, 3_000, 3_000);
+        let opinions = std::mem::take(&mut known.thoughts).opinions();
+        let [liar] = &opinions[..] else { panic!("{opinions:?}") };
+        assert_eq!((liar.node.as_str(), liar.liar.as_str(), liar.at_ms), ("one", "aa", 1_000));
     }
 
     /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie, whenever others learn

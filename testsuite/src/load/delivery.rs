@@ -1,0 +1,138 @@
+//! [`Delivery`]: what a load came to, sent to whoever judges its scenario: one JSON value over a connection of its own, and a line back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{LoadSummary, Saturation};
+
+/// The longest delivery: a search of sixty steps with all that was read at sixty nodes is a few MiB.
+pub(crate) const DELIVERY_BYTES_MAX: usize = 32 << 20;
+/// What the judge answers to a delivery that it keeps.
+pub(crate) const TAKEN: &str = "taken";
+/// The longest answer that is read.
+const ANSWER_BYTES_MAX: u64 = 1_024;
+/// A judge that is there answers within this time.
+const ATTEMPT: Duration = Duration::from_secs(20);
+/// Between two attempts: the judge's container may be starting.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What a load came to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Delivery {
+    /// The phase of the scenario.
+    pub(crate) phase: String,
+    pub(crate) ending: Ending,
+}
+
+/// How a load ended. Times are in ms after the start that all containers have in common.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ending {
+    Run {
+        /// When its first transaction was due.
+        begin_ms: u64,
+        summary: Box<LoadSummary>,
+    },
+    Search {
+        /// The same of each step.
+        begins_ms: Vec<u64>,
+        saturation: Box<Saturation>,
+    },
+    /// It could not go on, and why.
+    Failed(String),
+}
+
+impl Delivery {
+    /// Sends it to the judge at `HOST:PORT`, again and again for so long.
+    ///
+    /// # Errors
+    /// If it is too long, nobody takes it in time, or the judge refuses it.
+    pub(crate) async fn send(&self, judge: &str, patience: Duration) -> Result<()> {
+        let text = serde_json::to_vec(self)?;
+        let length = text.len();
+        ensure!(
+            length <= DELIVERY_BYTES_MAX,
+            "the figures of {} have {length} bytes, and a judge takes {DELIVERY_BYTES_MAX}",
+            self.phase
+        );
+        let begin = Instant::now();
+        loop {
+            let failed = match tokio::time::timeout(ATTEMPT, attempt(judge, &text)).await {
+                Ok(Ok(answer)) if answer == TAKEN => return Ok(()),
+                Ok(Ok(answer)) if !answer.is_empty() => bail!("the judge at {judge} refused: {answer}"),
+                Ok(Ok(_)) => "it closed the connection without an answer".to_owned(),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => format!("it did not answer within {} s", ATTEMPT.as_secs()),
+            };
+            if begin.elapsed() >= patience {
+                bail!("no judge at {judge} took the figures within {} s: {failed}", patience.as_secs());
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+async fn attempt(judge: &str, text: &[u8]) -> Result<String> {
+    let mut stream = TcpStream::connect(judge).await?;
+    stream.write_all(text).await?;
+    // The end of what is sent is the end of the value.
+    stream.shutdown().await?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).await?;
+    Ok(answer.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn failed() -> Delivery {
+        Delivery { phase: "main".to_owned(), ending: Ending::Failed("no node answers".to_owned()) }
+    }
+
+    /// Goal: a judge that comes late, or that hangs up, is asked again; what it is sent is the value, whole.
+    #[tokio::test]
+    async fn a_delivery_is_sent_until_it_is_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let judge = listener.local_addr().unwrap().to_string();
+        let server = tokio::spawn(async move {
+            drop(listener.accept().await.unwrap());
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut text = Vec::new();
+            stream.read_to_end(&mut text).await.unwrap();
+            stream.write_all(format!("{TAKEN}\n").as_bytes()).await.unwrap();
+            text
+        });
+        failed().send(&judge, Duration::from_secs(60)).await.unwrap();
+        let delivery: Delivery = serde_json::from_slice(&server.await.unwrap()).unwrap();
+        assert_eq!(delivery.phase, "main");
+        assert!(matches!(delivery.ending, Ending::Failed(why) if why == "no node answers"));
+    }
+
+    /// Goal: who refuses is not asked again, and who is not there is named.
+    #[tokio::test]
+    async fn a_refusal_and_an_absence_are_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let judge = listener.local_addr().unwrap().to_string();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut text = Vec::new();
+            stream.read_to_end(&mut text).await.unwrap();
+            stream.write_all(b"no such phase\n").await.unwrap();
+        });
+        let refused = failed().send(&judge, Duration::from_secs(60)).await.unwrap_err().to_string();
+        assert!(refused.contains("refused: no such phase"), "{refused}");
+        server.await.unwrap();
+        // The listener has gone with its task.
+        let absent = failed().send(&judge, Duration::ZERO).await.unwrap_err().to_string();
+        assert!(absent.contains(&judge) && absent.contains("within 0 s"), "{absent}");
+    }
+}

@@ -1,0 +1,279 @@
+//! [`Companions`]: programs beside the node, in its network, for as long as their orders last: attackers of the siege, and peers that lie.
+//!
+//! They are beside it because they come from many addresses of loopback. What fails of one is noted, and the node's other orders go on.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use slipstream_config::Overrides;
+use slipstream_types::SecretKey;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{OperateOptions, What};
+use crate::{
+    accounts::Account,
+    leftovers::RunDir,
+    output,
+    rpc::Rpc,
+    scenario::{
+        assault::{self, Aim, Assault},
+        lying_peers::{ADDRESS_FIRST, ADDRESSES},
+        slipstream,
+    },
+};
+
+/// A node that was started again opens its store before it answers.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(250);
+/// What those that are asked to end may take, before the node is stopped.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// The node that others attack, or lie to.
+pub(super) struct Victim {
+    config: PathBuf,
+    rpc: Rpc,
+    /// Its public key.
+    id: String,
+    /// Where it listens for peers.
+    port: u16,
+    /// The peers that it dials through its sidecar.
+    upstream: Option<String>,
+    seed: String,
+    skip_accounts: u32,
+}
+
+impl Victim {
+    /// Of a node's configuration and the client of its API.
+    ///
+    /// # Errors
+    /// If the configuration or the key cannot be read, where an order is about attackers.
+    pub(super) fn new(options: &OperateOptions, rpc: Rpc) -> Result<Option<Victim>> {
+        let OperateOptions { config, orders, seed, skip_accounts, among, .. } = options;
+        if among.is_none() && !orders.iter().any(|order| order.what.has_attackers()) {
+            return Ok(None);
+        }
+        let loaded = slipstream_config::load(config, &Overrides::default())?.config;
+        let path = &loaded.key_file;
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let key = slipstream_types::digest::parse_hex(text.trim())
+            .with_context(|| format!("{} is no key", path.display()))?;
+        let mut peers = loaded.network.peers.iter().map(ToString::to_string);
+        Ok(Some(Victim {
+            config: config.clone(),
+            rpc,
+            id: SecretKey::from_seed(key).public().to_string(),
+            port: loaded.network.listen.port(),
+            upstream: peers.find(|peer| peer.contains("@127.")),
+            seed: seed.clone(),
+            skip_accounts: *skip_accounts,
+        }))
+    }
+
+    /// Starts attackers once the node of this API answers, which they take for their victim.
+    async fn assault(
+        &self,
+        (rpc, peer): (&Rpc, String),
+        (name, tag): (&str, &str),
+        liars: Option<(u32, usize)>,
+    ) -> Result<(Assault, RunDir)> {
+        let answers = async {
+            while rpc.head().await.is_err() {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        if tokio::time::timeout(ANSWERS_WITHIN, answers).await.is_err() {
+            bail!("{} did not answer within {} s", rpc.url(), ANSWERS_WITHIN.as_secs());
+        }
+        let accounts: Vec<Account> = match liars {
+            Some(_) => Vec::new(),
+            None => {
+                let places = self.skip_accounts..self.skip_accounts.saturating_add(assault::ACCOUNTS);
+                places.map(|index| Account::derive(&self.seed, index)).collect()
+            }
+        };
+        let upstream = self.upstream()?;
+        let aim = Aim { rpc, peer, upstream, joiner: self.id.clone(), accounts: &accounts, liars };
+        let dir = RunDir::new("attack-")?;
+        Ok((Assault::start(name, tag, aim, dir.path()).await?, dir))
+    }
+
+    /// The node as an entry of `network.peers`.
+    fn peer(&self) -> String {
+        format!("{}@127.0.0.1:{}", self.id, self.port)
+    }
+
+    fn upstream(&self) -> Result<String> {
+        let upstream = self.upstream.clone();
+        upstream.context("the node dials no peer through its sidecar, by which liars hear the truth")
+    }
+
+    /// Starts the servers of an attack that are to stand before the node's peers, once the validator of this API answers.
+    async fn among(&self, attack: &str, api: &str) -> Result<(Assault, RunDir)> {
+        // Attackers know addresses alone.
+        let host = api.trim_start_matches("http://");
+        let mut found =
+            tokio::net::lookup_host(host).await.with_context(|| format!("no address of {host}"))?;
+        let address = found.next().with_context(|| format!("no address of {host}"))?;
+        let rpc = Rpc::new(&format!("http://{address}"))?;
+        self.assault((&rpc, self.upstream()?), (attack, "among"), None).await
+    }
+
+    /// Does what an order says until it is stopped.
+    async fn accompany(&self, place: usize, what: What, stop: &CancellationToken) -> Result<()> {
+        let (name, liars) = match what {
+            What::LyingPeers(name, count) => (name, Some(count)),
+            What::Attack(name) => (name, None),
+            _ => return Ok(()),
+        };
+        let tag = place.to_string();
+        let crowd = liars.map(|count| (count, ADDRESS_FIRST + place * ADDRESSES));
+        let (assault, _dir) = tokio::select! {
+            started = self.assault((&self.rpc, self.peer()), (name, &tag), crowd) => started?,
+            () = stop.cancelled() => return Ok(()),
+        };
+        if liars.is_none() {
+            stop.cancelled().await;
+            return assault.end();
+        }
+        let config = self.config.display().to_string();
+        for server in &assault.servers {
+            slipstream(&["peers", "add", server, "--config", &config]).await?;
+        }
+        stop.cancelled().await;
+        for server in &assault.servers {
+            let key = server.split('@').next().unwrap_or_default();
+            // One that is down, or whose data were wiped, has forgotten them: it dials them in vain, or not at all.
+            if let Err(error) = slipstream(&["peers", "remove", key, "--config", &config]).await {
+                output::note(&format!("{error:#}"));
+            }
+        }
+        assault.end()
+    }
+}
+
+/// Those that run now, by the places of their orders.
+pub(super) struct Companions {
+    victim: Option<Arc<Victim>>,
+    running: BTreeMap<usize, Companion>,
+}
+
+struct Companion {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Companions {
+    /// None yet; nobody accompanies a node without orders about attackers.
+    pub(super) fn of(victim: Option<Victim>) -> Companions {
+        Companions { victim: victim.map(Arc::new), running: BTreeMap::new() }
+    }
+
+    /// Starts servers that are to stand before the node's peers for as long as they are kept.
+    ///
+    /// # Errors
+    /// If they do not start.
+    pub(super) async fn among(&self, attack: &str, api: &str) -> Result<(Assault, RunDir)> {
+        let victim =
+            self.victim.as_ref().context("nobody reads the configuration of a node without attackers")?;
+        victim.among(attack, api).await.with_context(|| format!("the attack {attack} among its peers"))
+    }
+
+    /// Starts those that are wanted and do not run, and asks the others to end.
+    pub(super) fn become_as(&mut self, wanted: BTreeMap<usize, What>) {
+        self.running.retain(|place, companion| {
+            let is_wanted = wanted.contains_key(place);
+            if !is_wanted {
+                companion.stop.cancel();
+            }
+            is_wanted
+        });
+        let Some(victim) = &self.victim else { return };
+        for (place, what) in wanted {
+            self.running.entry(place).or_insert_with(|| Companion::start(victim.clone(), place, what));
+        }
+    }
+
+    /// Asks all to end, and gives them a moment to.
+    pub(super) async fn end(&mut self) {
+        for companion in self.running.values() {
+            companion.stop.cancel();
+        }
+        for (_, companion) in std::mem::take(&mut self.running) {
+            let _ = tokio::time::timeout(END_WITHIN, companion.task).await;
+        }
+    }
+}
+
+impl Companion {
+    fn start(victim: Arc<Victim>, place: usize, what: What) -> Companion {
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        let task = tokio::spawn(async move {
+            if let Err(error) = victim.accompany(place, what, &token).await {
+                output::note(&format!("{what}: {error:#}"));
+            }
+        });
+        Companion { stop, task }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(dir: &std::path::Path, order: &str) -> OperateOptions {
+        let (config, key) = (dir.join("node.yaml"), dir.join("node.key"));
+        std::fs::write(&key, hex::encode([7_u8; 32]) + "\n").unwrap();
+        let [far, near] = [0, 1].map(|index| crate::accounts::node_key("s", index).public());
+        let text = format!(
+            "role: fullnode\ngenesis: genesis.json\ndata_dir: data\nkey_file: node.key\nnetwork:\n  listen: 0.0.0.0:7400\n  \
+             peers: ['{far}@far:7400', '{near}@127.0.0.1:10001']\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        OperateOptions {
+            config,
+            orders: vec![order.parse().unwrap()],
+            start: None,
+            seed: "s".to_owned(),
+            skip_accounts: 5,
+            shared: None,
+            among: None,
+            among_api: None,
+            waypoint_from: None,
+        }
+    }
+
+    /// Goal: attackers know the node by its key, its port, and the way through its sidecar to the truth.
+    #[test]
+    fn a_victim_is_known_by_its_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let rpc = Rpc::new("127.0.0.1:1").unwrap();
+        assert!(Victim::new(&options(dir.path(), "1s..2s,kill"), rpc.clone()).unwrap().is_none());
+        let victim =
+            Victim::new(&options(dir.path(), "1s..2s,attack=junk-transactions"), rpc).unwrap().unwrap();
+        assert_eq!(victim.id, SecretKey::from_seed([7; 32]).public().to_string());
+        assert_eq!(victim.port, 7_400);
+        assert!(victim.upstream.unwrap().ends_with("@127.0.0.1:10001"));
+    }
+
+    /// Goal: who waits for a node that never answers ends when it is told to, and is not started twice.
+    #[tokio::test]
+    async fn companions_end_when_they_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let rpc = Rpc::new("127.0.0.1:1").unwrap();
+        let options = options(dir.path(), "1s..2s,lying-peers=corrupt-answers:2");
+        let mut companions = Companions::of(Victim::new(&options, rpc).unwrap());
+        let wanted = || BTreeMap::from([(0, options.orders[0].what)]);
+        companions.become_as(wanted());
+        let stop = companions.running[&0].stop.clone();
+        companions.become_as(wanted());
+        assert_eq!((companions.running.len(), stop.is_cancelled()), (1, false));
+        companions.become_as(BTreeMap::new());
+        assert!(companions.running.is_empty() && stop.is_cancelled());
+        companions.become_as(wanted());
+        companions.end().await;
+        assert!(companions.running.is_empty());
+    }
+}

@@ -1,0 +1,54 @@
+//! From what a load brought to what its phase came to.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    load::{Ending, LoadSummary},
+    scenario::{
+        engine::phase::{self, PhaseEnd},
+        model::Phase,
+        names::Names,
+    },
+};
+
+/// What a load came to, with the names of nodes in place of their addresses; or why it could not go on.
+pub(super) fn phase_end(
+    phase: &Phase,
+    names: &Names,
+    urls: &BTreeMap<&str, &str>,
+    ending: Ending,
+) -> Result<PhaseEnd, String> {
+    let first = phase.read_from.as_ref().and_then(|name| names.find(name).first().copied());
+    let first = first.or_else(|| names.find_all(&phase.to).first().copied());
+    let follows_itself = first.is_some_and(|first| names.find_all(&phase.followers).contains(&first));
+    let first = first.map_or("", |first| names.name(first));
+    let named = |summary: &mut LoadSummary| {
+        rename(summary, urls);
+        phase::name_first(summary, first, first, follows_itself);
+    };
+    match ending {
+        Ending::Run { begin_ms, mut summary } => {
+            named(&mut summary);
+            Ok(phase::ran(phase, begin_ms, &summary))
+        }
+        Ending::Search { begins_ms, mut saturation } => {
+            saturation.steps.iter_mut().for_each(named);
+            Ok(phase::searched(phase, &begins_ms, &saturation))
+        }
+        Ending::Failed(why) => Err(why),
+    }
+}
+
+/// Loads know nodes by the addresses of their APIs.
+fn rename(summary: &mut LoadSummary, urls: &BTreeMap<&str, &str>) {
+    let name = |url: &str| urls.get(url).copied().unwrap_or(url).to_owned();
+    summary.reads.iter_mut().for_each(|reads| reads.node = name(&reads.node));
+    summary.news.iter_mut().for_each(|news| news.node = name(&news.node));
+    summary.follow_ms = renamed(std::mem::take(&mut summary.follow_ms), name);
+    summary.follow_per_second = renamed(std::mem::take(&mut summary.follow_per_second), name);
+    summary.follow_points = renamed(std::mem::take(&mut summary.follow_points), name);
+}
+
+fn renamed<T>(map: BTreeMap<String, T>, name: impl Fn(&str) -> String) -> BTreeMap<String, T> {
+    map.into_iter().map(|(url, value)| (name(&url), value)).collect()
+}

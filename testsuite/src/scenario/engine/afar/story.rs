@@ -1,0 +1,375 @@
+//! [`Story`]: what a scenario's files do to the nodes, as somebody knows it who only looks on. Pure.
+//!
+//! The plan says when and to whom. Two things it does not say: which validator took an order to the primary, and when a process that
+//! was stopped began again. Nodes tell the second, by when their process started, and mostly the first with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    report::FaultMark,
+    scenario::{
+        engine::{
+            act::{described, ends, is_moment},
+            blame::Cause,
+            catch::Behind,
+        },
+        export,
+        model::Scenario,
+        names::{Names, Place, may_validate},
+        plan::{Action, Event, Harm, Who, plan},
+    },
+};
+
+/// Clocks of machines that keep time differ by less: what comes about by this much sooner than it should is no surprise.
+pub(super) const SKEW_MS: u64 = 1_000;
+/// Beyond the time that a node has to become ready, what its container takes to begin again.
+const CONTAINER_MS: u64 = 60_000;
+
+/// When each process of each node was first seen, in ms after the clock started.
+pub(super) type Starts = BTreeMap<String, Vec<u64>>;
+
+/// One event, and whom it meets.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Meeting {
+    pub(super) from_ms: u64,
+    /// When what it does is over; its beginning, if it is done at once. None if it lasts.
+    pub(super) until_ms: Option<u64>,
+    /// All that it may meet.
+    pub(super) whom: Vec<Place>,
+    pub(super) cause: Cause,
+    /// Whether another process runs afterwards.
+    pub(super) restarts: bool,
+    /// Whether the node does not run, or not as it should, meanwhile.
+    pub(super) holds: bool,
+    /// Whether it meets one of `whom` alone, whoever is the primary then.
+    pub(super) is_drawn: bool,
+    pub(super) is_join: bool,
+    /// How the peers lie that it gives them, if it does nothing else.
+    pub(super) liars: Option<String>,
+}
+
+/// See the module.
+pub(super) struct Story<'a> {
+    scenario: &'a Scenario,
+    names: &'a Names,
+    events: Vec<Event>,
+    meetings: Vec<Meeting>,
+}
+
+impl<'a> Story<'a> {
+    /// Of the events that are in the files.
+    pub(super) fn of(scenario: &'a Scenario, names: &'a Names) -> Story<'a> {
+        let mut events: Vec<Event> =
+            plan(scenario).into_iter().filter(|event| export::is_done(scenario, event)).collect();
+        for event in &mut events {
+            event.until_ms = export::until_ms(scenario, event);
+        }
+        let meetings = events.iter().filter_map(|event| meeting(scenario, names, event)).collect();
+        Story { scenario, names, events, meetings }
+    }
+
+    pub(super) fn meetings(&self) -> &[Meeting] {
+        &self.meetings
+    }
+
+    /// What was done, for a report. Whom an order to the primary met nobody knows for certain.
+    pub(super) fn marks(&self) -> Vec<FaultMark> {
+        let node = |event: &Event| match &event.action {
+            Action::Links { .. } => None,
+            Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. } => {
+                Some("the primary".to_owned())
+            }
+            Action::Node { who: Who::Node(place), .. }
+            | Action::LyingPeers { who: Who::Node(place), .. }
+            | Action::Join(place)
+            | Action::ExportSnapshot(place)
+            | Action::AddValidator(place)
+            | Action::RemoveValidator(place)
+            | Action::Attack { victim: place, .. } => Some(self.names.name(*place).to_owned()),
+        };
+        let mark = |event: &Event| FaultMark {
+            at_ms: event.at_ms,
+            until_ms: event.until_ms,
+            what: described(&event.action),
+            node: node(event),
+        };
+        self.events.iter().map(mark).collect()
+    }
+
+    /// Nodes that joined or came back, from when they were to.
+    pub(super) fn behind(&self, starts: &Starts) -> Vec<Behind> {
+        let mut behind = Vec::new();
+        for (index, meeting) in self.meetings.iter().enumerate() {
+            let Some(from_ms) = meeting.until_ms.filter(|_| meeting.liars.is_none()) else { continue };
+            for place in &meeting.whom {
+                // Whoever another fault holds then is behind when that has ended.
+                if self.is_held(*place, from_ms, index) {
+                    continue;
+                }
+                let seen_ms = match (meeting.restarts, self.started(*place, meeting.from_ms, starts)) {
+                    (false, _) => from_ms,
+                    (true, Some(seen_ms)) if meeting.is_drawn && self.is_of_later(*place, index, seen_ms) => {
+                        continue;
+                    }
+                    (true, Some(seen_ms)) => seen_ms,
+                    // Another validator was the primary.
+                    (true, None) if meeting.is_drawn => continue,
+                    // It did not come back at all.
+                    (true, None) => u64::MAX,
+                };
+                behind.push(Behind {
+                    name: self.names.name(*place).to_owned(),
+                    mode: self.mode(*place),
+                    from_ms,
+                    seen_ms,
+                });
+            }
+        }
+        behind.sort_by_key(|behind| behind.from_ms);
+        behind
+    }
+
+    /// Processes that began for no event: a node, or its container, ended by itself and was started again.
+    pub(super) fn surprises(&self, starts: &Starts) -> Vec<String> {
+        let late_ms = self.scenario.topology.ready_within.ms() + CONTAINER_MS;
+        let mut surprises = Vec::new();
+        for place in self.names.all() {
+            let name = self.names.name(place);
+            let explains = |seen_ms: u64, meeting: &Meeting| {
+                meeting.whom.contains(&place)
+                    && (meeting.restarts || meeting.holds)
+                    && meeting.from_ms <= seen_ms.saturating_add(SKEW_MS)
+                    && meeting.until_ms.is_none_or(|until| seen_ms <= until.saturating_add(late_ms))
+            };
+            // The first process is the one that the files start.
+            for seen_ms in starts.get(name).into_iter().flatten().skip(1) {
+                if !self.meetings.iter().any(|meeting| explains(*seen_ms, meeting)) {
+                    let seconds = *seen_ms as f64 / 1_000.0;
+                    surprises
+                        .push(format!("{name} was started again at {seconds:.1} s, and no event did that"));
+                }
+            }
+        }
+        surprises
+    }
+
+    /// Nodes that a fault holds when the clock ends, and how many more it holds of those that may be the primary.
+    pub(super) fn held_at_end(&self) -> (BTreeSet<Place>, usize) {
+        let end_ms = self.scenario.duration.ms();
+        let holds = |meeting: &&Meeting| meeting.holds && meeting.until_ms.is_none_or(|until| until > end_ms);
+        let (drawn, certain): (Vec<&Meeting>, Vec<&Meeting>) =
+            self.meetings.iter().filter(holds).partition(|meeting| meeting.is_drawn);
+        (certain.iter().flat_map(|meeting| meeting.whom.iter().copied()).collect(), drawn.len())
+    }
+
+    /// Whether another event than the one at `index` may hold a node at a moment.
+    fn is_held(&self, place: Place, at_ms: u64, index: usize) -> bool {
+        let mut others = self.meetings.iter().enumerate().filter(|(other, _)| *other != index);
+        others.any(|(_, meeting)| {
+            meeting.holds
+                && meeting.whom.contains(&place)
+                && meeting.from_ms <= at_ms
+                && meeting.until_ms.is_none_or(|until| at_ms < until)
+        })
+    }
+
+    /// Whether a process comes of an event that began after the one at `index`.
+    fn is_of_later(&self, place: Place, index: usize, seen_ms: u64) -> bool {
+        let from_ms = self.meetings[index].from_ms;
+        self.meetings.iter().any(|meeting| {
+            meeting.restarts
+                && meeting.whom.contains(&place)
+                && meeting.from_ms > from_ms
+                && meeting.from_ms <= seen_ms.saturating_add(SKEW_MS)
+        })
+    }
+
+    /// When the process was first seen that an event of this moment started.
+    fn started(&self, place: Place, from_ms: u64, starts: &Starts) -> Option<u64> {
+        let seen = starts.get(self.names.name(place))?;
+        seen.iter().copied().find(|seen_ms| seen_ms.saturating_add(SKEW_MS) >= from_ms)
+    }
+
+    fn mode(&self, place: Place) -> &'static str {
+        let group = self.names.group(place).map(|group| &self.scenario.topology.groups[group]);
+        group.map_or("auto", |group| group.mode.name())
+    }
+}
+
+/// What an event makes of nodes; none if it does nothing that others could hold against one.
+fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting> {
+    let all = Meeting {
+        from_ms: event.at_ms,
+        until_ms: event.until_ms,
+        whom: Vec::new(),
+        cause: Cause::Away,
+        restarts: false,
+        holds: false,
+        is_drawn: false,
+        is_join: false,
+        liars: None,
+    };
+    match &event.action {
+        Action::Join(place) => Some(Meeting {
+            until_ms: Some(event.at_ms),
+            whom: vec![*place],
+            restarts: true,
+            is_join: true,
+            ..all
+        }),
+        Action::Links { pairs, .. } => Some(Meeting { whom: ends(pairs), ..all }),
+        Action::Node { harm, who } => {
+            let whom = match who {
+                Who::Node(place) => vec![*place],
+                Who::Primary => {
+                    names.all().filter(|place| may_validate(&scenario.topology, names, *place)).collect()
+                }
+            };
+            let at_once = is_moment(harm, event.until_ms.is_some());
+            Some(Meeting {
+                until_ms: if at_once { Some(event.at_ms) } else { event.until_ms },
+                whom,
+                cause: Cause::of(harm),
+                restarts: restarts(harm),
+                holds: !at_once && !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_)),
+                is_drawn: *who == Who::Primary,
+                ..all
+            })
+        }
+        Action::LyingPeers { lie, who: Who::Node(place), .. } => {
+            Some(Meeting { whom: vec![*place], liars: Some(lie.name()), ..all })
+        }
+        // The files leave out those to the primary.
+        Action::LyingPeers { who: Who::Primary, .. }
+        | Action::Attack { .. }
+        | Action::ExportSnapshot(_)
+        | Action::AddValidator(_)
+        | Action::RemoveValidator(_) => None,
+    }
+}
+
+/// Whether another process runs after this harm.
+fn restarts(harm: &Harm) -> bool {
+    match harm {
+        Harm::Kill | Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) | Harm::Liar(_) => true,
+        Harm::Pause
+        | Harm::FullDisk
+        | Harm::SlowDisk(_)
+        | Harm::ClockJump(_)
+        | Harm::Twin(_)
+        | Harm::OldState => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const TEXT: &str = "\
+name: a
+description: b
+duration: 100s
+topology:
+  validators: 2
+  ready_within: 10s
+  groups:
+  - { name: near, mode: delta }
+  - { name: late, joins: 20s }
+faults:
+- { at: 30s, for: 10s, what: { kill: { nodes: [near] } } }
+- { at: 35s, for: 10s, what: { pause: { nodes: [near] } } }
+- { at: 50s, what: { restart: { nodes: [near] } } }
+- { at: 60s, for: 5s, what: { kill: { nodes: [primary] } } }
+- { at: 70s, for: 5s, what: { slow_disk: { who: { nodes: [late] }, delay: 50ms } } }
+- { at: 80s, for: 10s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }
+- { at: 80s, for: 10s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: garbage } } }
+- { at: 98s, for: 20s, what: { kill: { nodes: [late] } } }
+- { at: 99s, what: { pause: { nodes: [primary] } } }
+- { at: 99s, what: { kill: { nodes: [near] } } }
+criteria: [equal_roots]
+";
+
+    fn scenario() -> Scenario {
+        Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn starts(of: &[(&str, &[u64])]) -> Starts {
+        of.iter().map(|(name, seen)| ((*name).to_owned(), seen.to_vec())).collect()
+    }
+
+    /// Goal: a node is behind once nothing holds it any more, and what the process before showed does not count. Of the validators
+    /// only those count that came back.
+    #[test]
+    fn who_came_back_is_behind() {
+        let scenario = scenario();
+        let names = Names::of(&scenario);
+        let story = Story::of(&scenario, &names);
+        let seen = starts(&[
+            ("validator-0", &[0, 91_000]),
+            ("validator-1", &[0, 66_000]),
+            ("near", &[0, 46_000, 52_000]),
+            ("late", &[21_500]),
+        ]);
+        let behind = story.behind(&seen);
+        let told: Vec<(&str, &str, u64, u64)> =
+            behind.iter().map(|it| (it.name.as_str(), it.mode, it.from_ms, it.seen_ms)).collect();
+        assert_eq!(
+            told,
+            [
+                ("late", "auto", 20_000, 21_500),
+                // The kill ends at 40 s, while the pause holds it.
+                ("near", "delta", 45_000, 45_000),
+                ("near", "delta", 50_000, 52_000),
+                ("validator-1", "auto", 65_000, 66_000),
+                ("late", "auto", 75_000, 75_000),
+                // The liar has gone from its place.
+                ("validator-0", "auto", 90_000, 91_000),
+                // It never came back; the scenario ends what lasts longer than itself.
+                ("late", "auto", 100_000, u64::MAX),
+            ]
+        );
+    }
+
+    /// Goal: a process that no event started is told, with its time; one that an event started, or whose container began again
+    /// because of one, is not.
+    #[test]
+    fn processes_that_nobody_ordered_are_told() {
+        let scenario = scenario();
+        let names = Names::of(&scenario);
+        let story = Story::of(&scenario, &names);
+        let seen = starts(&[
+            ("validator-0", &[0, 10_000, 61_000]),
+            ("near", &[0, 41_000, 49_500, 52_000]),
+            ("late", &[21_000]),
+        ]);
+        let told = story.surprises(&seen);
+        assert_eq!(told, ["validator-0 was started again at 10.0 s, and no event did that"]);
+    }
+
+    #[test]
+    fn who_is_held_at_the_end_is_known_but_for_the_primary() {
+        let scenario = scenario();
+        let names = Names::of(&scenario);
+        let (held, drawn) = Story::of(&scenario, &names).held_at_end();
+        assert_eq!((held.into_iter().collect::<Vec<_>>(), drawn), (vec![Place(2)], 1));
+    }
+
+    /// Goal: a report marks each event with its node, and what lasts longer than the scenario ends with it.
+    #[test]
+    fn marks_are_those_of_the_plan() {
+        let scenario = scenario();
+        let names = Names::of(&scenario);
+        let marks = Story::of(&scenario, &names).marks();
+        let told: Vec<_> =
+            marks.iter().map(|it| (it.at_ms, it.until_ms, it.what.as_str(), it.node.as_deref())).collect();
+        assert_eq!(told[0], (20_000, None, "join", Some("late")));
+        assert_eq!(told[4], (60_000, Some(65_000), "kill", Some("the primary")));
+        assert!(told.contains(&(98_000, Some(100_000), "kill", Some("late"))), "{told:?}");
+        assert_eq!(told.len(), 11);
+        let liars: Vec<_> =
+            Story::of(&scenario, &names).meetings().iter().filter_map(|it| it.liars.clone()).collect();
+        assert_eq!(liars, ["forged_heads"]);
+    }
+}

@@ -1,0 +1,167 @@
+//! A judge before programs that stand for nodes.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use super::*;
+use crate::{
+    load::{Ending, Rule},
+    scenario::engine::curves::tests::{latency, summary},
+};
+
+const TEXT: &str = "\
+name: a
+description: b
+duration: 5s
+topology: { validators: 2 }
+workload:
+- { name: main, for: 2s, rate: { constant: 20 }, followers: [validator-0, validator-1] }
+criteria:
+- equal_roots
+- nobody_honest_blamed
+- head_age: { at_most: 1s }
+- no_progress: { at_most: 2s }
+- memory: { mib_max: 2 }
+- epoch: { at_least: 7 }
+- throughput: { phase: main, at_least: 2 }
+- throughput: { phase: main, at_least: 3 }
+";
+
+fn scenario() -> Scenario {
+    Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What a node answers whose head is this batch.
+fn answer(request: &str, head: u64) -> Value {
+    let result = if request.starts_with("GET") {
+        return json!({
+            "role": "validator", "head": { "number": head }, "health": { "head_age_seconds": 0.1 },
+            "process": { "started_ms": 7, "memory_bytes": 1 << 20 }, "epoch": { "number": 6 }, "sync": {},
+        });
+    } else if request.contains("eth_blockNumber") {
+        json!(format!("{head:#x}"))
+    } else {
+        json!({ "stateRoot": format!("0x{}", "ab".repeat(32)) })
+    };
+    json!({ "jsonrpc": "2.0", "id": 0, "result": result })
+}
+
+async fn converse(mut stream: TcpStream, head: u64) {
+    let (mut request, mut part) = (String::new(), [0; 4_096]);
+    while !(request.starts_with("GET") && request.contains("\r\n\r\n")) && !request.contains("params") {
+        match stream.read(&mut part).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) => request += &String::from_utf8_lossy(&part[..length]),
+        }
+    }
+    let body = answer(&request, head).to_string();
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+    let _ = stream.write_all(head.as_bytes()).await;
+}
+
+/// The address of a node that makes ten batches a second.
+async fn fake_node() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let begin = Instant::now();
+        while let Ok((stream, _)) = listener.accept().await {
+            let head = u64::try_from(begin.elapsed().as_millis() / 100).unwrap();
+            tokio::spawn(converse(stream, head));
+        }
+    });
+    format!("http://{address}")
+}
+
+fn closed_port() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Goal: nodes and a load that are seen from outside are judged as on one machine: what holds passes, what does not is named, and the
+/// report has all of it.
+#[tokio::test]
+async fn a_scenario_is_judged_from_outside() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, listen) = (dir.path().join("a.yaml"), closed_port());
+    std::fs::write(&file, TEXT).unwrap();
+    let nodes = [("validator-0", fake_node().await), ("validator-1", fake_node().await)];
+    let options = JudgeOptions {
+        scenario: file,
+        nodes: nodes.clone().map(|(name, url)| (name.to_owned(), url)).to_vec(),
+        start: now_ms() / 1_000 + 2,
+        listen,
+        dir: dir.path().join("report"),
+        markdown: false,
+        access_lists: false,
+    };
+    let load = async {
+        let mut summary = summary(&nodes[1].1);
+        summary.reads[0].node.clone_from(&nodes[0].1);
+        let ending = Ending::Run { begin_ms: 100, summary: Box::new(summary) };
+        let delivery = crate::load::Delivery { phase: "main".to_owned(), ending };
+        delivery.send(&listen.to_string(), Duration::from_secs(60)).await
+    };
+    let (judged, sent) = tokio::join!(options.run(Progress::Quiet), load);
+    sent.unwrap();
+    let error = judged.unwrap_err().to_string();
+    let report = RunReport::load(&dir.path().join("report/report.json")).unwrap();
+    assert_eq!(error, "failed: epoch; throughput of main", "{:?}", report.criteria);
+    let verdicts: Vec<bool> = report.criteria.iter().map(|it| it.passed).collect();
+    assert_eq!(verdicts, [true, true, true, true, true, false, true, false, true], "{:?}", report.criteria);
+    assert!(report.criteria[4].measured.ends_with(SAMPLED), "{}", report.criteria[4].measured);
+    assert_eq!(report.criteria[8].name, "nothing_ended");
+    let names: Vec<&str> = report.load.iter().map(|it| it.name.as_str()).collect();
+    assert!(names.contains(&"follow main at validator-1") && names.contains(&"follow main at validator-0"));
+    assert!(names.contains(&"read main at validator-0 by WebSocket"), "{names:?}");
+    assert!(report.unjudged.is_empty() && report.seconds >= 5.0);
+}
+
+/// Goal: nodes that are not all named, or that nobody knows, are an error before anything is waited for.
+#[test]
+fn each_node_has_an_address() {
+    let (scenario, url) = (scenario(), "http://a:1".to_owned());
+    let names = Names::of(&scenario);
+    let refused = |nodes: &[&str]| {
+        let options = JudgeOptions {
+            scenario: PathBuf::new(),
+            nodes: nodes.iter().map(|name| ((*name).to_owned(), url.clone())).collect(),
+            start: 0,
+            listen: closed_port(),
+            dir: PathBuf::new(),
+            markdown: false,
+            access_lists: false,
+        };
+        options.rpcs(&names).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(&["validator-0", "validator-1"]), None);
+    assert!(refused(&["validator-0"]).unwrap().contains("--node validator-1=URL"));
+    assert!(refused(&["validator-0", "validator-1", "near"]).unwrap().contains("no such node"));
+    assert!(node("validator-0").unwrap_err().contains("NAME=URL"));
+}
+
+/// Goal: a search is put together from its steps, each at its time; a load that failed says why.
+#[test]
+fn a_search_and_a_failure_come_to_what_they_are() {
+    let scenario = scenario();
+    let (names, phase) = (Names::of(&scenario), &scenario.workload[0]);
+    let urls = BTreeMap::from([("http://far:1", "validator-1")]);
+    let saturation = Box::new(crate::load::Saturation {
+        found: crate::load::Found::AtLeast { rate: 2 },
+        rule: Rule::default(),
+        steps: vec![summary("http://far:1"), summary("http://far:1")],
+    });
+    let ending = Ending::Search { begins_ms: vec![500, 3_000], saturation };
+    let end = phase_end(phase, &names, &urls, ending).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(end.spans, [(500, 2_500), (3_000, 5_000)]);
+    assert_eq!(end.totals.committed_per_second, 2.0);
+    assert_eq!(end.totals.commit_ms.map(|ms| ms.p50), Some(latency(30.0).p50));
+    assert!(end.curves.iter().any(|it| it.name == "follow main at validator-1"));
+    let failed = phase_end(phase, &names, &urls, Ending::Failed("no node answers".to_owned()));
+    assert_eq!(failed.err().as_deref(), Some("no node answers"));
+}

@@ -1,0 +1,170 @@
+//! [`unjudged`]: the criteria that nobody can judge who sees a scenario's nodes from outside alone, and why.
+
+use super::{
+    criteria::{Criterion, counts_liars},
+    export,
+    fault::PeerLie,
+    model::Scenario,
+    names::{Names, Place, may_validate},
+    plan::{Action, Event, Harm, Who, plan},
+};
+use crate::report::Unjudged;
+
+/// Of the files that other machines run a scenario with, whose loads have their access lists, or do not. What is missing in them has no figures, and would fail for want of these.
+pub(super) fn unjudged(scenario: &Scenario, has_lists: bool) -> Vec<Unjudged> {
+    let names = Names::of(scenario);
+    let (done, undone): (Vec<Event>, Vec<Event>) =
+        plan(scenario).into_iter().partition(|event| export::is_done(scenario, event));
+    let has_load = |phase: &str| export::has_load(scenario, phase, has_lists);
+    let why = |criterion: &Criterion| match criterion.phase().filter(|phase| !has_load(phase)) {
+        Some(phase) => Some(format!("the load {phase} is left out")),
+        None => why(criterion, scenario, &names, (&done, &undone)),
+    };
+    let unjudged = |criterion: &Criterion| Some(Unjudged { name: criterion.name(), why: why(criterion)? });
+    scenario.criteria.iter().filter_map(unjudged).collect()
+}
+
+/// The scenario with those criteria alone that are judged.
+pub(super) fn judged(scenario: &Scenario, has_lists: bool) -> Scenario {
+    let unjudged = unjudged(scenario, has_lists);
+    let mut scenario = scenario.clone();
+    scenario.criteria.retain(|criterion| unjudged.iter().all(|it| it.name != criterion.name()));
+    scenario
+}
+
+fn why(
+    criterion: &Criterion,
+    scenario: &Scenario,
+    names: &Names,
+    (done, undone): (&[Event], &[Event]),
+) -> Option<String> {
+    match criterion {
+        Criterion::LiarsBanned { lie, .. } => {
+            let mut faults = scenario.faults.iter().filter(|fault| counts_liars(*lie, &fault.what));
+            let is_left_out = undone.iter().any(|event| matches!(event.action, Action::LyingPeers { .. }));
+            if is_left_out && faults.next().is_some() {
+                return Some("lying peers of the primary are left out".to_owned());
+            }
+            let node = two_kinds_at_once(done)?;
+            Some(format!("liars of two kinds come to {} at once", names.name(node)))
+        }
+        Criterion::Convicted { nodes, .. } => {
+            let liars = names.find_all(nodes);
+            let lies = |event: &Event| match &event.action {
+                Action::Node { harm: Harm::Twin(_) | Harm::OldState | Harm::Liar(_), who } => match who {
+                    Who::Node(place) => liars.contains(place),
+                    Who::Primary => true,
+                },
+                _ => false,
+            };
+            undone.iter().any(lies).then(|| "lies of these validators are left out".to_owned())
+        }
+        Criterion::CatchUp { nodes, .. } => {
+            let is_met = |place: Place, events: &[Event]| {
+                events.iter().any(|event| meets(scenario, names, event, place))
+            };
+            let mut missed = names.find_all(nodes).into_iter();
+            let missed = missed.find(|place| is_met(*place, undone) && !is_met(*place, done));
+            missed.map(|place| format!("what makes {} come back is left out", names.name(place)))
+        }
+        _ => None,
+    }
+}
+
+/// A node that is given liars of one kind while it has those of another: from outside nobody could tell them apart.
+fn two_kinds_at_once(done: &[Event]) -> Option<Place> {
+    let given = |event: &Event| match event.action {
+        Action::LyingPeers { lie, who: Who::Node(place), .. } => {
+            Some((place, lie, event.at_ms, event.until_ms.unwrap_or(u64::MAX)))
+        }
+        _ => None,
+    };
+    let all: Vec<_> = done.iter().filter_map(given).collect();
+    let meets_another = |(place, lie, from, until): &(Place, PeerLie, u64, u64)| {
+        all.iter().any(|(other, another, since, end)| {
+            place == other && lie != another && from < end && since < until
+        })
+    };
+    all.iter().find(|it| meets_another(it)).map(|(place, ..)| *place)
+}
+
+/// Whether an event may leave a node behind.
+fn meets(scenario: &Scenario, names: &Names, event: &Event, place: Place) -> bool {
+    match &event.action {
+        Action::Join(node) | Action::Node { who: Who::Node(node), .. } => *node == place,
+        Action::Node { who: Who::Primary, .. } => may_validate(&scenario.topology, names, place),
+        Action::Links { pairs, .. } => pairs.iter().any(|(one, other)| *one == place || *other == place),
+        Action::LyingPeers { .. }
+        | Action::Attack { .. }
+        | Action::ExportSnapshot(_)
+        | Action::AddValidator(_)
+        | Action::RemoveValidator(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::scenario::shipped;
+
+    const TEXT: &str = "\
+name: a
+description: b
+duration: 60s
+topology:
+  groups:
+  - { name: near }
+workload:
+- { name: main, for: 10s, rate: { constant: 20 }, mix: { access-lists: 1 }, access_lists: lists }
+- { name: other, for: 10s, rate: { constant: 20 } }
+faults:
+- { at: 10s, what: { upgrade: { who: { nodes: [validator-1] }, to: fork } } }
+- { at: 10s, for: 5s, what: { kill: { nodes: [validator-2] } } }
+- { at: 20s, for: 20s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: old_state } } }
+- { at: 30s, for: 20s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }
+- { at: 35s, for: 5s, what: { lying_peers: { who: { nodes: [near] }, lie: garbage_answers } } }
+criteria:
+- equal_roots
+- catch_up: { nodes: [validator-1], at_most: 10s }
+- catch_up: { nodes: [validator-2], at_most: 10s }
+- convicted: { nodes: [validator-3] }
+- liars_banned: { nodes: [near], at_most: 10s }
+- commit: { phase: main, percentile: p50, at_most: 1s }
+- commit: { phase: other, percentile: p50, at_most: 1s }
+- no_alarm
+";
+
+    /// Goal: whatever needs what the files leave out is told by its name and its reason, and the rest is judged.
+    #[test]
+    fn what_is_left_out_is_not_judged() {
+        let scenario = Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let told: Vec<String> =
+            unjudged(&scenario, false).into_iter().map(|it| format!("{}: {}", it.name, it.why)).collect();
+        assert_eq!(
+            told,
+            [
+                "catch_up of validator-1: what makes validator-1 come back is left out",
+                "convicted of validator-3: lies of these validators are left out",
+                "liars_banned of near: liars of two kinds come to near at once",
+                "commit p50 of main: the load main is left out",
+            ]
+        );
+        let names: Vec<String> = judged(&scenario, false).criteria.iter().map(Criterion::name).collect();
+        assert_eq!(names, ["equal_roots", "catch_up of validator-2", "commit p50 of other", "no_alarm"]);
+        assert!(judged(&scenario, true).criteria.iter().any(|it| it.name() == "commit p50 of main"));
+    }
+
+    /// Goal: most of what ships asks for is judged wherever it runs.
+    #[test]
+    fn most_of_what_ships_is_judged() {
+        let (mut all, mut unseen) = (0, 0);
+        for shipped in shipped::ALL {
+            let scenario = shipped.scenario().unwrap();
+            all += scenario.criteria.len();
+            unseen += unjudged(&scenario, false).len();
+        }
+        assert!(all > 50 && unseen * 5 < all, "{unseen} of {all} are not judged");
+    }
+}
