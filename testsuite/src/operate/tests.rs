@@ -113,7 +113,7 @@ async fn a_node_is_what_its_orders_make_of_it() {
 async fn a_full_disk_has_room_again() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(&dir, &["1s..2s,full-disk"]);
-    let refused = Operated::new(fake_node(), &options).err().unwrap().to_string();
+    let refused = Operated::new(fake_node(), &options, Arc::default()).err().unwrap().to_string();
     assert!(refused.contains("is no disk of its own"), "{refused}");
     let data = dir.path().join("data");
     let _disk = match SmallDisk::mount(&data, 1) {

@@ -281,7 +281,7 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
         Harm::SlowDisk(delay_ms) => Some(operate::What::SlowDisk(*delay_ms)),
         Harm::ClockJump(by_ms) => Some(operate::What::ClockJump(*by_ms)),
         Harm::FullDisk => Some(operate::What::FullDisk),
-        Harm::Liar(lie) => Some(operate::What::Lie(*lie)),
+        Harm::Liar(lie) => Some(operate::What::Lie(lie)),
         // The image has one program: this is the upgrade from it to itself, as on a machine without the release before.
         Harm::Upgrade(to) if to == CURRENT => Some(operate::What::Restart),
         Harm::Twin(_) | Harm::OldState | Harm::Upgrade(_) => None,

@@ -266,7 +266,7 @@ fn check_configs(name: &str, documents: &[Value]) {
         let config = slipstream_config::parse(text, Path::new("/config/node.yaml")).unwrap();
         assert!(!config.network.peers.is_empty(), "{name}: {}", map["metadata"]["name"]);
         let pods = format!("{}-pods", map["metadata"]["name"].as_str().unwrap());
-        assert!(config.api.allowed_hosts.iter().any(|host| *host == pods), "{name}: {pods}");
+        assert!(config.api.allowed_hosts.contains(&pods), "{name}: {pods}");
     }
 }
 

@@ -53,7 +53,7 @@ fn answer(request: &str, head: u64) -> Value {
 
 async fn converse(mut stream: TcpStream, head: u64) {
     let (mut request, mut part) = (String::new(), [0; 4_096]);
-    while !(request.starts_with("GET") && request.contains("\r\n\r\n")) && !request.contains("params") {
+    while !(request.contains("params") || request.starts_with("GET") && request.contains("\r\n\r\n")) {
         match stream.read(&mut part).await {
             Ok(0) | Err(_) => return,
             Ok(length) => request += &String::from_utf8_lossy(&part[..length]),
