@@ -167,6 +167,7 @@ async fn a_report_is_drawn() {
         "Audit",
         "Criteria",
         "Faults",
+        "Criteria that nobody could judge here",
         "Liars",
         "Load",
         "Throughput",
