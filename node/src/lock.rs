@@ -90,7 +90,15 @@ impl Holder {
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
 pub struct DataLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for DataLock {
+    /// Lets go, not only closes: a process that another thread is starting has a copy of each open file until it runs its program, and the
+    /// lock lives as long as the last copy.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 /// Fails if another process has the directory; writes nothing, so that it can be asked before anything else is checked.
@@ -98,7 +106,7 @@ pub fn check_free(data_dir: &Path) -> Result<(), LockError> {
     let path = data_dir.join(LOCK_FILE);
     match File::open(&path) {
         // Several may ask at once; none of them is a holder.
-        Ok(mut file) => lock(&mut file, &path, FlockOperation::NonBlockingLockShared),
+        Ok(file) => lock(file, &path, FlockOperation::NonBlockingLockShared).map(drop),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(LockError::Io { path, source }),
     }
@@ -108,7 +116,7 @@ pub fn check_free(data_dir: &Path) -> Result<(), LockError> {
 pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, LockError> {
     let path = data_dir.join(LOCK_FILE);
     fs::create_dir_all(data_dir).map_err(|source| LockError::Io { path: data_dir.to_owned(), source })?;
-    let mut file = OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
@@ -116,19 +124,20 @@ pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, Loc
         .mode(MODE)
         .open(&path)
         .map_err(|source| LockError::Io { path: path.clone(), source })?;
-    lock(&mut file, &path, FlockOperation::NonBlockingLockExclusive)?;
+    let held = lock(file, &path, FlockOperation::NonBlockingLockExclusive)?;
+    let mut file = &held.file;
     // Earlier releases let others read it. The file of another owner stays as it is.
     let _ = file.set_permissions(fs::Permissions::from_mode(MODE));
     file.set_len(0)
         .and_then(|()| file.rewind())
         .and_then(|()| file.write_all(Holder::this_process(api).text().as_bytes()))
         .map_err(|source| LockError::Io { path, source })?;
-    Ok(DataLock { _file: file })
+    Ok(held)
 }
 
-fn lock(file: &mut File, path: &Path, how: FlockOperation) -> Result<(), LockError> {
-    match flock(&*file, how) {
-        Ok(()) => Ok(()),
+fn lock(file: File, path: &Path, how: FlockOperation) -> Result<DataLock, LockError> {
+    match flock(&file, how) {
+        Ok(()) => Ok(DataLock { file }),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = Vec::new();
             let _ = file.take(HOLDER_BYTES_MAX).read_to_end(&mut text);
@@ -160,6 +169,8 @@ mod tests {
             let LockError::Held { holder, .. } = refused else { panic!("{refused}") };
             assert_eq!(holder.api, api);
         }
+        // Of a process that is being started.
+        let _copy = held.file.try_clone().unwrap();
         drop(held);
         check_free(&data).unwrap();
         // The file of an earlier release, and one that is being written.

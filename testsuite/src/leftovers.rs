@@ -22,14 +22,14 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags, flock, major, minor},
+    fs::{Mode, OFlags, major, minor},
     io::Errno,
     mount::{UnmountFlags, unmount},
     process::geteuid,
 };
 use tempfile::TempDir;
 
-use crate::devnet::files;
+use crate::{devnet::files, file_lock::FileLock};
 
 /// The beginning of the names of all temporary directories.
 const PREFIX: &str = "slipnet-";
@@ -125,7 +125,7 @@ fn start_of(stat: &str) -> io::Result<Option<u64>> {
 pub struct RunDir {
     dir: TempDir,
     /// Its lock ends with it, in whatever way the process does. None where `/proc` does not tell who this process is: no sweep removes it.
-    _owner: Option<File>,
+    _owner: Option<FileLock>,
 }
 
 impl RunDir {
@@ -143,11 +143,11 @@ impl RunDir {
         let Some(owner) = owner else { return Ok(RunDir { dir, _owner: None }) };
         let (file, path) = (dir.path().join(".owner.new"), dir.path().join(OWNER));
         // Nobody sees an owner that is not locked yet.
-        let locked = File::create(&file).and_then(|mut file| {
-            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let locked = File::create(&file).and_then(|file| {
+            let locked = FileLock::exclusive(file)?.ok_or(io::ErrorKind::WouldBlock)?;
             let name = dir.path().file_name().unwrap_or_default();
-            writeln!(file, "{owner}\n{}", name.to_string_lossy())?;
-            Ok(file)
+            writeln!(locked.file(), "{owner}\n{}", name.to_string_lossy())?;
+            Ok(locked)
         });
         let locked = locked.and_then(|locked| fs::rename(&file, &path).map(|()| locked));
         let locked = locked.with_context(|| format!("cannot write {}", path.display()))?;
@@ -254,10 +254,10 @@ fn sweep_dir(dir: &Path, mounted: &[PathBuf]) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(&path, flags, Mode::empty()).ok()?);
     let opened = file.metadata().ok().filter(|opened| opened.is_file() && is_ours(opened))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let locked = FileLock::exclusive(file).ok()??;
     // Whoever held the lock before may have kept the directory, or swept it.
     let still = fs::symlink_metadata(&path).ok()?;
-    let text = read_short(&file).ok()?;
+    let text = read_short(locked.file()).ok()?;
     let (owner, name) = text.trim_end().split_once('\n')?;
     // A copy, or a directory that somebody gave a name, is not the run's any more.
     let is_original = dir.file_name().is_some_and(|found| found.to_string_lossy() == name);
@@ -285,9 +285,7 @@ fn node_that_runs(dir: &Path) -> Option<PathBuf> {
     let nodes = [dir.to_owned(), dir.join("nodes")];
     let places = nodes.iter().filter_map(|nodes| fs::read_dir(nodes).ok()).flatten().flatten();
     places.map(|place| place.path()).find(|node| {
-        let lock = File::open(node.join(files::DATA).join(files::LOCK));
-        let locked = lock.map(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive));
-        matches!(locked, Ok(Err(Errno::WOULDBLOCK)))
+        matches!(File::open(node.join(files::DATA).join(files::LOCK)).map(FileLock::shared), Ok(Ok(None)))
     })
 }
 

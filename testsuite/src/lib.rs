@@ -38,6 +38,7 @@ pub mod contracts;
 pub mod cpu;
 pub mod demo;
 pub mod devnet;
+pub mod file_lock;
 pub mod lab;
 pub mod leftovers;
 pub mod load;

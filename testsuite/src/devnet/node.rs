@@ -10,11 +10,7 @@ use std::{
 
 use alloy_primitives::B256;
 use anyhow::{Context, Result, bail};
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
-    process::Signal,
-};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use slipstream_types::SecretKey;
 
@@ -29,6 +25,7 @@ use super::{
 };
 use crate::{
     accounts,
+    file_lock::FileLock,
     manifest::{ManifestNode, Role},
     rpc::Rpc,
 };
@@ -250,10 +247,7 @@ impl Node {
     /// Whether it runs, but not as a child of this devnet.
     pub(super) fn runs_by_hand(&self) -> bool {
         let lock = File::open(self.data().join(files::LOCK));
-        self.process.is_none()
-            && lock.is_ok_and(|lock| {
-                matches!(flock(&lock, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK))
-            })
+        self.process.is_none() && matches!(lock.map(FileLock::shared), Ok(Ok(None)))
     }
 
     pub(super) async fn wait_stopped(&mut self) -> Result<()> {

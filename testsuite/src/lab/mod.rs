@@ -26,5 +26,5 @@ mod up;
 pub use commands::LabCommand;
 pub use control::{NodeState, State};
 pub use plan::Plan;
-pub use registry::{Entry, Lock, Registry};
+pub use registry::{Entry, Registry};
 pub use up::Up;

@@ -9,12 +9,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
-};
 
 use super::Plan;
+use crate::file_lock::FileLock;
 
 /// Letters of a name: it is part of the path of a socket, which has 107 at most.
 const NAME_CHARS_MAX: usize = 32;
@@ -35,13 +32,6 @@ pub struct Registry {
 pub struct Entry {
     name: String,
     dir: PathBuf,
-}
-
-/// Held by a devnet's keeper for as long as it lives, and by `clean`.
-#[derive(Debug)]
-pub struct Lock {
-    /// The lock ends with it.
-    _file: File,
 }
 
 impl Registry {
@@ -197,17 +187,17 @@ impl Entry {
     /// # Errors
     /// If the lock cannot be opened.
     pub fn is_running(&self) -> Result<bool> {
-        Ok(self.dir.is_dir() && self.try_lock(FlockOperation::NonBlockingLockShared)?.is_none())
+        Ok(self.dir.is_dir() && self.try_lock(FileLock::shared)?.is_none())
     }
 
-    /// Takes the lock; none if the devnet runs.
+    /// Takes the lock, which the keeper holds for as long as it lives, and `clean` while it works; none if the devnet runs.
     ///
     /// # Errors
     /// If the lock cannot be opened.
-    pub async fn lock(&self) -> Result<Option<Lock>> {
+    pub async fn lock(&self) -> Result<Option<FileLock>> {
         let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
         loop {
-            let lock = self.try_lock(FlockOperation::NonBlockingLockExclusive)?;
+            let lock = self.try_lock(FileLock::exclusive)?;
             if lock.is_some() || tokio::time::Instant::now() >= deadline {
                 return Ok(lock);
             }
@@ -215,22 +205,18 @@ impl Entry {
         }
     }
 
-    fn try_lock(&self, how: FlockOperation) -> Result<Option<Lock>> {
+    fn try_lock(&self, how: impl Fn(File) -> io::Result<Option<FileLock>>) -> Result<Option<FileLock>> {
         let path = self.dir.join("lock");
         let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        match flock(&file, how) {
-            Ok(()) => Ok(Some(Lock { _file: file })),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
-        }
+        how(file).with_context(|| format!("cannot lock {}", path.display()))
     }
 
     /// Removes the keeper's files, and the devnet's unless it has another directory.
     ///
     /// # Errors
     /// If they cannot be removed.
-    pub fn remove(&self, _lock: Lock) -> Result<()> {
+    pub fn remove(&self, _lock: FileLock) -> Result<()> {
         fs::remove_dir_all(&self.dir).with_context(|| format!("cannot remove {}", self.dir.display()))
     }
 }

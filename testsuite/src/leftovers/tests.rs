@@ -107,8 +107,7 @@ fn what_is_still_used_stays() {
     let dir = left(base.path(), "slipnet-used", &dead());
     let data = dir.join("nodes/validator-0").join(files::DATA);
     fs::create_dir_all(&data).unwrap();
-    let lock = File::create(data.join(files::LOCK)).unwrap();
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let lock = FileLock::exclusive(File::create(data.join(files::LOCK)).unwrap()).unwrap().unwrap();
     let told = sweep_dirs(base.path(), &[]);
     assert!(matches!(&told[..], [line] if line.contains("validator-0 runs")), "{told:?}");
     drop(lock);

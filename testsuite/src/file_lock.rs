@@ -1,0 +1,78 @@
+//! [`FileLock`]: the operating system's lock on an open file (`flock`), which ends with its process however that dies.
+
+use std::{fs::File, io};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+
+/// A held lock; dropping it lets go.
+#[derive(Debug)]
+pub struct FileLock {
+    file: File,
+}
+
+impl FileLock {
+    /// Locks the file for this holder alone. None if somebody else holds it.
+    ///
+    /// # Errors
+    /// If the file system has no locks.
+    pub fn exclusive(file: File) -> io::Result<Option<FileLock>> {
+        FileLock::take(file, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Locks the file for all who only look. None if somebody holds it alone.
+    ///
+    /// # Errors
+    /// If the file system has no locks.
+    pub fn shared(file: File) -> io::Result<Option<FileLock>> {
+        FileLock::take(file, FlockOperation::NonBlockingLockShared)
+    }
+
+    fn take(file: File, how: FlockOperation) -> io::Result<Option<FileLock>> {
+        match flock(&file, how) {
+            Ok(()) => Ok(Some(FileLock { file })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The locked file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for FileLock {
+    /// Lets go, not only closes: a process that another thread is starting has a copy of each open file until it runs its program, and the
+    /// lock lives as long as the last copy.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a lock ends with its holder, also while a copy of the file is open elsewhere.
+    #[test]
+    fn a_lock_ends_with_its_holder_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = FileLock::exclusive(File::create(&path).unwrap()).unwrap().unwrap();
+        let _copy = held.file().try_clone().unwrap();
+        let open = || File::open(&path).unwrap();
+        assert!(
+            FileLock::exclusive(open()).unwrap().is_none() && FileLock::shared(open()).unwrap().is_none()
+        );
+        drop(held);
+        let one = FileLock::shared(open()).unwrap().unwrap();
+        assert!(
+            FileLock::shared(open()).unwrap().is_some() && FileLock::exclusive(open()).unwrap().is_none()
+        );
+        drop(one);
+        assert!(FileLock::exclusive(open()).unwrap().is_some());
+    }
+}
