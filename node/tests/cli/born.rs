@@ -61,6 +61,19 @@ fn checked(chain: &Chain) {
 
 /// A validator at rest some batches behind its only snapshot.
 fn served() -> (Chain, Running) {
+    // Where the machine stood before the stop, batches went on to a second snapshot: another chain ends before.
+    for _ in 0..3 {
+        let (chain, still) = at_rest();
+        if head(&still) < 2 * SNAPSHOT {
+            return (chain, still);
+        }
+        still.stop();
+    }
+    panic!("each chain has a second snapshot");
+}
+
+/// A validator at rest some batches behind its first snapshot.
+fn at_rest() -> (Chain, Running) {
     let chain = Chain::new();
     chain.configure(&format!("{QUICK}{STORAGE}"));
     let quick = Running::start(&chain);
@@ -73,7 +86,6 @@ fn served() -> (Chain, Running) {
     await_that(&chain, "the chain is at rest", || {
         still.rpc("eth_getTransactionReceipt", json!([sent]))["result"].is_object()
     });
-    assert!(head(&still) < 2 * SNAPSHOT, "a second snapshot");
     (chain, still)
 }
 

@@ -172,6 +172,11 @@ fn three_instances_of_one_file_run_side_by_side() {
     let file = chain.path("fullnode.yaml");
     keys::create(&chain.path("full.key")).unwrap();
     let nodes = (0..5).find_map(|_| {
+        // Ports may be taken when instances have begun: they begin anew, and make their keys.
+        for number in 1..3 {
+            let _ = fs::remove_dir_all(chain.path(&format!("full-{number}")));
+            let _ = fs::remove_file(chain.path(&format!("full-{number}.key")));
+        }
         let (api, network) = (free_ports(3), free_ports(3));
         let text = format!(
             "role: fullnode\ngenesis: genesis.json\ndata_dir: full\nkey_file: full.key\nnetwork: {{ listen: \"127.0.0.1:{network}\", peers: \
