@@ -100,11 +100,10 @@ fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     let first = fullnode(&chain, &peer, &format!("waypoint: {waypoint}\n"));
     let node = Running::start(&first);
     await_that(&first, "it follows", || head(&node) == end && status(&node)["sync"]["waypoint"].is_null());
-    assert!(
-        is_born(&first) && log(&first).contains("the ledger passes through the waypoint"),
-        "{}",
-        log(&first)
-    );
+    // Lines are written beside.
+    await_that(&first, "its log tells how", || {
+        is_born(&first) && log(&first).contains("the ledger passes through the waypoint")
+    });
     validator.stop();
 
     let (shown, peer) = (text(&status(&node), "waypoint"), text(&status(&node), "peer_address"));
@@ -115,7 +114,7 @@ fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     for (chain, syncs) in [(&second, false), (&third, true)] {
         let node = Running::start(chain);
         await_that(chain, "it follows", || head(&node) == end);
-        assert!(is_born(chain), "{}", log(chain));
+        await_that(chain, "its log tells how", || is_born(chain));
         await_that(chain, "it knows where it is", || {
             let is_before =
                 status(&node)["sync"]["reason"] == "no peer has batch 1000000, the waypoint's, yet";

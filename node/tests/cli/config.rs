@@ -10,7 +10,10 @@ use std::{
 use serde_json::Value;
 use slipstream_node::keys;
 
-use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, wait};
+use crate::{
+    chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, wait},
+    process::until,
+};
 
 /// The output and the exit code of a command with a variable in its environment.
 fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
@@ -201,8 +204,11 @@ fn three_instances_of_one_file_run_side_by_side() {
         assert!(peers[peers.len() - 1].starts_with(&key.to_string()), "{peers:?}");
         assert!(chain.path(&format!("full{suffix}/LOCK")).exists());
         if number != "0" {
-            let log = fs::read_to_string(chain.path(&format!("log-{number}"))).unwrap();
-            assert!(log.contains("made a key for this instance") && log.contains(&key.to_string()), "{log}");
+            // Lines are written beside.
+            until("the log tells of the key", || {
+                let log = fs::read_to_string(&node.log).unwrap();
+                (log.contains("made a key for this instance") && log.contains(&key.to_string())).then_some(())
+            });
         }
     }
     peers.dedup();
