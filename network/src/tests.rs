@@ -236,19 +236,22 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
     let until = Instant::now() + ban;
     assert!(!pair.a.is_banned(&id_b));
     pair.a.ban(id_b, "a proven lie", ban);
-    assert!(pair.a.is_banned(&id_b) && !pair.a.is_banned(&id_a));
+    // The machine may stand for as long as the ban.
+    let is_over = || Instant::now() >= until;
+    assert!(pair.a.is_banned(&id_b) || is_over());
+    assert!(!pair.a.is_banned(&id_a));
     for request in [banned_ask, own_ask] {
         let error = request.await.unwrap().unwrap_err();
         assert!(matches!(error, NetworkError::Closed { .. }) && error.is_retryable(), "{error}");
     }
     pair.disconnected().await;
     let error = pair.a.request(id_b, ECHO, vec![], LIMITS).await.unwrap_err();
-    assert!(matches!(error, NetworkError::Banned { .. }), "{error}");
+    assert!(matches!(error, NetworkError::Banned { .. }) || is_over(), "{error}");
     (pair.reconnect)();
     loop {
         // Looked at before the time: what is there at a later time may be there rightly.
         let is_in = !pair.a.peers().is_empty();
-        if Instant::now() >= until {
+        if is_over() {
             break;
         }
         assert!(!is_in, "let in before the ban ended");

@@ -60,13 +60,13 @@ async fn an_export_beside_prunes_loses_nothing() {
         let (archive, store, number) = (archive.clone(), ledger.store.clone(), ledger.number());
         async move { archive.export(&store, number).await }
     });
-    let mut prunes = 0;
-    while !exporting.is_finished() {
+    // The last one comes behind the export, which on a busy machine may end before the first.
+    let mut has_ended = false;
+    while !has_ended {
+        has_ended = exporting.is_finished();
         prune(&archive).await;
-        prunes += 1;
     }
     let third = exporting.await.unwrap().unwrap();
-    assert!(prunes > 0);
     server.faults.delay_ms.store(0, std::sync::atomic::Ordering::SeqCst);
     assert!(third.uploaded < third.summary.pieces, "{third:?}");
     assert_eq!(verified(&archive, Some(ledger.number())).await.unwrap(), third.summary);

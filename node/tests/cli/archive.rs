@@ -343,8 +343,9 @@ fn a_silent_archive_is_done_without() {
     chain.configure(&format!("network: {{ listen: \"{address}\" }}\n{NO_SNAPSHOTS} }}\n"));
     let validator = Running::start(&chain);
     node.until("it follows", |node| node.head() > number);
+    // Lines are written beside.
+    node.until("it says why", |node| node.log().contains("the snapshot comes too slowly, if at all"));
     let text = node.log();
-    assert!(text.contains("the snapshot comes too slowly, if at all"), "{text}");
     assert!(!text.contains("the archive is banned"), "{text}");
     node.running.stop();
     validator.stop();

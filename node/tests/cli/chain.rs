@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     slice,
@@ -47,14 +47,21 @@ pub(crate) fn printed(args: &[&str], success: bool) -> String {
 pub(crate) fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id() % 200 * 100;
-    let is_free = |port: u16| {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok()
-    };
     let next = || 10_000 + (first + NEXT.fetch_add(count.into(), Ordering::SeqCst)) % 20_000;
     let ports = std::iter::repeat_with(|| next() as u16);
     let free = ports.take(200).find(|port| (0..count).all(|above| is_free(port + above)));
     free.expect("some ports in a row are free")
+}
+
+/// Whether no socket has the port, as the kernel tells. One that is bound for a look would also belong to a process that another test is
+/// starting, until that runs its program.
+fn is_free(port: u16) -> bool {
+    let end = format!(":{port:04X}");
+    ["tcp", "tcp6", "udp", "udp6"].iter().all(|table| {
+        let text = fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+        let mut local = text.lines().filter_map(|line| line.split_whitespace().nth(1));
+        !local.any(|address| address.ends_with(&end))
+    })
 }
 
 /// A port that nobody listens on, and that nobody else is given as long as the socket is kept.

@@ -10,7 +10,10 @@ use std::{
 use serde_json::Value;
 use slipstream_node::keys;
 
-use crate::chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, wait};
+use crate::{
+    chain::{BINARY, Chain, PATIENCE, Running, ended, free_ports, printed, wait},
+    process::until,
+};
 
 /// The output and the exit code of a command with a variable in its environment.
 fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
@@ -172,6 +175,11 @@ fn three_instances_of_one_file_run_side_by_side() {
     let file = chain.path("fullnode.yaml");
     keys::create(&chain.path("full.key")).unwrap();
     let nodes = (0..5).find_map(|_| {
+        // Ports may be taken when instances have begun: they begin anew, and make their keys.
+        for number in 1..3 {
+            let _ = fs::remove_dir_all(chain.path(&format!("full-{number}")));
+            let _ = fs::remove_file(chain.path(&format!("full-{number}.key")));
+        }
         let (api, network) = (free_ports(3), free_ports(3));
         let text = format!(
             "role: fullnode\ngenesis: genesis.json\ndata_dir: full\nkey_file: full.key\nnetwork: {{ listen: \"127.0.0.1:{network}\", peers: \
@@ -196,8 +204,11 @@ fn three_instances_of_one_file_run_side_by_side() {
         assert!(peers[peers.len() - 1].starts_with(&key.to_string()), "{peers:?}");
         assert!(chain.path(&format!("full{suffix}/LOCK")).exists());
         if number != "0" {
-            let log = fs::read_to_string(chain.path(&format!("log-{number}"))).unwrap();
-            assert!(log.contains("made a key for this instance") && log.contains(&key.to_string()), "{log}");
+            // Lines are written beside.
+            until("the log tells of the key", || {
+                let log = fs::read_to_string(&node.log).unwrap();
+                (log.contains("made a key for this instance") && log.contains(&key.to_string())).then_some(())
+            });
         }
     }
     peers.dedup();

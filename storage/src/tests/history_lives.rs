@@ -242,7 +242,8 @@ fn states_are_right_while_the_log_is_sealed() {
             let is_over = AtomicBool::new(false);
             let read = |mut n: u64| {
                 let mut right = 0;
-                while !is_over.load(Ordering::Relaxed) {
+                // On a busy machine the writer may be done before a reader begins.
+                while right == 0 || !is_over.load(Ordering::Relaxed) {
                     n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let (first, head) =
                         (store.states_from().unwrap().get(), store.head().unwrap().header.number.get());

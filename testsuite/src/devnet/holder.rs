@@ -7,13 +7,7 @@ const LISTENS: &str = "0A";
 
 /// The program and process that listen on a TCP port, or have a UDP port; none if they are another user's.
 pub(super) fn holder(port: u16) -> Option<String> {
-    let sockets: HashSet<String> = ["tcp", "tcp6", "udp", "udp6"]
-        .into_iter()
-        .flat_map(|table| {
-            let text = fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
-            text.lines().filter_map(|line| socket(line, port, table.starts_with("tcp"))).collect::<Vec<_>>()
-        })
-        .collect();
+    let sockets = sockets(port);
     // `/proc/self` is a process too, by another name.
     let mut ids = fs::read_dir("/proc")
         .ok()?
@@ -22,6 +16,22 @@ pub(super) fn holder(port: u16) -> Option<String> {
     let id = ids.find(|id| has_one(Path::new(&format!("/proc/{id}")), &sockets))?;
     let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
     Some(format!("{} (process {id})", name.trim()))
+}
+
+/// Whether nobody listens on a TCP port, or has the UDP port of its number. That is read and not tried: a socket that is bound for a look
+/// also belongs to each process that is started meanwhile, until that runs its program.
+pub(super) fn is_free(port: u16) -> bool {
+    sockets(port).is_empty()
+}
+
+/// The sockets that listen on a TCP port, or have a UDP port, as the links of a process name them.
+fn sockets(port: u16) -> HashSet<String> {
+    let tables = ["tcp", "tcp6", "udp", "udp6"].into_iter();
+    let found = tables.flat_map(|table| {
+        let text = fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+        text.lines().filter_map(|line| socket(line, port, table.starts_with("tcp"))).collect::<Vec<_>>()
+    });
+    found.collect()
 }
 
 /// The socket of a line of a table, as the links of a process name it, if it has the port.
@@ -50,7 +60,9 @@ mod tests {
     fn names_this_process() {
         let me = format!("(process {})", std::process::id());
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let found = holder(tcp.local_addr().unwrap().port()).unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        assert!(!is_free(port));
+        let found = holder(port).unwrap();
         assert!(found.ends_with(&me), "{found}");
         // Another test may get the port as soon as it is given back.
         let is_let_go_of = (0..100).any(|_| {
@@ -58,7 +70,7 @@ mod tests {
             let port = udp.local_addr().unwrap().port();
             assert!(holder(port).unwrap().ends_with(&me));
             drop(udp);
-            holder(port).is_none()
+            holder(port).is_none() && is_free(port)
         });
         assert!(is_let_go_of);
     }

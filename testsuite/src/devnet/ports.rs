@@ -3,17 +3,18 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, TcpListener, UdpSocket},
     os::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixDatagram},
     },
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use rand::Rng;
 
-use super::holder::holder;
+use super::holder::{holder, is_free};
 
 /// The searched range lies below 32768, where Linux starts to give ports to outgoing connections: only programs that listen take
 /// ports here.
@@ -21,6 +22,10 @@ const FIRST: u16 = 12_000;
 const LAST: u16 = 32_000;
 /// Attempts to find a free port before the machine counts as full.
 const ATTEMPTS: usize = 1_000;
+/// How long a port of another devnet is waited for. One that has just ended may still be letting go of it, or somebody who was being
+/// started meanwhile.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
+const CLAIM_POLL: Duration = Duration::from_millis(20);
 
 /// Hands out ports, each once, and each free of other devnets on this machine.
 pub(super) struct Ports {
@@ -71,8 +76,15 @@ impl Ports {
     /// This port and no other.
     pub(super) fn claim(&mut self, port: u16) -> Result<u16> {
         let advice = "stop it, or name other ports with --base-port";
-        let Some(reserved) = reserve(port)? else {
-            bail!("port {port} on 127.0.0.1 belongs to another devnet that slipnet runs: {advice}");
+        let deadline = Instant::now() + CLAIM_PATIENCE;
+        let reserved = loop {
+            match reserve(port)? {
+                Some(reserved) => break reserved,
+                None if Instant::now() < deadline => thread::park_timeout(CLAIM_POLL),
+                None => {
+                    bail!("port {port} on 127.0.0.1 belongs to another devnet that slipnet runs: {advice}")
+                }
+            }
         };
         if !is_free(port) {
             let holder = holder(port).unwrap_or_else(|| "another program".to_owned());
@@ -119,17 +131,28 @@ fn reserve(port: u16) -> Result<Option<UnixDatagram>> {
     }
 }
 
-fn is_free(port: u16) -> bool {
-    let address = (Ipv4Addr::LOCALHOST, port);
-    TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
     use super::*;
 
     fn from(first: u16) -> Ports {
         Ports { next: first, search: true, reserved: Vec::new() }
+    }
+
+    /// Claims a port that no devnet has any more. A child of another test has what was open here until it runs its program, which may
+    /// take longer than a claim waits.
+    fn claimed(port: u16) -> Result<(Ports, u16)> {
+        let claim = || -> Result<(Ports, u16)> {
+            let mut ports = Ports::new(Some(port));
+            let taken = ports.take()?;
+            Ok((ports, taken))
+        };
+        let is_settled = |claim: &Result<(Ports, u16)>| {
+            claim.as_ref().err().is_none_or(|error| !error.to_string().contains("another devnet"))
+        };
+        (0..30).map(|_| claim()).find(is_settled).expect("the port belongs to no devnet")
     }
 
     #[test]
@@ -137,7 +160,7 @@ mod tests {
         let first = Ports::new(None).take().unwrap();
         let held = UdpSocket::bind((Ipv4Addr::LOCALHOST, first)).unwrap();
         assert_ne!(from(first).take().unwrap(), first);
-        let error = Ports::new(Some(first)).take().unwrap_err().to_string();
+        let error = claimed(first).err().unwrap().to_string();
         assert!(
             error.contains(&format!("port {first} ")) && error.contains(&std::process::id().to_string()),
             "{error}"
@@ -156,7 +179,7 @@ mod tests {
         let error = Ports::new(Some(port)).take().unwrap_err().to_string();
         assert!(error.contains("another devnet"), "{error}");
         drop(ports);
-        assert_eq!(from(port).take().unwrap(), port);
+        assert_eq!(claimed(port).unwrap().1, port);
         let free = FreePort::find().unwrap();
         assert_ne!(from(free.number()).take().unwrap(), free.number());
     }
@@ -164,8 +187,8 @@ mod tests {
     #[test]
     fn a_given_base_is_followed_exactly() {
         let base = Ports::new(None).take().unwrap();
-        let mut ports = Ports::new(Some(base));
-        assert_eq!(ports.take().unwrap(), base);
+        let (mut ports, first) = claimed(base).unwrap();
+        assert_eq!(first, base);
         // The one behind it may be somebody else's; it is not passed over.
         if let Ok(next) = ports.take() {
             assert_eq!(next, base + 1);

@@ -202,7 +202,8 @@ mod tests {
     async fn a_child_is_stopped_politely_or_killed_and_its_log_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
-        let script = "echo started; trap 'echo stopping; exit 0' TERM; while :; do sleep 0.05; done";
+        // It says that it has started when it heeds the signal.
+        let script = "trap 'echo stopping; exit 0' TERM; echo started; while :; do sleep 0.05; done";
         let mut child = Process::spawn(Path::new("/bin/sh"), &["-c", script], log.clone()).unwrap();
         while !std::fs::read_to_string(&log).unwrap().contains("started") {
             tokio::time::sleep(POLL).await;

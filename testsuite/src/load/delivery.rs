@@ -131,8 +131,11 @@ mod tests {
         let refused = failed().send(&judge, Duration::from_secs(60)).await.unwrap_err().to_string();
         assert!(refused.contains("refused: no such phase"), "{refused}");
         server.await.unwrap();
-        // The listener has gone with its task.
-        let absent = failed().send(&judge, Duration::ZERO).await.unwrap_err().to_string();
-        assert!(absent.contains(&judge) && absent.contains("within 0 s"), "{absent}");
+        // Bound, so that nobody else gets the port, and not listened at.
+        let held = tokio::net::TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let closed = held.local_addr().unwrap().to_string();
+        let absent = failed().send(&closed, Duration::ZERO).await.unwrap_err().to_string();
+        assert!(absent.contains(&closed) && absent.contains("within 0 s"), "{absent}");
     }
 }

@@ -1,6 +1,7 @@
 //! Devnets: they start, certify, and end without leaving anything behind.
 
 use std::{
+    io::{self, ErrorKind, PipeWriter, Write},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -16,7 +17,9 @@ use slipnet::{
     rpc::{Rpc, quantity},
 };
 
-use crate::common::{agree, deadline, gone, load_runs, ports, program, read, room, stands, until};
+use crate::common::{
+    agree, deadline, gone, load_runs, ports, program, read, room, stands, until, until_blocking,
+};
 
 /// A chain whose head has not moved for so long stands: a batch that was decided when validators went comes sooner.
 const STANDSTILL: Duration = Duration::from_secs(4);
@@ -159,12 +162,22 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
     wait_gone(&resumed).await;
 }
 
+/// A pipe that nobody can read any more, nor a process that another test was starting: it has all open files until it runs its program.
+fn closed_pipe() -> PipeWriter {
+    let (reader, mut writer) = io::pipe().unwrap();
+    drop(reader);
+    until_blocking("the reader has gone", || match writer.write(b".") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Err(format!("{written:?}")),
+    });
+    writer
+}
+
 /// Goal: a reader that stops reading ends the command, without a word and with the code that shells show for it.
 #[test]
 fn a_closed_pipe_ends_slipnet_quietly() {
     for arguments in [&["--help"][..], &["up", "-v", "1", "-f", "0", "--accounts", "2"]] {
-        let closed = std::io::pipe().unwrap().1;
-        let output = program().args(arguments).stdout(closed).output().unwrap();
+        let output = program().args(arguments).stdout(closed_pipe()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(141), "{arguments:?}: {text}");
         assert!(!text.contains("panicked") && !text.contains("pipe"), "{text}");

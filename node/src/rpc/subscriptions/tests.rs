@@ -272,7 +272,7 @@ fn sockets_do_not_touch_the_pool() {
             socket.subscribe(json!(["newPendingTransactions"]));
             tell.send((socket, news)).unwrap();
         });
-        heard = told.recv_timeout(std::time::Duration::from_secs(20)).ok();
+        heard = told.recv_timeout(std::time::Duration::from_secs(120)).ok();
         None
     }));
     let (socket, news) = heard.expect("nothing was told while the lock was held");
