@@ -178,6 +178,9 @@ fn of_mixed(runs: &mixed::Runs) -> Vec<Figure> {
     for (mode, tps) in mixed::MODES.iter().zip([replay, delta, auto]) {
         figures.push(Figure::new(format!("mixed_tps.{}", mode.name()), "1/s", tps));
     }
+    for (mode, runs) in mixed::MODES.iter().zip(runs) {
+        figures.extend(of_runs(&format!("mixed.{}", mode.name()), runs));
+    }
     figures
 }
 

@@ -23,6 +23,9 @@ pub(super) const BATCH_BYTES_UNKNOWN: f64 = 16e3;
 const WAITING_RANGES: usize = 4;
 /// Beside ranges of deltas one that is replayed is executed in about so long.
 const REPLAY_SECONDS: f64 = 0.5;
+/// The first ranges beside ranges of deltas are replayed, as many as are executed in about so long, as far as costs are known then. On a
+/// slow link the first deltas take as long to come, and what is replayed behind them would wait for them.
+const HEAD_START_SECONDS: f64 = 0.5;
 /// Batches by which one of both modes is ahead of its share at most, as far as that is made up for.
 const OWED_MAX: f64 = 1_024.0;
 /// Ranges of deltas up to which others are lent to their peers: while one is on its way, the next is asked for.
@@ -38,22 +41,28 @@ pub(super) struct Mix {
     share: f64,
     /// Batches that replay has to make up for; below zero, those that deltas have.
     owed: f64,
+    /// Batches that are replayed before the share counts.
+    head_start: f64,
 }
 
 impl Mix {
     /// The same with a share that was planned anew.
     fn with_share(self, share: f64) -> Mix {
         let is_alike = (share - self.share).abs() <= SHARE_STEP;
-        Mix { share, owed: if is_alike { self.owed } else { 0.0 } }
+        Mix { share, owed: if is_alike { self.owed } else { 0.0 }, ..self }
     }
 
     /// Whose turn it is.
     fn turn(&self) -> RangeMode {
-        if self.owed >= 0.0 { RangeMode::Replay } else { RangeMode::Delta }
+        if self.head_start > 0.0 || self.owed >= 0.0 { RangeMode::Replay } else { RangeMode::Delta }
     }
 
     /// So many batches are followed in a mode.
     fn take(&mut self, mode: RangeMode, batches: f64) {
+        if mode == RangeMode::Replay && self.head_start > 0.0 {
+            self.head_start -= batches;
+            return;
+        }
         let by_replay = if mode == RangeMode::Replay { batches } else { 0.0 };
         self.owed = (self.owed + self.share * batches - by_replay).clamp(-OWED_MAX, OWED_MAX);
     }
@@ -74,7 +83,12 @@ impl Engine {
         if self.mix.is_some() && replayed.is_none() {
             self.end_mix(mode, candidates);
         }
-        self.mix = replayed.map(|share| self.mix.unwrap_or_default().with_share(share));
+        self.mix = replayed.map(|share| {
+            let mix = self
+                .mix
+                .unwrap_or_else(|| Mix { head_start: self.head_start(share, candidates), ..Mix::default() });
+            mix.with_share(share)
+        });
         while self.tail.has_room(budget) {
             let first = self.tail.next();
             let target = |mode| {
@@ -98,6 +112,15 @@ impl Engine {
                 mix.take(turn, batches as f64);
             }
         }
+    }
+
+    /// Batches that are replayed before the first deltas, if ranges are followed in both modes from now on: no more than their share of what
+    /// is left.
+    fn head_start(&self, share: f64, candidates: &[Candidate]) -> f64 {
+        let target = candidates.iter().map(|peer| peer.head).max();
+        let left = target.map_or(0, |target| target.since(self.tail.last()));
+        let batches = self.replay_seconds().map_or(0.0, |seconds| HEAD_START_SECONDS / seconds.max(1e-6));
+        batches.min(share * left as f64)
     }
 
     fn want_range(&mut self, first: BatchNumber, last: BatchNumber, mode: RangeMode, bytes: u64) {
@@ -307,7 +330,7 @@ mod tests {
     #[test]
     fn each_mode_has_its_share() {
         for share in [0.1, 0.5, 0.8] {
-            let mut mix = Mix { share, owed: 0.0 };
+            let mut mix = Mix { share, ..Mix::default() };
             let (mut replayed, mut all) = (0.0, 0.0);
             for range in 0..200 {
                 let turn = mix.turn();
@@ -324,7 +347,7 @@ mod tests {
     /// Goal: what one mode is ahead by is made up for while the share is about the same. A share that is planned anew counts from then on.
     #[test]
     fn a_new_share_lets_go_of_what_was_owed() {
-        let ahead = Mix { share: 0.7, owed: -200.0 };
+        let ahead = Mix { share: 0.7, owed: -200.0, ..Mix::default() };
         assert_eq!(ahead.with_share(0.65).turn(), RangeMode::Delta);
         let mut mix = ahead.with_share(0.35);
         let mut replayed = 0;
@@ -334,6 +357,19 @@ mod tests {
             replayed += usize::from(turn == RangeMode::Replay);
         }
         assert!((6..=8).contains(&replayed), "{replayed} of 20 ranges");
+    }
+
+    /// Goal: replay goes first, by so many batches, and nobody makes up for these. Then the share counts.
+    #[test]
+    fn replay_has_the_first_batches() {
+        let mut mix = Mix { head_start: 30.0, ..Mix::default() }.with_share(0.5);
+        let mut turns = Vec::new();
+        for _ in 0..8 {
+            turns.push(mix.turn());
+            mix.take(mix.turn(), 16.0);
+        }
+        let (replay, delta) = (RangeMode::Replay, RangeMode::Delta);
+        assert_eq!(turns, [replay, replay, replay, delta, replay, delta, replay, delta]);
     }
 
     #[test]

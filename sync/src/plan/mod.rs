@@ -250,18 +250,19 @@ impl Planner<'_> {
     /// A way with the other mode beside it, each with the share that suits both best.
     fn mixed(&self, way: Way, gap: u64) -> Way {
         let next = self.inputs.head.next();
-        let mut supply = Supply::default();
-        // Strangers promise; all of them together are worth one peer.
-        let strangers = self.inputs.peers.iter().filter(|peer| !peer.is_proven).count() as f64;
-        for peer in self.inputs.peers {
-            let rate = match (peer.serves(RangeMode::Replay, next), peer.serves(RangeMode::Delta, next)) {
-                (true, true) => &mut supply.either,
-                (true, false) => &mut supply.replay,
-                (false, true) => &mut supply.delta,
-                (false, false) => continue,
+        let rate = |serves: (bool, bool)| {
+            let is_of = |peer: &&Candidate| {
+                (peer.serves(RangeMode::Replay, next), peer.serves(RangeMode::Delta, next)) == serves
             };
-            *rate += peer.bytes_per_second / if peer.is_proven { 1.0 } else { strangers };
-        }
+            let (proven, strangers): (Vec<_>, Vec<_>) =
+                self.inputs.peers.iter().filter(is_of).partition(|peer| peer.is_proven);
+            let sum = |peers: &[&Candidate]| peers.iter().map(|peer| peer.bytes_per_second).sum::<f64>();
+            // Strangers promise; all that serve the same are worth one peer. A node that begins knows nobody: if all were worth one, it would
+            // leave one mode's peers without work.
+            sum(&proven) + sum(&strangers) / strangers.len().max(1) as f64
+        };
+        let supply =
+            Supply { replay: rate((true, false)), delta: rate((false, true)), either: rate((true, true)) };
         let (replayed, price) =
             price::best_mix(&self.sizes(), self.inputs.costs, &self.inputs.machine, &supply);
         Way { replayed: Some(replayed), price, seconds: price.seconds * gap as f64, ..way }

@@ -361,6 +361,24 @@ fn peers_that_serve_different_things_are_used_at_once() {
     assert!(switches.iter().any(|[begins, stays]| stays > begins));
 }
 
+/// Goal: a node that begins knows no peer, and still uses at once those that serve different things. Many promises do not add up.
+#[test]
+fn strangers_that_serve_different_things_are_used_at_once() {
+    let plan = |of_a_kind: u8, is_proven: bool| {
+        let bodies = |id| Candidate { delta_from: None, ..peer(id, 5_000) };
+        let deltas = |id| Candidate { replay_from: None, ..peer(100 + id, 5_000) };
+        let peers: Vec<_> = (1..=of_a_kind)
+            .flat_map(|id| [bodies(id), deltas(id)])
+            .map(|peer| Candidate { bytes_per_second: 2e6, is_proven, ..peer })
+            .collect();
+        Case::new(Mode::Auto, 0).plan(&peers).replayed
+    };
+    let replayed = plan(1, false).expect("both modes");
+    assert!((0.2..0.8).contains(&replayed), "{replayed}");
+    assert_eq!(plan(1, true), Some(replayed), "each is the only one of its kind");
+    assert_eq!(plan(10, false), None, "ten strangers are worth one peer");
+}
+
 /// Goal: a node that has a ledger does not begin anew because an archive is heard before its peers are. An empty one does, and so does one
 /// whose peers have pruned what comes next.
 #[test]

@@ -51,6 +51,24 @@ fn deltas_that_are_late_are_waited_for_where_there_is_nothing_else() {
     assert_eq!(rig.asked_for_range(1).len(), 1, "it is on its way");
 }
 
+/// Goal: peers that nobody knows yet and that serve different things work at once. Bodies come first, so that something can be executed
+/// while the first deltas are on their way.
+#[test]
+fn a_node_that_begins_asks_for_bodies_and_then_for_deltas_too() {
+    let mut node = Node::new(Mode::Auto, 0);
+    node.config.range_batches_max = 8.try_into().unwrap();
+    let rig = node.rig_on(long_chain());
+    let mut rig = rig.peer(A, serves(1..=FAR).without_deltas()).peer(B, serves(1..=FAR).without_bodies());
+    rig.step();
+    let is_headers = |request: &Request| matches!(request, Request::Headers { .. });
+    rig.answer_if(A, is_headers).answer_if(B, is_headers);
+    assert_eq!([1, 8].map(|first| rig.asked_for_range(first)), [vec![A], vec![A]]);
+    assert!(!rig.asked(B).is_empty(), "{:#?}", rig.open);
+    rig.serve(A).serve(B);
+    assert_eq!(rig.head(), FAR);
+    rig.blames_nobody();
+}
+
 /// All batches are to be replayed in ranges of eight, from `A`, which keeps bodies only, and execution is dear.
 fn replaying(execute: f64) -> Rig {
     let mut node = Node::new(Mode::Auto, 0);
