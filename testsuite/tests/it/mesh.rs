@@ -36,8 +36,10 @@ struct Came {
     delivered: u64,
     /// Of these, those without a whole body.
     incomplete: u64,
-    /// Those that it had to ask for.
-    fetched: u64,
+    /// All, once they are committed.
+    committed: u64,
+    /// Those that were announced whole, as soon as they are.
+    announced: u64,
 }
 
 impl Came {
@@ -46,7 +48,8 @@ impl Came {
         Came {
             delivered: count(&status.mesh, "delivered"),
             incomplete: count(&status.mesh, "incomplete"),
-            fetched: status.sync.batches - status.sync.batches_announced,
+            committed: status.sync.batches,
+            announced: status.sync.batches_announced,
         }
     }
 
@@ -54,13 +57,15 @@ impl Came {
         Came {
             delivered: self.delivered - before.delivered,
             incomplete: self.incomplete - before.incomplete,
-            fetched: self.fetched - before.fetched,
+            committed: self.committed - before.committed,
+            announced: self.announced - before.announced,
         }
     }
 
     /// Whether nearly all came whole by the mesh.
     fn is_by_the_mesh(&self) -> bool {
-        self.incomplete * 10 <= self.delivered && self.fetched * 10 <= self.delivered
+        let fetched = self.committed.saturating_sub(self.announced);
+        self.incomplete * 10 <= self.delivered && fetched * 10 <= self.delivered
     }
 }
 
