@@ -21,7 +21,7 @@ use super::{
 const SHIPPED: [&str; 6] =
     ["day-in-ten-minutes", "regional-latency", "saturation", "pruned-network", "full-disk", "fan-out"];
 
-/// Documents of a scenario that a schema judges, each by a process of its own.
+/// Documents of a scenario that a schema judges: those of forty nodes differ by their names.
 const JUDGED_MAX: usize = 14;
 
 fn shipped(name: &str) -> Scenario {
@@ -180,7 +180,7 @@ fn kubernetes_takes_scenarios() {
         let (scenario, dir) = (shipped(name), tempfile::tempdir().unwrap());
         write_files(Target::Kubernetes, &scenario, dir.path(), None).unwrap();
         let documents = documents(&rendered_target(dir.path()));
-        // Other kinds are the same for every scenario, and forty groups are forty times the same to a schema.
+        // Other kinds are the same for every scenario.
         let is_own = |document: &&Value| document["kind"] == "StatefulSet" || document["kind"] == "Job";
         let mut judged: Vec<Value> = documents.iter().filter(is_own).take(JUDGED_MAX).cloned().collect();
         judged.extend(documents.iter().filter(|it| it["metadata"]["name"] == "devnet-judge").cloned());
