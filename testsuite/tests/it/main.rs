@@ -12,10 +12,12 @@
 
 mod below;
 mod clients;
+mod collector;
 mod common;
 mod conformity;
 mod devnet;
 mod documented;
+mod edge;
 mod engine;
 mod epochs;
 mod exits;
@@ -29,5 +31,4 @@ mod mesh;
 mod modes;
 mod packaging;
 mod repair;
-mod report;
 mod unprotected;
