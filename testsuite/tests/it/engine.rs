@@ -1,4 +1,4 @@
-//! The engine of scenarios, as `slipnet run` uses it. Its other tests are in `below` and `lying`.
+//! The engine of scenarios, as `slipnet run` uses it. Its other tests are in `accused` and `below`.
 
 mod unready;
 
