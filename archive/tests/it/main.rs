@@ -154,9 +154,10 @@ async fn an_interrupted_import_goes_on() {
     check_store(&store, &ledger, ledger.number());
 }
 
-/// Goal: a slow server costs time alone, and one that is silent is given up, by name and without its secrets.
+/// Goal: a slow server costs time alone, and one that is silent is given up, by name and without its secrets. It waits longest of these
+/// tests, and begins first by its name.
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_servers_are_waited_for_and_silent_ones_are_not() {
+async fn a_late_answer_is_waited_for_and_silence_is_not() {
     let (server, archive, ledger) = stage().await;
     server.faults.delay_ms.store(100, Ordering::SeqCst);
     let exported = export(&archive, &ledger).await;

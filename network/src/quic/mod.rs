@@ -1,5 +1,7 @@
 //! The transport over QUIC.
 
+#[cfg(test)]
+mod absent_tests;
 mod answer;
 mod broadcasts;
 #[cfg(test)]

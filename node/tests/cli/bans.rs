@@ -16,8 +16,8 @@ use slipstream_network::{
 };
 
 use crate::{
+    among::{fullnode, peer_address},
     chain::{Chain, Running, printed},
-    health::{fullnode, peer_address},
     operator::has_peer,
     process::until,
 };

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use slipstream_types::Address;
 
 use crate::{
+    among::{fullnode, peer_address},
     chain::{Chain, Running, ended, printed, quantity},
-    health::{fullnode, peer_address},
     offline::transaction,
     process::until,
 };

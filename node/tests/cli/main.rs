@@ -1,6 +1,9 @@
 //! The real binary, as an operator meets it.
+//!
+//! Tests begin in the order of their names. Those of `among` wait longest for nodes: they stand in front, and not alone at the end.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod among;
 mod archive;
 mod bans;
 mod born;
@@ -10,7 +13,6 @@ mod db_get;
 mod debug;
 mod disk;
 mod events;
-mod health;
 mod http;
 mod metrics;
 mod offline;

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
+    among::{fullnode, peer_address},
     chain::{Chain, Running, ended, printed},
-    health::{fullnode, peer_address},
     process::until,
 };
 

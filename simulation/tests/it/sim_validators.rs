@@ -55,15 +55,24 @@ fn a_seed_is_explained() {
     assert!(explained.failure().is_some(), "{explained}");
 }
 
+/// As those of `sim`.
+const MISSED_AT: &[(Planted, u64)] = &[];
+
+/// How the first of these seeds fails without the defence; none if all of them hold.
+fn missed(planted: Planted, seeds: std::ops::Range<u64>) -> Option<String> {
+    let options = ValidatorsOptions { planted: Some(planted), ..options(seeds) };
+    validators::run(&options, Progress::Quiet).err().map(|error| error.to_string())
+}
+
 /// Goal: for each defence, the oracles see its absence.
 #[test]
 fn a_missing_defence_is_noticed() {
-    let unnoticed: Vec<Planted> = Planted::ALL
-        .into_iter()
-        .filter(|planted| {
-            let options = ValidatorsOptions { planted: Some(*planted), ..options(0..200) };
-            validators::run(&options, Progress::Quiet).is_ok()
-        })
-        .collect();
+    let is_unnoticed = |planted: &Planted| {
+        let known = MISSED_AT.iter().filter(|(it, _)| it == planted).map(|(_, seed)| *seed..*seed + 1);
+        let found = known.chain(std::iter::once(0..200)).find_map(|seeds| missed(*planted, seeds));
+        println!("{planted:?}: {}", found.as_deref().unwrap_or("nothing"));
+        found.is_none()
+    };
+    let unnoticed: Vec<Planted> = Planted::ALL.into_iter().filter(is_unnoticed).collect();
     assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
 }

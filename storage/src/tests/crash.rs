@@ -80,7 +80,7 @@ fn run_child(dir: &std::path::Path, commits: usize, moment: Duration) -> u64 {
 
 #[test]
 fn a_kill_at_any_moment_leaves_whole_batches() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = store_dir();
     let mut reached = 0;
     for round in 0..5u64 {
         let reported = run_child(dir.path(), 5 + 3 * round as usize, Duration::from_micros(270 * round));

@@ -41,7 +41,7 @@ fn exported() -> Exported {
     ledger.advance(&made);
     ledger.commit_up_to(source.store(), 12);
     source.reopen();
-    let parent = tempfile::tempdir().unwrap();
+    let parent = store_dir();
     let dir = parent.path().join("export");
     let summary = export_snapshot(source.store(), BatchNumber::new(10), &dir).unwrap();
     let info = source.store().certificate(BatchNumber::new(10)).unwrap().unwrap().info;
@@ -121,7 +121,7 @@ fn what_was_imported_can_be_exported_as_it_came() {
     let fixture = Fixture::new(&serving(), true);
     import_snapshot(fixture.store(), &exported.dir, &exported.by_waypoint()).unwrap();
     let number = fixture.store().create_snapshot().unwrap().number;
-    let parent = tempfile::tempdir().unwrap();
+    let parent = store_dir();
     let dir = parent.path().join("again");
     export_snapshot(fixture.store(), number, &dir).unwrap();
     let summary = verify_export(&dir, &exported.by_waypoint()).unwrap();

@@ -125,7 +125,7 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
             (true, _) => &[1],
         };
         for &passing in passings {
-            let (dir, memory) = (tempfile::tempdir().unwrap(), MemoryDisk::default());
+            let (dir, memory) = (store_dir(), MemoryDisk::default());
             let open = |faults: &Faults| match place {
                 Place::Directory => Store::open_with(&config, dir.path(), faults),
                 Place::Memory { .. } => Store::memory_on(&memory, &config, faults),

@@ -166,7 +166,7 @@ fn a_failed_seal_ends_the_store() {
     let (made, ledgers) = ledgers(&some(20));
     for step in [Step::HistorySeal, Step::HistoryRows, Step::HistoryRecord, Step::HistoryDrop] {
         for point in [CrashPoint::Before(step), CrashPoint::After(step)] {
-            let dir = tempfile::tempdir().unwrap();
+            let dir = store_dir();
             let config = StorageConfig { state_history: StateHistory::All, ..config() };
             let store = Store::open_with(&config, dir.path(), &Faults::fail_at(point, 1)).unwrap();
             store.initialize(&genesis()).unwrap();

@@ -249,6 +249,18 @@ pub(super) fn change(state: &mut BTreeMap<StateKey, StateValue>, changes: &[(Sta
     }
 }
 
+/// Memory that must be free for directories of stores in it: a container often has far less.
+const ROOM_BYTES: u64 = 2 << 30;
+
+/// A directory for a store, in memory where there is room. A database waits for its disk at each start and each end, which is most of the
+/// time of these tests. Memory keeps what a killed process wrote, and power cuts are those of `MemoryDisk`.
+pub(super) fn store_dir() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    let free = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    let in_memory = (free >= ROOM_BYTES).then(|| tempfile::tempdir_in(memory).ok()).flatten();
+    in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
+}
+
 /// A store that can be closed and opened again.
 pub(super) struct Fixture {
     pub(super) config: StorageConfig,
@@ -260,7 +272,7 @@ pub(super) struct Fixture {
 impl Fixture {
     pub(super) fn new(config: &StorageConfig, on_disk: bool) -> Fixture {
         let memory = (!on_disk).then(MemoryBackend::default);
-        let dir = tempfile::tempdir().unwrap();
+        let dir = store_dir();
         let mut fixture = Fixture { config: config.clone(), memory, dir, store: None };
         fixture.reopen();
         fixture

@@ -264,7 +264,7 @@ fn a_failed_write_leaves_the_old_head_or_the_new_one() {
     let served = Served::of_thirty();
     for (point, head) in [(CrashPoint::Before(Step::Commit), 12), (CrashPoint::After(Step::Commit), 30)] {
         for on_disk in [false, true] {
-            let (dir, memory) = (tempfile::tempdir().unwrap(), MemoryBackend::default());
+            let (dir, memory) = (store_dir(), MemoryBackend::default());
             let open = |faults: &Faults| match on_disk {
                 true => Store::open_with(&config(), dir.path(), faults),
                 false => {

@@ -385,7 +385,7 @@ fn run_child(dir: &std::path::Path, lines: usize, moment: Duration) {
 fn a_restore_goes_on_after_kills_at_any_moment() {
     let (source, _) = served();
     let source = source.store();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = store_dir();
     let mut reached = 0;
     for round in 0..6u64 {
         run_child(dir.path(), 20 + 7 * round as usize, Duration::from_micros(310 * round));

@@ -6,7 +6,7 @@ use crate::{ReadOnly, StorageError};
 /// Goal: a reader sees what the store itself has at the moment of opening, of now and of before, and writes nothing.
 #[test]
 fn a_store_is_looked_at_while_it_is_in_use() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = store_dir();
     let config = config();
     let look = || ReadOnly::open(&config, dir.path());
     assert!(matches!(look().err().unwrap(), StorageError::Io { .. }), "there is none");

@@ -291,7 +291,7 @@ fn a_write_that_fails_in_a_run_ends_the_store_at_a_whole_group() {
         (4, 3, CrashPoint::After(Step::Commit), 11),
         (1_000, 1, CrashPoint::Before(Step::Commit), 0),
     ] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = store_dir();
         let store = Store::open_with(&config(), dir.path(), &Faults::fail_at(point, passing)).unwrap();
         store.initialize(&genesis()).unwrap();
         run(&store, &made, group).unwrap_err();

@@ -1,6 +1,7 @@
 //! The real follower, server, executor and store over the in-memory network: every mode, and peers that lie.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+mod answers;
 mod audit;
 mod chain;
 mod choice;

@@ -13,7 +13,7 @@ use crate::{
     following::{Following, Honest, peer, tell_all},
 };
 
-fn hub_with(chain: &Chain) -> (MemoryHub, Arc<dyn Transport>) {
+pub(crate) fn hub_with(chain: &Chain) -> (MemoryHub, Arc<dyn Transport>) {
     let hub = MemoryHub::new();
     let transport = hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
     (hub, transport)
@@ -46,19 +46,6 @@ async fn every_mode_ends_in_the_same_state() {
             Mode::Auto | Mode::RangeDelta => {}
         }
     }
-}
-
-/// Goal: where a range delta passes more batches than one answer has headers, what is asked for by deltas is committed first.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_range_delta_begins_where_its_headers_fit_an_answer() {
-    let mut chain = Chain::new(1);
-    (1..16_410).for_each(|_| chain.extend_quietly());
-    let (hub, _server) = hub_with(&chain);
-    let node = Following::start(&hub, peer(2), &chain.genesis, Mode::RangeDelta, &[peer(1)]).await;
-    let status = node.reach(chain.head()).await;
-    assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
-    assert!(status.batches < 1_000, "{} batches came by their deltas", status.batches);
-    assert_eq!(status.peers[0].failures, 0, "{:?}", status.peers[0].last_reason);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,8 @@
 //! Scenarios with faults below a node: its clock is wrong, and its disk slow or full.
 
-use std::path::Path;
-
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use slipnet::scenario::{Scenario, Twin};
 
-use crate::engine::{failed, run_here};
+use crate::engine::run_with_twin;
 
 /// One validator and its follower: faults below their libc are turned on and off while they run.
 const BELOW: &str = "\
@@ -41,15 +38,7 @@ must_fail: [no_progress, head_age of follower]
 /// Goal: clocks and disks change for as long as the fault lasts, without a hook in the node.
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_jump_and_disks_are_slow() {
-    let scenario = Scenario::parse(BELOW, Path::new("below.yaml")).unwrap_or_else(|error| panic!("{error}"));
-    let report = run_here(&scenario).await;
-    assert!(report.passed(), "{:#?}", report.criteria);
-    let (defective, must_fail) = Twin::parse(BELOW_TWIN, Path::new("below.defect.yaml"), &scenario)
-        .unwrap_or_else(|error| panic!("{error}"));
-    let report = run_here(&defective).await;
-    for name in must_fail {
-        assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);
-    }
+    let (_, report) = run_with_twin(BELOW, BELOW_TWIN).await;
     let follower = report.nodes.iter().find(|node| node.name == "follower").unwrap();
     let (_, last) = follower.head_age.points.iter().rfind(|(_, age)| !age.is_nan()).unwrap();
     assert!(*last < 60.0, "its clock is true again: {last} s");
@@ -107,19 +96,10 @@ async fn a_small_disk_runs_full_and_has_room_again() {
     if !may_mount() {
         return;
     }
-    let scenario = Scenario::parse(FULL, Path::new("full.yaml")).unwrap_or_else(|error| panic!("{error}"));
-    let report = run_here(&scenario).await;
-    assert!(report.passed(), "{:#?}", report.criteria);
+    let (report, _) = run_with_twin(FULL, FULL_TWIN).await;
     let marks: Vec<(&str, bool)> =
         report.faults.iter().map(|mark| (mark.what.as_str(), mark.until_ms.is_some())).collect();
     assert_eq!(marks, [("full disk", true)]);
     let follower = report.nodes.iter().find(|node| node.name == "follower").unwrap();
     assert!(follower.unanswered > 0, "it was there all the time");
-
-    let (defective, must_fail) = Twin::parse(FULL_TWIN, Path::new("full.defect.yaml"), &scenario)
-        .unwrap_or_else(|error| panic!("{error}"));
-    let report = run_here(&defective).await;
-    for name in must_fail {
-        assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);
-    }
 }

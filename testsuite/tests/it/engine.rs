@@ -1,4 +1,4 @@
-//! The engine of scenarios, as `slipnet run` uses it. Its other tests are in `below` and `lying`.
+//! The engine of scenarios, as `slipnet run` uses it. Its other tests are in `accused` and `below`.
 
 mod unready;
 
@@ -76,14 +76,26 @@ pub(crate) fn failed(report: &RunReport) -> Vec<&str> {
     failed.map(|criterion| criterion.name.as_str()).collect()
 }
 
+/// Runs a scenario and its twin beside each other: most of their time is that of their clocks. Returns both reports, where the scenario
+/// passed and its twin failed as it must.
+pub(crate) async fn run_with_twin(scenario: &str, twin: &str) -> (RunReport, RunReport) {
+    let scenario =
+        Scenario::parse(scenario, Path::new("here.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let (defective, must_fail) =
+        Twin::parse(twin, Path::new("here.defect.yaml"), &scenario).unwrap_or_else(|error| panic!("{error}"));
+    let (sound, broken) = tokio::join!(run_here(&scenario), run_here(&defective));
+    assert!(sound.passed(), "{:#?}", sound.criteria);
+    for name in must_fail {
+        assert!(failed(&broken).contains(&name.as_str()), "{name}: {:#?}", broken.criteria);
+    }
+    (sound, broken)
+}
+
 /// Goal: a scenario passes. Its report has a series for every node and a mark for every fault, and its twin fails by the named
 /// criterion.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scenario_passes_and_its_twin_fails_by_name() {
-    let scenario =
-        Scenario::parse(SCENARIO, Path::new("small.yaml")).unwrap_or_else(|error| panic!("{error}"));
-    let report = run_here(&scenario).await;
-    assert!(report.passed(), "{:#?}", report.criteria);
+    let (report, _) = run_with_twin(SCENARIO, TWIN).await;
     let names: Vec<&str> = report.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["validator-0", "old", "new"]);
     assert!(report.nodes.iter().all(|node| !node.head.points.is_empty()));
@@ -92,13 +104,6 @@ async fn a_scenario_passes_and_its_twin_fails_by_name() {
     assert_eq!(marks, [("join", false), ("kill", true)]);
     assert_eq!(report.catch_up.len(), 2);
     assert!(report.harness.offered > 0.0);
-
-    let (defective, must_fail) = Twin::parse(TWIN, Path::new("small.defect.yaml"), &scenario)
-        .unwrap_or_else(|error| panic!("{error}"));
-    let report = run_here(&defective).await;
-    for name in must_fail {
-        assert!(failed(&report).contains(&name.as_str()), "{name}: {:#?}", report.criteria);
-    }
 }
 
 /// The nodes that the load is sent to, read from and followed at are met by nothing. The second phase is a search.

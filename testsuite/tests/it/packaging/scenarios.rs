@@ -21,7 +21,7 @@ use super::{
 const SHIPPED: [&str; 6] =
     ["day-in-ten-minutes", "regional-latency", "saturation", "pruned-network", "full-disk", "fan-out"];
 
-/// Documents of a scenario that a schema judges, each by a process of its own.
+/// Documents of a scenario that a schema judges: those of forty nodes differ by their names.
 const JUDGED_MAX: usize = 14;
 
 fn shipped(name: &str) -> Scenario {
@@ -176,56 +176,64 @@ fn kubernetes_takes_scenarios() {
     if !has_helm() {
         return;
     }
-    for name in SHIPPED {
-        let (scenario, dir) = (shipped(name), tempfile::tempdir().unwrap());
-        write_files(Target::Kubernetes, &scenario, dir.path(), None).unwrap();
-        let documents = documents(&rendered_target(dir.path()));
-        // Other kinds are the same for every scenario, and forty groups are forty times the same to a schema.
-        let is_own = |document: &&Value| document["kind"] == "StatefulSet" || document["kind"] == "Job";
-        let mut judged: Vec<Value> = documents.iter().filter(is_own).take(JUDGED_MAX).cloned().collect();
-        judged.extend(documents.iter().filter(|it| it["metadata"]["name"] == "devnet-judge").cloned());
-        validate(&tools().join("kubernetes"), dir.path(), name, &judged);
-        let nodes = names(&scenario);
-        let (mut changes, mut joins) = (0, 0);
-        let sets: Vec<_> = of_kind(&documents, "StatefulSet").collect();
-        assert_eq!(sets.len(), nodes.len(), "{name}");
-        for set in &sets {
-            let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
-            let node = &containers[0];
-            match node["image"].as_str().unwrap() {
-                "slipnet" => {
-                    joins += check_operator(&arguments(&node["args"], "$(SLIPNET_START)"));
-                    assert_eq!(node["env"][0]["name"], "SLIPNET_START", "{name}");
-                }
-                image => assert_eq!((image, &node["args"][0]), ("slipstream:latest", &Value::from("run"))),
-            }
-            let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
-            let disk = volumes.iter().find(|volume| volume["name"] == "disk").map(|disk| &disk["emptyDir"]);
-            let has_own = name == "full-disk"
-                && ["devnet-small", "devnet-validator-3"].map(Value::from).contains(&set["metadata"]["name"]);
-            let own = json!({ "medium": "Memory", "sizeLimit": "256Mi" });
-            assert_eq!(disk, has_own.then_some(&own), "{name}");
-            if let Some(relay) = containers.get(1) {
-                let arguments = arguments(&relay["args"], "$(SLIPNET_START)");
-                let made = check_relay(&arguments, |node| format!("devnet-{node}-peers"), &nodes);
-                assert_eq!(made > 0, relay["env"][0]["name"] == "SLIPNET_START", "{name}");
-                changes += made;
-            }
+    // It computes near the end of these tests, where little else does: two threads share it.
+    let all = SHIPPED;
+    std::thread::scope(|scope| {
+        for names in all.chunks(SHIPPED.len() / 2) {
+            scope.spawn(move || names.iter().for_each(|name| kubernetes_takes(name)));
         }
-        check_day(name, changes);
-        assert_eq!(joins, joining(&scenario), "{name}");
-        check_configs(name, &documents);
-        let is_judge = |job: &&Value| job["metadata"]["name"] == "devnet-judge";
-        let (judge, loads): (Vec<_>, Vec<_>) = of_kind(&documents, "Job").partition(is_judge);
-        assert_eq!((judge.len(), loads.len()), (1, scenario.workload.len()), "{name}");
-        let port = check_kubernetes_judge(judge[0], &documents, &nodes, &scenario);
-        for job in loads {
-            let container = &job["spec"]["template"]["spec"]["containers"][0];
-            let arguments = arguments(&container["args"], "$(SLIPNET_START)");
-            parsed::<LoadCommand>("load", &arguments);
-            check_delivery(&arguments, &format!("devnet-judge:{port}"), &scenario);
-            assert_eq!(container["env"][0]["valueFrom"]["configMapKeyRef"]["name"], "devnet-start");
+    });
+}
+
+fn kubernetes_takes(name: &str) {
+    let (scenario, dir) = (shipped(name), tempfile::tempdir().unwrap());
+    write_files(Target::Kubernetes, &scenario, dir.path(), None).unwrap();
+    let documents = documents(&rendered_target(dir.path()));
+    // Other kinds are the same for every scenario.
+    let is_own = |document: &&Value| document["kind"] == "StatefulSet" || document["kind"] == "Job";
+    let mut judged: Vec<Value> = documents.iter().filter(is_own).take(JUDGED_MAX).cloned().collect();
+    judged.extend(documents.iter().filter(|it| it["metadata"]["name"] == "devnet-judge").cloned());
+    validate(&tools().join("kubernetes"), dir.path(), name, &judged);
+    let nodes = names(&scenario);
+    let (mut changes, mut joins) = (0, 0);
+    let sets: Vec<_> = of_kind(&documents, "StatefulSet").collect();
+    assert_eq!(sets.len(), nodes.len(), "{name}");
+    for set in &sets {
+        let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+        let node = &containers[0];
+        match node["image"].as_str().unwrap() {
+            "slipnet" => {
+                joins += check_operator(&arguments(&node["args"], "$(SLIPNET_START)"));
+                assert_eq!(node["env"][0]["name"], "SLIPNET_START", "{name}");
+            }
+            image => assert_eq!((image, &node["args"][0]), ("slipstream:latest", &Value::from("run"))),
         }
+        let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+        let disk = volumes.iter().find(|volume| volume["name"] == "disk").map(|disk| &disk["emptyDir"]);
+        let has_own = name == "full-disk"
+            && ["devnet-small", "devnet-validator-3"].map(Value::from).contains(&set["metadata"]["name"]);
+        let own = json!({ "medium": "Memory", "sizeLimit": "256Mi" });
+        assert_eq!(disk, has_own.then_some(&own), "{name}");
+        if let Some(relay) = containers.get(1) {
+            let arguments = arguments(&relay["args"], "$(SLIPNET_START)");
+            let made = check_relay(&arguments, |node| format!("devnet-{node}-peers"), &nodes);
+            assert_eq!(made > 0, relay["env"][0]["name"] == "SLIPNET_START", "{name}");
+            changes += made;
+        }
+    }
+    check_day(name, changes);
+    assert_eq!(joins, joining(&scenario), "{name}");
+    check_configs(name, &documents);
+    let is_judge = |job: &&Value| job["metadata"]["name"] == "devnet-judge";
+    let (judge, loads): (Vec<_>, Vec<_>) = of_kind(&documents, "Job").partition(is_judge);
+    assert_eq!((judge.len(), loads.len()), (1, scenario.workload.len()), "{name}");
+    let port = check_kubernetes_judge(judge[0], &documents, &nodes, &scenario);
+    for job in loads {
+        let container = &job["spec"]["template"]["spec"]["containers"][0];
+        let arguments = arguments(&container["args"], "$(SLIPNET_START)");
+        parsed::<LoadCommand>("load", &arguments);
+        check_delivery(&arguments, &format!("devnet-judge:{port}"), &scenario);
+        assert_eq!(container["env"][0]["valueFrom"]["configMapKeyRef"]["name"], "devnet-start");
     }
 }
 

@@ -1,0 +1,55 @@
+//! The edge of what a chain carries. To find it takes longest of the tests of a load, and so begins before them by its name.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use slipnet::{
+    devnet::{DevnetOptions, NodeOptions},
+    load::{self, Found, LoadOptions, Rule, Saturation, SaturationOptions},
+    progress::Progress,
+};
+
+use crate::common::{PATIENCE, pair};
+
+const ACCOUNTS: u32 = 20;
+
+/// A search that ends after two and a half minutes at most, on a chain whose batches take one transaction: it carries as many per second as it makes batches.
+async fn search(options: &LoadOptions) -> Saturation {
+    // A dozen steps, each with its signing, its drain and its audit: half a minute where nothing else runs.
+    let until = Some(Instant::now() + Duration::from_secs(150));
+    let search = SaturationOptions { rule: Rule::default(), start: 32, step: Duration::from_secs(1), until };
+    load::saturate(options, search, Progress::Quiet).await.unwrap()
+}
+
+/// Goal: a search finds a rate that the chain sustains, and one above it that it does not; its steps show both.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rate_that_a_chain_sustains_is_found() {
+    let validator = NodeOptions {
+        overrides: vec!["consensus.batch_transactions_max=1".to_owned()],
+        ..NodeOptions::default()
+    };
+    let nodes = BTreeMap::from([("validator-0".to_owned(), validator)]);
+    let devnet = pair(DevnetOptions { accounts: ACCOUNTS, nodes, ..DevnetOptions::default() }).await;
+    let options = LoadOptions::for_manifest(&devnet.manifest().await.unwrap(), ACCOUNTS as usize).unwrap();
+    // On a busy machine the generators are late by themselves: such a search says nothing, and another one follows.
+    let deadline = Instant::now() + 3 * PATIENCE;
+    let (saturation, rate, failed) = loop {
+        let saturation = search(&options).await;
+        if let Found::Sustained { rate, failed, .. } = saturation.found {
+            break (saturation, rate, failed);
+        }
+        assert!(Instant::now() < deadline, "{saturation}");
+    };
+    assert!(0 < rate && rate < failed, "{saturation}");
+    let missed = |wanted: u32| -> Vec<bool> {
+        let steps = saturation.judged().filter(|(_, step, _)| step.rate == wanted);
+        steps.map(|(_, _, missed)| missed.is_some()).collect()
+    };
+    assert_eq!(missed(rate).last(), Some(&false), "{saturation}");
+    // A step that fails is tried once more.
+    assert_eq!((missed(failed).len(), missed(failed).last()), (2, Some(&true)), "{saturation}");
+    assert!(saturation.to_string().contains(&format!("sustained: {rate} tx/s")), "{saturation}");
+    devnet.stop().await.unwrap();
+}
