@@ -314,7 +314,7 @@ impl Operated {
     /// A node that stops badly is gone all the same, and the orders go on.
     async fn stop_or_note(&mut self) {
         if let Err(error) = self.stop().await {
-            output::note(&format!("{error:#}"));
+            self.failures.note("stopping the node", &error);
         }
     }
 
@@ -358,13 +358,14 @@ impl Operated {
     /// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for
     /// it.
     fn beside(&self, arguments: Vec<String>, dir: Option<RunDir>) {
-        let failures = self.failures.clone();
+        let (failures, work) = (self.failures.clone(), self.failures.work());
         tokio::spawn(async move {
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
             if let Err(error) = slipstream(&words).await {
                 failures.note(format_args!("slipstream {}", words[..2].join(" ")), &error);
             }
             drop(dir);
+            drop(work);
         });
     }
 }

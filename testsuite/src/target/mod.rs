@@ -6,7 +6,8 @@
 //!  Scenario ─▶┘                                                   └─▶ kubernetes: values.yaml for the chart, keys.yaml, genesis.json
 //! ```
 //!
-//! A scenario's loads bring their figures to one more container, `slipnet judge`, which watches the nodes and judges the criteria.
+//! A scenario's loads bring their figures to one more container, `slipnet judge`, which watches the nodes and judges the criteria. Nodes to
+//! which something is done tell it whether that could be done.
 //!
 //! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
 //! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
@@ -53,7 +54,7 @@ const NODE_IMAGE: &str = "slipstream";
 const TOOLS_IMAGE: &str = "slipnet";
 /// The variable with the start that loads and relays have in common, in seconds since 1970.
 const START: &str = "SLIPNET_START";
-/// The container that judges a scenario's criteria, and where loads bring their figures.
+/// The container that judges a scenario's criteria, and where loads and nodes bring what they have to tell.
 const JUDGE: &str = "judge";
 const JUDGE_PORT: u16 = 9100;
 /// The scenario that it judges, as it reads it.
@@ -142,6 +143,11 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// Whether `slipnet operate` runs it: something is done to it, or it asks for a waypoint.
+    pub(crate) fn is_operated(&self) -> bool {
+        !self.orders.is_empty() || self.waypoint_from.is_some()
+    }
+
     /// Whether programs of others run beside it.
     pub(crate) fn has_attackers(&self) -> bool {
         self.among.is_some() || self.orders.iter().any(|order| order.what.has_attackers())
@@ -249,14 +255,14 @@ fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> Str
     Some(arguments)
 }
 
-/// The arguments of what runs a node to which something is done, or that asks for a waypoint, without the start; none of another one.
+/// The arguments of what runs a node that is operated, without the start; none of another one. The judge's container has this name.
 fn operator(
     blueprint: &Blueprint,
     member: &Member,
     config: &str,
-    host: impl Fn(&Member) -> String,
+    (host, judge): (impl Fn(&Member) -> String, &str),
 ) -> Option<Vec<String>> {
-    if member.orders.is_empty() && member.waypoint_from.is_none() {
+    if !member.is_operated() {
         return None;
     }
     let mut arguments =
@@ -273,6 +279,10 @@ fn operator(
     }
     if member.has_attackers() {
         arguments.extend(["--skip-accounts".to_owned(), blueprint.attackers_from.to_string()]);
+    }
+    if blueprint.judged.is_some() {
+        let judge = format!("{judge}:{JUDGE_PORT}");
+        arguments.extend(["--judge".to_owned(), judge, "--name".to_owned(), member.name.clone()]);
     }
     arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
     Some(arguments)

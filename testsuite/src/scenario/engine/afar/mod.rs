@@ -4,14 +4,14 @@
 //! ```text
 //!  scenario.yaml ─▶ Story (who is met when) ─┐
 //!  nodes' APIs ───▶ Collector, Watch, audit ─┼─▶ judge ─▶ RunReport, exit code
-//!  loads ─────────▶ Inbox ───────────────────┘
+//!  loads, orders ─▶ Inbox ───────────────────┘
 //! ```
 //!
 //! It sees what anybody sees who may ask the nodes. What needs more is not judged, and told by its name: see
 //! [`unjudged`](crate::scenario::unjudged).
 //!
 //! Invariants:
-//! * What was not seen is not met: a load without figures, a node that never answered, a judge that came late.
+//! * What was not seen is not met: a load without figures, orders of which nobody tells, a node that never answered, a judge that came late.
 //! * A fault excuses the nodes that it may meet. Of an order to the primary those are all that may be primary then.
 
 mod audit;
@@ -32,7 +32,7 @@ use clap::Args;
 use self::{
     audit::Asked,
     inbox::Inbox,
-    loads::phase_end,
+    loads::{phase_end, undone},
     story::{SKEW_MS, Story},
 };
 use super::{
@@ -42,6 +42,7 @@ use super::{
 use crate::{
     accounts::node_key,
     devnet::MemoryPeak,
+    load::Source,
     output::print,
     progress::Progress,
     report::{Collector, CriterionResult, Environment, RunReport},
@@ -76,7 +77,7 @@ pub struct JudgeOptions {
     /// When the scenario's clock starts, in seconds since 1970, as for all containers.
     #[arg(long)]
     pub start: u64,
-    /// Where loads bring their figures.
+    /// Where loads bring their figures, and nodes what came of their orders.
     #[arg(long, default_value = "0.0.0.0:9100")]
     pub listen: SocketAddr,
     /// Loads have their access lists; without it, those of the kind `access-lists` are not waited for.
@@ -126,9 +127,14 @@ impl JudgeOptions {
             .workload
             .iter()
             .filter(|phase| export::has_load(&scenario, &phase.name, self.access_lists));
-        let inbox = Inbox::open(self.listen, loaded.map(|phase| phase.name.clone())).await?;
+        let loaded = loaded.map(|phase| Source::Phase(phase.name.clone()));
+        let inbox = Inbox::open(self.listen, loaded.chain(operated(&scenario, &names))).await?;
         let clock = StartClock::new(Some(self.start));
-        progress.step(&format!("{}: loads bring their figures to {}", scenario.name, inbox.address()));
+        progress.step(&format!(
+            "{}: loads and nodes bring what they have to tell to {}",
+            scenario.name,
+            inbox.address()
+        ));
         clock.wait_until(Duration::ZERO).await;
         let passed = clock.passed().unwrap_or_default();
         let mut ended = Vec::new();
@@ -347,13 +353,14 @@ impl<'a> Judge<'a> {
         let mut ends = Vec::new();
         for phase in &self.scenario.workload {
             // One that is left out of the files is not awaited.
-            let Some(ending) = came.remove(&phase.name) else { continue };
+            let Some(ending) = came.remove(&Source::Phase(phase.name.clone())) else { continue };
             match ending.map(|ending| phase_end(phase, self.names, &urls, ending)) {
                 Some(Ok(end)) => ends.push(end),
                 Some(Err(why)) => ended.push(format!("the load {}: {why}", phase.name)),
                 None => ended.push(format!("the load {}: it brought no figures", phase.name)),
             }
         }
+        ended.extend(came.into_iter().filter_map(|(node, ending)| undone(&node, ending)));
         report.harness = phase::harness(&ends);
         for end in ends {
             report.load.extend(end.curves);
@@ -385,6 +392,12 @@ impl<'a> Judge<'a> {
         }
         missing
     }
+}
+
+/// Nodes that tell what came of their orders.
+fn operated(scenario: &Scenario, names: &Names) -> impl Iterator<Item = Source> {
+    let operated = export::operated(scenario, names).into_iter();
+    operated.map(move |place| Source::Node(names.name(place).to_owned()))
 }
 
 /// Results as they are, and of memory with a word on what nobody here could see.

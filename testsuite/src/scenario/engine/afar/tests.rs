@@ -104,7 +104,7 @@ async fn a_scenario_is_judged_from_outside() {
         let mut summary = summary(&nodes[1].1);
         summary.reads[0].node.clone_from(&nodes[0].1);
         let ending = Ending::Run { begin_ms: 100, summary: Box::new(summary) };
-        let delivery = crate::load::Delivery { phase: "main".to_owned(), ending };
+        let delivery = crate::load::Delivery { from: Source::Phase("main".to_owned()), ending };
         delivery.send(&listen.to_string(), Duration::from_secs(60)).await
     };
     let (judged, sent) = tokio::join!(options.run(Progress::Quiet), load);
@@ -143,6 +143,22 @@ fn each_node_has_an_address() {
     assert!(refused(&["validator-0"]).unwrap().contains("--node validator-1=URL"));
     assert!(refused(&["validator-0", "validator-1", "near"]).unwrap().contains("no such node"));
     assert!(node("validator-0").unwrap_err().contains("NAME=URL"));
+}
+
+/// Goal: a node whose orders failed, or that tells nothing of them, is a finding. One without orders is not waited for.
+#[test]
+fn a_node_answers_for_its_orders() {
+    let groups = "topology: { validators: 2, groups: [{ name: near }, { name: late, joins: 1s }] }\n\
+        faults: [{ at: 1s, what: { restart: { nodes: [validator-1] } } }]";
+    let text = TEXT.replace("topology: { validators: 2 }", groups);
+    let scenario = Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let node = |name: &str| Source::Node(name.to_owned());
+    let told: Vec<Source> = operated(&scenario, &Names::of(&scenario)).collect();
+    assert_eq!(told, [node("validator-1"), node("late")]);
+    assert_eq!(undone(&node("late"), Some(Ending::Orders { failed: None })), None);
+    let failed = Some(Ending::Orders { failed: Some("no room".to_owned()) });
+    assert_eq!(undone(&node("late"), failed).unwrap(), "the node late: no room");
+    assert!(undone(&node("late"), None).unwrap().contains("it did not tell"));
 }
 
 /// Goal: a search is put together from its steps, each at its time; a load that failed says why.
