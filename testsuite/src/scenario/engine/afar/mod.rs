@@ -11,7 +11,8 @@
 //! [`unjudged`](crate::scenario::unjudged).
 //!
 //! Invariants:
-//! * What was not seen is not met: a load without figures, orders of which nobody tells, a node that never answered, a judge that came late.
+//! * What was not seen is not met: a scenario of which nothing can be judged, a load without figures, orders of which nobody tells, a node that
+//!   never answered, a judge that came late.
 //! * A fault excuses the nodes that it may meet. Of an order to the primary those are all that may be primary then.
 
 mod audit;
@@ -152,6 +153,11 @@ impl JudgeOptions {
         }
         let failed = names_failed(&report);
         ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
+        // Beside them is what no scenario asks for.
+        ensure!(
+            report.criteria.len() > 1,
+            "none of the scenario's criteria can be judged from outside: the report says why"
+        );
         Ok(())
     }
 
@@ -375,12 +381,14 @@ impl<'a> Judge<'a> {
         let (held, mut drawn) = self.story.held_at_end();
         let nodes = self.names.all().filter(|place| !held.contains(place));
         let asked = |place: Place| Asked { place, name: self.names.name(place), rpc: &self.nodes[place.0] };
-        let (there, silent) = audit::answering(nodes.map(asked).collect()).await;
-        audit::audit(self.scenario, self.names, &there, findings).await;
         let may_be_held = |name: &str| {
             let mut meetings = self.story.meetings().iter().filter(|meeting| meeting.is_drawn);
             meetings.any(|meeting| meeting.whom.iter().any(|place| self.names.name(*place) == name))
         };
+        let within = self.scenario.topology.ready_within.duration();
+        let (there, silent) =
+            audit::answering(nodes.map(asked).collect(), (drawn, may_be_held), within).await;
+        audit::audit(self.scenario, self.names, &there, findings).await;
         let mut missing = Vec::new();
         for name in silent {
             if drawn > 0 && may_be_held(name) {

@@ -145,6 +145,51 @@ fn each_node_has_an_address() {
     assert!(node("validator-0").unwrap_err().contains("NAME=URL"));
 }
 
+/// Goal: a node that begins again when the clock ends is waited for; one that stays silent is named.
+#[tokio::test]
+async fn who_begins_again_is_waited_for() {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let late = Rpc::new(&socket.local_addr().unwrap().to_string()).unwrap();
+    let gone = Rpc::new(&closed_port().to_string()).unwrap();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let listener = socket.listen(8).unwrap();
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(converse(stream, 7));
+        }
+    });
+    let nodes = [("late", &late), ("gone", &gone)];
+    let asked = || Vec::from(nodes.map(|(name, rpc)| Asked { place: Place(0), name, rpc }));
+    let excused = |name: &str| name == "gone";
+    let (there, silent) = audit::answering(asked(), (1, excused), Duration::from_secs(60)).await;
+    assert_eq!((there.len(), there[0].name, silent), (1, "late", vec!["gone"]));
+    let (_, silent) = audit::answering(asked(), (0, excused), Duration::from_millis(300)).await;
+    assert_eq!(silent, ["gone"]);
+}
+
+/// Goal: a judge that can judge nothing of what a scenario asks for does not say that it passed.
+#[tokio::test]
+async fn nothing_judged_is_no_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.yaml");
+    let text = "name: a\ndescription: b\nduration: 5s\ntopology: { validators: 1 }\n\
+        workload: [{ name: main, for: 2s, rate: { constant: 20 }, mix: { access-lists: 1 }, access_lists: lists }]\n\
+        criteria:\n- throughput: { phase: main, at_least: 1 }\n";
+    std::fs::write(&file, text).unwrap();
+    let options = JudgeOptions {
+        scenario: file,
+        nodes: vec![("validator-0".to_owned(), fake_node().await)],
+        start: now_ms() / 1_000 + 2,
+        listen: closed_port(),
+        dir: dir.path().join("report"),
+        markdown: false,
+        access_lists: false,
+    };
+    let error = options.run(Progress::Quiet).await.unwrap_err().to_string();
+    assert!(error.contains("none of the scenario's criteria can be judged"), "{error}");
+}
+
 /// Goal: a node whose orders failed, or that tells nothing of them, is a finding. One without orders is not waited for.
 #[test]
 fn a_node_answers_for_its_orders() {
