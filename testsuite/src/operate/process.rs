@@ -84,6 +84,8 @@ impl Operated {
         }
         if orders.iter().any(|order| order.what == What::FullDisk) {
             disk::check_small(&loaded.data_dir)?;
+            // What filled it when this program was killed: the order may be over by now.
+            disk::free(&loaded.data_dir)?;
         }
         let needs = orders.iter().any(|order| matches!(order.what, What::SlowDisk(_) | What::ClockJump(_)));
         let (knobs, environment) = if needs {

@@ -15,7 +15,7 @@ use crate::{
     accounts::node_key,
     leftovers::skip_mounts,
     load::{Delivery, Ending, Source, TAKEN},
-    scenario::disk::SmallDisk,
+    scenario::disk::{SmallDisk, fill},
 };
 
 fn fake_node() -> PathBuf {
@@ -115,7 +115,7 @@ async fn a_node_is_what_its_orders_make_of_it() {
 }
 
 /// Goal: a disk that is none of the node's own is never filled. One that is has no room while the order lasts, in which the node may
-/// end; afterwards it runs again.
+/// end; afterwards it runs again. What a killed program filled has room, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_has_room_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,7 +127,10 @@ async fn a_full_disk_has_room_again() {
         Ok(disk) => disk,
         Err(error) => return skip_mounts(&format!("{error:#}")),
     };
+    fill(&data).unwrap();
     let mut node = operated(&options);
+    fs::write(data.join("more"), [0; 4_096]).unwrap();
+    fs::remove_file(data.join("more")).unwrap();
     node.become_as(State::default()).await.unwrap();
     noted(&dir, &["start"]).await;
     node.become_as(State { is_full: true, ..State::default() }).await.unwrap();
