@@ -223,6 +223,10 @@ fn a_search_and_a_failure_come_to_what_they_are() {
     assert_eq!(end.totals.committed_per_second, 2.0);
     assert_eq!(end.totals.commit_ms.map(|ms| ms.p50), Some(latency(30.0).p50));
     assert!(end.curves.iter().any(|it| it.name == "follow main at validator-1"));
+    // Whatever a load says of its times.
+    let far = Ending::Run { begin_ms: u64::MAX, summary: Box::new(summary("http://far:1")) };
+    let end = phase_end(phase, &names, &urls, far).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(end.spans, [(u64::MAX, u64::MAX)]);
     let failed = phase_end(phase, &names, &urls, Ending::Failed("no node answers".to_owned()));
     assert_eq!(failed.err().as_deref(), Some("no node answers"));
 }
