@@ -18,10 +18,10 @@ mod kubernetes;
 mod plan;
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::Write as _,
     net::SocketAddr,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -47,6 +47,8 @@ const API_PORT: u16 = 8545;
 const LINK_PORT: u16 = 10_000;
 /// A node takes 64 peers by default, and is one itself.
 const NODES_MAX: usize = 65;
+/// The mode of files that their owner alone can read.
+const PRIVATE: u32 = 0o600;
 /// The name of the project, and of the release.
 const NAME: &str = "devnet";
 /// Images, as packaging/container builds them.
@@ -371,10 +373,13 @@ fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
     fs::write(path, comment + &text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file that its owner alone can read, as keys are.
+/// Writes a file that its owner alone can read, as keys are, also where others could read the one before.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
-    let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    let file = File::options().create(true).truncate(true).write(true).mode(PRIVATE).open(path);
+    let written = file.and_then(|mut file| {
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+        file.write_all(text.as_bytes())
+    });
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -389,6 +394,21 @@ fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: keys that are written over a file that everybody could read are their owner's alone.
+    #[test]
+    fn keys_are_private_whatever_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(files::KEY);
+        fs::write(&path, "longer than the key that comes, which is cut off").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        write_private(&path, "a key").unwrap();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(), fs::read_to_string(&path).unwrap().as_str()), (PRIVATE, "a key"));
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        devnet::write_key(dir.path(), &SecretKey::from_seed([7; 32])).unwrap();
+        assert_eq!(mode(), PRIVATE);
+    }
 
     #[test]
     fn what_a_reader_would_replace_is_escaped_and_the_start_is_not() {
