@@ -11,7 +11,7 @@ use slipstream_types::{
 
 use super::{PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, content_of};
 use crate::{
-    chunk::{ACCOUNT_BYTES, EncodedChunk, VerifiedChunk, rows_within},
+    chunk::{ACCOUNT_BYTES, CHUNK_BYTES_MAX, EncodedChunk, VerifiedChunk, rows_within},
     error::{ChunkError, PieceError},
     spans::Span,
     state::lift_hash,
@@ -111,7 +111,7 @@ impl PieceMap {
     }
 
     /// Answers a request for the rows of a span from pieces that follow each other, as a peer would. [`PieceMap::piece_of`] finds the first of
-    /// them. The chunk ends with the last piece, or after about `bytes_max` bytes of rows, at least one.
+    /// them. The chunk ends with the last piece, or after about `bytes_max` bytes of rows, at least one; or where no chunk may have more.
     ///
     /// # Errors
     /// [`PieceError::Within`] if they are other pieces.
@@ -121,6 +121,7 @@ impl PieceMap {
         span: Span,
         bytes_max: usize,
     ) -> Result<EncodedChunk, PieceError> {
+        let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
         let (mut rows, mut count, mut last) = (Vec::new(), 0, span.first);
         'pieces: for (piece, index) in pieces.iter().zip(self.piece_of(&span.first)..) {
             if self.pieces.get(index) != Some(&piece.info) {
@@ -133,7 +134,8 @@ impl PieceMap {
                 if leaf.path > end {
                     break;
                 }
-                if count > 0 && rows.len() + row.len() > bytes_max {
+                let is_full = rows.len() + row.len() > bytes_max || count == limits::STATE_CHUNK_ROWS_MAX;
+                if count > 0 && is_full {
                     // It ends with the row before.
                     break 'pieces;
                 }

@@ -8,11 +8,11 @@ use std::{
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 use slipstream_types::{
-    AccountValue, Address, B256, Blob, BlobKind, Digest, Path, StateKey, StateValue, U256, codec,
+    AccountValue, Address, B256, Blob, BlobKind, Digest, Path, StateKey, StateValue, U256, codec, limits,
     tree::{Leaf, SiblingNode},
 };
 
-use super::{PIECE_BITS_MIN, Piece, PieceInfo, PieceMap, cut::Cutter};
+use super::{PIECE_BITS_MIN, PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, PieceMap, cut::Cutter};
 use crate::{
     StateChunk, VerifiedChunk, error::PieceError, place::Place, schema, snapshot::Snapshot, spans::Span,
     state::Tree,
@@ -225,6 +225,24 @@ proptest! {
         };
         prop_assert!(PieceMap::new(altered, root).is_err());
     }
+}
+
+/// Goal: a chunk of several pieces has no more rows than any chunk may, however many bytes are asked for: its asker would take it for a lie.
+#[test]
+fn a_chunk_of_pieces_is_no_longer_than_chunks_are() {
+    let row = |number: u64| {
+        let key = StateKey::Account(Address::from_slice(&[&[0; 12][..], &number.to_be_bytes()].concat()));
+        let value = AccountValue { nonce: 1, balance: U256::from(9), code_hash: None };
+        (key.path(), (key, StateValue::Account(value)))
+    };
+    let rows: Rows = (0..limits::STATE_CHUNK_ROWS_MAX as u64 + 100).map(row).collect();
+    let (pieces, root) = (cut(&rows, PIECE_ROWS_BYTES_MAX), tree(&rows).root());
+    let map = PieceMap::new(infos(&pieces), root).unwrap();
+    let all: Vec<&Piece> = pieces.iter().collect();
+    let made = map.chunk_of(&all, Span { first: Path::MIN, last: Path::MAX }, usize::MAX).unwrap();
+    assert_eq!(made.rows, limits::STATE_CHUNK_ROWS_MAX);
+    assert!(made.last < Path::MAX);
+    VerifiedChunk::open(made.content, root).unwrap();
 }
 
 /// Goal: what no honest list can have is refused before anything is computed from it.

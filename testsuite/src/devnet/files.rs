@@ -1,14 +1,6 @@
 //! What a devnet writes before its processes start: the genesis, and each node's key and configuration.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    fs,
-    io::{self, Write as _},
-    net::SocketAddr,
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-};
+use std::{collections::BTreeMap, fmt::Write as _, fs, io, net::SocketAddr, path::Path};
 
 use alloy_eips::eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE};
 use alloy_primitives::{Address, U256, utils::parse_ether};
@@ -24,6 +16,7 @@ use super::DevnetOptions;
 use crate::{
     accounts::{Account, fee_recipient, node_key},
     manifest::Role,
+    target::write_private,
 };
 
 pub(crate) const GENESIS: &str = "genesis.json";
@@ -203,10 +196,7 @@ pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
 /// # Errors
 /// If the file cannot be written.
 pub fn write_key(dir: &Path, key: &SecretKey) -> Result<()> {
-    let path = dir.join(KEY);
-    let file = fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path);
-    let written = file.and_then(|mut file| writeln!(file, "{}", hex::encode(key.seed())));
-    written.with_context(|| format!("cannot write {}", path.display()))
+    write_private(&dir.join(KEY), &(hex::encode(key.seed()) + "\n"))
 }
 
 pub(super) fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings: &Settings<'_>) -> String {

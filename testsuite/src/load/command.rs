@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    Delivery, Ending, Found, LoadOptions, LoadSummary, Mix, Rate, Rule, SaturationOptions, Workload,
+    Delivery, Ending, Found, LoadOptions, LoadSummary, Mix, Rate, Rule, SaturationOptions, Source, Workload,
 };
 use crate::{
     accounts::{Account, DEFAULT_SEED},
@@ -156,8 +156,8 @@ impl LoadCommand {
                 let is_clean = saturation.steps.iter().all(|step| step.audit.is_clean());
                 ensure!(is_clean, "the audit of a step found differences: --json lists them");
             }
-            // Its error was returned.
-            Ending::Failed(_) => {}
+            // Its error was returned; orders are no load's.
+            Ending::Failed(_) | Ending::Orders { .. } => {}
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ impl LoadCommand {
     /// Tells the judge how the load ended. One that cannot be told says itself that it missed these figures.
     async fn deliver(&self, ending: Ending) -> Ending {
         let (Some(judge), Some(phase)) = (&self.judge, &self.phase) else { return ending };
-        let delivery = Delivery { phase: phase.clone(), ending };
+        let delivery = Delivery { from: Source::Phase(phase.clone()), ending };
         if let Err(error) = delivery.send(judge, JUDGE_PATIENCE).await {
             output::note(&format!("{error:#}"));
         }

@@ -1,6 +1,10 @@
-//! [`Delivery`]: what a load came to, sent to whoever judges its scenario: one JSON value over a connection of its own, and a line back.
+//! [`Delivery`]: what a load came to, or the orders of a node, sent to whoever judges the scenario: one JSON value over a connection of its
+//! own, and a line back.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -22,15 +26,33 @@ const ATTEMPT: Duration = Duration::from_secs(20);
 /// Between two attempts: the judge's container may be starting.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a load came to.
+/// What a part of a scenario came to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Delivery {
-    /// The phase of the scenario.
-    pub(crate) phase: String,
+    pub(crate) from: Source,
     pub(crate) ending: Ending,
 }
 
-/// How a load ended. Times are in ms after the start that all containers have in common.
+/// A part of a scenario that has something to tell, by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Source {
+    /// The load of a phase.
+    Phase(String),
+    /// What does to a node what the scenario says.
+    Node(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Phase(name) => write!(f, "the load {name}"),
+            Source::Node(name) => write!(f, "the node {name}"),
+        }
+    }
+}
+
+/// How it ended. Times are in ms after the start that all containers have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ending {
@@ -44,8 +66,13 @@ pub(crate) enum Ending {
         begins_ms: Vec<u64>,
         saturation: Box<Saturation>,
     },
-    /// It could not go on, and why.
+    /// The load could not go on, and why.
     Failed(String),
+    /// The last order to a node is over.
+    Orders {
+        /// What could not be carried out of them, if anything.
+        failed: Option<String>,
+    },
 }
 
 impl Delivery {
@@ -59,7 +86,7 @@ impl Delivery {
         ensure!(
             length <= DELIVERY_BYTES_MAX,
             "the figures of {} have {length} bytes, and a judge takes {DELIVERY_BYTES_MAX}",
-            self.phase
+            self.from
         );
         let begin = Instant::now();
         loop {
@@ -95,7 +122,8 @@ mod tests {
     use super::*;
 
     fn failed() -> Delivery {
-        Delivery { phase: "main".to_owned(), ending: Ending::Failed("no node answers".to_owned()) }
+        let from = Source::Phase("main".to_owned());
+        Delivery { from, ending: Ending::Failed("no node answers".to_owned()) }
     }
 
     /// Goal: a judge that comes late, or that hangs up, is asked again; what it is sent is the value, whole.
@@ -113,7 +141,7 @@ mod tests {
         });
         failed().send(&judge, Duration::from_secs(60)).await.unwrap();
         let delivery: Delivery = serde_json::from_slice(&server.await.unwrap()).unwrap();
-        assert_eq!(delivery.phase, "main");
+        assert_eq!(delivery.from, Source::Phase("main".to_owned()));
         assert!(matches!(delivery.ending, Ending::Failed(why) if why == "no node answers"));
     }
 

@@ -63,7 +63,7 @@ use serde::{Deserialize, Serialize};
 pub use audit::{Audit, AuditFigures, Difference, Place, Unit};
 pub use command::LoadCommand;
 pub use commits::Point;
-pub(crate) use delivery::{DELIVERY_BYTES_MAX, Delivery, Ending, TAKEN};
+pub(crate) use delivery::{DELIVERY_BYTES_MAX, Delivery, Ending, Source, TAKEN};
 pub use feed::HeadNews;
 pub use percentiles::{Latencies, Percentiles};
 pub use protocol::ReadWay;

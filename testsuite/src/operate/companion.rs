@@ -1,6 +1,7 @@
 //! [`Companions`]: programs beside the node, in its network, for as long as their orders last: attackers of the siege, and peers that lie.
 //!
-//! They are beside it because they come from many addresses of loopback. What fails of one is noted, and the node's other orders go on.
+//! They are beside it because they come from many addresses of loopback. What fails of one is among the [`Failures`], and the node's other
+//! orders go on.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,7 +11,10 @@ use slipstream_types::SecretKey;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{OperateOptions, What};
+use super::{
+    OperateOptions, What,
+    failures::{Failures, Work},
+};
 use crate::{
     accounts::Account,
     leftovers::RunDir,
@@ -26,8 +30,8 @@ use crate::{
 /// A node that was started again opens its store before it answers.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(250);
-/// What those that are asked to end may take, before the node is stopped.
-const END_WITHIN: Duration = Duration::from_secs(5);
+/// How often attackers are looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The node that others attack, or lie to.
 pub(super) struct Victim {
@@ -120,8 +124,13 @@ impl Victim {
         self.assault((&rpc, self.upstream()?), (attack, "among"), None).await
     }
 
-    /// Does what an order says until it is stopped.
-    async fn accompany(&self, place: usize, what: What, stop: &CancellationToken) -> Result<()> {
+    /// Does what an order says until it is stopped; `beginning` ends once it does.
+    async fn accompany(
+        &self,
+        (place, what): (usize, What),
+        stop: &CancellationToken,
+        beginning: Work,
+    ) -> Result<()> {
         let (name, liars) = match what {
             What::LyingPeers(name, count) => (name, Some(count)),
             What::Attack(name) => (name, None),
@@ -129,19 +138,21 @@ impl Victim {
         };
         let tag = place.to_string();
         let crowd = liars.map(|count| (count, ADDRESS_FIRST + place * ADDRESSES));
-        let (assault, _dir) = tokio::select! {
+        let (mut assault, _dir) = tokio::select! {
             started = self.assault((&self.rpc, self.peer()), (name, &tag), crowd) => started?,
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => bail!("it had not begun when it was to end"),
         };
+        let config = self.config.display().to_string();
+        if liars.is_some() {
+            for server in &assault.servers {
+                slipstream(&["peers", "add", server, "--config", &config]).await?;
+            }
+        }
+        drop(beginning);
+        goes_on(&mut assault, stop).await?;
         if liars.is_none() {
-            stop.cancelled().await;
             return assault.end();
         }
-        let config = self.config.display().to_string();
-        for server in &assault.servers {
-            slipstream(&["peers", "add", server, "--config", &config]).await?;
-        }
-        stop.cancelled().await;
         for server in &assault.servers {
             let key = server.split('@').next().unwrap_or_default();
             // One that is down, or whose data were wiped, has forgotten them: it dials them in vain, or not at all.
@@ -153,21 +164,33 @@ impl Victim {
     }
 }
 
+/// Waits until attackers are to end.
+async fn goes_on(assault: &mut Assault, stop: &CancellationToken) -> Result<()> {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(LOOK) => assault.check()?,
+        }
+    }
+}
+
 /// Those that run now, by the places of their orders.
 pub(super) struct Companions {
     victim: Option<Arc<Victim>>,
+    failures: Arc<Failures>,
     running: BTreeMap<usize, Companion>,
 }
 
 struct Companion {
+    what: What,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Companions {
     /// None yet; nobody accompanies a node without orders about attackers.
-    pub(super) fn of(victim: Option<Victim>) -> Companions {
-        Companions { victim: victim.map(Arc::new), running: BTreeMap::new() }
+    pub(super) fn of(victim: Option<Victim>, failures: Arc<Failures>) -> Companions {
+        Companions { victim: victim.map(Arc::new), failures, running: BTreeMap::new() }
     }
 
     /// Starts servers that are to stand before the node's peers for as long as they are kept.
@@ -182,40 +205,40 @@ impl Companions {
 
     /// Starts those that are wanted and do not run, and asks the others to end.
     pub(super) fn become_as(&mut self, wanted: BTreeMap<usize, What>) {
-        self.running.retain(|place, companion| {
-            let is_wanted = wanted.contains_key(place);
-            if !is_wanted {
-                companion.stop.cancel();
-            }
-            is_wanted
-        });
+        let over = self.running.extract_if(.., |place, _| !wanted.contains_key(place));
+        over.for_each(|(_, companion)| companion.end(&self.failures));
         let Some(victim) = &self.victim else { return };
         for (place, what) in wanted {
-            self.running.entry(place).or_insert_with(|| Companion::start(victim.clone(), place, what));
-        }
-    }
-
-    /// Asks all to end, and gives them a moment to.
-    pub(super) async fn end(&mut self) {
-        for companion in self.running.values() {
-            companion.stop.cancel();
-        }
-        for (_, companion) in std::mem::take(&mut self.running) {
-            let _ = tokio::time::timeout(END_WITHIN, companion.task).await;
+            let start = || Companion::start(victim.clone(), (place, what), self.failures.clone());
+            self.running.entry(place).or_insert_with(start);
         }
     }
 }
 
 impl Companion {
-    fn start(victim: Arc<Victim>, place: usize, what: What) -> Companion {
+    fn start(victim: Arc<Victim>, (place, what): (usize, What), failures: Arc<Failures>) -> Companion {
         let stop = CancellationToken::new();
         let token = stop.clone();
+        let beginning = failures.work();
         let task = tokio::spawn(async move {
-            if let Err(error) = victim.accompany(place, what, &token).await {
-                output::note(&format!("{what}: {error:#}"));
+            if let Err(error) = victim.accompany((place, what), &token, beginning).await {
+                failures.note(what, &error);
             }
         });
-        Companion { stop, task }
+        Companion { what, stop, task }
+    }
+
+    /// Asks it to end, which is work until it has.
+    fn end(self, failures: &Arc<Failures>) {
+        let Companion { what, stop, task } = self;
+        let (failures, work) = (failures.clone(), failures.work());
+        stop.cancel();
+        tokio::spawn(async move {
+            if let Err(panic) = task.await {
+                failures.note(what, &panic.into());
+            }
+            drop(work);
+        });
     }
 }
 
@@ -242,6 +265,8 @@ mod tests {
             among: None,
             among_api: None,
             waypoint_from: None,
+            judge: None,
+            name: None,
         }
     }
 
@@ -258,13 +283,15 @@ mod tests {
         assert!(victim.upstream.unwrap().ends_with("@127.0.0.1:10001"));
     }
 
-    /// Goal: who waits for a node that never answers ends when it is told to, and is not started twice.
+    /// Goal: who waits for a node that never answers ends when it is told to, and is not started twice. What never began has failed, and the
+    /// outcome waits for that.
     #[tokio::test]
     async fn companions_end_when_they_are_told() {
         let dir = tempfile::tempdir().unwrap();
         let rpc = Rpc::new("127.0.0.1:1").unwrap();
         let options = options(dir.path(), "1s..2s,lying-peers=corrupt-answers:2");
-        let mut companions = Companions::of(Victim::new(&options, rpc).unwrap());
+        let failures = Arc::<Failures>::default();
+        let mut companions = Companions::of(Victim::new(&options, rpc).unwrap(), failures.clone());
         let wanted = || BTreeMap::from([(0, options.orders[0].what)]);
         companions.become_as(wanted());
         let stop = companions.running[&0].stop.clone();
@@ -272,8 +299,11 @@ mod tests {
         assert_eq!((companions.running.len(), stop.is_cancelled()), (1, false));
         companions.become_as(BTreeMap::new());
         assert!(companions.running.is_empty() && stop.is_cancelled());
-        companions.become_as(wanted());
-        companions.end().await;
-        assert!(companions.running.is_empty());
+        failures.settle(Duration::from_secs(60)).await;
+        let error = failures.end().unwrap_err().to_string();
+        assert!(
+            error.contains("lying-peers=corrupt-answers:2 failed: it had not begun when it was to end"),
+            "{error}"
+        );
     }
 }

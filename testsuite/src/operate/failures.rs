@@ -1,14 +1,17 @@
-//! [`Failures`]: orders that could not be carried out. The node and the later orders go on, and the run ends with an error at its end.
+//! [`Failures`]: orders that could not be carried out. The node and the later orders go on. Whoever judges the scenario is told, and the run ends
+//! with an error at its end.
 
 use std::{
     fmt::Display,
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
-use anyhow::{Error, Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
+use tokio::sync::watch;
 
 use crate::output;
 
@@ -17,6 +20,18 @@ use crate::output;
 pub(super) struct Failures {
     count: AtomicUsize,
     first: OnceLock<String>,
+    /// What goes on beside the orders, and may still fail.
+    working: watch::Sender<usize>,
+}
+
+/// Something that goes on beside the orders until this is dropped.
+#[derive(Debug)]
+pub(super) struct Work(Arc<Failures>);
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.working.send_modify(|working| *working -= 1);
+    }
 }
 
 impl Failures {
@@ -26,6 +41,22 @@ impl Failures {
         output::note(&format!("{text}; the node and the later orders go on"));
         self.count.fetch_add(1, Ordering::Relaxed);
         let _ = self.first.set(text);
+    }
+
+    /// Something begins that goes on beside the orders.
+    pub(super) fn work(self: &Arc<Self>) -> Work {
+        self.working.send_modify(|working| *working += 1);
+        Work(self.clone())
+    }
+
+    /// Waits until nothing goes on beside the orders. What takes longer than this has failed.
+    pub(super) async fn settle(&self, within: Duration) {
+        let mut working = self.working.subscribe();
+        let is_settled =
+            tokio::time::timeout(within, working.wait_for(|working| *working == 0)).await.is_ok();
+        if !is_settled {
+            self.note("what an order began", &anyhow!("it had not ended after {} s", within.as_secs()));
+        }
     }
 
     /// The outcome of the run.
@@ -60,5 +91,23 @@ mod tests {
         );
         failures.note("order 2s..,bit-flip=1", &anyhow!("no row"));
         assert_eq!(failures.end().unwrap_err().to_string(), format!("orders failed 2 times, first: {first}"));
+    }
+
+    /// Goal: the outcome waits for what goes on, and not without end.
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_on_is_waited_for() {
+        let failures = Arc::<Failures>::default();
+        let (minute, work) = (Duration::from_secs(60), failures.work());
+        let begin = tokio::time::Instant::now();
+        tokio::spawn(async move {
+            tokio::time::sleep(minute / 2).await;
+            drop(work);
+        });
+        failures.settle(minute).await;
+        assert_eq!(begin.elapsed(), minute / 2);
+        failures.end().unwrap();
+        let _work = failures.work();
+        failures.settle(minute).await;
+        assert!(failures.end().unwrap_err().to_string().contains("it had not ended after 60 s"));
     }
 }

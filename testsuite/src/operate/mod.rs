@@ -11,11 +11,12 @@
 //! Invariants:
 //! * The node ends with this program, in whatever way that ends.
 //! * A node that ends by itself ends this program with an error, as it would end a container of its own. One whose disk is full may end.
-//! * An order that fails ends neither the node nor the later orders: whoever runs a scenario wants the rest of it. It is told at once,
-//!   and this program ends with an error when it is asked to end.
+//! * An order that fails, or whose time was missed, ends neither the node nor the later orders: whoever runs a scenario wants the rest of it. It
+//!   is told at once; when the last order is over it is told to whoever judges; and this program ends with an error when it is asked to end.
 
 mod companion;
 mod failures;
+mod judge;
 mod order;
 mod process;
 mod rewritten;
@@ -24,24 +25,28 @@ mod waypoint;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 
 pub use self::order::{Order, What};
 use self::{
     companion::{Companions, Victim},
     failures::Failures,
+    judge::Judge,
     process::Operated,
     taken::Taken,
 };
 use crate::{
-    accounts::DEFAULT_SEED, devnet::binary, output, rpc::Rpc, signals::interrupted, time::StartClock,
+    accounts::DEFAULT_SEED, devnet::binary, leftovers::RunDir, output, rpc::Rpc, scenario::assault::Assault,
+    signals::interrupted, time::StartClock,
 };
 
 /// Orders of one node: its command line stays below what a system takes.
 pub(crate) const ORDERS_MAX: usize = 4_096;
 /// How long a node may take to say whether it is the primary: other orders wait for it.
 const PRIMARY_DEADLINE: Duration = Duration::from_secs(2);
+/// What goes on beside the node when this program is asked to end has so long to end.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// `slipnet operate`.
 #[derive(Args, Clone, Debug)]
@@ -75,6 +80,12 @@ pub struct OperateOptions {
     /// Accounts of loads, before those that attackers have for themselves.
     #[arg(long, default_value_t = 0)]
     pub skip_accounts: u32,
+    /// Tell the `slipnet judge` that listens at this HOST:PORT whether the orders were carried out, as those of --name.
+    #[arg(long, requires = "name", value_name = "HOST:PORT")]
+    pub judge: Option<String>,
+    /// What the scenario calls the node.
+    #[arg(long, requires = "judge", value_name = "NAME")]
+    pub name: Option<String>,
 }
 
 /// Orders, and which of them are this node's.
@@ -82,6 +93,8 @@ struct Orders<'a> {
     all: &'a [Order],
     /// By their places: orders to the primary are nobody's until they begin.
     mine: Vec<bool>,
+    /// Which of them were given before this program began.
+    given: Vec<bool>,
     taken: Taken,
     /// How long the node may take to say whether it is the primary.
     patience: Duration,
@@ -99,18 +112,32 @@ impl OperateOptions {
     }
 
     async fn run_until(&self, program: PathBuf, interrupted: impl Future<Output = ()>) -> Result<()> {
+        let judge = Judge::of(self).map(Arc::new);
+        let ended = self.perform(program, interrupted, judge.clone()).await;
+        if let (Err(error), Some(judge)) = (&ended, judge) {
+            judge.tell(Some(format!("{error:#}"))).await;
+        }
+        ended
+    }
+
+    async fn perform(
+        &self,
+        program: PathBuf,
+        interrupted: impl Future<Output = ()>,
+        mut judge: Option<Arc<Judge>>,
+    ) -> Result<()> {
         let clock = StartClock::new(self.start);
         let failures = Arc::<Failures>::default();
         let mut node = Operated::new(program, self, failures.clone())?;
         let taken = Taken::beside(node.data(), self.start);
         let mut orders = Orders::new(&self.orders, taken, PRIMARY_DEADLINE)?;
         let rpc = Rpc::new(node.api())?;
-        let mut companions = Companions::of(Victim::new(self, rpc.clone())?);
+        let mut companions = Companions::of(Victim::new(self, rpc.clone())?, failures.clone());
         tokio::pin!(interrupted);
         // Without a common start this is the start, and nothing began before it.
         let mut passed = self.start.and_then(|_| clock.passed());
-        orders.note_late(passed);
-        let mut among = None;
+        orders.note_late(passed, &failures);
+        let mut among: Option<(Assault, RunDir)> = None;
         loop {
             let state = order::state(orders.mine(), passed);
             if let (false, None, Some(attack), Some(api)) =
@@ -124,9 +151,18 @@ impl OperateOptions {
             companions.become_as(orders.attackers(passed));
             // Also those to the primary: they are nobody's until they begin.
             let next = order::next(self.orders.iter(), passed);
+            if next.is_none()
+                && let Some(judge) = judge.take()
+            {
+                note_gone(&mut among, &failures);
+                let failures = failures.clone();
+                tokio::spawn(async move { judge.tell_outcome(&failures).await });
+            }
             tokio::select! {
                 () = &mut interrupted => {
-                    companions.end().await;
+                    companions.become_as(BTreeMap::new());
+                    failures.settle(END_WITHIN).await;
+                    note_gone(&mut among, &failures);
                     return node.stop().await.and_then(|()| failures.end());
                 }
                 ended = node.ended() => bail!("the node ended by itself: {}", ended?),
@@ -140,8 +176,9 @@ impl OperateOptions {
                     continue;
                 }
                 output::note(&format!("order {order}"));
-                if let Err(error) = node.obey(order.what).await {
-                    failures.note(format_args!("order {order}"), &error);
+                match node.obey(order.what).await {
+                    Ok(()) => orders.keep_given(place, &failures),
+                    Err(error) => failures.note(format_args!("order {order}"), &error),
                 }
             }
         }
@@ -150,13 +187,19 @@ impl OperateOptions {
 
 impl<'a> Orders<'a> {
     fn new(all: &'a [Order], taken: Taken, patience: Duration) -> Result<Orders<'a>> {
-        let was_taken = taken.recall(all)?;
-        let mine = all.iter().zip(was_taken).map(|(order, was_taken)| !order.to_primary || was_taken);
-        Ok(Orders { all, mine: mine.collect(), taken, patience })
+        let given = taken.recall(all)?;
+        let mine = all.iter().zip(&given).map(|(order, was_taken)| !order.to_primary || *was_taken);
+        Ok(Orders { all, mine: mine.collect(), given, taken, patience })
     }
 
-    /// Tells of those that nobody gives any more.
-    fn note_late(&self, passed: Option<Duration>) {
+    /// Tells of those that nobody gives any more. One to the primary may have been another node's.
+    fn note_late(&self, passed: Option<Duration>, failures: &Failures) {
+        let missed = |(order, was_given): &(&Order, &bool)| {
+            !**was_given && !order.to_primary && order.is_missed_at(passed)
+        };
+        for (order, _) in self.all.iter().zip(&self.given).filter(missed) {
+            failures.note(format_args!("order {order}"), &anyhow!("this program began after its time"));
+        }
         let late = self.all.iter().filter(|order| order.begins_within(None, passed)).count();
         if late > 0 {
             output::note(&format!(
@@ -186,13 +229,32 @@ impl<'a> Orders<'a> {
             let status = tokio::time::timeout(self.patience, rpc.page("/v1/status")).await;
             let status = status.ok().and_then(Result::ok);
             self.mine[place] = status.is_some_and(|status| status["consensus"]["is_primary"] == true);
-            if self.mine[place]
-                && let Err(error) = self.taken.keep(order)
-            {
-                failures.note(format_args!("keeping the order {order} over a restart"), &error);
+            if self.mine[place] {
+                self.keep(place, failures);
             }
         }
         self.mine[place]
+    }
+
+    /// Keeps that an order was carried out. Of one to the primary that is kept when it is taken.
+    fn keep_given(&self, place: usize, failures: &Failures) {
+        if !self.all[place].to_primary {
+            self.keep(place, failures);
+        }
+    }
+
+    fn keep(&self, place: usize, failures: &Failures) {
+        let order = &self.all[place];
+        if let Err(error) = self.taken.keep(order) {
+            failures.note(format_args!("keeping the order {order} over a restart"), &error);
+        }
+    }
+}
+
+/// Notes attackers among a node's peers that ended by themselves.
+fn note_gone(among: &mut Option<(Assault, RunDir)>, failures: &Failures) {
+    if let Some(Err(error)) = among.as_mut().map(|(assault, _)| assault.check()) {
+        failures.note("the attack among its peers", &error);
     }
 }
 

@@ -95,6 +95,21 @@ impl Order {
         self.has_begun(moment) && self.until.is_none_or(|until| moment < Some(until))
     }
 
+    /// Whether nothing comes of it if whatever carries it out begins at this moment: it is done once, at its time, or it is over.
+    pub(super) fn is_missed_at(&self, moment: Option<Duration>) -> bool {
+        let is_once = match self.what {
+            What::Wipe
+            | What::BitFlip(_)
+            | What::ExportSnapshot
+            | What::AddValidator(..)
+            | What::RemoveValidator(_) => true,
+            What::Restart => self.until.is_none(),
+            _ => false,
+        };
+        let is_over = self.until.is_some_and(|until| Some(until) <= moment);
+        self.has_begun(moment) && (is_once || is_over)
+    }
+
     /// Whether it is one that begins after the first moment, and not after the second.
     pub(super) fn begins_within(&self, after: Option<Duration>, moment: Option<Duration>) -> bool {
         self.has_begun(moment) && !self.has_begun(after)
@@ -295,6 +310,26 @@ mod tests {
         ] {
             let error = format!("{:#}", text.parse::<Order>().unwrap_err());
             assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    /// Goal: whoever begins late knows what it cannot make up for.
+    #[test]
+    fn what_is_missed_is_known() {
+        for (text, missed) in [
+            ("5s..,wipe", true),
+            ("5s..20s,wipe", true),
+            ("5s..,restart", true),
+            ("5s..20s,restart", false),
+            ("5s..10s,kill", true),
+            ("5s..11s,attack=junk-transactions", false),
+            ("5s..,join", false),
+            ("5s..,pause", false),
+            ("11s..,wipe", false),
+        ] {
+            let order: Order = text.parse().unwrap();
+            assert_eq!(order.is_missed_at(Some(Duration::from_secs(10))), missed, "{text}");
+            assert!(!order.is_missed_at(None), "{text}");
         }
     }
 

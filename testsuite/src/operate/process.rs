@@ -84,6 +84,8 @@ impl Operated {
         }
         if orders.iter().any(|order| order.what == What::FullDisk) {
             disk::check_small(&loaded.data_dir)?;
+            // What filled it when this program was killed: the order may be over by now.
+            disk::free(&loaded.data_dir)?;
         }
         let needs = orders.iter().any(|order| matches!(order.what, What::SlowDisk(_) | What::ClockJump(_)));
         let (knobs, environment) = if needs {
@@ -314,7 +316,7 @@ impl Operated {
     /// A node that stops badly is gone all the same, and the orders go on.
     async fn stop_or_note(&mut self) {
         if let Err(error) = self.stop().await {
-            output::note(&format!("{error:#}"));
+            self.failures.note("stopping the node", &error);
         }
     }
 
@@ -358,13 +360,14 @@ impl Operated {
     /// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for
     /// it.
     fn beside(&self, arguments: Vec<String>, dir: Option<RunDir>) {
-        let failures = self.failures.clone();
+        let (failures, work) = (self.failures.clone(), self.failures.work());
         tokio::spawn(async move {
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
             if let Err(error) = slipstream(&words).await {
                 failures.note(format_args!("slipstream {}", words[..2].join(" ")), &error);
             }
             drop(dir);
+            drop(work);
         });
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::target;
 
-/// Writes the configuration, changed so, under this name; its file.
+/// Writes the configuration, changed so, under this name; its file. Whoever finds the file finds all of it, wherever this program was killed.
 ///
 /// # Errors
 /// If one of the files cannot be read or written, or the first one has no keys.
@@ -24,7 +24,31 @@ pub(super) fn rewrite(
     let mut value: Value =
         serde_saphyr::from_str(&text).with_context(|| format!("{} is no YAML", config.display()))?;
     change(value.as_object_mut().with_context(|| format!("{} has no keys", config.display()))?);
-    let made = data.with_file_name(name);
-    fs::write(&made, target::yaml(&value)?).with_context(|| format!("cannot write {}", made.display()))?;
+    let (made, new) = (data.with_file_name(name), data.with_file_name(format!("{name}.new")));
+    let written = fs::write(&new, target::yaml(&value)?).and_then(|()| fs::rename(&new, &made));
+    written.with_context(|| format!("cannot write {}", made.display()))?;
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a file that is there is replaced by a whole one, and never written into.
+    #[test]
+    fn a_configuration_is_there_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("node.yaml"), "role: fullnode\n").unwrap();
+        fs::write(at("made.yaml"), "before").unwrap();
+        fs::hard_link(at("made.yaml"), at("opened before")).unwrap();
+        let change = |keys: &mut Map<String, Value>| {
+            keys.insert("role".to_owned(), "validator".into());
+        };
+        let made = rewrite(&at("node.yaml"), &at("data"), "made.yaml", change).unwrap();
+        assert_eq!(made, at("made.yaml"));
+        assert_eq!(fs::read_to_string(made).unwrap().trim(), "role: validator");
+        assert_eq!(fs::read_to_string(at("opened before")).unwrap(), "before");
+        assert!(!at("made.yaml.new").exists());
+    }
 }

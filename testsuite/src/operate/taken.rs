@@ -1,4 +1,5 @@
-//! [`Taken`]: the orders to the primary that a node took. Its container, started again, goes on with them: another node is primary then.
+//! [`Taken`]: the orders that were carried out, and those to the primary that the node took. Its container, started again, goes on with the
+//! latter, as another node is primary then; and it knows of which of the others it missed the time.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +15,7 @@ use super::Order;
 /// What the file is called, beside the node's data: a wipe leaves it.
 const FILE: &str = "orders.taken";
 /// The most of it that is read: all orders of several starts.
-const BYTES_MAX: u64 = 1 << 20;
+const BYTES_MAX: u64 = 8 << 20;
 
 /// Where a node keeps which orders it took.
 pub(super) struct Taken {

@@ -11,7 +11,12 @@ use tokio::{
 };
 
 use super::{order::State, *};
-use crate::{accounts::node_key, leftovers::skip_mounts, scenario::disk::SmallDisk};
+use crate::{
+    accounts::node_key,
+    leftovers::skip_mounts,
+    load::{Delivery, Ending, Source, TAKEN},
+    scenario::disk::{SmallDisk, fill},
+};
 
 fn fake_node() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/operate/fake-node.sh")
@@ -37,6 +42,8 @@ fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
         among: None,
         among_api: None,
         waypoint_from: None,
+        judge: None,
+        name: None,
     }
 }
 
@@ -108,7 +115,7 @@ async fn a_node_is_what_its_orders_make_of_it() {
 }
 
 /// Goal: a disk that is none of the node's own is never filled. One that is has no room while the order lasts, in which the node may
-/// end; afterwards it runs again.
+/// end; afterwards it runs again. What a killed program filled has room, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_has_room_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -120,7 +127,10 @@ async fn a_full_disk_has_room_again() {
         Ok(disk) => disk,
         Err(error) => return skip_mounts(&format!("{error:#}")),
     };
+    fill(&data).unwrap();
     let mut node = operated(&options);
+    fs::write(data.join("more"), [0; 4_096]).unwrap();
+    fs::remove_file(data.join("more")).unwrap();
     node.become_as(State::default()).await.unwrap();
     noted(&dir, &["start"]).await;
     node.become_as(State { is_full: true, ..State::default() }).await.unwrap();
@@ -192,9 +202,65 @@ async fn an_order_at_the_start_is_given() {
 async fn what_began_before_is_not_done_again() {
     let dir = tempfile::tempdir().unwrap();
     let options = OperateOptions { start: Some(1), ..options(&dir, &["1s..,wipe", "1s..2s,kill"]) };
+    let given = Taken::beside(&dir.path().join("data"), options.start);
+    options.orders.iter().for_each(|order| given.keep(order).unwrap());
     options.run_until(fake_node(), until(|| state(&dir).is_some())).await.unwrap();
     assert!(dir.path().join("data/row").exists());
     assert_eq!(log(&dir), ["start", "term"]);
+}
+
+/// Goal: who begins after an order's time does not give it, and says so; what was given is known to the next start.
+#[tokio::test]
+async fn an_order_whose_time_was_missed_has_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let late = OperateOptions { start: Some(1), ..options(&dir, &["1s..,wipe", "1s..2s,kill", "1s..,join"]) };
+    let error = late.run_until(fake_node(), until(|| state(&dir).is_some())).await.unwrap_err().to_string();
+    assert!(error.starts_with("orders failed 2 times, first: order 1000ms..,wipe failed: "), "{error}");
+    assert!(dir.path().join("data/row").exists());
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    let now = u64::try_from(now).unwrap();
+    let timely = OperateOptions { start: Some(now + 1), ..options(&dir, &["0s..,wipe"]) };
+    let done = until(|| !dir.path().join("data/row").exists() && state(&dir).is_some());
+    timely.run_until(fake_node(), done).await.unwrap();
+    let given = Taken::beside(&dir.path().join("data"), timely.start);
+    until(|| given.recall(&timely.orders).unwrap() == [true]).await;
+}
+
+/// Goal: whoever judges hears once the last order is over, of what failed, and of a node that did not come that far.
+#[tokio::test]
+async fn the_judge_hears_of_the_orders() {
+    for (program, order, failed) in [
+        (fake_node(), "0s..100ms,kill", None),
+        (fake_node(), "0s..,wipe", Some("order 0ms..,wipe failed: ")),
+        ("/bin/false".into(), "1h..,kill", Some("the node ended by itself: ")),
+    ] {
+        let (dir, listener) = (tempfile::tempdir().unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let (judge, name) = (listener.local_addr().unwrap().to_string(), "near".to_owned());
+        let options = OperateOptions { judge: Some(judge), name: Some(name), ..options(&dir, &[order]) };
+        if order.ends_with("wipe") {
+            fs::remove_dir_all(dir.path().join("data")).unwrap();
+            fs::write(dir.path().join("data"), "no directory").unwrap();
+        }
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let hears = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut text = Vec::new();
+            stream.read_to_end(&mut text).await.unwrap();
+            stream.write_all(TAKEN.as_bytes()).await.unwrap();
+            let _ = tell.send(());
+            text
+        });
+        let ended = options.run_until(program, async { told.await.unwrap() }).await;
+        let Delivery { from, ending } = serde_json::from_slice(&hears.await.unwrap()).unwrap();
+        assert_eq!(from, Source::Node("near".to_owned()));
+        let Ending::Orders { failed: heard } = ending else { panic!("{order}: no orders") };
+        assert_eq!(
+            (heard.is_some(), ended.is_err()),
+            (failed.is_some(), failed.is_some()),
+            "{order}: {heard:?}"
+        );
+        assert!(failed.is_none_or(|part| heard.is_some_and(|heard| heard.contains(part))), "{order}");
+    }
 }
 
 /// Goal: a container that starts again while an order to the primary lasts keeps its node down, though another one is primary by then.

@@ -4,13 +4,13 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::{commit, cores};
+use super::{built::commit, figures::cores};
 
 /// The machine and the program of a run. Runs of different environments are not compared without a word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// The commit of the checkout that the program was built from.
+    /// The commit that the program was built from, with `-dirty` behind it if files differed; `unknown` if that cannot be told.
     pub commit: String,
     /// The program's version.
     pub version: String,

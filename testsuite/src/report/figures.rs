@@ -1,10 +1,10 @@
 //! Figures, the table that people read and the JSON that scripts read.
 
-use std::{fmt, fs, path::Path, process::Command};
+use std::{fmt, fs, path::Path};
 
 use anyhow::{Context, Result};
 
-use super::BenchReport;
+use super::{BenchReport, built::commit};
 
 /// What a figure should be.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -98,20 +98,6 @@ impl Report {
 
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// The commit of the checkout that the program was built from, wherever it is run, with `-dirty` if files differ from it; of the one that it
-/// is run in if that is gone. It is looked up when the program runs: build before you measure.
-pub(super) fn commit() -> String {
-    let of = |dir: &str| {
-        let output = Command::new("git")
-            .args(["-C", dir, "describe", "--always", "--dirty", "--exclude", "*"])
-            .output()
-            .ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        output.status.success().then_some(text)
-    };
-    of(env!("CARGO_MANIFEST_DIR")).or_else(|| of(".")).unwrap_or_else(|| "unknown".into())
 }
 
 impl fmt::Display for Report {

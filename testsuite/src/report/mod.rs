@@ -10,6 +10,7 @@
 //! JSON is the one source: Markdown and HTML are made of it and show nothing that it lacks.
 
 mod bench;
+mod built;
 mod catch_up;
 mod collect;
 mod environment;

@@ -222,10 +222,21 @@ fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
     events.iter().filter(meets).filter_map(|event| order(scenario, event)).collect()
 }
 
+/// The nodes that something runs which tells what came of their orders.
+pub(super) fn operated(scenario: &Scenario, names: &Names) -> Vec<Place> {
+    let events = plan(scenario);
+    let has_orders = |place: Place| !orders(scenario, names, &events, place).is_empty();
+    let is_operated = |place: &Place| has_orders(*place) || waypoint_from(scenario, names, *place).is_some();
+    names.all().filter(is_operated).collect()
+}
+
 /// When an event ends: with the scenario at the latest, as on one machine.
 pub(super) fn until_ms(scenario: &Scenario, event: &Event) -> Option<u64> {
     let end_ms = scenario.duration.ms();
-    event.until_ms.map(|until| if event.at_ms < end_ms { until.min(end_ms) } else { until })
+    // Programs beside a node end with it even if nothing ends them, so that somebody sees whether they lasted until then.
+    let is_beside = matches!(event.action, Action::LyingPeers { .. } | Action::Attack { .. });
+    let until_ms = event.until_ms.or((is_beside && event.at_ms < end_ms).then_some(end_ms));
+    until_ms.map(|until| if event.at_ms < end_ms { until.min(end_ms) } else { until })
 }
 
 /// Whether a phase is among the loads of files that give loads their access lists, or do not.

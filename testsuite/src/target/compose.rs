@@ -52,7 +52,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
         let mut service =
             json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": ["load"], "command": arguments });
         if let Some(dir) = &job.access_lists {
-            let source = dir.display().to_string();
+            let source = dir.display().to_string().replace('$', "$$");
             let lists =
                 json!({ "type": "bind", "source": source, "target": ACCESS_LISTS, "read_only": true });
             service["volumes"] = json!([lists]);
@@ -138,7 +138,7 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     let port = port(blueprint, place).context("the ports behind --base-port are not enough")?;
     let (name, genesis) = (&member.name, files::GENESIS);
     let config = format!("{MOUNT}/{name}/{}", files::CONFIG);
-    let (image, command) = match operator(blueprint, member, &config, host) {
+    let (image, command) = match operator(blueprint, member, &config, (host, JUDGE)) {
         Some(arguments) => (TOOLS_IMAGE, escaped(&arguments, start(blueprint.is_timed))),
         None => (NODE_IMAGE, vec!["run".to_owned(), "--config".to_owned(), config]),
     };

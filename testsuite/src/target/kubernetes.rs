@@ -197,7 +197,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
     if let Some(mib) = member.disk_mib {
         group["memoryDisk"] = json!(format!("{mib}Mi"));
     }
-    if let Some(arguments) = operator(blueprint, member, CONFIG, pods) {
+    if let Some(arguments) = operator(blueprint, member, CONFIG, (pods, &job_name(JUDGE))) {
         group["image"] = json!(TOOLS_IMAGE);
         group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
         if blueprint.is_timed {

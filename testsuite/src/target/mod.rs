@@ -6,7 +6,8 @@
 //!  Scenario ─▶┘                                                   └─▶ kubernetes: values.yaml for the chart, keys.yaml, genesis.json
 //! ```
 //!
-//! A scenario's loads bring their figures to one more container, `slipnet judge`, which watches the nodes and judges the criteria.
+//! A scenario's loads bring their figures to one more container, `slipnet judge`, which watches the nodes and judges the criteria. Nodes to
+//! which something is done tell it whether that could be done.
 //!
 //! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
 //! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
@@ -17,10 +18,10 @@ mod kubernetes;
 mod plan;
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::Write as _,
     net::SocketAddr,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -46,6 +47,8 @@ const API_PORT: u16 = 8545;
 const LINK_PORT: u16 = 10_000;
 /// A node takes 64 peers by default, and is one itself.
 const NODES_MAX: usize = 65;
+/// The mode of files that their owner alone can read.
+const PRIVATE: u32 = 0o600;
 /// The name of the project, and of the release.
 const NAME: &str = "devnet";
 /// Images, as packaging/container builds them.
@@ -53,7 +56,7 @@ const NODE_IMAGE: &str = "slipstream";
 const TOOLS_IMAGE: &str = "slipnet";
 /// The variable with the start that loads and relays have in common, in seconds since 1970.
 const START: &str = "SLIPNET_START";
-/// The container that judges a scenario's criteria, and where loads bring their figures.
+/// The container that judges a scenario's criteria, and where loads and nodes bring what they have to tell.
 const JUDGE: &str = "judge";
 const JUDGE_PORT: u16 = 9100;
 /// The scenario that it judges, as it reads it.
@@ -142,6 +145,11 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// Whether `slipnet operate` runs it: something is done to it, or it asks for a waypoint.
+    pub(crate) fn is_operated(&self) -> bool {
+        !self.orders.is_empty() || self.waypoint_from.is_some()
+    }
+
     /// Whether programs of others run beside it.
     pub(crate) fn has_attackers(&self) -> bool {
         self.among.is_some() || self.orders.iter().any(|order| order.what.has_attackers())
@@ -249,14 +257,14 @@ fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> Str
     Some(arguments)
 }
 
-/// The arguments of what runs a node to which something is done, or that asks for a waypoint, without the start; none of another one.
+/// The arguments of what runs a node that is operated, without the start; none of another one. The judge's container has this name.
 fn operator(
     blueprint: &Blueprint,
     member: &Member,
     config: &str,
-    host: impl Fn(&Member) -> String,
+    (host, judge): (impl Fn(&Member) -> String, &str),
 ) -> Option<Vec<String>> {
-    if member.orders.is_empty() && member.waypoint_from.is_none() {
+    if !member.is_operated() {
         return None;
     }
     let mut arguments =
@@ -273,6 +281,10 @@ fn operator(
     }
     if member.has_attackers() {
         arguments.extend(["--skip-accounts".to_owned(), blueprint.attackers_from.to_string()]);
+    }
+    if blueprint.judged.is_some() {
+        let judge = format!("{judge}:{JUDGE_PORT}");
+        arguments.extend(["--judge".to_owned(), judge, "--name".to_owned(), member.name.clone()]);
     }
     arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
     Some(arguments)
@@ -361,10 +373,13 @@ fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
     fs::write(path, comment + &text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file that its owner alone can read, as keys are.
+/// Writes a file that its owner alone can read, as keys are, also where others could read the one before.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
-    let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    let file = File::options().create(true).truncate(true).write(true).mode(PRIVATE).open(path);
+    let written = file.and_then(|mut file| {
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+        file.write_all(text.as_bytes())
+    });
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -379,6 +394,21 @@ fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: keys that are written over a file that everybody could read are their owner's alone.
+    #[test]
+    fn keys_are_private_whatever_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(files::KEY);
+        fs::write(&path, "longer than the key that comes, which is cut off").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        write_private(&path, "a key").unwrap();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(), fs::read_to_string(&path).unwrap().as_str()), (PRIVATE, "a key"));
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        devnet::write_key(dir.path(), &SecretKey::from_seed([7; 32])).unwrap();
+        assert_eq!(mode(), PRIVATE);
+    }
 
     #[test]
     fn what_a_reader_would_replace_is_escaped_and_the_start_is_not() {

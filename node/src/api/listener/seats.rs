@@ -301,9 +301,14 @@ impl Seat {
         Ok(())
     }
 
-    /// What the call asks for is known: one that may take long needs a place among such calls too.
+    /// What the call asks for is known: one that may take long needs a place among such calls too. One that finds none is refused, and
+    /// has no place while its caller reads that.
     pub(crate) fn weighed(&self, weight: Weight) -> Result<(), NoPlace> {
-        let further = self.0.seats.calls.places_for(self.0.origin, weight).ok_or(NoPlace)?;
+        let Some(further) = self.0.seats.calls.places_for(self.0.origin, weight) else {
+            let call = std::mem::take(&mut self.0.state.lock().call);
+            drop(call);
+            return Err(NoPlace);
+        };
         self.0.state.lock().call.extend(further);
         Ok(())
     }

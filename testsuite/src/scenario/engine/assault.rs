@@ -107,12 +107,20 @@ impl Assault {
         Ok(Assault { process, servers: serde_json::from_str(&servers)? })
     }
 
+    /// Whether they still attack.
+    ///
+    /// # Errors
+    /// If they ended by themselves: then the scenario lacks its attack.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.process.check_alive().context("the attackers ended by themselves")
+    }
+
     /// Ends them.
     ///
     /// # Errors
-    /// If they had ended by themselves: then the scenario lacked its attack.
+    /// As [`Assault::check`].
     pub(crate) fn end(mut self) -> Result<()> {
-        self.process.check_alive().context("the attackers ended by themselves")
+        self.check()
     }
 }
 

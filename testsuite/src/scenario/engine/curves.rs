@@ -21,14 +21,14 @@ impl Curves {
     fn push(&mut self, name: &str, begin_ms: u64, points: &[Point]) {
         let series = self.of(name);
         for point in points {
-            series.push(begin_ms + point.at_ms, point.committed_per_second, point.commit_ms);
+            series.push(begin_ms.saturating_add(point.at_ms), point.committed_per_second, point.commit_ms);
         }
     }
 
     fn push_answers(&mut self, name: &str, begin_ms: u64, points: &[ReadPoint]) {
         let series = self.of(name);
         for point in points {
-            series.push(begin_ms + point.at_ms, point.answered_per_second, point.read_ms);
+            series.push(begin_ms.saturating_add(point.at_ms), point.answered_per_second, point.read_ms);
         }
     }
 }

@@ -182,7 +182,7 @@ fn end(
     PhaseEnd {
         due: runs.iter().map(|(_, run)| run.offered as f64).sum(),
         sent: runs.iter().map(|(_, run)| sent(run)).sum(),
-        spans: runs.iter().map(|(begin_ms, run)| (*begin_ms, begin_ms + until(run))).collect(),
+        spans: runs.iter().map(|(begin_ms, run)| (*begin_ms, begin_ms.saturating_add(until(run)))).collect(),
         curves: curves(&phase.name, runs, whole),
         figures: runs.iter().map(|(_, run)| PhaseFigures::of(&phase.name, run)).collect(),
         search: None,

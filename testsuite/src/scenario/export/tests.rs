@@ -82,7 +82,7 @@ fn nodes_are_those_of_the_scenario() {
             "46000ms..,export-snapshot"
         ]
     );
-    assert_eq!(orders(4), ["20000ms..,join", "52000ms..,lying-peers=forged-heads:2"]);
+    assert_eq!(orders(4), ["20000ms..,join", "52000ms..60000ms,lying-peers=forged-heads:2"]);
     assert_eq!(orders(5), ["10000ms..,join"]);
     let config = |place: usize| &blueprint.members[place].config;
     assert_eq!(config(0)["storage"]["snapshots_kept"], 3);
@@ -197,6 +197,10 @@ fn all_that_ship_can_be_written() {
         let ordered: Vec<Order> = events.iter().filter_map(|event| order(&scenario, event)).collect();
         assert_eq!(undone.len() + links + ordered.len(), events.len(), "{}", shipped.name);
         assert!(undone.iter().all(|line| blueprint.left_out.contains(line)), "{}", shipped.name);
+        let operated = operated(&scenario, &Names::of(&scenario));
+        for (place, member) in blueprint.members.iter().enumerate() {
+            assert_eq!(operated.contains(&Place(place)), member.is_operated(), "{}", member.name);
+        }
         for order in ordered {
             let mut members = blueprint.members.iter();
             assert!(members.any(|member| member.orders.contains(&order)), "{}: {order}", shipped.name);
@@ -226,14 +230,17 @@ fn attackers_have_a_way_and_accounts() {
     assert!(text.contains("5000ms..14000ms,attack=gas-hogs") && text.contains("--skip-accounts"), "{text}");
 }
 
-/// Goal: a load has its access lists where directories are mounted; elsewhere it is left out, and what is about it is not judged.
+/// Goal: a load has its access lists where directories are mounted, whatever the directory is called; elsewhere it is left out, and what is
+/// about it is not judged.
 #[test]
 fn access_lists_are_mounted_or_left_out() {
-    let lists = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let lists = dir.path().join("$lists");
+    fs::create_dir(&lists).unwrap();
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ncriteria:\n- equal_roots\n- throughput: {{ phase: main, at_least: 1 }}\n\
          workload:\n- {{ name: main, for: 9s, rate: {{ constant: 5 }}, mix: {{ access-lists: 1 }}, access_lists: '{}' }}\n",
-        lists.path().display()
+        lists.display()
     );
     let scenario = parsed(&text);
     let written = |target, file: &str| {
@@ -242,8 +249,8 @@ fn access_lists_are_mounted_or_left_out() {
         (fs::read_to_string(dir.path().join(file)).unwrap(), notes)
     };
     let (text, notes) = written(Target::Compose, "compose.yaml");
-    let source = lists.path().canonicalize().unwrap().display().to_string();
-    assert!(text.contains(&source) && notes.is_empty(), "{text}{notes}");
+    let source = lists.canonicalize().unwrap().display().to_string();
+    assert!(text.contains(&source.replace("$lists", "$$lists")) && notes.is_empty(), "{text}{notes}");
     assert_eq!(text.matches("--access-lists").count(), 2, "of the load and of the judge: {text}");
     let (text, notes) = written(Target::Kubernetes, "values.yaml");
     assert!(!text.contains("--access-lists") && notes.contains("the phase main"), "{text}{notes}");

@@ -72,11 +72,12 @@ fn check_relay(arguments: &[String], host_of: impl Fn(&str) -> String, nodes: &B
     options.changes.len()
 }
 
-/// That the arguments of a container are those of what runs a node and does something to it; how often the node joins.
-fn check_operator(arguments: &[String]) -> usize {
+/// That the arguments of a container are those of what runs this node, does something to it, and tells the judge; how often the node joins.
+fn check_operator(arguments: &[String], node: &str, judge: &str) -> usize {
     let options: OperateOptions = parsed("operate", arguments);
     assert!(options.config.ends_with("node.yaml") && options.start.is_some(), "{options:?}");
     assert!(!options.orders.is_empty(), "{options:?}");
+    assert_eq!((options.name.as_deref(), options.judge.as_deref()), (Some(node), Some(judge)));
     options.orders.iter().filter(|order| order.what == What::Join).count()
 }
 
@@ -122,7 +123,10 @@ fn compose_takes_scenarios() {
         for node in &nodes {
             let service = &services[node];
             match service["image"].as_str().unwrap() {
-                "slipnet" => joins += check_operator(&arguments(&service["command"], "${SLIPNET_START")),
+                "slipnet" => {
+                    let arguments = arguments(&service["command"], "${SLIPNET_START");
+                    joins += check_operator(&arguments, node, "judge:9100");
+                }
                 image => assert_eq!((image, &service["command"][0]), ("slipstream", &Value::from("run"))),
             }
             let path = dir.path().join(node).join("node.yaml");
@@ -179,7 +183,7 @@ fn kubernetes_takes_scenarios() {
     // It computes near the end of these tests, where little else does: two threads share it.
     let all = SHIPPED;
     std::thread::scope(|scope| {
-        for names in all.chunks(SHIPPED.len() / 2) {
+        for names in all.chunks(all.len().div_ceil(2)) {
             scope.spawn(move || names.iter().for_each(|name| kubernetes_takes(name)));
         }
     });
@@ -203,7 +207,9 @@ fn kubernetes_takes(name: &str) {
         let node = &containers[0];
         match node["image"].as_str().unwrap() {
             "slipnet" => {
-                joins += check_operator(&arguments(&node["args"], "$(SLIPNET_START)"));
+                let arguments = arguments(&node["args"], "$(SLIPNET_START)");
+                let name = set["metadata"]["name"].as_str().unwrap().trim_start_matches("devnet-");
+                joins += check_operator(&arguments, name, "devnet-judge:9100");
                 assert_eq!(node["env"][0]["name"], "SLIPNET_START", "{name}");
             }
             image => assert_eq!((image, &node["args"][0]), ("slipstream:latest", &Value::from("run"))),

@@ -77,16 +77,41 @@ async fn long_calls_have_fewer_places() {
         seat.weighed(Weight::Long).unwrap();
         seat.working();
     }
-    assert!(taken[3].weighed(Weight::Long).is_err() && taken[3].weighed(Weight::Waits).is_err());
+    for weight in [Weight::Long, Weight::Waits] {
+        assert!(taken[3].weighed(weight).is_err());
+        taken[3].call_read().unwrap();
+    }
     taken[3].weighed(Weight::Short).unwrap();
     taken[0].answered(1);
     assert!(taken[3].weighed(Weight::Long).is_err(), "its answer is not read yet");
     taken[0].flushed();
+    taken[3].call_read().unwrap();
     taken[3].weighed(Weight::Waits).unwrap();
     taken[1].leave();
     taken[0].call_read().unwrap();
     assert!(taken[0].weighed(Weight::Waits).is_err(), "one waits already");
     taken[0].weighed(Weight::Long).unwrap();
+}
+
+/// Goal: a call that is refused for its weight leaves its place to others at once, however slowly its caller reads that, and its seat too.
+#[tokio::test]
+async fn a_refused_call_has_no_place() {
+    let seats = seats(4, 1);
+    let taken: Vec<_> = (0..5).map(|_| seats.take(Origin::Trusted).unwrap()).collect();
+    for seat in &taken[..3] {
+        seat.call_read().unwrap();
+        seat.weighed(Weight::Long).unwrap();
+        seat.working();
+    }
+    taken[3].call_read().unwrap();
+    assert!(taken[4].call_read().is_err());
+    assert!(taken[3].weighed(Weight::Long).is_err());
+    taken[3].answered(1);
+    taken[4].call_read().unwrap();
+    taken[4].weighed(Weight::Short).unwrap();
+    taken[4].working();
+    assert!(seats.take(Origin::Trusted).is_err());
+    assert!(taken[3].has_to_go(), "nobody else may");
 }
 
 /// Goal: an address has its bound and exchanges only its own; strangers leave seats and calls to the operator, who never makes way.

@@ -31,9 +31,24 @@ pub(super) struct Asked<'a> {
     pub(super) rpc: &'a Rpc,
 }
 
-/// Of these nodes, those that answer, and the names of those that do not.
-pub(super) async fn answering<'a>(nodes: Vec<Asked<'a>>) -> (Vec<Asked<'a>>, Vec<&'a str>) {
-    let answers = join_all(nodes.iter().map(|node| head(node.rpc))).await;
+/// Of these nodes, those that answer within this time, and the names of those that do not: what ended with the clock lets some of them begin
+/// again. So many of those that may be silent keep nobody waiting.
+pub(super) async fn answering<'a>(
+    nodes: Vec<Asked<'a>>,
+    (silent_max, may_be_silent): (usize, impl Fn(&str) -> bool),
+    within: Duration,
+) -> (Vec<Asked<'a>>, Vec<&'a str>) {
+    let deadline = Instant::now() + within;
+    let answers = loop {
+        let answers = join_all(nodes.iter().map(|node| head(node.rpc))).await;
+        let silent = nodes.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
+        let silent: Vec<&str> = silent.map(|(node, _)| node.name).collect();
+        let is_known = silent.len() <= silent_max && silent.iter().all(|name| may_be_silent(name));
+        if is_known || Instant::now() >= deadline {
+            break answers;
+        }
+        tokio::time::sleep(POLL).await;
+    };
     let (mut there, mut silent) = (Vec::new(), Vec::new());
     for (node, answer) in nodes.into_iter().zip(answers) {
         match answer {

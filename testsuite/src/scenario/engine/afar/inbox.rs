@@ -1,6 +1,6 @@
-//! [`Inbox`]: where loads of other containers leave what they came to.
+//! [`Inbox`]: where loads of other containers leave what they came to, and nodes what came of their orders.
 //!
-//! One connection brings one [`Delivery`] and is answered in a line. What comes is bounded: two at a time, each of a known phase that
+//! One connection brings one [`Delivery`] and is answered in a line. What comes is bounded: two at a time, each of a known source that
 //! has brought nothing yet, and all of them together.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
@@ -15,11 +15,11 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::load::{DELIVERY_BYTES_MAX, Delivery, Ending, TAKEN};
+use crate::load::{DELIVERY_BYTES_MAX, Delivery, Ending, Source, TAKEN};
 
 /// Connections that are read at a time: each may fill the memory of one delivery.
 const READ_AT_A_TIME: usize = 2;
-/// All deliveries together, as text: a scenario has 256 phases at most.
+/// All deliveries together, as text: a scenario has 256 phases at most, and what nodes bring is short.
 const ALL_BYTES_MAX: usize = 256 << 20;
 /// How long a connection may take to bring what it has.
 const READ_WITHIN: Duration = Duration::from_secs(15);
@@ -35,29 +35,29 @@ pub(super) struct Inbox {
 
 struct Shelf {
     held: Mutex<Held>,
-    /// Phases that have brought nothing yet.
+    /// How many have brought nothing yet.
     missing: watch::Sender<usize>,
 }
 
 struct Held {
-    /// By their names; none until it comes.
-    phases: BTreeMap<String, Option<Ending>>,
+    /// None until it comes.
+    endings: BTreeMap<Source, Option<Ending>>,
     bytes_left: usize,
 }
 
 impl Inbox {
-    /// Listens for what these phases bring.
+    /// Listens for what these bring.
     ///
     /// # Errors
     /// If nobody may listen there.
-    pub(super) async fn open(listen: SocketAddr, phases: impl Iterator<Item = String>) -> Result<Inbox> {
+    pub(super) async fn open(listen: SocketAddr, sources: impl Iterator<Item = Source>) -> Result<Inbox> {
         let listener = TcpListener::bind(listen)
             .await
-            .with_context(|| format!("cannot listen at {listen} for what loads bring"))?;
+            .with_context(|| format!("cannot listen at {listen} for what loads and nodes bring"))?;
         let address = listener.local_addr()?;
-        let phases: BTreeMap<String, Option<Ending>> = phases.map(|name| (name, None)).collect();
-        let (missing, _) = watch::channel(phases.len());
-        let held = Mutex::new(Held { phases, bytes_left: ALL_BYTES_MAX });
+        let endings: BTreeMap<Source, Option<Ending>> = sources.map(|source| (source, None)).collect();
+        let (missing, _) = watch::channel(endings.len());
+        let held = Mutex::new(Held { endings, bytes_left: ALL_BYTES_MAX });
         let shelf = Arc::new(Shelf { held, missing });
         let task = tokio::spawn(serve(listener, shelf.clone()));
         Ok(Inbox { shelf, address, task })
@@ -68,11 +68,11 @@ impl Inbox {
         self.address
     }
 
-    /// Waits until all have brought theirs, or this moment; then what came, by the names of the phases.
-    pub(super) async fn close(self, deadline: Instant) -> BTreeMap<String, Option<Ending>> {
+    /// Waits until all have brought theirs, or this moment; then what came.
+    pub(super) async fn close(self, deadline: Instant) -> BTreeMap<Source, Option<Ending>> {
         let mut missing = self.shelf.missing.subscribe();
         let _ = timeout_at(deadline, missing.wait_for(|missing| *missing == 0)).await;
-        std::mem::take(&mut self.shelf.held.lock().phases)
+        std::mem::take(&mut self.shelf.held.lock().endings)
     }
 }
 
@@ -119,21 +119,24 @@ impl Shelf {
             return Err(format!("it has more than {DELIVERY_BYTES_MAX} bytes"));
         }
         let delivery: Result<Delivery, _> = serde_json::from_slice(text);
-        let Delivery { phase, ending } =
-            delivery.map_err(|error| format!("these are no figures of a load: {error}"))?;
+        let Delivery { from, ending } = delivery
+            .map_err(|error| format!("these are no figures of a load, and no node's orders: {error}"))?;
+        if matches!(from, Source::Node(_)) != matches!(ending, Ending::Orders { .. }) {
+            return Err(format!("{from} brings what is not its own"));
+        }
         let mut held = self.held.lock();
-        let Held { phases, bytes_left } = &mut *held;
-        let Some(place) = phases.get_mut(&phase) else {
-            return Err("the scenario has no such phase".to_owned());
+        let Held { endings, bytes_left } = &mut *held;
+        let Some(place) = endings.get_mut(&from) else {
+            return Err("the scenario has no such phase, and no such node with orders".to_owned());
         };
         if place.is_some() {
-            return Err(format!("{phase} has brought its figures already"));
+            return Err(format!("{from} was heard already"));
         }
         let Some(left) = bytes_left.checked_sub(length) else {
             return Err(format!("all figures together have more than {ALL_BYTES_MAX} bytes"));
         };
         (*bytes_left, *place) = (left, Some(ending));
-        let missing = phases.values().filter(|ending| ending.is_none()).count();
+        let missing = endings.values().filter(|ending| ending.is_none()).count();
         self.missing.send_replace(missing);
         Ok(())
     }
@@ -143,13 +146,17 @@ impl Shelf {
 mod tests {
     use super::*;
 
-    fn failed(phase: &str, why: &str) -> Delivery {
-        Delivery { phase: phase.to_owned(), ending: Ending::Failed(why.to_owned()) }
+    fn phase(name: &str) -> Source {
+        Source::Phase(name.to_owned())
+    }
+
+    fn failed(name: &str, why: &str) -> Delivery {
+        Delivery { from: phase(name), ending: Ending::Failed(why.to_owned()) }
     }
 
     async fn open(phases: &[&str]) -> Inbox {
-        let phases: Vec<String> = phases.iter().map(|name| (*name).to_owned()).collect();
-        Inbox::open(([127, 0, 0, 1], 0).into(), phases.into_iter()).await.unwrap()
+        let sources: Vec<Source> = phases.iter().map(|name| phase(name)).collect();
+        Inbox::open(([127, 0, 0, 1], 0).into(), sources.into_iter()).await.unwrap()
     }
 
     fn in_a_minute() -> Instant {
@@ -164,17 +171,37 @@ mod tests {
         let patience = Duration::from_secs(30);
         failed("main", "no node").send(&judge, patience).await.unwrap();
         let again = failed("main", "another").send(&judge, patience).await.unwrap_err().to_string();
-        assert!(again.contains("main has brought its figures already"), "{again}");
+        assert!(again.contains("the load main was heard already"), "{again}");
         let strange = failed("mine", "no node").send(&judge, patience).await.unwrap_err().to_string();
         assert!(strange.contains("no such phase"), "{strange}");
         failed("peaks", "late").send(&judge, patience).await.unwrap();
         let begin = Instant::now();
         let mut came = inbox.close(in_a_minute()).await;
         assert!(begin.elapsed() < Duration::from_secs(30));
-        for (phase, why) in [("main", "no node"), ("peaks", "late")] {
-            let ending = came.remove(phase).unwrap();
-            assert!(matches!(ending, Some(Ending::Failed(text)) if text == why), "{phase}");
+        for (name, why) in [("main", "no node"), ("peaks", "late")] {
+            let ending = came.remove(&phase(name)).unwrap();
+            assert!(matches!(ending, Some(Ending::Failed(text)) if text == why), "{name}");
         }
+    }
+
+    /// Goal: a node tells of its orders, and of nothing else; nobody else speaks for it, and a load of its name is another one.
+    #[tokio::test]
+    async fn a_node_brings_what_came_of_its_orders() {
+        let near = || Source::Node("near".to_owned());
+        let sources = [phase("near"), near()];
+        let inbox = Inbox::open(([127, 0, 0, 1], 0).into(), sources.into_iter()).await.unwrap();
+        let put = |from: Source, ending: Ending| {
+            inbox.shelf.put(&serde_json::to_vec(&Delivery { from, ending }).unwrap())
+        };
+        let orders = || Ending::Orders { failed: Some("no room".to_owned()) };
+        for (from, ending) in [(near(), Ending::Failed("late".to_owned())), (phase("near"), orders())] {
+            let refused = put(from, ending).unwrap_err();
+            assert!(refused.contains("near brings what is not its own"), "{refused}");
+        }
+        put(near(), orders()).unwrap();
+        let came = inbox.close(Instant::now()).await;
+        assert!(came[&phase("near")].is_none());
+        assert!(matches!(&came[&near()], Some(Ending::Orders { failed: Some(why) }) if why == "no room"));
     }
 
     /// Goal: a load that brings nothing is missing once the time is over; what is no delivery is refused with a reason.
@@ -188,7 +215,7 @@ mod tests {
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("these are no figures of a load"), "{answer}");
         let came = inbox.close(Instant::now()).await;
-        assert!(came["main"].is_none());
+        assert!(came[&phase("main")].is_none());
     }
 
     #[tokio::test]

@@ -1,9 +1,9 @@
-//! From what a load brought to what its phase came to.
+//! From what loads and nodes brought to what phases and orders came to.
 
 use std::collections::BTreeMap;
 
 use crate::{
-    load::{Ending, LoadSummary},
+    load::{Ending, LoadSummary, Source},
     scenario::{
         engine::phase::{self, PhaseEnd},
         model::Phase,
@@ -36,6 +36,15 @@ pub(super) fn phase_end(
             Ok(phase::searched(phase, &begins_ms, &saturation))
         }
         Ending::Failed(why) => Err(why),
+        Ending::Orders { .. } => Err("it brought no figures".to_owned()),
+    }
+}
+
+/// What was not done to a node, as far as it tells.
+pub(super) fn undone(node: &Source, ending: Option<Ending>) -> Option<String> {
+    match ending {
+        Some(Ending::Orders { failed }) => failed.map(|why| format!("{node}: {why}")),
+        _ => Some(format!("{node}: it did not tell whether its orders were carried out")),
     }
 }
 

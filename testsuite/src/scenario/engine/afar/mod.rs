@@ -4,14 +4,15 @@
 //! ```text
 //!  scenario.yaml ─▶ Story (who is met when) ─┐
 //!  nodes' APIs ───▶ Collector, Watch, audit ─┼─▶ judge ─▶ RunReport, exit code
-//!  loads ─────────▶ Inbox ───────────────────┘
+//!  loads, orders ─▶ Inbox ───────────────────┘
 //! ```
 //!
 //! It sees what anybody sees who may ask the nodes. What needs more is not judged, and told by its name: see
 //! [`unjudged`](crate::scenario::unjudged).
 //!
 //! Invariants:
-//! * What was not seen is not met: a load without figures, a node that never answered, a judge that came late.
+//! * What was not seen is not met: a scenario of which nothing can be judged, a load without figures, orders of which nobody tells, a node that
+//!   never answered, a judge that came late.
 //! * A fault excuses the nodes that it may meet. Of an order to the primary those are all that may be primary then.
 
 mod audit;
@@ -32,7 +33,7 @@ use clap::Args;
 use self::{
     audit::Asked,
     inbox::Inbox,
-    loads::phase_end,
+    loads::{phase_end, undone},
     story::{SKEW_MS, Story},
 };
 use super::{
@@ -42,6 +43,7 @@ use super::{
 use crate::{
     accounts::node_key,
     devnet::MemoryPeak,
+    load::Source,
     output::print,
     progress::Progress,
     report::{Collector, CriterionResult, Environment, RunReport},
@@ -76,7 +78,7 @@ pub struct JudgeOptions {
     /// When the scenario's clock starts, in seconds since 1970, as for all containers.
     #[arg(long)]
     pub start: u64,
-    /// Where loads bring their figures.
+    /// Where loads bring their figures, and nodes what came of their orders.
     #[arg(long, default_value = "0.0.0.0:9100")]
     pub listen: SocketAddr,
     /// Loads have their access lists; without it, those of the kind `access-lists` are not waited for.
@@ -126,9 +128,14 @@ impl JudgeOptions {
             .workload
             .iter()
             .filter(|phase| export::has_load(&scenario, &phase.name, self.access_lists));
-        let inbox = Inbox::open(self.listen, loaded.map(|phase| phase.name.clone())).await?;
+        let loaded = loaded.map(|phase| Source::Phase(phase.name.clone()));
+        let inbox = Inbox::open(self.listen, loaded.chain(operated(&scenario, &names))).await?;
         let clock = StartClock::new(Some(self.start));
-        progress.step(&format!("{}: loads bring their figures to {}", scenario.name, inbox.address()));
+        progress.step(&format!(
+            "{}: loads and nodes bring what they have to tell to {}",
+            scenario.name,
+            inbox.address()
+        ));
         clock.wait_until(Duration::ZERO).await;
         let passed = clock.passed().unwrap_or_default();
         let mut ended = Vec::new();
@@ -146,6 +153,11 @@ impl JudgeOptions {
         }
         let failed = names_failed(&report);
         ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
+        // Beside them is what no scenario asks for.
+        ensure!(
+            report.criteria.len() > 1,
+            "none of the scenario's criteria can be judged from outside: the report says why"
+        );
         Ok(())
     }
 
@@ -347,13 +359,14 @@ impl<'a> Judge<'a> {
         let mut ends = Vec::new();
         for phase in &self.scenario.workload {
             // One that is left out of the files is not awaited.
-            let Some(ending) = came.remove(&phase.name) else { continue };
+            let Some(ending) = came.remove(&Source::Phase(phase.name.clone())) else { continue };
             match ending.map(|ending| phase_end(phase, self.names, &urls, ending)) {
                 Some(Ok(end)) => ends.push(end),
                 Some(Err(why)) => ended.push(format!("the load {}: {why}", phase.name)),
                 None => ended.push(format!("the load {}: it brought no figures", phase.name)),
             }
         }
+        ended.extend(came.into_iter().filter_map(|(node, ending)| undone(&node, ending)));
         report.harness = phase::harness(&ends);
         for end in ends {
             report.load.extend(end.curves);
@@ -368,12 +381,14 @@ impl<'a> Judge<'a> {
         let (held, mut drawn) = self.story.held_at_end();
         let nodes = self.names.all().filter(|place| !held.contains(place));
         let asked = |place: Place| Asked { place, name: self.names.name(place), rpc: &self.nodes[place.0] };
-        let (there, silent) = audit::answering(nodes.map(asked).collect()).await;
-        audit::audit(self.scenario, self.names, &there, findings).await;
         let may_be_held = |name: &str| {
             let mut meetings = self.story.meetings().iter().filter(|meeting| meeting.is_drawn);
             meetings.any(|meeting| meeting.whom.iter().any(|place| self.names.name(*place) == name))
         };
+        let within = self.scenario.topology.ready_within.duration();
+        let (there, silent) =
+            audit::answering(nodes.map(asked).collect(), (drawn, may_be_held), within).await;
+        audit::audit(self.scenario, self.names, &there, findings).await;
         let mut missing = Vec::new();
         for name in silent {
             if drawn > 0 && may_be_held(name) {
@@ -385,6 +400,12 @@ impl<'a> Judge<'a> {
         }
         missing
     }
+}
+
+/// Nodes that tell what came of their orders.
+fn operated(scenario: &Scenario, names: &Names) -> impl Iterator<Item = Source> {
+    let operated = export::operated(scenario, names).into_iter();
+    operated.map(move |place| Source::Node(names.name(place).to_owned()))
 }
 
 /// Results as they are, and of memory with a word on what nobody here could see.

@@ -114,7 +114,7 @@ async fn run_anew() -> (String, RunReport) {
         let mut summary = summary(&nodes[1].1);
         summary.reads[0].node.clone_from(&nodes[0].1);
         let ending = Ending::Run { begin_ms: 100, summary: Box::new(summary) };
-        let delivery = crate::load::Delivery { phase: "main".to_owned(), ending };
+        let delivery = crate::load::Delivery { from: Source::Phase("main".to_owned()), ending };
         delivery.send(&listen.to_string(), Duration::from_secs(60)).await
     };
     let (judged, sent) = tokio::join!(options.run(Progress::Quiet), load);
@@ -167,6 +167,67 @@ fn each_node_has_an_address() {
     assert!(node("validator-0").unwrap_err().contains("NAME=URL"));
 }
 
+/// Goal: a node that begins again when the clock ends is waited for; one that stays silent is named.
+#[tokio::test]
+async fn who_begins_again_is_waited_for() {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let late = Rpc::new(&socket.local_addr().unwrap().to_string()).unwrap();
+    let gone = Rpc::new(&closed_port().to_string()).unwrap();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let listener = socket.listen(8).unwrap();
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(converse(stream, 7));
+        }
+    });
+    let nodes = [("late", &late), ("gone", &gone)];
+    let asked = || Vec::from(nodes.map(|(name, rpc)| Asked { place: Place(0), name, rpc }));
+    let excused = |name: &str| name == "gone";
+    let (there, silent) = audit::answering(asked(), (1, excused), Duration::from_secs(60)).await;
+    assert_eq!((there.len(), there[0].name, silent), (1, "late", vec!["gone"]));
+    let (_, silent) = audit::answering(asked(), (0, excused), Duration::from_millis(300)).await;
+    assert_eq!(silent, ["gone"]);
+}
+
+/// Goal: a judge that can judge nothing of what a scenario asks for does not say that it passed.
+#[tokio::test]
+async fn nothing_judged_is_no_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.yaml");
+    let text = "name: a\ndescription: b\nduration: 5s\ntopology: { validators: 1 }\n\
+        workload: [{ name: main, for: 2s, rate: { constant: 20 }, mix: { access-lists: 1 }, access_lists: lists }]\n\
+        criteria:\n- throughput: { phase: main, at_least: 1 }\n";
+    std::fs::write(&file, text).unwrap();
+    let options = JudgeOptions {
+        scenario: file,
+        nodes: vec![("validator-0".to_owned(), fake_node().await)],
+        start: now_ms() / 1_000 + 2,
+        listen: closed_port(),
+        dir: dir.path().join("report"),
+        markdown: false,
+        access_lists: false,
+    };
+    let error = options.run(Progress::Quiet).await.unwrap_err().to_string();
+    assert!(error.contains("none of the scenario's criteria can be judged"), "{error}");
+}
+
+/// Goal: a node whose orders failed, or that tells nothing of them, is a finding. One without orders is not waited for.
+#[test]
+fn a_node_answers_for_its_orders() {
+    let groups = "topology: { validators: 2, groups: [{ name: near }, { name: late, joins: 1s }] }\n\
+        faults: [{ at: 1s, what: { restart: { nodes: [validator-1] } } }]";
+    let text = TEXT.replace("topology: { validators: 2 }", groups);
+    let scenario = Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let node = |name: &str| Source::Node(name.to_owned());
+    let told: Vec<Source> = operated(&scenario, &Names::of(&scenario)).collect();
+    assert_eq!(told, [node("validator-1"), node("late")]);
+    assert_eq!(undone(&node("late"), Some(Ending::Orders { failed: None })), None);
+    let failed = Some(Ending::Orders { failed: Some("no room".to_owned()) });
+    assert_eq!(undone(&node("late"), failed).unwrap(), "the node late: no room");
+    assert!(undone(&node("late"), None).unwrap().contains("it did not tell"));
+}
+
 /// Goal: a search is put together from its steps, each at its time; a load that failed says why.
 #[test]
 fn a_search_and_a_failure_come_to_what_they_are() {
@@ -184,6 +245,10 @@ fn a_search_and_a_failure_come_to_what_they_are() {
     assert_eq!(end.totals.committed_per_second, 2.0);
     assert_eq!(end.totals.commit_ms.map(|ms| ms.p50), Some(latency(30.0).p50));
     assert!(end.curves.iter().any(|it| it.name == "follow main at validator-1"));
+    // Whatever a load says of its times.
+    let far = Ending::Run { begin_ms: u64::MAX, summary: Box::new(summary("http://far:1")) };
+    let end = phase_end(phase, &names, &urls, far).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(end.spans, [(u64::MAX, u64::MAX)]);
     let failed = phase_end(phase, &names, &urls, Ending::Failed("no node answers".to_owned()));
     assert_eq!(failed.err().as_deref(), Some("no node answers"));
 }
