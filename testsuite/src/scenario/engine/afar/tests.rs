@@ -170,10 +170,11 @@ fn each_node_has_an_address() {
 /// Goal: a node that begins again when the clock ends is waited for; one that stays silent is named.
 #[tokio::test]
 async fn who_begins_again_is_waited_for() {
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let late = Rpc::new(&socket.local_addr().unwrap().to_string()).unwrap();
-    let gone = Rpc::new(&closed_port().to_string()).unwrap();
+    let (_kept, gone) = kept_port();
+    let gone = Rpc::new(&gone.to_string()).unwrap();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let listener = socket.listen(8).unwrap();
@@ -194,7 +195,7 @@ async fn who_begins_again_is_waited_for() {
 #[tokio::test]
 async fn nothing_judged_is_no_success() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("a.yaml");
+    let (file, (_kept, listen)) = (dir.path().join("a.yaml"), kept_port());
     let text = "name: a\ndescription: b\nduration: 5s\ntopology: { validators: 1 }\n\
         workload: [{ name: main, for: 2s, rate: { constant: 20 }, mix: { access-lists: 1 }, access_lists: lists }]\n\
         criteria:\n- throughput: { phase: main, at_least: 1 }\n";
@@ -203,7 +204,7 @@ async fn nothing_judged_is_no_success() {
         scenario: file,
         nodes: vec![("validator-0".to_owned(), fake_node().await)],
         start: now_ms() / 1_000 + 2,
-        listen: closed_port(),
+        listen,
         dir: dir.path().join("report"),
         markdown: false,
         access_lists: false,
