@@ -37,15 +37,16 @@ mod state;
 mod sweep;
 mod sync;
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 pub use runs::{AllOptions, CompareOptions, DocumentOptions};
 pub use slipnet::report::{Aim, Figure, Report};
 use slipnet::{output::print_line, progress::Progress};
+use tempfile::TempDir;
 
 /// What can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -107,6 +108,17 @@ pub struct BenchOptions {
     /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
     #[arg(long)]
     pub data: Option<PathBuf>,
+}
+
+impl BenchOptions {
+    /// A directory of this run's own on the disk to measure. That of `--dir` is made if need be.
+    pub(crate) fn temporary_dir(&self) -> Result<TempDir> {
+        let made = fs::create_dir_all(&self.dir)
+            .and_then(|()| tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&self.dir));
+        made.with_context(|| {
+            format!("cannot make a directory in {}: name another with --dir", self.dir.display())
+        })
+    }
 }
 
 /// What a bench runs in a process of its own; its result is JSON on standard output.

@@ -44,7 +44,7 @@ impl Handler for Served {
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let (rows, runs) = if options.quick { QUICK } else { FULL };
-    let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    let dir = options.temporary_dir()?;
     let (right, wrong) = (dir.path().join("right"), dir.path().join("wrong"));
     progress.step(&format!("filling a store with {rows} rows"));
     let store = source::filled(&right, rows, progress)?;

@@ -98,7 +98,7 @@ impl Weight {
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let plan = if options.quick { QUICK } else { FULL };
-    let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    let dir = options.temporary_dir()?;
     run_in(&plan, dir.path(), progress).map_err(|error| {
         let dir = dir.keep();
         error.context(format!("the bench failed; the nodes' files and logs are in {}", dir.display()))

@@ -13,7 +13,7 @@ mod fields;
 mod samples;
 mod ways;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use slipstream_types::BlobKind;
 
 use self::chains::{Chain, Traffic};
@@ -58,10 +58,7 @@ const FULL: Size = Size {
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let size = if options.quick { QUICK } else { FULL };
-    let dir = tempfile::Builder::new()
-        .prefix("slipnet-bench-")
-        .tempdir_in(&options.dir)
-        .with_context(|| format!("cannot make a directory in {}", options.dir.display()))?;
+    let dir = options.temporary_dir()?;
     let mut report = Report { bench: "growth", runs: size.runs, figures: Vec::new(), notes: notes(&size) };
     if options.quick {
         let repeat = "--quick: a look; so few senders repeat in a group and in a dictionary that deltas pack better than they would";

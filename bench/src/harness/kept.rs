@@ -21,7 +21,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn of(options: &BenchOptions) -> Result<Place> {
         let is_kept = options.dir != Path::new(".");
-        let temporary = (!is_kept).then(|| tempfile::tempdir_in(&options.dir)).transpose()?;
+        let temporary = (!is_kept).then(|| options.temporary_dir()).transpose()?;
         let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path());
         let dir = dir.canonicalize().with_context(|| format!("no directory {}", dir.display()))?;
         Ok(Place { dir, _temporary: temporary })

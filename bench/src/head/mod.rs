@@ -66,7 +66,7 @@ impl Run {
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let plan = if options.quick { QUICK } else { FULL };
-    let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    let dir = options.temporary_dir()?;
     tokio::runtime::Handle::current().block_on(async {
         progress.step("starting a validator, and a fullnode behind the relay");
         let devnet = Devnet::start(DevnetOptions {

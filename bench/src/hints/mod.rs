@@ -88,7 +88,7 @@ impl ColdState {
         progress.step("loading blocks");
         let cases = load(&data)?;
         let is_kept = options.dir != std::path::Path::new(".");
-        let temporary = (!is_kept).then(|| tempfile::tempdir_in(&options.dir)).transpose()?;
+        let temporary = (!is_kept).then(|| options.temporary_dir()).transpose()?;
         let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path()).to_owned();
         let batches = trace::load(&data)?;
         let trace = Trace::new(batches.clone(), size.batches);

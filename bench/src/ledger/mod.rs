@@ -6,7 +6,7 @@ pub(super) mod chain;
 mod points;
 mod raw;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{Aim, BenchOptions, Figure, Report};
 use slipnet::progress::Progress;
@@ -29,8 +29,7 @@ const FULL: Size = Size { runs: 5, batches: 10_000, rows: 3_000_000, reads: 40_0
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let size = if options.quick { QUICK } else { FULL };
-    let dir = tempfile::tempdir_in(&options.dir)
-        .with_context(|| format!("cannot make a directory in {}", options.dir.display()))?;
+    let dir = options.temporary_dir()?;
     let mut report = Report { bench: "ledger", runs: size.runs, figures: Vec::new(), notes: Vec::new() };
     blobs::measure(&size, &dir.path().join("blobs"), progress, &mut report)?;
     points::measure(&size, &dir.path().join("points"), progress, &mut report)?;

@@ -76,7 +76,7 @@ impl Served {
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let (batches, runs) = if options.quick { QUICK } else { FULL };
-    let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    let dir = options.temporary_dir()?;
     let bench = Bench { source: dir.path().join("source"), genesis: dir.path().join("genesis.json") };
     progress.step(&format!("making a ledger of {batches} batches of 120 KiB"));
     source::make(&database(&bench.source), &bench.genesis, batches, progress)?;

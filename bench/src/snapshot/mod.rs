@@ -50,7 +50,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         task.run()?;
         return Ok(Report { bench: "snapshot", runs: 0, figures: Vec::new(), notes: Vec::new() });
     }
-    let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    let dir = options.temporary_dir()?;
     let report = match options.keys.is_empty() {
         true => run_standard(options, dir.path(), progress),
         false => run_sizes(options, dir.path(), progress),

@@ -128,7 +128,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     if let Ok(labels) = std::env::var(ONLY) {
         plan.retain(&labels);
     }
-    let dir = tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&options.dir)?;
+    let dir = options.temporary_dir()?;
     run_in(&plan, dir.path(), progress).map_err(|error| {
         let dir = dir.keep();
         error.context(format!("the bench failed; the nodes' files and logs are in {}", dir.display()))
