@@ -56,7 +56,30 @@ fn a_seed_is_explained() {
 }
 
 /// As those of `sim`.
-const MISSED_AT: &[(Planted, u64)] = &[];
+const MISSED_AT: &[(Planted, u64)] = &[
+    (Planted::EarlyVotes, 0),
+    (Planted::UnsavedVotes, 0),
+    (Planted::OvertakingVotes, 0),
+    (Planted::ForgottenVotes, 1),
+    (Planted::UnkeptOutcome, 0),
+    (Planted::ForgottenOutcomes, 8),
+    (Planted::DroppedOutcomes, 1),
+    (Planted::UncheckedOutcome, 2),
+    (Planted::EarlyCommit, 2),
+    (Planted::UncheckedBody, 13),
+    (Planted::UncheckedClock, 19),
+    (Planted::ForgottenEvidence, 1),
+    (Planted::ForgetPrepare, 0),
+    (Planted::ForgetView, 0),
+    (Planted::ForgetDecisions, 0),
+    (Planted::FewPrepares, 2),
+    (Planted::FewCommits, 0),
+    (Planted::CountTwice, 0),
+    (Planted::OneToken, 46),
+    (Planted::AnyView, 2),
+    (Planted::IgnorePrepared, 3),
+    (Planted::NeverTell, 0),
+];
 
 /// How the first of these seeds fails without the defence; none if all of them hold.
 fn missed(planted: Planted, seeds: std::ops::Range<u64>) -> Option<String> {
