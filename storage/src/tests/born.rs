@@ -88,9 +88,10 @@ fn damage(fixture: &Fixture) -> Vec<String> {
     maintenance.check(&mut |_| {}).unwrap().damage
 }
 
-/// Takes rows out of a closed store; returns how to put them back.
-fn lose(fixture: &Fixture, rows: &[(Column, Vec<u8>)]) -> WriteBatch {
+/// Puts back what was lost before, and takes rows out of a closed store. Returns how to put them back.
+fn lose(fixture: &Fixture, before: WriteBatch, rows: &[(Column, Vec<u8>)]) -> WriteBatch {
     let backend = RocksBackend::open(&fixture.config, fixture.dir()).unwrap();
+    backend.write(before, true).unwrap();
     let (mut loss, mut back) = (WriteBatch::default(), WriteBatch::default());
     for (column, key) in rows {
         back.put(*column, key.clone(), backend.get(*column, key).unwrap().unwrap());
@@ -116,13 +117,13 @@ fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
         assert_eq!(damage(&fixture), Vec::<String>::new(), "{count} headers behind batch {before}");
 
         let first = 61 - count;
+        let mut back = WriteBatch::default();
         for number in [first, first + 1, 60 - count / 2] {
-            let back =
-                lose(&fixture, &[(Column::Headers, schema::number_key(BatchNumber::new(number)).to_vec())]);
+            let header = (Column::Headers, schema::number_key(BatchNumber::new(number)).to_vec());
+            back = lose(&fixture, back, &[header]);
             let found = damage(&fixture);
             let expected = format!("header {number}: missing, its digest is in the accumulator");
             assert!(found.contains(&expected), "{expected}: {found:?}");
-            put_back(&fixture, back);
         }
         let both = |number| {
             let digest = served.store().header(BatchNumber::new(number)).unwrap().unwrap().digest();
@@ -130,13 +131,12 @@ fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
             [(Column::Headers, key), (Column::HeaderIndex, digest.0.to_vec())]
         };
         // The leaf alone tells it where no proof brings one.
-        let back = lose(&fixture, &both(53));
+        back = lose(&fixture, back, &both(53));
         let found = damage(&fixture);
         let expected = "header 53: missing, its digest is in the accumulator";
         assert!(found.iter().any(|what| what == expected), "{found:?}");
-        put_back(&fixture, back);
         let leaf = schema::node_key(NodePosition { level: 0, index: first }).to_vec();
-        let back = lose(&fixture, &[(Column::Nodes, leaf)]);
+        back = lose(&fixture, back, &[(Column::Nodes, leaf)]);
         let found = damage(&fixture);
         assert!(found.iter().any(|what| what.contains("is not the one in the accumulator")), "{found:?}");
         put_back(&fixture, back);
