@@ -16,6 +16,7 @@
 //! * No later run repeats the keys of an earlier one on a directory that is kept.
 
 mod broadcast;
+pub mod cli;
 mod consensus;
 mod growth;
 mod harness;

@@ -1,101 +1,12 @@
 //! `slipnet-bench`, which `slipnet bench` runs: a program of its own, so that devnets and the demo are built without other people's trees.
 
-#[cfg(test)]
-#[path = "../../testsuite/tests/it/documented/commands.rs"]
-mod commands;
-
 use std::process::ExitCode;
-
-use anyhow::Result;
-use clap::Parser;
-use slipnet::output;
-use slipnet_bench::{AllOptions, Bench, BenchChild, BenchOptions, CompareOptions, DocumentOptions};
 
 /// The node's allocator, so that its storage is measured with the same one.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Measures a part of the node beside its floor and its peers.
-#[derive(Parser)]
-#[command(
-    name = "slipnet bench",
-    bin_name = "slipnet bench",
-    version,
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
-    disable_help_subcommand = true
-)]
-struct Cli {
-    /// What to measure.
-    #[arg(required = true)]
-    bench: Option<Bench>,
-    #[command(flatten)]
-    options: BenchOptions,
-    #[command(subcommand)]
-    command: Option<Command>,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
-    /// Runs all benchmarks, one after the other, and writes the figures to one file.
-    All(AllOptions),
-    /// Tells a regression from noise, and exits 1 if there is one.
-    Compare(CompareOptions),
-    /// Writes the tables of named runs into docs/benchmarks.md, or checks them.
-    Document(DocumentOptions),
-    /// What a bench starts beside itself.
-    #[command(subcommand, hide = true)]
-    Child(BenchChild),
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return output::show_usage(&error),
-    };
-    output::end("slipnet bench", run(cli).await)
-}
-
-async fn run(Cli { bench, options, command }: Cli) -> Result<()> {
-    match (command, bench) {
-        (Some(Command::Child(child)), _) => child.run().await,
-        (Some(Command::All(options)), _) => tokio::task::spawn_blocking(move || options.run()).await?,
-        (Some(Command::Compare(options)), _) => options.run(),
-        (Some(Command::Document(options)), _) => options.run(),
-        (None, Some(bench)) => {
-            // A bench keeps its threads busy: it runs beside the runtime, not on it.
-            let work = move || slipnet_bench::run(bench, &options);
-            output::print(&tokio::task::spawn_blocking(work).await??.to_string())
-        }
-        (None, None) => unreachable!("the parser requires one of both"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-        let child = Cli::try_parse_from(["slipnet-bench", "child", "clients", "--help"]).err().expect("help");
-        assert_eq!(child.kind(), clap::error::ErrorKind::DisplayHelp, "{child}");
-    }
-
-    /// Goal: every `slipnet bench` of the documents is a benchmark with arguments that it takes.
-    #[test]
-    fn documented_benchmarks_are_known() {
-        let mut count = 0;
-        for command in commands::documented() {
-            let Some(arguments) = command.line.strip_prefix("slipnet bench ") else { continue };
-            if let Err(error) = Cli::try_parse_from(["bench"].into_iter().chain(arguments.split(' '))) {
-                panic!("{}: {}\n{error}", command.place, command.line);
-            }
-            count += 1;
-        }
-        assert!(count > 5, "only {count} command lines were found");
-    }
+    slipnet_bench::cli::main().await
 }

@@ -30,5 +30,6 @@
 
 mod altered;
 pub mod campaign;
+pub mod cli;
 pub mod model;
 pub mod sim;

@@ -33,6 +33,7 @@
 //! ```
 
 pub mod accounts;
+pub mod cli;
 pub mod compare;
 pub mod contracts;
 pub mod cpu;

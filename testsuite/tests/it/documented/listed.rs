@@ -132,7 +132,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet bench ",
         "measures for minutes or hours",
-        "bench/src/main.rs",
+        "bench/src/cli.rs",
         "documented_benchmarks_are_known",
     ),
     untested(

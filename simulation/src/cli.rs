@@ -1,0 +1,163 @@
+//! The command line of `slipnet-simulation`. It stands here and not in the program, so that its tests are linked with the library's.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+use slipnet::{
+    output::{self, print, print_line},
+    progress::Progress,
+    signals::interruptible,
+};
+
+use crate::{
+    campaign::{
+        liar::LiarOptions,
+        siege::{self, AttackerOptions, SiegeCampaign},
+        storage::{self, StorageCampaign, StorageChild},
+    },
+    model::ModelOptions,
+    sim::{
+        self, SimOptions,
+        broadcast::{self, BroadcastSimOptions},
+        explain::ExplainOptions,
+        validators::{self, ValidatorsOptions},
+    },
+};
+
+/// Searches for what must not happen, in simulations, in a model and on this machine.
+#[derive(Parser)]
+#[command(name = "slipnet", bin_name = "slipnet", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Simulates nodes among hostile peers, one world for each seed.
+    Sim(Sim),
+    /// Tells what happened in a simulation of one seed: who lied, what each node thought, why it stood.
+    Explain(ExplainOptions),
+    /// Searches all that may happen, within bounds, for something that must not.
+    #[command(subcommand)]
+    Model(Model),
+    /// Searches for a lie, with random faults, for minutes or hours.
+    #[command(subcommand)]
+    Campaign(Campaign),
+    /// What a campaign starts and kills.
+    #[command(subcommand, hide = true)]
+    CampaignChild(CampaignChild),
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Sim {
+    /// Whom to simulate; without it nodes that follow.
+    #[command(subcommand)]
+    whom: Option<Simulated>,
+    #[command(flatten)]
+    options: SimOptions,
+}
+
+#[derive(Subcommand)]
+enum Simulated {
+    /// Simulates validators that agree, one world for each seed.
+    Validators(ValidatorsOptions),
+    /// Simulates one batch among thousands of nodes.
+    Broadcast(BroadcastSimOptions),
+}
+
+#[derive(Subcommand)]
+enum Model {
+    /// The validators' protocol: the core that they run, one liar, crashes, and a network that does what it likes.
+    Consensus(ModelOptions),
+}
+
+#[derive(Subcommand)]
+enum Campaign {
+    /// Storage: crash points, kills, torn and flipped files, a full disk, and a model.
+    Storage(StorageCampaign),
+    /// Siege: real attackers against a real node under honest load, over QUIC and HTTP.
+    Siege(SiegeCampaign),
+}
+
+#[derive(Subcommand)]
+enum CampaignChild {
+    #[command(flatten)]
+    Storage(StorageChild),
+    /// Attacks until it is killed.
+    SiegeAttacker(AttackerOptions),
+    /// Lies in a validator's place until it is killed: what `slipnet run` starts.
+    LyingValidator(LiarOptions),
+}
+
+/// Runs what this process' arguments say.
+pub async fn main() -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return output::show_usage(&error),
+    };
+    output::end("slipnet", run(command).await)
+}
+
+async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Sim(sim) => run_sim(sim).await,
+        Command::Explain(options) => tokio::task::spawn_blocking(move || options.run()).await?,
+        Command::Model(Model::Consensus(options)) => tokio::task::block_in_place(|| options.run()),
+        Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
+        Command::Campaign(Campaign::Siege(options)) => interruptible(run_siege(options)).await,
+        Command::CampaignChild(CampaignChild::Storage(child)) => tokio::task::block_in_place(|| child.run()),
+        Command::CampaignChild(CampaignChild::SiegeAttacker(options)) => options.run().await,
+        Command::CampaignChild(CampaignChild::LyingValidator(options)) => options.run().await,
+    }
+}
+
+/// Keeps its threads busy: it runs beside the runtime, not on it. The processes that it kills are this program.
+async fn run_campaign(options: StorageCampaign) -> Result<()> {
+    let program = std::env::current_exe().context("this program's path is unknown")?;
+    let work = move || storage::run(&options, &program, Progress::detect());
+    print_line(&tokio::task::spawn_blocking(work).await??.to_string())
+}
+
+/// Fails if the node did not survive an attack; an aim of latency or memory that is missed is only said.
+async fn run_siege(options: SiegeCampaign) -> Result<()> {
+    if options.list {
+        return print(&siege::list());
+    }
+    let program = std::env::current_exe().context("this program's path is unknown")?;
+    let summary = siege::run(&options, &program, Progress::detect()).await?;
+    print(&summary.to_string())?;
+    let lost = summary.lost_to();
+    ensure!(lost.is_empty(), "not survived: {}", lost.join(", "));
+    Ok(())
+}
+
+/// Runs `slipnet sim`, as [`run_campaign`] does.
+async fn run_sim(sim: Sim) -> Result<()> {
+    let work = move || -> Result<String> {
+        Ok(match sim.whom {
+            None => sim::run(&sim.options, Progress::detect())?.to_string(),
+            Some(Simulated::Validators(options)) => {
+                validators::run(&options, Progress::detect())?.to_string()
+            }
+            Some(Simulated::Broadcast(options)) => broadcast::run(&options, Progress::detect())?.to_string(),
+        })
+    };
+    print(&tokio::task::spawn_blocking(work).await??)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        let child = Cli::try_parse_from(["slipnet", "campaign-child", "live", "--help"]).err().expect("help");
+        assert_eq!(child.kind(), clap::error::ErrorKind::DisplayHelp, "{child}");
+    }
+}
