@@ -20,12 +20,12 @@ fn two_hundred_worlds_hold() {
 #[test]
 fn a_seed_is_one_run() {
     for scenario in [Scenario::Everything, Scenario::Crash, Scenario::Liars, Scenario::Snapshot] {
-        for seed in 0..4 {
+        let traces = [0, 1, 2, 3].map(|seed| {
             let run = || sim::run_seed(seed, Some(scenario), None, false).unwrap();
             let (one, other) = (run(), run());
             assert_eq!(one, other, "{scenario:?} {seed}");
-        }
-        let traces = [0, 1].map(|seed| sim::run_seed(seed, Some(scenario), None, false).unwrap().trace);
+            one.trace
+        });
         assert_ne!(traces[0], traces[1], "{scenario:?}: other seeds are other runs");
     }
 }
@@ -69,7 +69,9 @@ fn a_missing_defence_is_noticed() {
 #[test]
 fn a_failed_seed_is_explained() {
     let (planted, scenario) = (Some(Planted::BelievedValues), Some(Scenario::Liars));
-    let options = SimOptions { planted, scenario, ..options(0..200) };
+    // The worlds before the one that is known to fail hold, and cost time alone.
+    let known = MISSED_AT.iter().find(|(it, _)| planted == Some(*it)).unwrap().1;
+    let options = SimOptions { planted, scenario, ..options(known..200) };
     let error = sim::run(&options, Progress::Quiet).unwrap_err().to_string();
     let words: Vec<&str> = error.split_whitespace().collect();
     let seed: u64 = words[1].parse().unwrap_or_else(|_| panic!("no seed in {error}"));
