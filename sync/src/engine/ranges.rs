@@ -261,6 +261,17 @@ impl Engine {
         takes
     }
 
+    /// As [`Engine::take_over`], before the next stranger is asked for what the last one owes, if a peer that delivered has the bodies and
+    /// none that did has the deltas. Strangers may all be the same one: under ever new keys they would hold this range up one by one.
+    pub(super) fn take_over_from_strangers(&mut self, candidates: &[Candidate], now: Instant) -> bool {
+        let Some(first) = self.tail.awaited().filter(|first| !self.streams.is_waiting(&Key::Range(*first)))
+        else {
+            return false;
+        };
+        let is_proven = |mode| candidates.iter().any(|peer| peer.is_proven && peer.serves(mode, first));
+        is_proven(RangeMode::Replay) && !is_proven(RangeMode::Delta) && self.take_over(candidates, now)
+    }
+
     /// Asks for the deltas of the last range that is to be replayed, where peers that serve no bodies have nothing to do and deliver before
     /// execution comes there. So these peers work until both meet, whatever the share was planned to be. Returns whether a range was
     /// lent.
@@ -275,7 +286,7 @@ impl Engine {
             let has_deltas = |number| peer.serves(RangeMode::Delta, number);
             has_deltas(first) && has_deltas(last) && !peer.serves(RangeMode::Replay, first)
         };
-        // A peer that owes an answer for too long has no room, so that one that stalls holds two ranges up at most.
+        // A peer that owes an answer for too long has no room. Those that stall, however many, hold two ranges up at a time.
         let has_room = |peer: &&Candidate| self.streams.links.has_room(&peer.peer, bytes);
         let serving = candidates.iter().filter(has_deltas_alone).filter(has_room);
         let comes = serving.map(|peer| self.streams.links.expected(&peer.peer, bytes)).min();

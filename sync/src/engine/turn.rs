@@ -42,7 +42,11 @@ impl Engine {
         self.grow_range_delta(now);
         let candidates = self.candidates(now);
         self.direct(&candidates, now);
-        while self.assign(&candidates, now) || self.take_over(&candidates, now) || self.lend(&candidates) {
+        while self.take_over_from_strangers(&candidates, now)
+            || self.assign(&candidates, now)
+            || self.take_over(&candidates, now)
+            || self.lend(&candidates)
+        {
             // More ranges, once the wanted ones are asked for: each is as long as its peers are fast by then.
             self.direct(&candidates, now);
         }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use slipstream_network::Payload;
-use slipstream_storage::{Blobs, LEVELS_MAX, RangeDeltaError, Snapshot, StorageError, Store};
+use slipstream_storage::{Blobs, Snapshot, StorageError, Store};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, codec, delta::Code, limits,
+    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, codec, delta::Code,
 };
 
 use super::{
@@ -14,16 +14,13 @@ use super::{
     merges::{Merged, Merging},
     unserved::Unserved,
 };
-use crate::{
-    protocol::{
-        CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts,
-        PassedBatch, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeBatch, RangeDeltaRequest, RangeRequest,
-        Request, SNAPSHOTS_MAX, SUBTREE_HASHES_MAX, SnapshotOffer, Subtrees, SubtreesRequest, Summary,
-    },
-    range_delta::BASE_STEP,
+use crate::protocol::{
+    CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts, PassedBatch,
+    RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeBatch, RangeDeltaRequest, RangeRequest, Request, SNAPSHOTS_MAX,
+    SnapshotOffer, Subtrees, SubtreesRequest, Summary,
 };
 
-fn not_kept(what: &str, number: BatchNumber) -> Unserved {
+pub(super) fn not_kept(what: &str, number: BatchNumber) -> Unserved {
     Unserved::NotKept(format!("the {what} of batch {number} is not kept here"))
 }
 
@@ -55,11 +52,8 @@ pub(super) enum Prepared {
     Shared(Common),
 }
 
-/// Answers what is cheap or different every time, and normalises the rest.
+/// Answers what is cheap or different every time, and normalises the rest, of a request that passed [`super::check`].
 pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unserved> {
-    if !store.is_initialized() {
-        return Err(Unserved::NotKept("this node has no ledger yet".into()));
-    }
     let done = match request {
         Request::Range(request) => {
             let latest = store.latest_certificate()?.filter(|latest| latest.info.number >= request.first);
@@ -72,33 +66,15 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             return Ok(Prepared::Shared(Common::Range(range)));
         }
         Request::Chunk { number, first, last, bytes_max } => {
-            check_ends(first, last)?;
-            // A snapshot that is dropped is not served from the cache either: its other chunks are gone.
-            snapshot(store, number)?;
             let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
             return Ok(Prepared::Shared(Common::Chunk { number, first, last, bytes_max }));
         }
-        Request::Codes { number, hashes } => {
-            check_code_batch(store, number)?;
-            return Ok(Prepared::Shared(Common::Codes { number, hashes }));
-        }
+        Request::Codes { number, hashes } => return Ok(Prepared::Shared(Common::Codes { number, hashes })),
         Request::RangeDelta(request) => {
-            let RangeDeltaRequest { from, to, bytes_max, .. } = request;
-            check_range_delta(&request)?;
-            snapshot(store, to)?;
-            // A cached merge is refused once its deltas are gone: the rest of its chunks cannot be made.
-            let due = from.next();
-            store
-                .lowest(BlobKind::Delta)?
-                .filter(|lowest| *lowest <= due)
-                .ok_or_else(|| not_kept(BlobKind::Delta.name(), due))?;
-            let bytes_max = bytes_max.min(CHUNK_BYTES_MAX);
+            let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX);
             return Ok(Prepared::Shared(Common::RangeDelta(RangeDeltaRequest { bytes_max, ..request })));
         }
-        Request::Subtrees(request) => {
-            check_subtrees(store, &request)?;
-            return Ok(Prepared::Shared(Common::Subtrees(request)));
-        }
+        Request::Subtrees(request) => return Ok(Prepared::Shared(Common::Subtrees(request))),
         Request::Headers { first, last } => return Ok(Prepared::Shared(Common::Headers { first, last })),
         Request::Summary => bytes(&summary(store)?)?,
         Request::Offer { number, passing } => bytes(&offer(store, number, passing)?)?,
@@ -263,13 +239,7 @@ impl<'a> RangeParts<'a> {
 }
 
 fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Headers, Unserved> {
-    let count = if first <= last { last.since(first).saturating_add(1) as usize } else { 0 };
-    if count == 0 || count > limits::HEADERS_MAX {
-        return Err(Unserved::Malformed(format!(
-            "headers {first} to {last} are not 1 to {}",
-            limits::HEADERS_MAX
-        )));
-    }
+    let count = last.since(first) as usize + 1;
     let headers = store.headers(first, count)?;
     if headers.len() != count {
         return Err(not_kept("header", last));
@@ -278,51 +248,8 @@ fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Heade
     Ok(Headers { headers: bounded(headers)?, proof })
 }
 
-fn check_ends(first: Path, last: Path) -> Result<(), Unserved> {
-    if first > last { Err(Unserved::Malformed("the range of the chunk is empty".into())) } else { Ok(()) }
-}
-
-/// Whether a range delta may be asked for so. Each base is a merge of its own: askers that are about as far behind must share one.
-pub(super) fn check_range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
-    let RangeDeltaRequest { from, to, first, last, .. } = *request;
-    check_ends(first, last)?;
-    if from >= to {
-        return Err(StorageError::from(RangeDeltaError::EmptyRange { from, to }).into());
-    }
-    match from.get().is_multiple_of(BASE_STEP) {
-        true => Ok(()),
-        false => Err(Unserved::Malformed(format!(
-            "a range delta begins after a multiple of {BASE_STEP}, not after batch {from}"
-        ))),
-    }
-}
-
-fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserved> {
+pub(super) fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserved> {
     store.snapshot(number)?.ok_or_else(|| not_kept("snapshot", number))
-}
-
-/// Whether subtrees of the state after a batch may be asked for so.
-pub(super) fn check_subtrees(store: &Store, request: &SubtreesRequest) -> Result<(), Unserved> {
-    let SubtreesRequest { number, root, levels, .. } = *request;
-    // Each batch's state is a merge of its own, so askers pay for it.
-    let is_bounded =
-        (1..=LEVELS_MAX).contains(&levels) && (1..=SUBTREE_HASHES_MAX).contains(&request.hashes());
-    if !is_bounded {
-        return Err(Unserved::Malformed(format!(
-            "subtrees of at least one place are opened 1 to {LEVELS_MAX} levels, to at most {SUBTREE_HASHES_MAX} hashes"
-        )));
-    }
-    let header = store.header(number)?.ok_or_else(|| not_kept("state", number))?;
-    match header.state_root == root {
-        true => Ok(()),
-        false => Err(Unserved::NotKept(format!("the state of batch {number} has another root here"))),
-    }
-}
-
-/// Code is asked for with a snapshot, or with a batch whose state is compared.
-fn check_code_batch(store: &Store, number: BatchNumber) -> Result<(), Unserved> {
-    let is_known = store.snapshot(number)?.is_some() || store.header(number)?.is_some();
-    if is_known { Ok(()) } else { Err(not_kept("state", number)) }
 }
 
 fn codes(store: &Store, number: BatchNumber, hashes: &[Digest]) -> Result<Codes, Unserved> {
@@ -357,9 +284,10 @@ fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Re
 
 /// A node that began from a snapshot knows the ledger from the headers on that came with it.
 fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
+    // First, because the genesis is long.
+    let info = store.ledger_info(number)?.ok_or_else(|| not_kept("header", number))?;
     let genesis =
         store.blob(BlobKind::Body, BatchNumber::GENESIS)?.ok_or_else(|| not_kept("genesis", number))?;
-    let info = store.ledger_info(number)?.ok_or_else(|| not_kept("header", number))?;
     let proof = store.header_range_proof(number.leaves(), BatchNumber::GENESIS, 1)?;
     Ok(Origin { info, genesis, proof })
 }

@@ -1,7 +1,7 @@
 //! [`SyncServer`]: answers [`Request`]s from a store, most of them once for all who ask alike.
 //!
 //! ```text
-//!  request ─ Cost: cheap or disk? ─ Meter: charged; in debt? ─▶ Lane: in its peer's turn ─▶ prepare
+//!  request ─ check ─ Cost: cheap or disk? ─ Meter: charged; in debt? ─▶ Lane: in its peer's turn ─▶ check, prepare
 //!              ┌────────────────────────────────────────────────────────────────────────────┘
 //!              ├─▶ answer (summary, offer, origin, range proof)
 //!              └─▶ PartCache ─ hit, or made once ─▶ certificate and proof before it ─▶ answer
@@ -18,6 +18,7 @@
 
 mod answer;
 mod cache;
+mod check;
 mod cost;
 mod heavy;
 mod lane;
@@ -192,6 +193,7 @@ impl SyncServer {
     async fn serve(&self, peer: PeerId, payload: &[u8]) -> Result<Payload, Unserved> {
         let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
             .map_err(|error| Unserved::Malformed(error.to_string()))?;
+        check::form(&request)?;
         let (kind, cost) = Cost::of(&request);
         let asker = self.admit(peer, kind, cost).await?;
         let answer = self.answer(&asker, request).await?;
@@ -266,6 +268,8 @@ pub fn answer(store: &Store, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
 }
 
 fn answer_at_once(store: &Store, request: Request) -> Result<Payload, Unserved> {
+    check::form(&request)?;
+    check::kept(store, &request)?;
     let common = match prepare(store, request)? {
         Prepared::Done(answer) => return Ok(answer),
         Prepared::Shared(common) => common,

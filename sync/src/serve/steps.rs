@@ -13,6 +13,7 @@ use super::{
     Asker, Shared, SyncServer,
     answer::{Common, Prepared, prepare, proved_by},
     cache::{Outcome, Part, Turn},
+    check,
     cost::{Kind, MERGE},
     heavy::{LOAD_RETRY, LOAD_WAIT},
     in_debt,
@@ -147,15 +148,13 @@ async fn outcome(
 }
 
 fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
+    check::kept(&shared.store, &request)?;
     if let Some(number) = proved_by(&shared.store, &request)
         && let Some(ended) = shared.heavy.ready(&shared.store, number)?
     {
         let merging = match &request {
             // Nothing here needs the tree before the chunk is made.
-            Request::RangeDelta(_) => match prepare(&shared.store, request.clone())? {
-                Prepared::Shared(common) => common.merge(),
-                Prepared::Done(_) => None,
-            },
+            Request::RangeDelta(delta) => Some(Merging::Range(delta.from, delta.to)),
             _ => None,
         };
         return Ok(Step::Load(request, merging, ended));

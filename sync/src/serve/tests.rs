@@ -61,6 +61,30 @@ async fn a_peer_in_debt_is_told_to_come_back() {
     assert!(ask(&server, 1, &headers()).await.contains("no ledger"), "nothing of it was done");
 }
 
+/// Goal: what nobody may ask for is refused before anything is waited for, also while no place is free.
+#[tokio::test(start_paused = true)]
+async fn a_malformed_request_waits_for_nothing() {
+    let server = server();
+    let mut held = Vec::new();
+    for id in 0..DISK.places {
+        held.push(server.shared.disk.enter(peer(id as u8), Class::Stranger).await.unwrap());
+    }
+    let began = Instant::now();
+    let (number, from, to) = (BatchNumber::new(64), BatchNumber::new(1), BatchNumber::new(64));
+    let (first, last, bytes_max) = (Path::MIN, Path::MAX, 1);
+    let refused = [
+        Request::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max }),
+        Request::RangeDelta(RangeDeltaRequest { from: to, to, first, last, bytes_max }),
+        Request::Chunk { number, first: last, last: first, bytes_max },
+        Request::Headers { first: BatchNumber::new(2), last: BatchNumber::new(1) },
+    ];
+    for request in &refused {
+        let text = ask(&server, 100, request).await;
+        assert!(!text.contains("busy") && !text.contains("no ledger"), "{request:?}: {text}");
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
 /// Goal: with all places for the disk and for merges taken, a follower learns where the head is at once.
 #[tokio::test(start_paused = true)]
 async fn what_is_cheap_does_not_wait_for_what_is_dear() {
@@ -144,32 +168,6 @@ async fn a_state_has_a_place_of_its_own() {
     let other = merges.lane(next).enter(peer(2), Class::Stranger);
     assert!(futures::FutureExt::now_or_never(other).is_none());
     assert!(merges.lane(range).enter(peer(2), Class::Stranger).await.is_ok());
-}
-
-/// Goal: a request without places has no state made for it.
-#[test]
-fn subtrees_are_asked_for_by_their_places() {
-    let request = crate::protocol::SubtreesRequest {
-        number: BatchNumber::GENESIS,
-        root: slipstream_types::Digest::ZERO,
-        levels: 1,
-        places: slipstream_types::bounded::BoundedVec::default(),
-    };
-    let refused = answer::check_subtrees(&Store::memory(&StorageConfig::default()), &request).unwrap_err();
-    assert!(matches!(refused, Unserved::Malformed(_)), "{refused:?}");
-}
-
-/// Goal: the bases of range deltas are few, so that those who ask share the merges.
-#[test]
-fn a_range_delta_begins_where_others_begin() {
-    let refused = |from| {
-        let (from, to, first, last) = (BatchNumber::new(from), BatchNumber::new(1_000), Path::MIN, Path::MAX);
-        let request = RangeDeltaRequest { from, to, first, last, bytes_max: 1 };
-        answer::check_range_delta(&request).err().map(|unserved| unserved.into_refusal().to_string())
-    };
-    assert_eq!((0..1_000).filter(|from| refused(*from).is_none()).count(), 16);
-    assert!(refused(63).is_some_and(|it| it.contains("after a multiple of 64, not after batch 63")));
-    assert!(refused(1_000).is_some());
 }
 
 /// Goal: 64 requests at once do not all pass as if each were the first.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use slipstream_network::{MemoryHub, Payload};
-use slipstream_storage::{StorageConfig, Store};
+use slipstream_storage::{Place, StorageConfig, Store};
 use slipstream_sync::{
     Mode, ServeStatus, SyncConfig, SyncServer,
-    protocol::{Parts, Range, RangeRequest, Request, Summary},
+    protocol::{Parts, Range, RangeDeltaRequest, RangeRequest, Request, SubtreesRequest, Summary},
 };
-use slipstream_types::{BatchNumber, Path, bounded::BoundedVec, codec};
+use slipstream_types::{BatchNumber, Digest, Path, bounded::BoundedVec, codec};
 
 use crate::{
     chain::Chain,
@@ -140,17 +140,59 @@ async fn many_followers_share_the_work_of_one() {
     assert!(share >= 0.7, "{share}: {status:?}");
 }
 
-/// Asks a server that has just been started again for its snapshot, fifty times at once, and for something else; none if anybody had to
-/// come back.
-async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
-    let dir = tempfile::tempdir().unwrap();
+/// The store of a node that was started again: the tree of its snapshot is on disk alone.
+fn restarted(chain: &Chain, dir: &std::path::Path) -> Store {
     let config = StorageConfig { snapshot_interval_batches: 10, ..Default::default() };
-    let store = Store::open(&config, dir.path()).unwrap();
+    let store = Store::open(&config, dir).unwrap();
     store.initialize(&chain.genesis).unwrap();
     (1..=12).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
     store.close();
     drop(store);
-    let server = SyncServer::new(Store::open(&config, dir.path()).unwrap());
+    Store::open(&config, dir).unwrap()
+}
+
+/// Goal: what is refused in any case has no tree loaded for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_loads_nothing() {
+    let chain = Chain::with_accounts(12, 300);
+    let dir = tempfile::tempdir().unwrap();
+    let store = restarted(&chain, dir.path());
+    let server = SyncServer::new(store.clone());
+    let is_ready = || store.snapshot(BatchNumber::new(10)).unwrap().unwrap().is_ready();
+    let (number, first, last, bytes_max) = (BatchNumber::new(10), Path::MIN, Path::MAX, 1 << 20);
+    let range_delta = |from| {
+        let from = BatchNumber::new(from);
+        Request::RangeDelta(RangeDeltaRequest { from, to: number, first, last, bytes_max })
+    };
+    let subtrees = |places| {
+        let (number, root) = (BatchNumber::new(12), Digest::ZERO);
+        let places = BoundedVec::new(places).unwrap();
+        Request::Subtrees(SubtreesRequest { number, root, levels: 1, places })
+    };
+    for request in [
+        range_delta(1),
+        range_delta(64),
+        Request::Chunk { number, first: last, last: first, bytes_max },
+        subtrees(vec![]),
+        subtrees(vec![Place::ROOT]),
+    ] {
+        let refused = ask(&server, &request).await.unwrap_err();
+        assert!(!is_ready(), "{request:?}: {refused}");
+    }
+    // What can be answered has it loaded, if not within the time that who asks may wait.
+    for _ in 0..30 {
+        if !is_ready() {
+            let _ = ask(&server, &range_delta(0)).await;
+        }
+    }
+    assert!(is_ready());
+}
+
+/// Asks a server that has just been started again for its snapshot, fifty times at once, and for something else; none if anybody had to
+/// come back.
+async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
+    let dir = tempfile::tempdir().unwrap();
+    let server = SyncServer::new(restarted(chain, dir.path()));
     // More than there are places for the disk.
     let (request, another) = (chunk(10), range(1, 8));
     let asked = (0..50).map(|id| {

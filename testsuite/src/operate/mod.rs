@@ -143,11 +143,21 @@ impl OperateOptions {
             if let (false, None, Some(attack), Some(api)) =
                 (state.is_down, &among, &self.among, &self.among_api)
             {
-                let (assault, dir) = companions.among(attack, api).await?;
+                let (assault, dir) = tokio::select! {
+                    () = &mut interrupted => break,
+                    started = companions.among(attack, api) => started?,
+                };
                 node.dial_first(&assault.servers)?;
                 among = Some((assault, dir));
             }
             node.become_as(state).await?;
+            if node.lacks_waypoint(&state) {
+                tokio::select! {
+                    () = &mut interrupted => break,
+                    asked = node.ask_waypoint() => asked?,
+                }
+                node.become_as(state).await?;
+            }
             companions.become_as(orders.attackers(passed));
             // Also those to the primary: they are nobody's until they begin.
             let next = order::next(self.orders.iter(), passed);
@@ -159,12 +169,7 @@ impl OperateOptions {
                 tokio::spawn(async move { judge.tell_outcome(&failures).await });
             }
             tokio::select! {
-                () = &mut interrupted => {
-                    companions.become_as(BTreeMap::new());
-                    failures.settle(END_WITHIN).await;
-                    note_gone(&mut among, &failures);
-                    return node.stop().await.and_then(|()| failures.end());
-                }
+                () = &mut interrupted => break,
                 ended = node.ended() => bail!("the node ended by itself: {}", ended?),
                 () = wait(&clock, next) => {}
             }
@@ -182,6 +187,10 @@ impl OperateOptions {
                 }
             }
         }
+        companions.become_as(BTreeMap::new());
+        failures.settle(END_WITHIN).await;
+        note_gone(&mut among, &failures);
+        node.stop().await.and_then(|()| failures.end())
     }
 }
 

@@ -143,8 +143,29 @@ impl Operated {
         Ok(())
     }
 
+    fn starts_in(&self, state: &State) -> bool {
+        self.child.is_none() && !state.is_down && !state.is_paused && !state.is_full && state.lie.is_none()
+    }
+
+    /// Whether this state waits for [`Operated::ask_waypoint`], before the node can start in it.
+    pub(super) fn lacks_waypoint(&self, state: &State) -> bool {
+        self.starts_in(state) && self.waypoint_from.is_some()
+    }
+
+    /// Waits for the waypoint at which the node's trust starts. Whoever gives up may ask again.
+    ///
+    /// # Errors
+    /// If nobody tells one in time, or the node's configuration cannot be written.
+    pub(super) async fn ask_waypoint(&mut self) -> Result<()> {
+        if let Some(from) = &self.waypoint_from {
+            self.config = waypoint::config_of(&self.config, &self.data, from, WAYPOINT_WITHIN).await?;
+            self.waypoint_from = None;
+        }
+        Ok(())
+    }
+
     /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later; so does
-    /// one whose disk is full.
+    /// one whose disk is full, or that lacks its waypoint.
     pub(super) async fn become_as(&mut self, state: State) -> Result<()> {
         if state.is_full != self.state.is_full {
             self.fill(state.is_full).await?;
@@ -158,10 +179,7 @@ impl Operated {
         }
         if state.is_down {
             self.kill().await?;
-        } else if self.child.is_none() && !state.is_paused && !state.is_full && state.lie.is_none() {
-            if let Some(from) = self.waypoint_from.take() {
-                self.config = waypoint::config_of(&self.config, &self.data, &from, WAYPOINT_WITHIN).await?;
-            }
+        } else if self.starts_in(&state) && self.waypoint_from.is_none() {
             self.start()?;
         }
         if state.is_paused != self.state.is_paused {

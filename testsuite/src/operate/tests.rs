@@ -172,6 +172,31 @@ async fn orders_come_by_the_clock() {
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
+/// Goal: whoever ends the container is heard while the node, which has not started yet, waits for its waypoint or for a validator.
+#[tokio::test]
+async fn a_wait_for_another_node_ends_when_it_is_told() {
+    for is_waypoint in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        // It takes the question, and never answers.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let options = match options(&dir, &[]) {
+            options if is_waypoint => OperateOptions { waypoint_from: Some(url), ..options },
+            options => {
+                OperateOptions { among: Some("corrupt-answers".to_owned()), among_api: Some(url), ..options }
+            }
+        };
+        fs::write(dir.path().join("node.key"), hex::encode([7_u8; 32])).unwrap();
+        let text = fs::read_to_string(&options.config).unwrap() + "key_file: node.key\n";
+        fs::write(&options.config, text).unwrap();
+        let asked = async { drop(listener.accept().await.unwrap()) };
+        // Far shorter than it waits for a waypoint, if nobody ends it.
+        let run = tokio::time::timeout(Duration::from_secs(20), options.run_until(fake_node(), asked));
+        run.await.expect("nobody was heard").unwrap();
+        assert!(log(&dir).is_empty(), "the node started");
+    }
+}
+
 /// Goal: an order that fails keeps neither the node nor the later orders from going on. The end tells of it.
 #[tokio::test]
 async fn an_order_that_fails_ends_nothing() {

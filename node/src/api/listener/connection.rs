@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Instant, Sleep, sleep_until},
+    time::{Instant, Sleep, sleep, sleep_until},
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -18,6 +18,9 @@ use super::seats::Seat;
 /// How often a reader that cannot keep up is looked at, and the bytes that it must have taken by then: 17 kbit/s.
 const STALL_WINDOW: Duration = Duration::from_secs(30);
 const STALL_BYTES_MIN: usize = 64 << 10;
+/// A reader that takes nothing for so long gives back the places of its call, which others ask for. It keeps its seat while nobody needs
+/// that. The kernel tells of what was taken in steps of some 100 KiB, so that readers below 200 kbit/s give them back too.
+const CALL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection that leaves its seat when it ends, and ends when its client stops asking and reading.
 pub(crate) struct Connection<S> {
@@ -32,6 +35,8 @@ pub(crate) struct Connection<S> {
     stall: Option<(Pin<Box<Sleep>>, usize)>,
     /// Whether a write waits.
     waiting: bool,
+    /// Of a write that waits: when it has waited for too long to keep the places of a call.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Connection<S> {
@@ -39,7 +44,7 @@ impl<S> Connection<S> {
         let timer = Box::pin(sleep_until(seat.deadline()));
         let dismissal = Box::pin(seat.dismissal().clone().cancelled_owned());
         let end = Box::pin(end.cancelled_owned());
-        Connection { stream, seat, timer, dismissal, end, stall: None, waiting: false }
+        Connection { stream, seat, timer, dismissal, end, stall: None, waiting: false, pause: None }
     }
 
     pub(super) fn seat(&self) -> &Seat {
@@ -53,6 +58,7 @@ impl<S> Connection<S> {
             return Err(too_slow());
         }
         let waited = std::mem::take(&mut self.waiting);
+        self.pause = None;
         if let Some((window, taken)) = &mut self.stall {
             *taken += bytes;
             if window.deadline() <= now {
@@ -93,6 +99,10 @@ impl<S> Connection<S> {
 
     /// Called when a write has to wait; ready with an error when the reader has taken too little of the bytes before.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(CALL_PATIENCE)));
+        if pause.as_mut().poll(cx).is_ready() {
+            self.seat.left_unread();
+        }
         let next = || Instant::now() + STALL_WINDOW;
         // The end of an earlier wait says nothing about this one.
         let first = !std::mem::replace(&mut self.waiting, true);

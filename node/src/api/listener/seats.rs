@@ -96,7 +96,7 @@ struct State {
     bytes: usize,
     /// When an answer is to be read.
     answer_end: Instant,
-    /// The places of the call that is worked on, or whose answer is being read.
+    /// The places of the call that is worked on, or whose answer is being read. A reader that stops gives them back.
     call: Vec<Share>,
     /// The messages that come over its socket.
     messages: Option<Messages>,
@@ -325,6 +325,17 @@ impl Seat {
         let mut state = self.0.state.lock();
         if matches!(state.doing, Doing::Answer | Doing::Follow) {
             state.since = Instant::now();
+        }
+    }
+
+    /// Nothing of the answer is taken any more: others may have the places of its call, and its seat.
+    pub(super) fn left_unread(&self) {
+        let mut state = self.0.state.lock();
+        if state.doing == Doing::Answer && !state.call.is_empty() {
+            let call = std::mem::take(&mut state.call);
+            drop(state);
+            drop(call);
+            self.0.seats.changed.notify_one();
         }
     }
 

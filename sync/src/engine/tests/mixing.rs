@@ -1,5 +1,9 @@
 //! Goal: ranges of one gap are followed in two modes at once. A peer that serves one mode does not delay peers that could serve the other.
 
+use std::collections::BTreeSet;
+
+use slipstream_types::{BatchNumber, PublicKey};
+
 use crate::{
     Mode,
     engine::{
@@ -109,6 +113,37 @@ fn what_execution_comes_to_last_is_asked_for_as_deltas() {
     let applied = rig.status().peers.into_iter().map(|peer| peer.batches_applied).sum::<u64>();
     assert!((25..FAR).contains(&applied), "{applied}");
     rig.blames_nobody();
+}
+
+/// Goal: silent strangers with deltas alone, under ever new keys, hold two ranges at a time. When execution comes there, the node waits for
+/// the one that was asked, and not for each of them in turn.
+#[test]
+fn silent_strangers_with_deltas_hold_up_two_ranges_for_a_moment() {
+    let mut rig = replaying(1.0);
+    rig.answer_if(A, |request| matches!(request, Request::Range(range) if range.first.get() == 1));
+    let meet = |rig: &mut Rig, keys: std::ops::Range<u8>| {
+        keys.for_each(|key| rig.meet(PublicKey([key; 32]), serves(1..=FAR).without_bodies()));
+        rig.step();
+    };
+    meet(&mut rig, 100..120);
+    let lent = |rig: &Rig| {
+        let firsts = rig.open.iter().filter(|open| open.peer != A).map(|open| match open.request {
+            Request::Range(range) => range.first,
+            ref other => panic!("a stranger is asked for {other:?}"),
+        });
+        firsts.collect::<BTreeSet<BatchNumber>>().len()
+    };
+    assert_eq!(lent(&rig), 2);
+    rig.serve(A);
+    assert!(rig.head() < FAR && lent(&rig) == 2, "at {}", rig.head());
+    let mut waits = 0;
+    while rig.head() < FAR {
+        meet(&mut rig, 120 + waits..121 + waits);
+        rig.until(Timer::Hedge);
+        waits += 1;
+        assert!(lent(&rig) <= 2 && waits <= 6, "at {}: {:#?}", rig.head(), rig.open);
+        rig.serve(A);
+    }
 }
 
 /// Goal: what is executed sooner than its deltas come is left alone, and so is what the operator forbids.

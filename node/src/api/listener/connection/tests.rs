@@ -196,6 +196,46 @@ async fn a_reader_that_stops_or_trickles_is_given_up() {
     }
 }
 
+/// Goal: a client that stops reading keeps the place of its call for a moment, and its seat until somebody needs it.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_stops_gives_its_place_back() {
+    let seats = Seats::new(Limits { calls: 1, spare: 1, reserved: 0, per_address: 2 });
+    let (stream, _client) = duplex(PIPE_BYTES);
+    let mut server = Connection::new(stream, seats.take(Origin::Trusted).unwrap(), CancellationToken::new());
+    let other = seats.take(Origin::Trusted).unwrap();
+    server.seat().call_read().unwrap();
+    server.seat().answered(4 * PIPE_BYTES);
+    let writing = tokio::spawn(async move { server.write_all(&[0; 4 * PIPE_BYTES]).await });
+    sleep(CALL_PATIENCE - Duration::from_millis(1)).await;
+    assert!(other.call_read().is_err());
+    sleep(Duration::from_millis(2)).await;
+    other.call_read().unwrap();
+    sleep(STALL_WINDOW / 2).await;
+    assert!(!writing.is_finished(), "it may read on");
+    assert!(seats.take(Origin::Trusted).is_err());
+    let error = writing.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    seats.take(Origin::Trusted).unwrap();
+}
+
+/// Goal: whoever takes some of its answer now and then keeps the place of its call.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_goes_on_keeps_its_place() {
+    let seats = Seats::new(Limits { calls: 1, spare: 1, reserved: 0, per_address: 2 });
+    let (stream, mut client) = duplex(PIPE_BYTES);
+    let mut server = Connection::new(stream, seats.take(Origin::Trusted).unwrap(), CancellationToken::new());
+    let other = seats.take(Origin::Trusted).unwrap();
+    server.seat().call_read().unwrap();
+    server.seat().answered(8 * PIPE_BYTES);
+    let writing = tokio::spawn(async move { server.write_all(&[0; 8 * PIPE_BYTES]).await });
+    for _ in 0..4 {
+        sleep(CALL_PATIENCE - Duration::from_secs(1)).await;
+        client.read_exact(&mut [0; PIPE_BYTES]).await.unwrap();
+    }
+    assert!(!writing.is_finished() && other.call_read().is_err());
+    writing.abort();
+}
+
 /// Goal: a long answer to a slow but steady reader arrives, and a wait in it is forgotten by the next answer.
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_is_served() {

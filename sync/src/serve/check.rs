@@ -1,0 +1,154 @@
+//! Refuses what this node cannot answer, before anybody waits, loads or merges for it.
+
+use slipstream_storage::{LEVELS_MAX, RangeDeltaError, StorageError, Store};
+use slipstream_types::{BatchNumber, BlobKind, Path, limits};
+
+use super::{
+    answer::{not_kept, snapshot},
+    unserved::Unserved,
+};
+use crate::{
+    protocol::{RangeDeltaRequest, Request, SUBTREE_HASHES_MAX, SubtreesRequest},
+    range_delta::BASE_STEP,
+};
+
+/// Whether anything may be asked for so. This looks at the request alone.
+pub(super) fn form(request: &Request) -> Result<(), Unserved> {
+    match request {
+        Request::Chunk { first, last, .. } => ends(*first, *last),
+        Request::RangeDelta(request) => range_delta(request),
+        Request::Subtrees(request) => opening(request),
+        Request::Headers { first, last } => headers(*first, *last),
+        Request::Summary
+        | Request::Range(_)
+        | Request::Offer { .. }
+        | Request::Codes { .. }
+        | Request::Origin { .. }
+        | Request::RangeProof { .. }
+        | Request::Epochs { .. } => Ok(()),
+    }
+}
+
+/// Whether the store has what an answer is made of, as far as a few short reads tell.
+pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
+    if !store.is_initialized() {
+        return Err(Unserved::NotKept("this node has no ledger yet".into()));
+    }
+    match request {
+        // A snapshot that is dropped is not served from the cache either: its other chunks are gone.
+        Request::Chunk { number, .. }
+        | Request::RangeProof { number, .. }
+        | Request::Offer { number, .. } => snapshot(store, *number).map(|_| ()),
+        Request::RangeDelta(request) => {
+            snapshot(store, request.to)?;
+            // A cached merge is refused once its deltas are gone: the rest of its chunks cannot be made.
+            let due = request.from.next();
+            let lowest = store.lowest(BlobKind::Delta)?.filter(|lowest| *lowest <= due);
+            lowest.map(|_| ()).ok_or_else(|| not_kept(BlobKind::Delta.name(), due))
+        }
+        Request::Subtrees(request) => state(store, request),
+        // Code is asked for with a snapshot, or with a batch whose state is compared.
+        Request::Codes { number, .. } => {
+            let is_known = store.snapshot(*number)?.is_some() || store.header(*number)?.is_some();
+            if is_known { Ok(()) } else { Err(not_kept("state", *number)) }
+        }
+        Request::Summary
+        | Request::Range(_)
+        | Request::Headers { .. }
+        | Request::Origin { .. }
+        | Request::Epochs { .. } => Ok(()),
+    }
+}
+
+fn ends(first: Path, last: Path) -> Result<(), Unserved> {
+    if first > last { Err(Unserved::Malformed("the range of the chunk is empty".into())) } else { Ok(()) }
+}
+
+/// Each base is a merge of its own: askers that are about as far behind must share one.
+fn range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
+    let RangeDeltaRequest { from, to, first, last, .. } = *request;
+    ends(first, last)?;
+    if from >= to {
+        return Err(StorageError::from(RangeDeltaError::EmptyRange { from, to }).into());
+    }
+    match from.get().is_multiple_of(BASE_STEP) {
+        true => Ok(()),
+        false => Err(Unserved::Malformed(format!(
+            "a range delta begins after a multiple of {BASE_STEP}, not after batch {from}"
+        ))),
+    }
+}
+
+/// Each batch's state is a merge of its own, so askers pay for it.
+fn opening(request: &SubtreesRequest) -> Result<(), Unserved> {
+    let is_bounded =
+        (1..=LEVELS_MAX).contains(&request.levels) && (1..=SUBTREE_HASHES_MAX).contains(&request.hashes());
+    if is_bounded {
+        return Ok(());
+    }
+    Err(Unserved::Malformed(format!(
+        "subtrees of at least one place are opened 1 to {LEVELS_MAX} levels, to at most {SUBTREE_HASHES_MAX} hashes"
+    )))
+}
+
+fn headers(first: BatchNumber, last: BatchNumber) -> Result<(), Unserved> {
+    let is_bounded = first <= last && last.since(first) < limits::HEADERS_MAX as u64;
+    if is_bounded {
+        return Ok(());
+    }
+    Err(Unserved::Malformed(format!("headers {first} to {last} are not 1 to {}", limits::HEADERS_MAX)))
+}
+
+/// Of another ledger's state nothing is told.
+fn state(store: &Store, request: &SubtreesRequest) -> Result<(), Unserved> {
+    let SubtreesRequest { number, root, .. } = *request;
+    let header = store.header(number)?.ok_or_else(|| not_kept("state", number))?;
+    match header.state_root == root {
+        true => Ok(()),
+        false => Err(Unserved::NotKept(format!("the state of batch {number} has another root here"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{Digest, bounded::BoundedVec};
+
+    use super::*;
+
+    fn refused(request: &Request) -> Option<String> {
+        form(request).err().map(|unserved| unserved.into_refusal().to_string())
+    }
+
+    /// Goal: a request without places has no state made for it.
+    #[test]
+    fn subtrees_are_asked_for_by_their_places() {
+        let (number, root, places) = (BatchNumber::GENESIS, Digest::ZERO, BoundedVec::default());
+        let request = SubtreesRequest { number, root, levels: 1, places };
+        assert!(refused(&Request::Subtrees(request)).is_some_and(|it| it.contains("at least one place")));
+    }
+
+    /// Goal: the bases of range deltas are few, so that those who ask share the merges.
+    #[test]
+    fn a_range_delta_begins_where_others_begin() {
+        let refused = |from| {
+            let (from, to) = (BatchNumber::new(from), BatchNumber::new(1_000));
+            let (first, last) = (Path::MIN, Path::MAX);
+            refused(&Request::RangeDelta(RangeDeltaRequest { from, to, first, last, bytes_max: 1 }))
+        };
+        assert_eq!((0..1_000).filter(|from| refused(*from).is_none()).count(), 16);
+        assert!(refused(63).is_some_and(|it| it.contains("after a multiple of 64, not after batch 63")));
+        assert!(refused(1_000).is_some());
+    }
+
+    /// Goal: nobody asks for no headers, or for more than an answer may have.
+    #[test]
+    fn headers_are_as_many_as_an_answer_may_have() {
+        let refused = |first, last| {
+            let (first, last) = (BatchNumber::new(first), BatchNumber::new(last));
+            refused(&Request::Headers { first, last }).is_some()
+        };
+        let most = limits::HEADERS_MAX as u64;
+        assert!(!refused(1, 1) && !refused(1, most));
+        assert!(refused(2, 1) && refused(1, most + 1) && refused(0, u64::MAX));
+    }
+}
