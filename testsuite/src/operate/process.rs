@@ -48,7 +48,6 @@ const KNOBS: &str = "node";
 
 /// A node that is run, and what it is like now.
 pub(super) struct Operated {
-    program: PathBuf,
     config: PathBuf,
     data: PathBuf,
     api: String,
@@ -71,11 +70,7 @@ pub(super) struct Operated {
 
 impl Operated {
     /// The node of a configuration, which does not run yet.
-    pub(super) fn new(
-        program: PathBuf,
-        options: &OperateOptions,
-        failures: Arc<Failures>,
-    ) -> Result<Operated> {
+    pub(super) fn new(options: &OperateOptions, failures: Arc<Failures>) -> Result<Operated> {
         let OperateOptions { config, orders, seed, shared, waypoint_from, .. } = options;
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
         let mut api = loaded.api.listen;
@@ -97,7 +92,6 @@ impl Operated {
         };
         let NodeConfig { network, genesis, key_file, .. } = &loaded;
         Ok(Operated {
-            program,
             seat: json!({
                 "key_file": key_file.display().to_string(),
                 "listen": network.listen,
@@ -144,8 +138,8 @@ impl Operated {
     }
 
     /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later; so does
-    /// one whose disk is full.
-    pub(super) async fn become_as(&mut self, state: State) -> Result<()> {
+    /// one whose disk is full. If it starts, it is as this program.
+    pub(super) async fn become_as(&mut self, state: State, program: &Path) -> Result<()> {
         if state.is_full != self.state.is_full {
             self.fill(state.is_full).await?;
         }
@@ -162,7 +156,7 @@ impl Operated {
             if let Some(from) = self.waypoint_from.take() {
                 self.config = waypoint::config_of(&self.config, &self.data, &from, WAYPOINT_WITHIN).await?;
             }
-            self.start()?;
+            self.start(program)?;
         }
         if state.is_paused != self.state.is_paused {
             self.signal(if state.is_paused { Signal::STOP } else { Signal::CONT });
@@ -180,12 +174,12 @@ impl Operated {
     }
 
     /// Does what an order does once; what holds for a while follows from the state.
-    pub(super) async fn obey(&mut self, what: What) -> Result<()> {
+    pub(super) async fn obey(&mut self, what: &What) -> Result<()> {
         match what {
             What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
             What::Lie(_) | What::LyingPeers(..) | What::Attack(_) => Ok(()),
             What::Kill => self.kill().await,
-            What::Restart => {
+            What::Restart | What::Upgrade(_) => {
                 self.stop_or_note().await;
                 Ok(())
             }
@@ -195,7 +189,7 @@ impl Operated {
             }
             What::BitFlip(draw) => {
                 self.stop_or_note().await;
-                tokio::task::block_in_place(|| flip_row(&self.data, draw))
+                tokio::task::block_in_place(|| flip_row(&self.data, *draw))
             }
             What::ExportSnapshot => {
                 let archive = self.shared.as_ref().map(|shared| shared.join(ARCHIVE));
@@ -327,13 +321,13 @@ impl Operated {
         }
     }
 
-    fn start(&mut self) -> Result<()> {
-        let mut command = Command::new(&self.program);
+    fn start(&mut self, program: &Path) -> Result<()> {
+        let mut command = Command::new(program);
         command.arg("run").arg("--config").arg(&self.config).envs(&self.environment);
         // A group of its own: ctrl-c reaches this program alone, which stops the node.
         command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
         die_with_parent(command.as_std_mut());
-        let child = command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
+        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         self.child = Some(child);
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::{
     engine::{
         act::described,
         phase::audit_behind,
-        setup::{CURRENT, alike, disk_mib, relayed, settings_of, shape},
+        setup::{CURRENT, alike, disk_mib, program_of, relayed, settings_of, shape},
     },
     fault::What,
     model::{Part, Phase, PhaseRate, Scenario},
@@ -109,12 +109,6 @@ fn left_out(scenario: &Scenario, has_lists: bool) -> Vec<String> {
             ));
         }
     }
-    for settings in &scenario.topology.settings {
-        let nodes = settings.nodes.join(", ");
-        if let Some(program) = settings.program.as_ref().filter(|program| *program != CURRENT) {
-            lines.push(format!("the program {program} of {nodes}: their image is that of all nodes"));
-        }
-    }
     let unjudged = unjudged(scenario, has_lists).into_iter();
     lines.extend(unjudged.map(|Unjudged { name, why }| format!("the criterion {name} is not judged: {why}")));
     lines
@@ -159,6 +153,7 @@ fn member(
         orders,
         among,
         waypoint_from: waypoint_from(scenario, names, place),
+        program: other_program(scenario, names, place).map(str::to_owned),
         disk_mib: disk_mib(scenario, names, place),
         config: config::of(scenario, names, place, (shared, left_out)),
     })
@@ -168,6 +163,11 @@ fn member(
 fn waypoint_from(scenario: &Scenario, names: &Names, place: Place) -> Option<usize> {
     let group = &scenario.topology.groups[names.group(place)?];
     (group.waypoint && group.part == Part::Fullnode).then_some(0)
+}
+
+/// The program that a node starts with, if that is another one than the current.
+fn other_program<'a>(scenario: &'a Scenario, names: &'a Names, place: Place) -> Option<&'a str> {
+    program_of(scenario, names, place).filter(|program| *program != CURRENT)
 }
 
 /// When a node starts, in ms after the clock does.
@@ -226,7 +226,11 @@ fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
 pub(super) fn operated(scenario: &Scenario, names: &Names) -> Vec<Place> {
     let events = plan(scenario);
     let has_orders = |place: Place| !orders(scenario, names, &events, place).is_empty();
-    let is_operated = |place: &Place| has_orders(*place) || waypoint_from(scenario, names, *place).is_some();
+    let is_operated = |place: &Place| {
+        has_orders(*place)
+            || waypoint_from(scenario, names, *place).is_some()
+            || other_program(scenario, names, *place).is_some()
+    };
     names.all().filter(is_operated).collect()
 }
 
@@ -293,9 +297,8 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
         Harm::ClockJump(by_ms) => Some(operate::What::ClockJump(*by_ms)),
         Harm::FullDisk => Some(operate::What::FullDisk),
         Harm::Liar(lie) => Some(operate::What::Lie(lie)),
-        // The image has one program: this is the upgrade from it to itself, as on a machine without the release before.
-        Harm::Upgrade(to) if to == CURRENT => Some(operate::What::Restart),
-        Harm::Twin(_) | Harm::OldState | Harm::Upgrade(_) => None,
+        Harm::Upgrade(to) => Some(operate::What::Upgrade(to.clone())),
+        Harm::Twin(_) | Harm::OldState => None,
     }
 }
 

@@ -120,7 +120,7 @@ workload:
 - { name: main, for: 10s, rate: { constant: 20 }, mix: { access-lists: 1 }, access_lists: lists }
 - { name: other, for: 10s, rate: { constant: 20 } }
 faults:
-- { at: 10s, what: { upgrade: { who: { nodes: [validator-1] }, to: fork } } }
+- { at: 10s, for: 5s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: { twin: { heard_by: [validator-0] } } } } }
 - { at: 10s, for: 5s, what: { kill: { nodes: [validator-2] } } }
 - { at: 20s, for: 20s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: old_state } } }
 - { at: 30s, for: 20s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Blueprint, JUDGE, JUDGE_PORT, Member, NAME, NODE_IMAGE, SCENARIO, START, TOOLS_IMAGE, Written, comment,
-    config, escaped, judge, load, notes, operator, peers, sidecar, write_private, write_yaml, yaml,
+    config, escaped, judge, load, notes, operator, peers, programs, sidecar, write_private, write_yaml, yaml,
 };
 use crate::devnet::files;
 
@@ -71,8 +71,9 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     let keys = dir.join("keys.yaml");
     write_keys(&keys, &blueprint.members)?;
     let usage = format!(
-        "{values}\nstart: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n{loads}",
+        "{values}\n{image}start: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n{loads}",
         values = values.display(),
+        image = programs::usage(blueprint, dir),
         start = start_usage(blueprint.is_timed),
         keys = keys.display(),
         genesis = genesis.display(),
@@ -198,7 +199,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
         group["memoryDisk"] = json!(format!("{mib}Mi"));
     }
     if let Some(arguments) = operator(blueprint, member, CONFIG, (pods, &job_name(JUDGE))) {
-        group["image"] = json!(TOOLS_IMAGE);
+        group["image"] = json!(member.operator_image());
         group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
         if blueprint.is_timed {
             group["env"] = start_environment();

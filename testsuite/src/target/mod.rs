@@ -16,6 +16,7 @@
 mod compose;
 mod kubernetes;
 mod plan;
+mod programs;
 
 use std::{
     fs::{self, File, Permissions},
@@ -138,6 +139,8 @@ pub(crate) struct Member {
     pub(crate) among: Option<String>,
     /// The place of the node that tells it where its trust starts, in place of the genesis.
     pub(crate) waypoint_from: Option<usize>,
+    /// The name of the program that it starts with, if that is another one than the current.
+    pub(crate) program: Option<String>,
     /// MiB of the disk in memory that it has for itself; without it, as much as there is.
     pub(crate) disk_mib: Option<u64>,
     /// node.yaml without paths, ports, the role and peers.
@@ -145,9 +148,9 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Whether `slipnet operate` runs it: something is done to it, or it asks for a waypoint.
+    /// Whether `slipnet operate` runs it: something is done to it, it asks for a waypoint, or it starts as another program.
     pub(crate) fn is_operated(&self) -> bool {
-        !self.orders.is_empty() || self.waypoint_from.is_some()
+        !self.orders.is_empty() || self.waypoint_from.is_some() || self.program.is_some()
     }
 
     /// Whether programs of others run beside it.
@@ -212,6 +215,7 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
     let accounts = Account::derive_many(seed, blueprint.accounts);
     let genesis = files::genesis(seed, *validators, &accounts);
     files::write_genesis(&genesis, blueprint.extras, dir)?;
+    programs::write(blueprint)?;
     match target {
         Target::Compose => compose::write(blueprint),
         Target::Kubernetes => kubernetes::write(blueprint),
@@ -274,6 +278,9 @@ fn operator(
     }
     if let Some(place) = member.waypoint_from {
         arguments.extend(["--waypoint-from".to_owned(), url(&host(&blueprint.members[place]))]);
+    }
+    if let Some(program) = &member.program {
+        arguments.extend(["--program".to_owned(), program.clone()]);
     }
     if let (Some(attack), Some(validator)) = (&member.among, blueprint.members.first()) {
         let api = url(&host(validator));

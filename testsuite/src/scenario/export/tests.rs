@@ -152,7 +152,6 @@ fn nothing_is_left_out_in_silence() {
         written.notes.join("\n")
     });
     for text in &texts {
-        assert!(text.contains("the program fork of near"), "{text}");
         assert!(!text.contains("is not judged"), "{text}");
         assert!(
             text.starts_with("Left out") && text.ends_with("at 47s: old state validator-2 until 50s"),
@@ -166,6 +165,58 @@ fn nothing_is_left_out_in_silence() {
     assert!(texts[0].lines().eq(texts[1].lines().filter(is_of_both)), "{texts:?}");
 }
 
+/// Goal: nodes run the programs that the scenario names, in an image that has these, and are upgraded from one to another. All others keep
+/// their image.
+#[test]
+fn programs_have_names_and_an_image() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology:\n  groups:\n  - { name: near }\n  - { name: far }\n  settings:\n  - { nodes: [near], program: before }\n  \
+        - { nodes: [far], program: current }\n\
+        faults:\n- { at: 5s, what: { upgrade: { who: { nodes: [near] }, to: current } } }\n\
+        - { at: 9s, what: { upgrade: { who: { nodes: [validator-1] }, to: next } } }\n\
+        - { at: 9s, what: { upgrade: { who: { nodes: [validator-2] }, to: current } } }\n";
+    let scenario = parsed(text);
+    let blueprint = blueprint_of(&scenario);
+    let near = &blueprint.members[4];
+    assert_eq!((near.program.as_deref(), blueprint.members[5].program.as_deref()), (Some("before"), None));
+    assert_eq!(near.orders[0].to_string(), "5000ms..,upgrade=current");
+    assert_eq!(blueprint.members[1].orders[0].to_string(), "9000ms..,upgrade=next");
+    assert!(blueprint.left_out.is_empty() && !blueprint.members[5].is_operated());
+    for (target, file, nodes) in
+        [(Target::Compose, "compose.yaml", "services"), (Target::Kubernetes, "values.yaml", "groups")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let written = write_files(target, &scenario, dir.path(), None).unwrap();
+        let image = fs::read_to_string(dir.path().join("Containerfile.programs")).unwrap();
+        let lines: Vec<&str> = image.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                "FROM slipnet",
+                "COPY --from=slipstream:before /usr/bin/slipstream /usr/bin/slipstream-before",
+                "COPY --from=slipstream:next /usr/bin/slipstream /usr/bin/slipstream-next",
+            ]
+        );
+        assert!(written.usage.contains("slipstream:before, slipstream:next"), "{}", written.usage);
+        assert!(written.usage.contains("-t slipnet-programs - <"), "{}", written.usage);
+        let text = fs::read_to_string(dir.path().join(file)).unwrap();
+        let value: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+        let image = |node: &str| value[nodes][node]["image"].clone();
+        assert_eq!([image("near"), image("validator-1")], ["slipnet-programs", "slipnet-programs"]);
+        assert_eq!(image("validator-2"), "slipnet");
+        assert!(text.contains("--program"), "{text}");
+        // Files of another scenario in the same directory need none.
+        write_files(
+            target,
+            &parsed("name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n"),
+            dir.path(),
+            None,
+        )
+        .unwrap();
+        assert!(!dir.path().join("Containerfile.programs").exists());
+    }
+}
+
 /// Goal: who stays what it is takes the transaction about another validator.
 #[test]
 fn another_node_takes_a_change_of_the_validators() {
@@ -175,8 +226,9 @@ fn another_node_takes_a_change_of_the_validators() {
         - { at: 9s, what: { remove_validator: validator-0 } }\n";
     let scenario = parsed(text);
     let blueprint = blueprint_of(&scenario);
-    let orders =
-        |place: usize| blueprint.members[place].orders.iter().map(|order| order.what).collect::<Vec<_>>();
+    let orders = |place: usize| {
+        blueprint.members[place].orders.iter().map(|order| order.what.clone()).collect::<Vec<_>>()
+    };
     let key = |place: usize| blueprint.members[place].key.public();
     let fees = accounts::fee_recipient(&scenario.seed, 4);
     assert_eq!(orders(0), [operate::What::AddValidator(key(4), fees)]);

@@ -17,9 +17,16 @@ use super::{
     compose_file, compose_schema, documents, has_helm, of_kind, rendered_target, strings, tools, validate,
 };
 
-/// Regions, joins, a pruned network, faults of links and of nodes, full disks, every kind of rate, and forty nodes.
-const SHIPPED: [&str; 6] =
-    ["day-in-ten-minutes", "regional-latency", "saturation", "pruned-network", "full-disk", "fan-out"];
+/// Regions, joins, a pruned network, faults of links and of nodes, full disks, programs of other names, every kind of rate, and forty nodes.
+const SHIPPED: [&str; 7] = [
+    "day-in-ten-minutes",
+    "regional-latency",
+    "saturation",
+    "pruned-network",
+    "full-disk",
+    "rolling-upgrade",
+    "fan-out",
+];
 
 /// Documents of a scenario that a schema judges: those of forty nodes differ by their names.
 const JUDGED_MAX: usize = 14;
@@ -123,7 +130,8 @@ fn compose_takes_scenarios() {
         for node in &nodes {
             let service = &services[node];
             match service["image"].as_str().unwrap() {
-                "slipnet" => {
+                image @ ("slipnet" | "slipnet-programs") => {
+                    assert_eq!(image == "slipnet-programs", name == "rolling-upgrade");
                     let arguments = arguments(&service["command"], "${SLIPNET_START");
                     joins += check_operator(&arguments, node, "judge:9100");
                 }
@@ -206,7 +214,8 @@ fn kubernetes_takes(name: &str) {
         let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
         let node = &containers[0];
         match node["image"].as_str().unwrap() {
-            "slipnet" => {
+            image @ ("slipnet" | "slipnet-programs") => {
+                assert_eq!(image == "slipnet-programs", name == "rolling-upgrade");
                 let arguments = arguments(&node["args"], "$(SLIPNET_START)");
                 let name = set["metadata"]["name"].as_str().unwrap().trim_start_matches("devnet-");
                 joins += check_operator(&arguments, name, "devnet-judge:9100");
@@ -315,6 +324,9 @@ fn the_files_say_what_they_leave_out() {
     assert!(!notes.contains("{dir}"), "{notes}");
     let (text, notes) = written("epoch-change");
     assert!(text.contains("25000ms..,add-validator=") && text.contains("--waypoint-from"), "{text}");
+    assert!(notes.is_empty(), "{notes}");
+    let (text, notes) = written("rolling-upgrade");
+    assert!(text.contains("15000ms..,upgrade=current") && text.contains("slipstream:before"), "{text}");
     assert!(notes.is_empty(), "{notes}");
     let (text, notes) = written("lying-validator");
     assert!(text.contains(",lie=") && notes.contains(": twin validator-0 until"), "{text}");
