@@ -183,6 +183,11 @@ impl OperateOptions {
                     continue;
                 }
                 output::note(&format!("order {order}"));
+                if let Some(judge) = judge.as_deref().filter(|_| order.is_told())
+                    && let Err(error) = judge.tell_taken(order).await
+                {
+                    failures.note(format_args!("telling the judge of the order {order}"), &error);
+                }
                 match node.obey(&order.what).await {
                     Ok(()) => orders.keep_given(place, &failures),
                     Err(error) => failures.note(format_args!("order {order}"), &error),

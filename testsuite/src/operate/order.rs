@@ -90,6 +90,11 @@ pub(super) struct State {
 }
 
 impl Order {
+    /// Whether the node that takes it tells whoever judges: nobody else knows which one it met, and a lie excuses the liar alone.
+    pub(crate) fn is_told(&self) -> bool {
+        self.to_primary && matches!(self.what, What::Lie(_) | What::LyingPeers(..))
+    }
+
     pub(super) fn has_begun(&self, moment: Option<Duration>) -> bool {
         moment.is_some_and(|moment| self.from <= moment)
     }

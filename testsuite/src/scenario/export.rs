@@ -212,12 +212,14 @@ fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
         | Action::Node { who: Who::Node(node), .. }
         | Action::LyingPeers { who: Who::Node(node), .. }
         | Action::Attack { victim: node, .. } => *node == place,
-        Action::Node { who: Who::Primary, .. } => may_validate(&scenario.topology, names, place),
+        Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. } => {
+            may_validate(&scenario.topology, names, place)
+        }
         // A node that stays what it is takes the transaction.
         Action::AddValidator(node) | Action::RemoveValidator(node) => {
             names.all().find(|other| other != node) == Some(place)
         }
-        Action::Links { .. } | Action::LyingPeers { who: Who::Primary, .. } => false,
+        Action::Links { .. } => false,
     };
     events.iter().filter(meets).filter_map(|event| order(scenario, event)).collect()
 }
@@ -263,9 +265,6 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
     let key = |index: u32| accounts::node_key(&scenario.seed, index).public();
     let what = match &event.action {
         Action::Join(_) => operate::What::Join,
-        // Whom it met would have to be known from outside: a liar excuses everything that others hold against it.
-        Action::Node { harm: Harm::Liar(_), who: Who::Primary }
-        | Action::LyingPeers { who: Who::Primary, .. } => return None,
         Action::Node { harm, .. } => order_of(harm)?,
         Action::LyingPeers { lie, count, .. } => operate::What::LyingPeers(lie.of_program(), *count),
         Action::Attack { name, .. } => {
@@ -279,11 +278,19 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
         Action::RemoveValidator(place) => operate::What::RemoveValidator(key(index(place)?)),
         Action::Links { .. } => return None,
     };
-    let to_primary = matches!(event.action, Action::Node { who: Who::Primary, .. });
+    let to_primary = matches!(
+        event.action,
+        Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. }
+    );
     // An upgrade is over once the node runs again.
     let is_upgrade = matches!(event.action, Action::Node { harm: Harm::Upgrade(_), .. });
     let until = until_ms(scenario, event).filter(|_| !is_upgrade).map(Duration::from_millis);
     Some(Order { from: Duration::from_millis(event.at_ms), until, what, to_primary })
+}
+
+/// The order of which the node that takes it tells the judge, as it tells it; none if it does not.
+pub(super) fn told_order(scenario: &Scenario, event: &Event) -> Option<String> {
+    order(scenario, event).filter(Order::is_told).map(|order| order.to_string())
 }
 
 fn order_of(harm: &Harm) -> Option<operate::What> {

@@ -309,6 +309,31 @@ fn access_lists_are_mounted_or_left_out() {
     assert!(notes.contains("throughput of main is not judged: the load main is left out"), "{notes}");
 }
 
+/// Goal: lies of the primary, and liars among its peers, are orders to each validator, and nothing of them is left out or not judged.
+#[test]
+fn whoever_is_primary_takes_orders_to_lie() {
+    let text = "name: a\ndescription: b\nduration: 60s\n\
+        criteria:\n- equal_roots\n- liars_banned: { nodes: [validators], at_most: 10s }\n\
+        topology: { groups: [{ name: near }] }\n\
+        faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [primary] }, lie: garbage } } }\n\
+        - { at: 12s, for: 9s, what: { lying_peers: { who: { nodes: [primary] }, lie: forged_heads, count: 2 } } }\n";
+    let scenario = parsed(text);
+    let blueprint = blueprint_of(&scenario);
+    assert!(blueprint.left_out.is_empty(), "{:?}", blueprint.left_out);
+    for member in &blueprint.members[..4] {
+        let orders: Vec<String> = member.orders.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            orders,
+            ["5000ms..9000ms,lie=garbage,primary", "12000ms..21000ms,lying-peers=forged-heads:2,primary"]
+        );
+        assert!(
+            member.ways.iter().all(|way| way.shape.is_some()),
+            "liars hear the truth through the sidecar"
+        );
+    }
+    assert!(blueprint.members[4].orders.is_empty());
+}
+
 /// Goal: attackers stand among the peers of a node that joins, and it has the way to the truth that they need.
 #[test]
 fn attackers_stand_among_peers() {
