@@ -17,6 +17,7 @@
 mod companion;
 mod failures;
 mod judge;
+mod old;
 mod order;
 mod process;
 mod programs;
@@ -57,7 +58,7 @@ pub struct OperateOptions {
     #[arg(long)]
     pub config: PathBuf,
     /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, full-disk, upgrade=NAME, bit-flip=N,
-    /// slow-disk-ms=N, clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK.
+    /// slow-disk-ms=N, clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY, old-data, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK.
     /// `,primary` behind it means: only if the node is the primary when it begins.
     #[arg(long = "do")]
     pub orders: Vec<Order>,

@@ -15,7 +15,7 @@ use crate::{
 /// Stands behind an order for whoever orders the batches then.
 const PRIMARY: &str = "primary";
 /// What orders do, as they are written.
-const KINDS: &str = "join, kill, pause, restart, wipe, full-disk, export-snapshot, upgrade=NAME, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
+const KINDS: &str = "join, kill, pause, restart, wipe, full-disk, old-data, export-snapshot, upgrade=NAME, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
                      add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N and attack=ATTACK";
 /// Liars of one order: each takes a place among the node's peers.
 const LIARS_MAX: u32 = 16;
@@ -50,6 +50,8 @@ pub enum What {
     Wipe,
     /// It is asked to end, one bit of its state changes, and it is started again. The number decides which bit.
     BitFlip(u64),
+    /// When the order ends its data are put back to what they were when it began. It is asked to end at both times, and started again.
+    OldData,
     /// Its disk has no room left until the order ends.
     FullDisk,
     /// Each flush of its disk takes so many milliseconds longer.
@@ -83,6 +85,8 @@ pub(super) struct State {
     pub(super) is_down: bool,
     pub(super) is_paused: bool,
     pub(super) is_full: bool,
+    /// Whether its data are to be put back later.
+    pub(super) keeps_data: bool,
     /// How the program lies that is in its place, if one is.
     pub(super) lie: Option<&'static str>,
     pub(super) flush_ms: u64,
@@ -92,7 +96,7 @@ pub(super) struct State {
 impl Order {
     /// Whether the node that takes it tells whoever judges: nobody else knows which one it met, and a lie excuses the liar alone.
     pub(crate) fn is_told(&self) -> bool {
-        self.to_primary && matches!(self.what, What::Lie(_) | What::LyingPeers(..))
+        self.to_primary && matches!(self.what, What::Lie(_) | What::LyingPeers(..) | What::OldData)
     }
 
     pub(super) fn has_begun(&self, moment: Option<Duration>) -> bool {
@@ -109,6 +113,7 @@ impl Order {
             What::Wipe
             | What::BitFlip(_)
             | What::Upgrade(_)
+            | What::OldData
             | What::ExportSnapshot
             | What::AddValidator(..)
             | What::RemoveValidator(_) => true,
@@ -139,6 +144,7 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
             What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
             What::Pause => state.is_paused |= holds,
             What::FullDisk => state.is_full |= holds,
+            What::OldData => state.keeps_data |= holds,
             What::Lie(lie) if holds => state.lie = Some(lie),
             What::SlowDisk(ms) if holds => state.flush_ms = ms,
             What::ClockJump(ms) if holds => state.clock_ms = ms,
@@ -205,6 +211,7 @@ impl FromStr for What {
             ("restart", "") => Ok(What::Restart),
             ("wipe", "") => Ok(What::Wipe),
             ("full-disk", "") => Ok(What::FullDisk),
+            ("old-data", "") => Ok(What::OldData),
             ("export-snapshot", "") => Ok(What::ExportSnapshot),
             ("upgrade", to) => programs::check(to).map(|()| What::Upgrade(to.to_owned())),
             ("bit-flip", draw) => Ok(What::BitFlip(draw.parse().ok().with_context(wrong)?)),
@@ -243,6 +250,7 @@ impl fmt::Display for What {
             What::Restart => f.write_str("restart"),
             What::Wipe => f.write_str("wipe"),
             What::FullDisk => f.write_str("full-disk"),
+            What::OldData => f.write_str("old-data"),
             What::Upgrade(to) => write!(f, "upgrade={to}"),
             What::BitFlip(draw) => write!(f, "bit-flip={draw}"),
             What::SlowDisk(ms) => write!(f, "slow-disk-ms={ms}"),
@@ -275,6 +283,7 @@ mod tests {
             "5ms..,clock-jump-ms=-90000",
             "5ms..7ms,slow-disk-ms=200",
             "5ms..7ms,full-disk",
+            "5ms..7ms,old-data",
             "5ms..,upgrade=before-2",
             "5ms..,upgrade=current,primary",
             "5ms..7ms,lie=double-vote",
@@ -357,6 +366,7 @@ mod tests {
             "65s..75s,full-disk",
             "80s..90s,lie=garbage",
             "80s..90s,attack=junk-transactions",
+            "85s..95s,old-data",
         ]);
         let at = |seconds: u64| state(orders.iter(), Some(Duration::from_secs(seconds)));
         let down = State { is_down: true, ..State::default() };
@@ -367,6 +377,7 @@ mod tests {
         assert_eq!(at(60), State { flush_ms: 9, clock_ms: -3, ..State::default() });
         assert_eq!(at(74), State { is_full: true, clock_ms: -3, ..State::default() });
         assert_eq!(at(75), State { clock_ms: -3, ..State::default() });
+        assert_eq!(at(94), State { keeps_data: true, clock_ms: -3, ..State::default() });
         assert_eq!(at(80), State { lie: Some("garbage"), clock_ms: -3, ..State::default() });
         let mut moments = Vec::new();
         while let Some(moment) = next(orders.iter(), moments.last().copied()) {
@@ -374,7 +385,7 @@ mod tests {
         }
         assert_eq!(
             moments.iter().map(Duration::as_secs).collect::<Vec<_>>(),
-            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 65, 70, 75, 80, 90]
+            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 65, 70, 75, 80, 85, 90, 95]
         );
         assert!(orders[0].begins_within(None, Some(Duration::from_secs(5))));
         assert!(!orders[0].begins_within(Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));

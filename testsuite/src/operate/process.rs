@@ -19,6 +19,7 @@ use tokio::process::{Child, Command};
 use super::{
     OperateOptions,
     failures::Failures,
+    old::OldData,
     order::{State, What},
     rewritten, waypoint,
 };
@@ -52,6 +53,7 @@ pub(super) struct Operated {
     data: PathBuf,
     api: String,
     seed: String,
+    old: OldData,
     /// The directory that all nodes share.
     shared: Option<PathBuf>,
     /// Who tells where its trust starts; none once it did.
@@ -101,6 +103,7 @@ impl Operated {
             liar: None,
             waypoint_from: waypoint_from.clone(),
             config: config.clone(),
+            old: OldData::of(&loaded.data_dir, options.start)?,
             data: loaded.data_dir,
             api: format!("http://{api}"),
             seed: seed.clone(),
@@ -150,6 +153,9 @@ impl Operated {
             self.liar = state.lie.map(|lie| self.lie(lie)).transpose()?;
             self.state.lie = state.lie;
         }
+        if !state.keeps_data && self.old.is_kept() {
+            self.put_back().await;
+        }
         if state.is_down {
             self.kill().await?;
         } else if self.child.is_none() && !state.is_paused && !state.is_full && state.lie.is_none() {
@@ -187,6 +193,10 @@ impl Operated {
                 self.kill().await?;
                 clear(&self.data)
             }
+            What::OldData => {
+                self.stop_or_note().await;
+                tokio::task::block_in_place(|| self.old.keep())
+            }
             What::BitFlip(draw) => {
                 self.stop_or_note().await;
                 tokio::task::block_in_place(|| flip_row(&self.data, *draw))
@@ -207,6 +217,15 @@ impl Operated {
                 self.change_validators(&["add", &key, "--fee-recipient", &fees])
             }
             What::RemoveValidator(key) => self.change_validators(&["remove", &key.to_string()]),
+        }
+    }
+
+    /// Puts the node's data back to what they were. A copy that cannot be put back is not tried again.
+    async fn put_back(&mut self) {
+        self.stop_or_note().await;
+        let done = tokio::task::block_in_place(|| self.old.put_back());
+        if let Err(error) = done.or_else(|error| self.old.forget().and(Err(error))) {
+            self.failures.note("putting the node's data back", &error);
         }
     }
 

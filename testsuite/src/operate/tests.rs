@@ -217,6 +217,31 @@ async fn a_node_is_upgraded() {
     assert_eq!(ran()[2], "slipstream");
 }
 
+/// Goal: a node goes on, and has its old data once the order ends, also where its container began again meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_are_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = OperateOptions { start: Some(now_seconds()), ..options(&dir, &["1s..2s,old-data"]) };
+    let row = dir.path().join("data/row");
+    let mut node = operated(&options);
+    let keeps = State { keeps_data: true, ..State::default() };
+    node.become_as(State::default(), &fake_node()).await.unwrap();
+    noted(&dir, &["start"]).await;
+    node.obey(&What::OldData).await.unwrap();
+    node.become_as(keeps, &fake_node()).await.unwrap();
+    noted(&dir, &["start", "term", "start"]).await;
+    fs::write(&row, "another row").unwrap();
+    node.stop().await.unwrap();
+    let mut node = operated(&options);
+    node.become_as(keeps, &fake_node()).await.unwrap();
+    noted(&dir, &["start", "term", "start", "term", "start"]).await;
+    assert_eq!(fs::read_to_string(&row).unwrap(), "another row");
+    node.become_as(State::default(), &fake_node()).await.unwrap();
+    noted(&dir, &["start", "term", "start", "term", "start", "term", "start"]).await;
+    assert_eq!(fs::read_to_string(&row).unwrap(), "a row");
+    node.stop().await.unwrap();
+}
+
 /// Goal: without a common start, an order at the start itself is given too.
 #[tokio::test]
 async fn an_order_at_the_start_is_given() {

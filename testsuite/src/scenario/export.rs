@@ -305,7 +305,8 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
         Harm::FullDisk => Some(operate::What::FullDisk),
         Harm::Liar(lie) => Some(operate::What::Lie(lie)),
         Harm::Upgrade(to) => Some(operate::What::Upgrade(to.clone())),
-        Harm::Twin(_) | Harm::OldState => None,
+        Harm::OldState => Some(operate::What::OldData),
+        Harm::Twin(_) => None,
     }
 }
 

@@ -126,7 +126,7 @@ workload:
 faults:
 - { at: 10s, for: 5s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: { twin: { heard_by: [validator-0] } } } } }
 - { at: 10s, for: 5s, what: { kill: { nodes: [validator-2] } } }
-- { at: 20s, for: 20s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: old_state } } }
+- { at: 20s, for: 20s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: { twin: { heard_by: [validator-0] } } } } }
 - { at: 30s, for: 20s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }
 - { at: 35s, for: 5s, what: { lying_peers: { who: { nodes: [near] }, lie: garbage_answers } } }
 criteria:

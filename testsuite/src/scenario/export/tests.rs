@@ -47,7 +47,7 @@ faults:
 - { at: 41s, for: 2s, what: { slow_disk: { who: { nodes: [near] }, delay: 50ms } } }
 - { at: 45s, for: 2s, what: { attack: { name: junk-transactions, victim: near } } }
 - { at: 46s, what: { export_snapshot: near } }
-- { at: 47s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: old_state } } }
+- { at: 47s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: { twin: { heard_by: [validator-1] } } } } }
 - { at: 52s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: double_vote } } }
 - { at: 52s, what: { lying_peers: { who: { nodes: [late] }, lie: forged_heads, count: 2 } } }
 criteria: [equal_roots, no_alarm]
@@ -154,7 +154,7 @@ fn nothing_is_left_out_in_silence() {
     for text in &texts {
         assert!(!text.contains("is not judged"), "{text}");
         assert!(
-            text.starts_with("Left out") && text.ends_with("at 47s: old state validator-2 until 50s"),
+            text.starts_with("Left out") && text.ends_with("at 47s: twin validator-2 until 50s"),
             "{text}"
         );
         assert!(!text.contains("at 30s") && !text.contains("at 31s"), "what is an order is not told: {text}");
@@ -316,7 +316,8 @@ fn whoever_is_primary_takes_orders_to_lie() {
         criteria:\n- equal_roots\n- liars_banned: { nodes: [validators], at_most: 10s }\n\
         topology: { groups: [{ name: near }] }\n\
         faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [primary] }, lie: garbage } } }\n\
-        - { at: 12s, for: 9s, what: { lying_peers: { who: { nodes: [primary] }, lie: forged_heads, count: 2 } } }\n";
+        - { at: 12s, for: 9s, what: { lying_peers: { who: { nodes: [primary] }, lie: forged_heads, count: 2 } } }\n\
+        - { at: 30s, for: 9s, what: { lying_validator: { who: { nodes: [primary] }, lie: old_state } } }\n";
     let scenario = parsed(text);
     let blueprint = blueprint_of(&scenario);
     assert!(blueprint.left_out.is_empty(), "{:?}", blueprint.left_out);
@@ -324,7 +325,11 @@ fn whoever_is_primary_takes_orders_to_lie() {
         let orders: Vec<String> = member.orders.iter().map(ToString::to_string).collect();
         assert_eq!(
             orders,
-            ["5000ms..9000ms,lie=garbage,primary", "12000ms..21000ms,lying-peers=forged-heads:2,primary"]
+            [
+                "5000ms..9000ms,lie=garbage,primary",
+                "12000ms..21000ms,lying-peers=forged-heads:2,primary",
+                "30000ms..39000ms,old-data,primary"
+            ]
         );
         assert!(
             member.ways.iter().all(|way| way.shape.is_some()),

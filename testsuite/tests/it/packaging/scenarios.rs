@@ -329,6 +329,7 @@ fn the_files_say_what_they_leave_out() {
     assert!(text.contains("15000ms..,upgrade=current") && text.contains("slipstream:before"), "{text}");
     assert!(notes.is_empty(), "{notes}");
     let (text, notes) = written("lying-validator");
-    assert!(text.contains(",lie=") && notes.contains(": twin validator-0 until"), "{text}");
+    assert!(text.contains(",lie=") && text.contains("105000ms..115000ms,old-data"), "{text}");
+    assert!(notes.contains(": twin validator-0 until"), "{text}");
     assert!(notes.contains("is not judged: lies of these validators are left out"), "{notes}");
 }

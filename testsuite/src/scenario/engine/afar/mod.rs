@@ -114,6 +114,8 @@ struct Judge<'a> {
     watch: Watch,
     /// Meetings that are over once another process runs: since when, and until when at the latest.
     awaited: BTreeMap<usize, (u64, u64)>,
+    /// Who told that it takes the order of a meeting that has not begun.
+    takers: BTreeMap<usize, BTreeSet<String>>,
 }
 
 impl JudgeOptions {
@@ -200,6 +202,7 @@ impl<'a> Judge<'a> {
             collector: Collector::new(begin, every),
             watch: Watch::start(begin, catch_up_ms(scenario)),
             awaited: BTreeMap::new(),
+            takers: BTreeMap::new(),
         }
     }
 
@@ -301,6 +304,9 @@ impl<'a> Judge<'a> {
         for place in meeting.whom.iter().filter(|_| meeting.told.is_none()) {
             self.meet(index, self.names.name(*place));
         }
+        for name in self.takers.remove(&index).into_iter().flatten() {
+            self.meet(index, &name);
+        }
         Ok(())
     }
 
@@ -312,11 +318,17 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn note_taken(&self, inbox: &Inbox) {
+    fn note_taken(&mut self, inbox: &Inbox) {
+        let now_ms = self.elapsed_ms();
         for (node, order) in inbox.taken() {
             for (index, meeting) in self.story.meetings().iter().enumerate() {
-                if meeting.told.as_ref() == Some(&order) {
+                if meeting.told.as_ref() != Some(&order) {
+                    continue;
+                }
+                if meeting.from_ms <= now_ms.saturating_add(SKEW_MS) {
                     self.meet(index, &node);
+                } else {
+                    self.takers.entry(index).or_default().insert(node.clone());
                 }
             }
         }

@@ -67,7 +67,7 @@ impl<'a> Story<'a> {
         for event in &mut events {
             event.until_ms = export::until_ms(scenario, event);
         }
-        let meetings = events.iter().filter_map(|event| meeting(scenario, names, event)).collect();
+        let meetings = events.iter().flat_map(|event| meetings(scenario, names, event)).collect();
         Story { scenario, names, events, meetings }
     }
 
@@ -204,7 +204,27 @@ impl<'a> Story<'a> {
     }
 }
 
-/// What an event makes of nodes; none if it does nothing that others could hold against one.
+/// What an event makes of nodes. Data are copied at the beginning and put back at the end, with a start of the node at both times: until the
+/// end it is honest.
+fn meetings(scenario: &Scenario, names: &Names, event: &Event) -> Vec<Meeting> {
+    let all = meeting(scenario, names, event);
+    match (all, &event.action) {
+        (Some(whole), Action::Node { harm: Harm::OldState, .. }) => {
+            let at = |at_ms: u64| Meeting {
+                from_ms: at_ms,
+                until_ms: Some(at_ms),
+                restarts: true,
+                holds: false,
+                ..whole.clone()
+            };
+            let put_back = event.until_ms.map(|until| Meeting { cause: Cause::Lies, ..at(until) });
+            [Meeting { told: None, ..at(whole.from_ms) }].into_iter().chain(put_back).collect()
+        }
+        (all, _) => all.into_iter().collect(),
+    }
+}
+
+/// What an event makes of nodes while it lasts; none if it does nothing that others could hold against one.
 fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting> {
     let all = Meeting {
         from_ms: event.at_ms,
@@ -385,6 +405,30 @@ criteria: [equal_roots]
             [("validator-1".to_owned(), 9_000, 9_500), ("validator-2".to_owned(), 21_000, 21_200)]
         );
         assert!(story.surprises(&seen).is_empty());
+    }
+
+    /// Goal: a node with old data starts twice, and lies from the second time on.
+    #[test]
+    fn old_data_are_a_lie_once_they_are_back() {
+        let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+            topology: { validators: 2 }\n\
+            faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let story = Story::of(&scenario, &names);
+        let told: Vec<_> = story
+            .meetings()
+            .iter()
+            .map(|it| (it.from_ms, it.until_ms, it.cause, it.restarts, it.holds))
+            .collect();
+        assert_eq!(
+            told,
+            [(5_000, Some(5_000), Cause::Away, true, false), (9_000, Some(9_000), Cause::Lies, true, false)]
+        );
+        let seen = starts(&[("validator-0", &[0, 5_600, 9_700])]);
+        let behind: Vec<_> = story.behind(&seen).into_iter().map(|it| (it.from_ms, it.seen_ms)).collect();
+        assert_eq!(behind, [(5_000, 5_600), (9_000, 9_700)]);
+        assert!(story.surprises(&seen).is_empty() && story.marks().len() == 1);
     }
 
     #[test]
