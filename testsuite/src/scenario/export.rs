@@ -34,7 +34,7 @@ use crate::{
     operate::{self, Order},
     relay::Change,
     report::Unjudged,
-    target::{self, Blueprint, Job, Member, Target, Way, Written, link_address},
+    target::{self, Blueprint, Job, Member, SHARED, Target, Way, Written, link_address},
     time,
 };
 
@@ -48,24 +48,17 @@ pub fn write_files(
     dir: &Path,
     base_port: Option<u16>,
 ) -> Result<Written> {
-    target::write_blueprint(target, &blueprint(scenario, dir, base_port, target.shared())?)
+    target::write_blueprint(target, &blueprint(scenario, dir, base_port, target.has_lists())?)
 }
 
-/// What is written where all nodes share this directory, or none.
-fn blueprint(
-    scenario: &Scenario,
-    dir: &Path,
-    base_port: Option<u16>,
-    shared: Option<&'static str>,
-) -> Result<Blueprint> {
+/// What is written where loads have their access lists, or do not.
+fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>, has_lists: bool) -> Result<Blueprint> {
     let names = Names::of(scenario);
     let events = plan(scenario);
-    // Who shares a directory mounts those of loads, too.
-    let has_lists = shared.is_some();
     let mut left_out = left_out(scenario, has_lists);
     let mut members = Vec::with_capacity(names.len());
     for place in names.all() {
-        members.push(member(scenario, &names, &events, place, (shared, &mut left_out))?);
+        members.push(member(scenario, &names, &events, place)?);
     }
     let jobs = jobs(scenario, &names, (has_lists, &mut left_out))?;
     left_out.extend(undone(scenario, &names, &events));
@@ -80,7 +73,7 @@ fn blueprint(
         members,
         jobs,
         is_timed: true,
-        shared: shared.filter(|_| config::names_dir(scenario)),
+        shared: config::names_dir(scenario).then_some(SHARED),
         judged: Some(text(scenario)?),
         left_out,
     })
@@ -120,13 +113,7 @@ fn has_relays(scenario: &Scenario) -> bool {
         || faults.any(|fault| matches!(fault.what, What::Link { .. } | What::Partition { .. }))
 }
 
-fn member(
-    scenario: &Scenario,
-    names: &Names,
-    events: &[Event],
-    place: Place,
-    (shared, left_out): (Option<&str>, &mut Vec<String>),
-) -> Result<Member> {
+fn member(scenario: &Scenario, names: &Names, events: &[Event], place: Place) -> Result<Member> {
     let name = names.name(place);
     let has_relays = has_relays(scenario);
     let peers = peers(scenario, names, place);
@@ -155,7 +142,7 @@ fn member(
         waypoint_from: waypoint_from(scenario, names, place),
         program: other_program(scenario, names, place).map(str::to_owned),
         disk_mib: disk_mib(scenario, names, place),
-        config: config::of(scenario, names, place, (shared, left_out)),
+        config: config::of(scenario, names, place),
     })
 }
 

@@ -15,8 +15,7 @@ use crate::devnet::files;
 
 /// Where the devnet's directory is in a container.
 const MOUNT: &str = "/devnet";
-/// Where a directory is in it that all nodes share, beside compose.yaml.
-pub(super) const SHARED: &str = "/devnet/shared";
+/// The directory beside compose.yaml that all nodes share.
 const SHARED_DIR: &str = "shared";
 /// When an image is fetched.
 const PULL: &str = "never";

@@ -62,6 +62,8 @@ const JUDGE: &str = "judge";
 const JUDGE_PORT: u16 = 9100;
 /// The scenario that it judges, as it reads it.
 const SCENARIO: &str = "scenario.yaml";
+/// Where a directory is that all nodes share.
+pub(crate) const SHARED: &str = "/devnet/shared";
 /// Where a load has its access lists.
 const ACCESS_LISTS: &str = "/access-lists";
 /// Where its report goes.
@@ -80,13 +82,9 @@ pub enum Target {
 }
 
 impl Target {
-    /// Where a directory is that all nodes share, if they can share one.
-    pub(crate) fn shared(self) -> Option<&'static str> {
-        match self {
-            Target::Compose => Some(compose::SHARED),
-            // A volume that several pods write is no matter of every cluster.
-            Target::Kubernetes => None,
-        }
+    /// Whether loads have access lists that are in a directory of this machine.
+    pub(crate) fn has_lists(self) -> bool {
+        self == Target::Compose
     }
 }
 

@@ -15,7 +15,7 @@ fn parsed(text: &str) -> Scenario {
 }
 
 fn blueprint_of(scenario: &Scenario) -> Blueprint {
-    blueprint(scenario, Path::new("/nonexistent"), None, None).unwrap()
+    blueprint(scenario, Path::new("/nonexistent"), None, false).unwrap()
 }
 
 const TEXT: &str = "\
@@ -87,7 +87,8 @@ fn nodes_are_those_of_the_scenario() {
     let config = |place: usize| &blueprint.members[place].config;
     assert_eq!(config(0)["storage"]["snapshots_kept"], 3);
     assert_eq!(config(3)["storage"]["snapshots_kept"], 1);
-    assert_eq!(config(4)["sync"], json!({ "mode": "delta" }), "no directory of this machine's");
+    let sync = json!({ "mode": "delta", "archives": ["file:///devnet/shared/archive"] });
+    assert_eq!(config(4)["sync"], sync, "no directory of this machine's");
     assert_eq!(config(4)["consensus"]["batch_interval_ms"], 200);
     assert_eq!(config(4)["network"]["outbound"], 0);
 }
@@ -159,10 +160,7 @@ fn nothing_is_left_out_in_silence() {
         );
         assert!(!text.contains("at 30s") && !text.contains("at 31s"), "what is an order is not told: {text}");
     }
-    // Pods share no directory.
-    assert!(!texts[0].contains("{dir}") && texts[1].contains("sync.archives of late"), "{texts:?}");
-    let is_of_both = |line: &&str| !line.contains("{dir}");
-    assert!(texts[0].lines().eq(texts[1].lines().filter(is_of_both)), "{texts:?}");
+    assert_eq!(texts[0], texts[1]);
 }
 
 /// Goal: nodes run the programs that the scenario names, in an image that has these, and are upgraded from one to another. All others keep
@@ -383,6 +381,18 @@ fn nodes_share_a_directory() {
     assert!(text.contains("file:///devnet/shared/archive"), "{text}");
     let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
     assert!(text.contains("./shared:/devnet/shared") && text.contains("--shared"), "{text}");
+    let written = write_files(Target::Kubernetes, &parsed(TEXT), dir.path(), None).unwrap();
+    assert!(
+        written.usage.contains("claim devnet-shared") && written.usage.contains("ReadWriteMany"),
+        "{}",
+        written.usage
+    );
+    let text = fs::read_to_string(dir.path().join("values.yaml")).unwrap();
+    for part in
+        ["sharedClaim: devnet-shared", "shared: /devnet/shared", "file:///devnet/shared/archive", "--shared"]
+    {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
 }
 
 /// Goal: whoever judges reads the scenario that was written, and no other.

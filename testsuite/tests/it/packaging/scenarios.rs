@@ -17,14 +17,16 @@ use super::{
     compose_file, compose_schema, documents, has_helm, of_kind, rendered_target, strings, tools, validate,
 };
 
-/// Regions, joins, a pruned network, faults of links and of nodes, full disks, programs of other names, every kind of rate, and forty nodes.
-const SHIPPED: [&str; 7] = [
+/// Regions, joins, a pruned network, faults of links and of nodes, full disks, programs of other names, a shared directory, every
+/// kind of rate, and forty nodes.
+const SHIPPED: [&str; 8] = [
     "day-in-ten-minutes",
     "regional-latency",
     "saturation",
     "pruned-network",
     "full-disk",
     "rolling-upgrade",
+    "archive-start",
     "fan-out",
 ];
 
@@ -229,6 +231,10 @@ fn kubernetes_takes(name: &str) {
             && ["devnet-small", "devnet-validator-3"].map(Value::from).contains(&set["metadata"]["name"]);
         let own = json!({ "medium": "Memory", "sizeLimit": "256Mi" });
         assert_eq!(disk, has_own.then_some(&own), "{name}");
+        let shared = volumes.iter().find(|volume| volume["name"] == "shared");
+        let claim = shared.map(|shared| &shared["persistentVolumeClaim"]["claimName"]);
+        let own = Value::from("devnet-shared");
+        assert_eq!(claim, (name == "archive-start").then_some(&own), "{name}");
         if let Some(relay) = containers.get(1) {
             let arguments = arguments(&relay["args"], "$(SLIPNET_START)");
             let made = check_relay(&arguments, |node| format!("devnet-{node}-peers"), &nodes);
