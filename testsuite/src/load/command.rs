@@ -157,7 +157,7 @@ impl LoadCommand {
                 ensure!(is_clean, "the audit of a step found differences: --json lists them");
             }
             // Its error was returned; orders are no load's.
-            Ending::Failed(_) | Ending::Orders { .. } => {}
+            Ending::Failed(_) | Ending::Taken { .. } | Ending::Orders { .. } => {}
         }
         Ok(())
     }

@@ -68,6 +68,8 @@ pub(crate) enum Ending {
     },
     /// The load could not go on, and why.
     Failed(String),
+    /// No ending yet: a node takes this order to the primary, which the judge is to know before it is carried out.
+    Taken { order: String },
     /// The last order to a node is over.
     Orders {
         /// What could not be carried out of them, if anything.

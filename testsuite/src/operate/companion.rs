@@ -127,13 +127,13 @@ impl Victim {
     /// Does what an order says until it is stopped; `beginning` ends once it does.
     async fn accompany(
         &self,
-        (place, what): (usize, What),
+        (place, what): (usize, &What),
         stop: &CancellationToken,
         beginning: Work,
     ) -> Result<()> {
         let (name, liars) = match what {
-            What::LyingPeers(name, count) => (name, Some(count)),
-            What::Attack(name) => (name, None),
+            What::LyingPeers(name, count) => (*name, Some(*count)),
+            What::Attack(name) => (*name, None),
             _ => return Ok(()),
         };
         let tag = place.to_string();
@@ -219,10 +219,10 @@ impl Companion {
     fn start(victim: Arc<Victim>, (place, what): (usize, What), failures: Arc<Failures>) -> Companion {
         let stop = CancellationToken::new();
         let token = stop.clone();
-        let beginning = failures.work();
+        let (beginning, done) = (failures.work(), what.clone());
         let task = tokio::spawn(async move {
-            if let Err(error) = victim.accompany((place, what), &token, beginning).await {
-                failures.note(what, &error);
+            if let Err(error) = victim.accompany((place, &done), &token, beginning).await {
+                failures.note(&done, &error);
             }
         });
         Companion { what, stop, task }
@@ -265,6 +265,7 @@ mod tests {
             among: None,
             among_api: None,
             waypoint_from: None,
+            program: None,
             judge: None,
             name: None,
         }
@@ -292,7 +293,7 @@ mod tests {
         let options = options(dir.path(), "1s..2s,lying-peers=corrupt-answers:2");
         let failures = Arc::<Failures>::default();
         let mut companions = Companions::of(Victim::new(&options, rpc).unwrap(), failures.clone());
-        let wanted = || BTreeMap::from([(0, options.orders[0].what)]);
+        let wanted = || BTreeMap::from([(0, options.orders[0].what.clone())]);
         companions.become_as(wanted());
         let stop = companions.running[&0].stop.clone();
         companions.become_as(wanted());

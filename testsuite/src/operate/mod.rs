@@ -17,8 +17,10 @@
 mod companion;
 mod failures;
 mod judge;
+mod old;
 mod order;
 mod process;
+mod programs;
 mod rewritten;
 mod taken;
 mod waypoint;
@@ -34,6 +36,7 @@ use self::{
     failures::Failures,
     judge::Judge,
     process::Operated,
+    programs::Programs,
     taken::Taken,
 };
 use crate::{
@@ -54,11 +57,14 @@ pub struct OperateOptions {
     /// The node's configuration.
     #[arg(long)]
     pub config: PathBuf,
-    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, full-disk, bit-flip=N, slow-disk-ms=N,
-    /// clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK.
+    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, full-disk, upgrade=NAME, bit-flip=N,
+    /// slow-disk-ms=N, clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY, old-data, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK.
     /// `,primary` behind it means: only if the node is the primary when it begins.
     #[arg(long = "do")]
     pub orders: Vec<Order>,
+    /// The program that the node runs until an order upgrades it: NAME is `slipstream-NAME` beside this program, and `current` is `slipstream`.
+    #[arg(long, value_name = "NAME")]
+    pub program: Option<String>,
     /// From when --do counts, in seconds since 1970, so that all containers have one clock; without it, from now.
     #[arg(long)]
     pub start: Option<u64>,
@@ -128,7 +134,8 @@ impl OperateOptions {
     ) -> Result<()> {
         let clock = StartClock::new(self.start);
         let failures = Arc::<Failures>::default();
-        let mut node = Operated::new(program, self, failures.clone())?;
+        let programs = Programs::of(self, program)?;
+        let mut node = Operated::new(self, failures.clone())?;
         let taken = Taken::beside(node.data(), self.start);
         let mut orders = Orders::new(&self.orders, taken, PRIMARY_DEADLINE)?;
         let rpc = Rpc::new(node.api())?;
@@ -140,6 +147,7 @@ impl OperateOptions {
         let mut among: Option<(Assault, RunDir)> = None;
         loop {
             let state = order::state(orders.mine(), passed);
+            let program = programs.at(orders.mine(), passed)?;
             if let (false, None, Some(attack), Some(api)) =
                 (state.is_down, &among, &self.among, &self.among_api)
             {
@@ -150,13 +158,13 @@ impl OperateOptions {
                 node.dial_first(&assault.servers)?;
                 among = Some((assault, dir));
             }
-            node.become_as(state).await?;
+            node.become_as(state, &program).await?;
             if node.lacks_waypoint(&state) {
                 tokio::select! {
                     () = &mut interrupted => break,
                     asked = node.ask_waypoint() => asked?,
                 }
-                node.become_as(state).await?;
+                node.become_as(state, &program).await?;
             }
             companions.become_as(orders.attackers(passed));
             // Also those to the primary: they are nobody's until they begin.
@@ -181,7 +189,12 @@ impl OperateOptions {
                     continue;
                 }
                 output::note(&format!("order {order}"));
-                match node.obey(order.what).await {
+                if let Some(judge) = judge.as_deref().filter(|_| order.is_told())
+                    && let Err(error) = judge.tell_taken(order).await
+                {
+                    failures.note(format_args!("telling the judge of the order {order}"), &error);
+                }
+                match node.obey(&order.what).await {
                     Ok(()) => orders.keep_given(place, &failures),
                     Err(error) => failures.note(format_args!("order {order}"), &error),
                 }
@@ -227,7 +240,7 @@ impl<'a> Orders<'a> {
         let now = all.filter(|(_, (order, is_mine))| {
             **is_mine && order.what.has_attackers() && order.holds_at(passed)
         });
-        now.map(|(place, (order, _))| (place, order.what)).collect()
+        now.map(|(place, (order, _))| (place, order.what.clone())).collect()
     }
 
     /// Whether an order that begins now is this node's. It is asked once whether it is the primary: later another one is, which would

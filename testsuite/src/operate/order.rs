@@ -6,6 +6,7 @@ use alloy_primitives::Address;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use slipstream_types::PublicKey;
 
+use super::programs;
 use crate::{
     scenario::{ATTACKS, fault::PROGRAM_LIES},
     time,
@@ -14,13 +15,13 @@ use crate::{
 /// Stands behind an order for whoever orders the batches then.
 const PRIMARY: &str = "primary";
 /// What orders do, as they are written.
-const KINDS: &str = "join, kill, pause, restart, wipe, full-disk, export-snapshot, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
+const KINDS: &str = "join, kill, pause, restart, wipe, full-disk, old-data, export-snapshot, upgrade=NAME, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
                      add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N and attack=ATTACK";
 /// Liars of one order: each takes a place among the node's peers.
 const LIARS_MAX: u32 = 16;
 
 /// An order: `FROM..UNTIL,WHAT`, as `30s..34s,kill`. UNTIL may be left out, and `,primary` may follow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Order {
     /// When it begins, after the common start.
     pub from: Duration,
@@ -33,7 +34,7 @@ pub struct Order {
 }
 
 /// What is done to a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// It starts for the first time.
     Join,
@@ -43,10 +44,14 @@ pub enum What {
     Pause,
     /// It is asked to end, and started again when the order ends; at once if nothing ends it.
     Restart,
+    /// It is asked to end, and started again as the program of this name.
+    Upgrade(String),
     /// It is killed, loses what it keeps on its disk, and is started again as after [`What::Restart`].
     Wipe,
     /// It is asked to end, one bit of its state changes, and it is started again. The number decides which bit.
     BitFlip(u64),
+    /// When the order ends its data are put back to what they were when it began. It is asked to end at both times, and started again.
+    OldData,
     /// Its disk has no room left until the order ends.
     FullDisk,
     /// Each flush of its disk takes so many milliseconds longer.
@@ -69,7 +74,7 @@ pub enum What {
 
 impl What {
     /// Whether programs run beside the node for it.
-    pub(crate) fn has_attackers(self) -> bool {
+    pub(crate) fn has_attackers(&self) -> bool {
         matches!(self, What::LyingPeers(..) | What::Attack(_))
     }
 }
@@ -80,6 +85,8 @@ pub(super) struct State {
     pub(super) is_down: bool,
     pub(super) is_paused: bool,
     pub(super) is_full: bool,
+    /// Whether its data are to be put back later.
+    pub(super) keeps_data: bool,
     /// How the program lies that is in its place, if one is.
     pub(super) lie: Option<&'static str>,
     pub(super) flush_ms: u64,
@@ -87,7 +94,12 @@ pub(super) struct State {
 }
 
 impl Order {
-    fn has_begun(&self, moment: Option<Duration>) -> bool {
+    /// Whether the node that takes it tells whoever judges: nobody else knows which one it met, and a lie excuses the liar alone.
+    pub(crate) fn is_told(&self) -> bool {
+        self.to_primary && matches!(self.what, What::Lie(_) | What::LyingPeers(..) | What::OldData)
+    }
+
+    pub(super) fn has_begun(&self, moment: Option<Duration>) -> bool {
         moment.is_some_and(|moment| self.from <= moment)
     }
 
@@ -100,6 +112,8 @@ impl Order {
         let is_once = match self.what {
             What::Wipe
             | What::BitFlip(_)
+            | What::Upgrade(_)
+            | What::OldData
             | What::ExportSnapshot
             | What::AddValidator(..)
             | What::RemoveValidator(_) => true,
@@ -130,24 +144,16 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
             What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
             What::Pause => state.is_paused |= holds,
             What::FullDisk => state.is_full |= holds,
+            What::OldData => state.keeps_data |= holds,
             What::Lie(lie) if holds => state.lie = Some(lie),
             What::SlowDisk(ms) if holds => state.flush_ms = ms,
             What::ClockJump(ms) if holds => state.clock_ms = ms,
             What::SlowDisk(_) | What::ClockJump(_) | What::Lie(_) => {}
             What::BitFlip(_) | What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => {}
-            What::LyingPeers(..) | What::Attack(_) => {}
+            What::LyingPeers(..) | What::Attack(_) | What::Upgrade(_) => {}
         }
     }
     state
-}
-
-/// When the next order begins or ends.
-pub(super) fn next<'a>(
-    orders: impl Iterator<Item = &'a Order>,
-    passed: Option<Duration>,
-) -> Option<Duration> {
-    let moments = orders.flat_map(|order| [Some(order.from), order.until]).flatten();
-    moments.filter(|moment| passed < Some(*moment)).min()
 }
 
 impl FromStr for Order {
@@ -205,7 +211,9 @@ impl FromStr for What {
             ("restart", "") => Ok(What::Restart),
             ("wipe", "") => Ok(What::Wipe),
             ("full-disk", "") => Ok(What::FullDisk),
+            ("old-data", "") => Ok(What::OldData),
             ("export-snapshot", "") => Ok(What::ExportSnapshot),
+            ("upgrade", to) => programs::check(to).map(|()| What::Upgrade(to.to_owned())),
             ("bit-flip", draw) => Ok(What::BitFlip(draw.parse().ok().with_context(wrong)?)),
             ("slow-disk-ms", ms) => Ok(What::SlowDisk(ms.parse().ok().with_context(wrong)?)),
             ("clock-jump-ms", ms) => Ok(What::ClockJump(ms.parse().ok().with_context(wrong)?)),
@@ -242,6 +250,8 @@ impl fmt::Display for What {
             What::Restart => f.write_str("restart"),
             What::Wipe => f.write_str("wipe"),
             What::FullDisk => f.write_str("full-disk"),
+            What::OldData => f.write_str("old-data"),
+            What::Upgrade(to) => write!(f, "upgrade={to}"),
             What::BitFlip(draw) => write!(f, "bit-flip={draw}"),
             What::SlowDisk(ms) => write!(f, "slow-disk-ms={ms}"),
             What::ClockJump(ms) => write!(f, "clock-jump-ms={ms}"),
@@ -273,6 +283,9 @@ mod tests {
             "5ms..,clock-jump-ms=-90000",
             "5ms..7ms,slow-disk-ms=200",
             "5ms..7ms,full-disk",
+            "5ms..7ms,old-data",
+            "5ms..,upgrade=before-2",
+            "5ms..,upgrade=current,primary",
             "5ms..7ms,lie=double-vote",
             "5ms..7ms,lying-peers=corrupt-answers:2",
             "5ms..7ms,attack=junk-transactions",
@@ -300,6 +313,8 @@ mod tests {
             ("30d..,kill", "d: the units are"),
             ("30s..,shoot", "shoot: it is one of join"),
             ("30s..,kill=1", "kill=1: it is one of join"),
+            ("30s..,upgrade", "is no name of a program"),
+            ("30s..,upgrade=../sh", "../sh is no name of a program"),
             ("30s..,bit-flip", "expected a whole number behind bit-flip="),
             ("30s..,lie=often", "often: there are double-vote"),
             ("30s..,attack=nobody", "nobody: there are slow-headers"),
@@ -320,6 +335,7 @@ mod tests {
             ("5s..,wipe", true),
             ("5s..20s,wipe", true),
             ("5s..,restart", true),
+            ("5s..,upgrade=next", true),
             ("5s..20s,restart", false),
             ("5s..10s,kill", true),
             ("5s..11s,attack=junk-transactions", false),
@@ -350,6 +366,7 @@ mod tests {
             "65s..75s,full-disk",
             "80s..90s,lie=garbage",
             "80s..90s,attack=junk-transactions",
+            "85s..95s,old-data",
         ]);
         let at = |seconds: u64| state(orders.iter(), Some(Duration::from_secs(seconds)));
         let down = State { is_down: true, ..State::default() };
@@ -360,6 +377,7 @@ mod tests {
         assert_eq!(at(60), State { flush_ms: 9, clock_ms: -3, ..State::default() });
         assert_eq!(at(74), State { is_full: true, clock_ms: -3, ..State::default() });
         assert_eq!(at(75), State { clock_ms: -3, ..State::default() });
+        assert_eq!(at(94), State { keeps_data: true, clock_ms: -3, ..State::default() });
         assert_eq!(at(80), State { lie: Some("garbage"), clock_ms: -3, ..State::default() });
         let mut moments = Vec::new();
         while let Some(moment) = next(orders.iter(), moments.last().copied()) {
@@ -367,7 +385,7 @@ mod tests {
         }
         assert_eq!(
             moments.iter().map(Duration::as_secs).collect::<Vec<_>>(),
-            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 65, 70, 75, 80, 90]
+            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 65, 70, 75, 80, 85, 90, 95]
         );
         assert!(orders[0].begins_within(None, Some(Duration::from_secs(5))));
         assert!(!orders[0].begins_within(Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));

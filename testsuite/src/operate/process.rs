@@ -19,6 +19,7 @@ use tokio::process::{Child, Command};
 use super::{
     OperateOptions,
     failures::Failures,
+    old::OldData,
     order::{State, What},
     rewritten, waypoint,
 };
@@ -48,11 +49,11 @@ const KNOBS: &str = "node";
 
 /// A node that is run, and what it is like now.
 pub(super) struct Operated {
-    program: PathBuf,
     config: PathBuf,
     data: PathBuf,
     api: String,
     seed: String,
+    old: OldData,
     /// The directory that all nodes share.
     shared: Option<PathBuf>,
     /// Who tells where its trust starts; none once it did.
@@ -71,11 +72,7 @@ pub(super) struct Operated {
 
 impl Operated {
     /// The node of a configuration, which does not run yet.
-    pub(super) fn new(
-        program: PathBuf,
-        options: &OperateOptions,
-        failures: Arc<Failures>,
-    ) -> Result<Operated> {
+    pub(super) fn new(options: &OperateOptions, failures: Arc<Failures>) -> Result<Operated> {
         let OperateOptions { config, orders, seed, shared, waypoint_from, .. } = options;
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
         let mut api = loaded.api.listen;
@@ -97,7 +94,6 @@ impl Operated {
         };
         let NodeConfig { network, genesis, key_file, .. } = &loaded;
         Ok(Operated {
-            program,
             seat: json!({
                 "key_file": key_file.display().to_string(),
                 "listen": network.listen,
@@ -107,6 +103,7 @@ impl Operated {
             liar: None,
             waypoint_from: waypoint_from.clone(),
             config: config.clone(),
+            old: OldData::of(&loaded.data_dir, options.start)?,
             data: loaded.data_dir,
             api: format!("http://{api}"),
             seed: seed.clone(),
@@ -165,8 +162,8 @@ impl Operated {
     }
 
     /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later; so does
-    /// one whose disk is full, or that lacks its waypoint.
-    pub(super) async fn become_as(&mut self, state: State) -> Result<()> {
+    /// one whose disk is full, or that lacks its waypoint. If it starts, it is as this program.
+    pub(super) async fn become_as(&mut self, state: State, program: &Path) -> Result<()> {
         if state.is_full != self.state.is_full {
             self.fill(state.is_full).await?;
         }
@@ -177,10 +174,13 @@ impl Operated {
             self.liar = state.lie.map(|lie| self.lie(lie)).transpose()?;
             self.state.lie = state.lie;
         }
+        if !state.keeps_data && self.old.is_kept() {
+            self.put_back().await;
+        }
         if state.is_down {
             self.kill().await?;
         } else if self.starts_in(&state) && self.waypoint_from.is_none() {
-            self.start()?;
+            self.start(program)?;
         }
         if state.is_paused != self.state.is_paused {
             self.signal(if state.is_paused { Signal::STOP } else { Signal::CONT });
@@ -198,12 +198,12 @@ impl Operated {
     }
 
     /// Does what an order does once; what holds for a while follows from the state.
-    pub(super) async fn obey(&mut self, what: What) -> Result<()> {
+    pub(super) async fn obey(&mut self, what: &What) -> Result<()> {
         match what {
             What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
             What::Lie(_) | What::LyingPeers(..) | What::Attack(_) => Ok(()),
             What::Kill => self.kill().await,
-            What::Restart => {
+            What::Restart | What::Upgrade(_) => {
                 self.stop_or_note().await;
                 Ok(())
             }
@@ -211,9 +211,13 @@ impl Operated {
                 self.kill().await?;
                 clear(&self.data)
             }
+            What::OldData => {
+                self.stop_or_note().await;
+                tokio::task::block_in_place(|| self.old.keep())
+            }
             What::BitFlip(draw) => {
                 self.stop_or_note().await;
-                tokio::task::block_in_place(|| flip_row(&self.data, draw))
+                tokio::task::block_in_place(|| flip_row(&self.data, *draw))
             }
             What::ExportSnapshot => {
                 let archive = self.shared.as_ref().map(|shared| shared.join(ARCHIVE));
@@ -231,6 +235,15 @@ impl Operated {
                 self.change_validators(&["add", &key, "--fee-recipient", &fees])
             }
             What::RemoveValidator(key) => self.change_validators(&["remove", &key.to_string()]),
+        }
+    }
+
+    /// Puts the node's data back to what they were. A copy that cannot be put back is not tried again.
+    async fn put_back(&mut self) {
+        self.stop_or_note().await;
+        let done = tokio::task::block_in_place(|| self.old.put_back());
+        if let Err(error) = done.or_else(|error| self.old.forget().and(Err(error))) {
+            self.failures.note("putting the node's data back", &error);
         }
     }
 
@@ -345,13 +358,13 @@ impl Operated {
         }
     }
 
-    fn start(&mut self) -> Result<()> {
-        let mut command = Command::new(&self.program);
+    fn start(&mut self, program: &Path) -> Result<()> {
+        let mut command = Command::new(program);
         command.arg("run").arg("--config").arg(&self.config).envs(&self.environment);
         // A group of its own: ctrl-c reaches this program alone, which stops the node.
         command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
         die_with_parent(command.as_std_mut());
-        let child = command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
+        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         self.child = Some(child);
         Ok(())
     }

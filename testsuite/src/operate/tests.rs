@@ -42,19 +42,25 @@ fn options(dir: &TempDir, orders: &[&str]) -> OperateOptions {
         among: None,
         among_api: None,
         waypoint_from: None,
+        program: None,
         judge: None,
         name: None,
     }
 }
 
 fn operated(options: &OperateOptions) -> Operated {
-    Operated::new(fake_node(), options, Arc::default()).unwrap()
+    Operated::new(options, Arc::default()).unwrap()
 }
 
 /// What the program noted, each line up to its first blank.
 fn log(dir: &TempDir) -> Vec<String> {
     let text = fs::read_to_string(dir.path().join("log")).unwrap_or_default();
     text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+fn now_seconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    u64::try_from(now).unwrap()
 }
 
 /// Waits until something holds: far longer than it takes on a busy machine.
@@ -86,29 +92,29 @@ async fn a_node_is_what_its_orders_make_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = operated(&options(&dir, &[]));
     let (up, down) = (State::default(), State { is_down: true, ..State::default() });
-    node.become_as(down).await.unwrap();
+    node.become_as(down, &fake_node()).await.unwrap();
     assert!(log(&dir).is_empty(), "who joins later does not run");
-    node.become_as(up).await.unwrap();
+    node.become_as(up, &fake_node()).await.unwrap();
     noted(&dir, &["start"]).await;
 
-    node.become_as(State { is_paused: true, ..up }).await.unwrap();
+    node.become_as(State { is_paused: true, ..up }, &fake_node()).await.unwrap();
     until(|| state(&dir) == Some('T')).await;
-    node.become_as(up).await.unwrap();
+    node.become_as(up, &fake_node()).await.unwrap();
     until(|| state(&dir) != Some('T')).await;
 
-    node.obey(What::Kill).await.unwrap();
-    node.become_as(down).await.unwrap();
-    node.become_as(up).await.unwrap();
+    node.obey(&What::Kill).await.unwrap();
+    node.become_as(down, &fake_node()).await.unwrap();
+    node.become_as(up, &fake_node()).await.unwrap();
     noted(&dir, &["start", "start"]).await;
-    node.obey(What::Restart).await.unwrap();
-    node.become_as(up).await.unwrap();
+    node.obey(&What::Restart).await.unwrap();
+    node.become_as(up, &fake_node()).await.unwrap();
     noted(&dir, &["start", "start", "term", "start"]).await;
 
     assert!(dir.path().join("data/row").exists());
-    node.obey(What::Wipe).await.unwrap();
+    node.obey(&What::Wipe).await.unwrap();
     assert!(dir.path().join("data").exists() && !dir.path().join("data/row").exists());
-    node.become_as(State { is_paused: true, ..up }).await.unwrap();
-    node.become_as(up).await.unwrap();
+    node.become_as(State { is_paused: true, ..up }, &fake_node()).await.unwrap();
+    node.become_as(up, &fake_node()).await.unwrap();
     noted(&dir, &["start", "start", "term", "start", "start"]).await;
     node.stop().await.unwrap();
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
@@ -120,7 +126,7 @@ async fn a_node_is_what_its_orders_make_of_it() {
 async fn a_full_disk_has_room_again() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(&dir, &["1s..2s,full-disk"]);
-    let refused = Operated::new(fake_node(), &options, Arc::default()).err().unwrap().to_string();
+    let refused = Operated::new(&options, Arc::default()).err().unwrap().to_string();
     assert!(refused.contains("is no disk of its own"), "{refused}");
     let data = dir.path().join("data");
     let _disk = match SmallDisk::mount(&data, 1) {
@@ -131,17 +137,17 @@ async fn a_full_disk_has_room_again() {
     let mut node = operated(&options);
     fs::write(data.join("more"), [0; 4_096]).unwrap();
     fs::remove_file(data.join("more")).unwrap();
-    node.become_as(State::default()).await.unwrap();
+    node.become_as(State::default(), &fake_node()).await.unwrap();
     noted(&dir, &["start"]).await;
-    node.become_as(State { is_full: true, ..State::default() }).await.unwrap();
+    node.become_as(State { is_full: true, ..State::default() }, &fake_node()).await.unwrap();
     assert!(fs::write(data.join("more"), [0; 4_096]).is_err());
     let log = fs::read_to_string(dir.path().join("log")).unwrap();
     let pid = log.trim().strip_prefix("start ").and_then(|pid| Pid::from_raw(pid.parse().ok()?)).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(1), node.ended()).await;
     assert!(ended.is_err(), "it may end");
-    node.become_as(State { is_full: true, ..State::default() }).await.unwrap();
-    node.become_as(State::default()).await.unwrap();
+    node.become_as(State { is_full: true, ..State::default() }, &fake_node()).await.unwrap();
+    node.become_as(State::default(), &fake_node()).await.unwrap();
     noted(&dir, &["start", "start"]).await;
     fs::write(data.join("more"), [0; 4_096]).unwrap();
     node.stop().await.unwrap();
@@ -212,6 +218,55 @@ async fn an_order_that_fails_ends_nothing() {
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
+/// Goal: a node is upgraded from the program that it begins with to the one that an order names, and stops in order between them. A container
+/// that starts again after the upgrade goes on with the latter.
+#[tokio::test]
+async fn a_node_is_upgraded() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = OperateOptions {
+        program: Some("before".to_owned()),
+        start: Some(now_seconds() + 1),
+        ..options(&dir, &["2s..,upgrade=current"])
+    };
+    for name in ["slipstream", "slipstream-before"] {
+        std::os::unix::fs::symlink(fake_node(), dir.path().join(name)).unwrap();
+    }
+    let (program, ran) = (dir.path().join("slipstream"), || {
+        let text = fs::read_to_string(dir.path().join("programs")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    });
+    let both = || ran() == ["slipstream-before", "slipstream"];
+    options.run_until(program.clone(), until(both)).await.unwrap();
+    assert_eq!(log(&dir), ["start", "term", "start", "term"]);
+    options.run_until(program, until(|| ran().len() == 3)).await.unwrap();
+    assert_eq!(ran()[2], "slipstream");
+}
+
+/// Goal: a node goes on, and has its old data once the order ends, also where its container began again meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn data_are_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = OperateOptions { start: Some(now_seconds()), ..options(&dir, &["1s..2s,old-data"]) };
+    let row = dir.path().join("data/row");
+    let mut node = operated(&options);
+    let keeps = State { keeps_data: true, ..State::default() };
+    node.become_as(State::default(), &fake_node()).await.unwrap();
+    noted(&dir, &["start"]).await;
+    node.obey(&What::OldData).await.unwrap();
+    node.become_as(keeps, &fake_node()).await.unwrap();
+    noted(&dir, &["start", "term", "start"]).await;
+    fs::write(&row, "another row").unwrap();
+    node.stop().await.unwrap();
+    let mut node = operated(&options);
+    node.become_as(keeps, &fake_node()).await.unwrap();
+    noted(&dir, &["start", "term", "start", "term", "start"]).await;
+    assert_eq!(fs::read_to_string(&row).unwrap(), "another row");
+    node.become_as(State::default(), &fake_node()).await.unwrap();
+    noted(&dir, &["start", "term", "start", "term", "start", "term", "start"]).await;
+    assert_eq!(fs::read_to_string(&row).unwrap(), "a row");
+    node.stop().await.unwrap();
+}
+
 /// Goal: without a common start, an order at the start itself is given too.
 #[tokio::test]
 async fn an_order_at_the_start_is_given() {
@@ -242,9 +297,7 @@ async fn an_order_whose_time_was_missed_has_failed() {
     let error = late.run_until(fake_node(), until(|| state(&dir).is_some())).await.unwrap_err().to_string();
     assert!(error.starts_with("orders failed 2 times, first: order 1000ms..,wipe failed: "), "{error}");
     assert!(dir.path().join("data/row").exists());
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
-    let now = u64::try_from(now).unwrap();
-    let timely = OperateOptions { start: Some(now + 1), ..options(&dir, &["0s..,wipe"]) };
+    let timely = OperateOptions { start: Some(now_seconds() + 1), ..options(&dir, &["0s..,wipe"]) };
     let done = until(|| !dir.path().join("data/row").exists() && state(&dir).is_some());
     timely.run_until(fake_node(), done).await.unwrap();
     let given = Taken::beside(&dir.path().join("data"), timely.start);

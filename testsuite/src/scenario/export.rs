@@ -17,7 +17,7 @@ use super::{
     engine::{
         act::described,
         phase::audit_behind,
-        setup::{CURRENT, alike, disk_mib, relayed, settings_of, shape},
+        setup::{CURRENT, alike, disk_mib, program_of, relayed, settings_of, shape},
     },
     fault::What,
     model::{Part, Phase, PhaseRate, Scenario},
@@ -34,7 +34,7 @@ use crate::{
     operate::{self, Order},
     relay::Change,
     report::Unjudged,
-    target::{self, Blueprint, Job, Member, Target, Way, Written, link_address},
+    target::{self, Blueprint, Job, Member, SHARED, Target, Way, Written, link_address},
     time,
 };
 
@@ -48,24 +48,17 @@ pub fn write_files(
     dir: &Path,
     base_port: Option<u16>,
 ) -> Result<Written> {
-    target::write_blueprint(target, &blueprint(scenario, dir, base_port, target.shared())?)
+    target::write_blueprint(target, &blueprint(scenario, dir, base_port, target.has_lists())?)
 }
 
-/// What is written where all nodes share this directory, or none.
-fn blueprint(
-    scenario: &Scenario,
-    dir: &Path,
-    base_port: Option<u16>,
-    shared: Option<&'static str>,
-) -> Result<Blueprint> {
+/// What is written where loads have their access lists, or do not.
+fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>, has_lists: bool) -> Result<Blueprint> {
     let names = Names::of(scenario);
     let events = plan(scenario);
-    // Who shares a directory mounts those of loads, too.
-    let has_lists = shared.is_some();
     let mut left_out = left_out(scenario, has_lists);
     let mut members = Vec::with_capacity(names.len());
     for place in names.all() {
-        members.push(member(scenario, &names, &events, place, (shared, &mut left_out))?);
+        members.push(member(scenario, &names, &events, place)?);
     }
     let jobs = jobs(scenario, &names, (has_lists, &mut left_out))?;
     left_out.extend(undone(scenario, &names, &events));
@@ -80,7 +73,7 @@ fn blueprint(
         members,
         jobs,
         is_timed: true,
-        shared: shared.filter(|_| config::names_dir(scenario)),
+        shared: config::names_dir(scenario).then_some(SHARED),
         judged: Some(text(scenario)?),
         left_out,
     })
@@ -109,12 +102,6 @@ fn left_out(scenario: &Scenario, has_lists: bool) -> Vec<String> {
             ));
         }
     }
-    for settings in &scenario.topology.settings {
-        let nodes = settings.nodes.join(", ");
-        if let Some(program) = settings.program.as_ref().filter(|program| *program != CURRENT) {
-            lines.push(format!("the program {program} of {nodes}: their image is that of all nodes"));
-        }
-    }
     let unjudged = unjudged(scenario, has_lists).into_iter();
     lines.extend(unjudged.map(|Unjudged { name, why }| format!("the criterion {name} is not judged: {why}")));
     lines
@@ -126,13 +113,7 @@ fn has_relays(scenario: &Scenario) -> bool {
         || faults.any(|fault| matches!(fault.what, What::Link { .. } | What::Partition { .. }))
 }
 
-fn member(
-    scenario: &Scenario,
-    names: &Names,
-    events: &[Event],
-    place: Place,
-    (shared, left_out): (Option<&str>, &mut Vec<String>),
-) -> Result<Member> {
+fn member(scenario: &Scenario, names: &Names, events: &[Event], place: Place) -> Result<Member> {
     let name = names.name(place);
     let has_relays = has_relays(scenario);
     let peers = peers(scenario, names, place);
@@ -159,8 +140,9 @@ fn member(
         orders,
         among,
         waypoint_from: waypoint_from(scenario, names, place),
+        program: other_program(scenario, names, place).map(str::to_owned),
         disk_mib: disk_mib(scenario, names, place),
-        config: config::of(scenario, names, place, (shared, left_out)),
+        config: config::of(scenario, names, place),
     })
 }
 
@@ -168,6 +150,11 @@ fn member(
 fn waypoint_from(scenario: &Scenario, names: &Names, place: Place) -> Option<usize> {
     let group = &scenario.topology.groups[names.group(place)?];
     (group.waypoint && group.part == Part::Fullnode).then_some(0)
+}
+
+/// The program that a node starts with, if that is another one than the current.
+fn other_program<'a>(scenario: &'a Scenario, names: &'a Names, place: Place) -> Option<&'a str> {
+    program_of(scenario, names, place).filter(|program| *program != CURRENT)
 }
 
 /// When a node starts, in ms after the clock does.
@@ -212,12 +199,14 @@ fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
         | Action::Node { who: Who::Node(node), .. }
         | Action::LyingPeers { who: Who::Node(node), .. }
         | Action::Attack { victim: node, .. } => *node == place,
-        Action::Node { who: Who::Primary, .. } => may_validate(&scenario.topology, names, place),
+        Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. } => {
+            may_validate(&scenario.topology, names, place)
+        }
         // A node that stays what it is takes the transaction.
         Action::AddValidator(node) | Action::RemoveValidator(node) => {
             names.all().find(|other| other != node) == Some(place)
         }
-        Action::Links { .. } | Action::LyingPeers { who: Who::Primary, .. } => false,
+        Action::Links { .. } => false,
     };
     events.iter().filter(meets).filter_map(|event| order(scenario, event)).collect()
 }
@@ -226,7 +215,11 @@ fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
 pub(super) fn operated(scenario: &Scenario, names: &Names) -> Vec<Place> {
     let events = plan(scenario);
     let has_orders = |place: Place| !orders(scenario, names, &events, place).is_empty();
-    let is_operated = |place: &Place| has_orders(*place) || waypoint_from(scenario, names, *place).is_some();
+    let is_operated = |place: &Place| {
+        has_orders(*place)
+            || waypoint_from(scenario, names, *place).is_some()
+            || other_program(scenario, names, *place).is_some()
+    };
     names.all().filter(is_operated).collect()
 }
 
@@ -259,9 +252,6 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
     let key = |index: u32| accounts::node_key(&scenario.seed, index).public();
     let what = match &event.action {
         Action::Join(_) => operate::What::Join,
-        // Whom it met would have to be known from outside: a liar excuses everything that others hold against it.
-        Action::Node { harm: Harm::Liar(_), who: Who::Primary }
-        | Action::LyingPeers { who: Who::Primary, .. } => return None,
         Action::Node { harm, .. } => order_of(harm)?,
         Action::LyingPeers { lie, count, .. } => operate::What::LyingPeers(lie.of_program(), *count),
         Action::Attack { name, .. } => {
@@ -275,11 +265,19 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
         Action::RemoveValidator(place) => operate::What::RemoveValidator(key(index(place)?)),
         Action::Links { .. } => return None,
     };
-    let to_primary = matches!(event.action, Action::Node { who: Who::Primary, .. });
+    let to_primary = matches!(
+        event.action,
+        Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. }
+    );
     // An upgrade is over once the node runs again.
     let is_upgrade = matches!(event.action, Action::Node { harm: Harm::Upgrade(_), .. });
     let until = until_ms(scenario, event).filter(|_| !is_upgrade).map(Duration::from_millis);
     Some(Order { from: Duration::from_millis(event.at_ms), until, what, to_primary })
+}
+
+/// The order of which the node that takes it tells the judge, as it tells it; none if it does not.
+pub(super) fn told_order(scenario: &Scenario, event: &Event) -> Option<String> {
+    order(scenario, event).filter(Order::is_told).map(|order| order.to_string())
 }
 
 fn order_of(harm: &Harm) -> Option<operate::What> {
@@ -293,9 +291,9 @@ fn order_of(harm: &Harm) -> Option<operate::What> {
         Harm::ClockJump(by_ms) => Some(operate::What::ClockJump(*by_ms)),
         Harm::FullDisk => Some(operate::What::FullDisk),
         Harm::Liar(lie) => Some(operate::What::Lie(lie)),
-        // The image has one program: this is the upgrade from it to itself, as on a machine without the release before.
-        Harm::Upgrade(to) if to == CURRENT => Some(operate::What::Restart),
-        Harm::Twin(_) | Harm::OldState | Harm::Upgrade(_) => None,
+        Harm::Upgrade(to) => Some(operate::What::Upgrade(to.clone())),
+        Harm::OldState => Some(operate::What::OldData),
+        Harm::Twin(_) => None,
     }
 }
 

@@ -47,8 +47,10 @@ mod unjudged;
 pub use attacks::ATTACKS;
 pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
+pub(crate) use engine::{
+    CURRENT, Knobs, assault, disk, flip_row, lying_peers, preload_environment, slipstream,
+};
 pub use engine::{JudgeOptions, RunOptions, run};
-pub(crate) use engine::{Knobs, assault, disk, flip_row, lying_peers, preload_environment, slipstream};
 pub use error::ScenarioError;
 pub use export::write_files;
 pub use model::Scenario;

@@ -40,12 +40,9 @@ fn why(
 ) -> Option<String> {
     match criterion {
         Criterion::LiarsBanned { lie, .. } => {
-            let mut faults = scenario.faults.iter().filter(|fault| counts_liars(*lie, &fault.what));
-            let is_left_out = undone.iter().any(|event| matches!(event.action, Action::LyingPeers { .. }));
-            if is_left_out && faults.next().is_some() {
-                return Some("lying peers of the primary are left out".to_owned());
-            }
-            let node = two_kinds_at_once(done)?;
+            let mut faults = scenario.faults.iter();
+            faults.find(|fault| counts_liars(*lie, &fault.what))?;
+            let node = two_kinds_at_once(scenario, names, done)?;
             Some(format!("liars of two kinds come to {} at once", names.name(node)))
         }
         Criterion::Convicted { nodes, .. } => {
@@ -72,14 +69,21 @@ fn why(
 }
 
 /// A node that is given liars of one kind while it has those of another: from outside nobody could tell them apart.
-fn two_kinds_at_once(done: &[Event]) -> Option<Place> {
-    let given = |event: &Event| match event.action {
-        Action::LyingPeers { lie, who: Who::Node(place), .. } => {
-            Some((place, lie, event.at_ms, event.until_ms.unwrap_or(u64::MAX)))
-        }
-        _ => None,
+/// The primary may be any validator.
+fn two_kinds_at_once(scenario: &Scenario, names: &Names, done: &[Event]) -> Option<Place> {
+    let given = |event: &Event| {
+        let (lie, whom) = match event.action {
+            Action::LyingPeers { lie, who: Who::Node(place), .. } => (lie, vec![place]),
+            Action::LyingPeers { lie, who: Who::Primary, .. } => {
+                let may_be = |place: &Place| may_validate(&scenario.topology, names, *place);
+                (lie, names.all().filter(may_be).collect())
+            }
+            _ => return Vec::new(),
+        };
+        let (from, until) = (event.at_ms, event.until_ms.unwrap_or(u64::MAX));
+        whom.into_iter().map(|place| (place, lie, from, until)).collect::<Vec<_>>()
     };
-    let all: Vec<_> = done.iter().filter_map(given).collect();
+    let all: Vec<_> = done.iter().flat_map(given).collect();
     let meets_another = |(place, lie, from, until): &(Place, PeerLie, u64, u64)| {
         all.iter().any(|(other, another, since, end)| {
             place == other && lie != another && from < end && since < until
@@ -120,9 +124,9 @@ workload:
 - { name: main, for: 10s, rate: { constant: 20 }, mix: { access-lists: 1 }, access_lists: lists }
 - { name: other, for: 10s, rate: { constant: 20 } }
 faults:
-- { at: 10s, what: { upgrade: { who: { nodes: [validator-1] }, to: fork } } }
+- { at: 10s, for: 5s, what: { lying_validator: { who: { nodes: [validator-1] }, lie: { twin: { heard_by: [validator-0] } } } } }
 - { at: 10s, for: 5s, what: { kill: { nodes: [validator-2] } } }
-- { at: 20s, for: 20s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: old_state } } }
+- { at: 20s, for: 20s, what: { lying_validator: { who: { nodes: [validator-3] }, lie: { twin: { heard_by: [validator-0] } } } } }
 - { at: 30s, for: 20s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }
 - { at: 35s, for: 5s, what: { lying_peers: { who: { nodes: [near] }, lie: garbage_answers } } }
 criteria:
@@ -154,6 +158,24 @@ criteria:
         let names: Vec<String> = judged(&scenario, false).criteria.iter().map(Criterion::name).collect();
         assert_eq!(names, ["equal_roots", "catch_up of validator-2", "commit p50 of other", "no_alarm"]);
         assert!(judged(&scenario, true).criteria.iter().any(|it| it.name() == "commit p50 of main"));
+    }
+
+    /// Goal: liars of two kinds are told apart by nobody, also where one kind comes to whoever is primary.
+    #[test]
+    fn the_primary_may_be_any_validator() {
+        let text = |peers: &str| {
+            format!(
+                "name: a\ndescription: b\nduration: 60s\ncriteria:\n- liars_banned: {{ nodes: [validators], at_most: 10s }}\n\
+                 topology: {{ groups: [{{ name: near }}] }}\nfaults:\n\
+                 - {{ at: 10s, for: 9s, what: {{ lying_peers: {{ who: {{ nodes: [primary] }}, lie: forged_heads }} }} }}\n\
+                 - {{ at: 15s, for: 9s, what: {{ lying_peers: {{ who: {{ nodes: [{peers}] }}, lie: garbage_answers }} }} }}\n"
+            )
+        };
+        for (peers, is_judged) in [("validator-2", false), ("near", true)] {
+            let scenario =
+                Scenario::parse(&text(peers), Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(unjudged(&scenario, true).is_empty(), is_judged, "{peers}");
+        }
     }
 
     /// Goal: most of what ships asks for is judged wherever it runs.

@@ -8,15 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::{
     ACCESS_LISTS, API_PORT, Blueprint, JUDGE, Member, NAME, NODE_IMAGE, PEERS_PORT, REPORT, SCENARIO, START,
-    TOOLS_IMAGE, Written, comment, config, escaped, judge, load, notes, operator, peers, sidecar,
+    TOOLS_IMAGE, Written, comment, config, escaped, judge, load, notes, operator, peers, programs, sidecar,
     write_member, write_yaml,
 };
 use crate::devnet::files;
 
 /// Where the devnet's directory is in a container.
 const MOUNT: &str = "/devnet";
-/// Where a directory is in it that all nodes share, beside compose.yaml.
-pub(super) const SHARED: &str = "/devnet/shared";
+/// The directory beside compose.yaml that all nodes share.
 const SHARED_DIR: &str = "shared";
 /// When an image is fetched.
 const PULL: &str = "never";
@@ -83,10 +82,11 @@ fn usage(blueprint: &Blueprint, file: &Path) -> String {
         return format!("start: {compose} up -d\nload:  {compose} --profile load run --rm load\n{stop}");
     }
     let env = file.with_file_name(".env");
+    let image = programs::usage(blueprint, file.parent().unwrap_or(Path::new("")));
     let loads = blueprint.jobs.iter().map(|job| job.name.as_str());
     let waited: Vec<&str> = loads.chain(blueprint.judged.as_ref().map(|_| JUDGE)).collect();
     format!(
-        "start: echo {START}=$(($(date +%s) + 60)) > {env} && {compose} --profile load up -d\n\
+        "{image}start: echo {START}=$(($(date +%s) + 60)) > {env} && {compose} --profile load up -d\n\
          {START} is when the scenario's clock begins: give nodes the time to start before it\n\
          ends:  {compose} --profile load wait {waited}   # tells exit codes; once they have ended, ps -a in place of wait does\n\
          judge: {compose} --profile load logs {JUDGE}   # the criteria; the report is in {report}\n{stop}",
@@ -139,7 +139,7 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     let (name, genesis) = (&member.name, files::GENESIS);
     let config = format!("{MOUNT}/{name}/{}", files::CONFIG);
     let (image, command) = match operator(blueprint, member, &config, (host, JUDGE)) {
-        Some(arguments) => (TOOLS_IMAGE, escaped(&arguments, start(blueprint.is_timed))),
+        Some(arguments) => (member.operator_image(), escaped(&arguments, start(blueprint.is_timed))),
         None => (NODE_IMAGE, vec!["run".to_owned(), "--config".to_owned(), config]),
     };
     let mut service = json!({

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Blueprint, JUDGE, JUDGE_PORT, Member, NAME, NODE_IMAGE, SCENARIO, START, TOOLS_IMAGE, Written, comment,
-    config, escaped, judge, load, notes, operator, peers, sidecar, write_private, write_yaml, yaml,
+    config, escaped, judge, load, notes, operator, peers, programs, sidecar, write_private, write_yaml, yaml,
 };
 use crate::devnet::files;
 
@@ -16,6 +16,9 @@ const CONFIG: &str = "/config/node.yaml";
 /// Where it puts a job's files, and its claim.
 const FILES: &str = "/files";
 const CLAIM: &str = "/claim";
+/// The claim whose directory all nodes share, where their keys name one. It is the user's: not every storage class has one that several pods
+/// may write.
+const SHARED_CLAIM: &str = "devnet-shared";
 /// The Secret of all nodes' keys.
 const SECRET: &str = "devnet-keys";
 /// When a node of the cluster fetches an image: a registry's image of that name is somebody else's, and would be given the keys.
@@ -63,22 +66,34 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     // As packaging/container builds it; the chart's own version is that of a release.
     let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": PULL });
     let loads: Vec<String> = jobs.keys().map(|job| format!("job/{}", job_name(job))).collect();
-    write_yaml(
-        &values,
-        &comment(COMMENT, &notes),
-        &json!({ "image": image, "groups": groups, "jobs": jobs }),
-    )?;
+    let mut value = json!({ "image": image, "groups": groups, "jobs": jobs });
+    if blueprint.shared.is_some() {
+        value["sharedClaim"] = json!(SHARED_CLAIM);
+    }
+    write_yaml(&values, &comment(COMMENT, &notes), &value)?;
     let keys = dir.join("keys.yaml");
     write_keys(&keys, &blueprint.members)?;
     let usage = format!(
-        "{values}\nstart: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n{loads}",
+        "{values}\n{image}{claim}start: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n{loads}",
         values = values.display(),
+        image = programs::usage(blueprint, dir),
+        claim = claim_usage(blueprint),
         start = start_usage(blueprint.is_timed),
         keys = keys.display(),
         genesis = genesis.display(),
         loads = loads_usage(&loads, blueprint.judged.is_some()),
     );
     Ok(Written { usage, notes })
+}
+
+/// What the user has to make where nodes share a directory.
+fn claim_usage(blueprint: &Blueprint) -> String {
+    if blueprint.shared.is_none() {
+        return String::new();
+    }
+    format!(
+        "claim: nodes share the directory of the claim {SHARED_CLAIM}, which is yours to make before: empty, ReadWriteMany, in a storage class that has such\n"
+    )
 }
 
 /// How one learns what the loads came to, and what the judge says.
@@ -197,8 +212,11 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
     if let Some(mib) = member.disk_mib {
         group["memoryDisk"] = json!(format!("{mib}Mi"));
     }
+    if let Some(shared) = blueprint.shared {
+        group["shared"] = json!(shared);
+    }
     if let Some(arguments) = operator(blueprint, member, CONFIG, (pods, &job_name(JUDGE))) {
-        group["image"] = json!(TOOLS_IMAGE);
+        group["image"] = json!(member.operator_image());
         group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
         if blueprint.is_timed {
             group["env"] = start_environment();

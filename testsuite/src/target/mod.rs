@@ -16,6 +16,7 @@
 mod compose;
 mod kubernetes;
 mod plan;
+mod programs;
 
 use std::{
     fs::{self, File, Permissions},
@@ -61,6 +62,8 @@ const JUDGE: &str = "judge";
 const JUDGE_PORT: u16 = 9100;
 /// The scenario that it judges, as it reads it.
 const SCENARIO: &str = "scenario.yaml";
+/// Where a directory is that all nodes share.
+pub(crate) const SHARED: &str = "/devnet/shared";
 /// Where a load has its access lists.
 const ACCESS_LISTS: &str = "/access-lists";
 /// Where its report goes.
@@ -79,13 +82,9 @@ pub enum Target {
 }
 
 impl Target {
-    /// Where a directory is that all nodes share, if they can share one.
-    pub(crate) fn shared(self) -> Option<&'static str> {
-        match self {
-            Target::Compose => Some(compose::SHARED),
-            // A volume that several pods write is no matter of every cluster.
-            Target::Kubernetes => None,
-        }
+    /// Whether loads have access lists that are in a directory of this machine.
+    pub(crate) fn has_lists(self) -> bool {
+        self == Target::Compose
     }
 }
 
@@ -138,6 +137,8 @@ pub(crate) struct Member {
     pub(crate) among: Option<String>,
     /// The place of the node that tells it where its trust starts, in place of the genesis.
     pub(crate) waypoint_from: Option<usize>,
+    /// The name of the program that it starts with, if that is another one than the current.
+    pub(crate) program: Option<String>,
     /// MiB of the disk in memory that it has for itself; without it, as much as there is.
     pub(crate) disk_mib: Option<u64>,
     /// node.yaml without paths, ports, the role and peers.
@@ -145,9 +146,9 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Whether `slipnet operate` runs it: something is done to it, or it asks for a waypoint.
+    /// Whether `slipnet operate` runs it: something is done to it, it asks for a waypoint, or it starts as another program.
     pub(crate) fn is_operated(&self) -> bool {
-        !self.orders.is_empty() || self.waypoint_from.is_some()
+        !self.orders.is_empty() || self.waypoint_from.is_some() || self.program.is_some()
     }
 
     /// Whether programs of others run beside it.
@@ -212,6 +213,7 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
     let accounts = Account::derive_many(seed, blueprint.accounts);
     let genesis = files::genesis(seed, *validators, &accounts);
     files::write_genesis(&genesis, blueprint.extras, dir)?;
+    programs::write(blueprint)?;
     match target {
         Target::Compose => compose::write(blueprint),
         Target::Kubernetes => kubernetes::write(blueprint),
@@ -274,6 +276,9 @@ fn operator(
     }
     if let Some(place) = member.waypoint_from {
         arguments.extend(["--waypoint-from".to_owned(), url(&host(&blueprint.members[place]))]);
+    }
+    if let Some(program) = &member.program {
+        arguments.extend(["--program".to_owned(), program.clone()]);
     }
     if let (Some(attack), Some(validator)) = (&member.among, blueprint.members.first()) {
         let api = url(&host(validator));

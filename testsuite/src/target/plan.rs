@@ -59,6 +59,7 @@ fn member(plan: &Plan, place: u32, count: u32) -> Member {
         disk_mib: None,
         among: None,
         waypoint_from: None,
+        program: None,
         config: config(plan),
     }
 }

@@ -46,6 +46,7 @@ pub(crate) use self::{
     act::command as slipstream,
     flip::row as flip_row,
     preload::{Knobs, environment as preload_environment},
+    setup::CURRENT,
 };
 use self::{
     assault::Assault, catch::Behind, disk::SmallDisk, joins::Joins, lies::Lies, lying_peers::LyingPeers,

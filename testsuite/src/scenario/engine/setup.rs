@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The program that nodes run when nobody says otherwise.
-pub(in crate::scenario) const CURRENT: &str = "current";
+pub(crate) const CURRENT: &str = "current";
 /// The release before. Whoever has none tries the upgrade from this program to itself, and the report says so.
 const BEFORE: &str = "before";
 /// In values of node.yaml: the devnet's directory.

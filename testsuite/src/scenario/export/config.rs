@@ -10,6 +10,7 @@ use crate::{
         model::{Config, Scenario},
         names::{Names, Place},
     },
+    target::SHARED,
 };
 
 /// Whether a value of node.yaml names the directory that all nodes share.
@@ -19,13 +20,8 @@ pub(super) fn names_dir(scenario: &Scenario) -> bool {
     values.any(|value| value.to_string().contains(DIR))
 }
 
-/// Of a node where all share this directory, or none. What it is not told for want of that is left out.
-pub(super) fn of(
-    scenario: &Scenario,
-    names: &Names,
-    place: Place,
-    (shared, left_out): (Option<&str>, &mut Vec<String>),
-) -> Value {
+/// Of a node, with the directory that all share in place of `{dir}`.
+pub(super) fn of(scenario: &Scenario, names: &Names, place: Place) -> Value {
     let topology = &scenario.topology;
     let defaults = DevnetOptions::default();
     let group = names.group(place).map(|group| &topology.groups[group]);
@@ -51,18 +47,9 @@ pub(super) fn of(
     }
     keep_room(&mut said, disk_mib(scenario, names, place));
     for (key, value) in said {
-        let text = value.to_string();
-        match shared {
-            _ if !text.contains(DIR) => set(&mut config, &key, value),
-            Some(shared) => {
-                let value: Result<Value, _> = text.replace(DIR, shared).parse();
-                set(&mut config, &key, value.expect("the directory's name needs no escape in JSON"));
-            }
-            None => {
-                let name = names.name(place);
-                left_out.push(format!("{key} of {name}: it names {DIR}, a directory that all nodes share"));
-            }
-        }
+        let text = value.to_string().replace(DIR, SHARED);
+        let value: Result<Value, _> = text.parse();
+        set(&mut config, &key, value.expect("the directory's name needs no escape in JSON"));
     }
     config
 }

@@ -15,7 +15,7 @@ fn parsed(text: &str) -> Scenario {
 }
 
 fn blueprint_of(scenario: &Scenario) -> Blueprint {
-    blueprint(scenario, Path::new("/nonexistent"), None, None).unwrap()
+    blueprint(scenario, Path::new("/nonexistent"), None, false).unwrap()
 }
 
 const TEXT: &str = "\
@@ -47,7 +47,7 @@ faults:
 - { at: 41s, for: 2s, what: { slow_disk: { who: { nodes: [near] }, delay: 50ms } } }
 - { at: 45s, for: 2s, what: { attack: { name: junk-transactions, victim: near } } }
 - { at: 46s, what: { export_snapshot: near } }
-- { at: 47s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: old_state } } }
+- { at: 47s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: { twin: { heard_by: [validator-1] } } } } }
 - { at: 52s, for: 3s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: double_vote } } }
 - { at: 52s, what: { lying_peers: { who: { nodes: [late] }, lie: forged_heads, count: 2 } } }
 criteria: [equal_roots, no_alarm]
@@ -87,7 +87,8 @@ fn nodes_are_those_of_the_scenario() {
     let config = |place: usize| &blueprint.members[place].config;
     assert_eq!(config(0)["storage"]["snapshots_kept"], 3);
     assert_eq!(config(3)["storage"]["snapshots_kept"], 1);
-    assert_eq!(config(4)["sync"], json!({ "mode": "delta" }), "no directory of this machine's");
+    let sync = json!({ "mode": "delta", "archives": ["file:///devnet/shared/archive"] });
+    assert_eq!(config(4)["sync"], sync, "no directory of this machine's");
     assert_eq!(config(4)["consensus"]["batch_interval_ms"], 200);
     assert_eq!(config(4)["network"]["outbound"], 0);
 }
@@ -152,18 +153,66 @@ fn nothing_is_left_out_in_silence() {
         written.notes.join("\n")
     });
     for text in &texts {
-        assert!(text.contains("the program fork of near"), "{text}");
         assert!(!text.contains("is not judged"), "{text}");
         assert!(
-            text.starts_with("Left out") && text.ends_with("at 47s: old state validator-2 until 50s"),
+            text.starts_with("Left out") && text.ends_with("at 47s: twin validator-2 until 50s"),
             "{text}"
         );
         assert!(!text.contains("at 30s") && !text.contains("at 31s"), "what is an order is not told: {text}");
     }
-    // Pods share no directory.
-    assert!(!texts[0].contains("{dir}") && texts[1].contains("sync.archives of late"), "{texts:?}");
-    let is_of_both = |line: &&str| !line.contains("{dir}");
-    assert!(texts[0].lines().eq(texts[1].lines().filter(is_of_both)), "{texts:?}");
+    assert_eq!(texts[0], texts[1]);
+}
+
+/// Goal: nodes run the programs that the scenario names, in an image that has these, and are upgraded from one to another. All others keep
+/// their image.
+#[test]
+fn programs_have_names_and_an_image() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology:\n  groups:\n  - { name: near }\n  - { name: far }\n  settings:\n  - { nodes: [near], program: before }\n  \
+        - { nodes: [far], program: current }\n\
+        faults:\n- { at: 5s, what: { upgrade: { who: { nodes: [near] }, to: current } } }\n\
+        - { at: 9s, what: { upgrade: { who: { nodes: [validator-1] }, to: next } } }\n\
+        - { at: 9s, what: { upgrade: { who: { nodes: [validator-2] }, to: current } } }\n";
+    let scenario = parsed(text);
+    let blueprint = blueprint_of(&scenario);
+    let near = &blueprint.members[4];
+    assert_eq!((near.program.as_deref(), blueprint.members[5].program.as_deref()), (Some("before"), None));
+    assert_eq!(near.orders[0].to_string(), "5000ms..,upgrade=current");
+    assert_eq!(blueprint.members[1].orders[0].to_string(), "9000ms..,upgrade=next");
+    assert!(blueprint.left_out.is_empty() && !blueprint.members[5].is_operated());
+    for (target, file, nodes) in
+        [(Target::Compose, "compose.yaml", "services"), (Target::Kubernetes, "values.yaml", "groups")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let written = write_files(target, &scenario, dir.path(), None).unwrap();
+        let image = fs::read_to_string(dir.path().join("Containerfile.programs")).unwrap();
+        let lines: Vec<&str> = image.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                "FROM slipnet",
+                "COPY --from=slipstream:before /usr/bin/slipstream /usr/bin/slipstream-before",
+                "COPY --from=slipstream:next /usr/bin/slipstream /usr/bin/slipstream-next",
+            ]
+        );
+        assert!(written.usage.contains("slipstream:before, slipstream:next"), "{}", written.usage);
+        assert!(written.usage.contains("-t slipnet-programs - <"), "{}", written.usage);
+        let text = fs::read_to_string(dir.path().join(file)).unwrap();
+        let value: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+        let image = |node: &str| value[nodes][node]["image"].clone();
+        assert_eq!([image("near"), image("validator-1")], ["slipnet-programs", "slipnet-programs"]);
+        assert_eq!(image("validator-2"), "slipnet");
+        assert!(text.contains("--program"), "{text}");
+        // Files of another scenario in the same directory need none.
+        write_files(
+            target,
+            &parsed("name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n"),
+            dir.path(),
+            None,
+        )
+        .unwrap();
+        assert!(!dir.path().join("Containerfile.programs").exists());
+    }
 }
 
 /// Goal: who stays what it is takes the transaction about another validator.
@@ -175,8 +224,9 @@ fn another_node_takes_a_change_of_the_validators() {
         - { at: 9s, what: { remove_validator: validator-0 } }\n";
     let scenario = parsed(text);
     let blueprint = blueprint_of(&scenario);
-    let orders =
-        |place: usize| blueprint.members[place].orders.iter().map(|order| order.what).collect::<Vec<_>>();
+    let orders = |place: usize| {
+        blueprint.members[place].orders.iter().map(|order| order.what.clone()).collect::<Vec<_>>()
+    };
     let key = |place: usize| blueprint.members[place].key.public();
     let fees = accounts::fee_recipient(&scenario.seed, 4);
     assert_eq!(orders(0), [operate::What::AddValidator(key(4), fees)]);
@@ -257,6 +307,36 @@ fn access_lists_are_mounted_or_left_out() {
     assert!(notes.contains("throughput of main is not judged: the load main is left out"), "{notes}");
 }
 
+/// Goal: lies of the primary, and liars among its peers, are orders to each validator, and nothing of them is left out or not judged.
+#[test]
+fn whoever_is_primary_takes_orders_to_lie() {
+    let text = "name: a\ndescription: b\nduration: 60s\n\
+        criteria:\n- equal_roots\n- liars_banned: { nodes: [validators], at_most: 10s }\n\
+        topology: { groups: [{ name: near }] }\n\
+        faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [primary] }, lie: garbage } } }\n\
+        - { at: 12s, for: 9s, what: { lying_peers: { who: { nodes: [primary] }, lie: forged_heads, count: 2 } } }\n\
+        - { at: 30s, for: 9s, what: { lying_validator: { who: { nodes: [primary] }, lie: old_state } } }\n";
+    let scenario = parsed(text);
+    let blueprint = blueprint_of(&scenario);
+    assert!(blueprint.left_out.is_empty(), "{:?}", blueprint.left_out);
+    for member in &blueprint.members[..4] {
+        let orders: Vec<String> = member.orders.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            orders,
+            [
+                "5000ms..9000ms,lie=garbage,primary",
+                "12000ms..21000ms,lying-peers=forged-heads:2,primary",
+                "30000ms..39000ms,old-data,primary"
+            ]
+        );
+        assert!(
+            member.ways.iter().all(|way| way.shape.is_some()),
+            "liars hear the truth through the sidecar"
+        );
+    }
+    assert!(blueprint.members[4].orders.is_empty());
+}
+
 /// Goal: attackers stand among the peers of a node that joins, and it has the way to the truth that they need.
 #[test]
 fn attackers_stand_among_peers() {
@@ -301,6 +381,18 @@ fn nodes_share_a_directory() {
     assert!(text.contains("file:///devnet/shared/archive"), "{text}");
     let text = fs::read_to_string(dir.path().join("compose.yaml")).unwrap();
     assert!(text.contains("./shared:/devnet/shared") && text.contains("--shared"), "{text}");
+    let written = write_files(Target::Kubernetes, &parsed(TEXT), dir.path(), None).unwrap();
+    assert!(
+        written.usage.contains("claim devnet-shared") && written.usage.contains("ReadWriteMany"),
+        "{}",
+        written.usage
+    );
+    let text = fs::read_to_string(dir.path().join("values.yaml")).unwrap();
+    for part in
+        ["sharedClaim: devnet-shared", "shared: /devnet/shared", "file:///devnet/shared/archive", "--shared"]
+    {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
 }
 
 /// Goal: whoever judges reads the scenario that was written, and no other.

@@ -17,9 +17,18 @@ use super::{
     compose_file, compose_schema, documents, has_helm, of_kind, rendered_target, strings, tools, validate,
 };
 
-/// Regions, joins, a pruned network, faults of links and of nodes, full disks, every kind of rate, and forty nodes.
-const SHIPPED: [&str; 6] =
-    ["day-in-ten-minutes", "regional-latency", "saturation", "pruned-network", "full-disk", "fan-out"];
+/// Regions, joins, a pruned network, faults of links and of nodes, full disks, programs of other names, a shared directory, every
+/// kind of rate, and forty nodes.
+const SHIPPED: [&str; 8] = [
+    "day-in-ten-minutes",
+    "regional-latency",
+    "saturation",
+    "pruned-network",
+    "full-disk",
+    "rolling-upgrade",
+    "archive-start",
+    "fan-out",
+];
 
 /// Documents of a scenario that a schema judges: those of forty nodes differ by their names.
 const JUDGED_MAX: usize = 14;
@@ -123,7 +132,8 @@ fn compose_takes_scenarios() {
         for node in &nodes {
             let service = &services[node];
             match service["image"].as_str().unwrap() {
-                "slipnet" => {
+                image @ ("slipnet" | "slipnet-programs") => {
+                    assert_eq!(image == "slipnet-programs", name == "rolling-upgrade");
                     let arguments = arguments(&service["command"], "${SLIPNET_START");
                     joins += check_operator(&arguments, node, "judge:9100");
                 }
@@ -206,7 +216,8 @@ fn kubernetes_takes(name: &str) {
         let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
         let node = &containers[0];
         match node["image"].as_str().unwrap() {
-            "slipnet" => {
+            image @ ("slipnet" | "slipnet-programs") => {
+                assert_eq!(image == "slipnet-programs", name == "rolling-upgrade");
                 let arguments = arguments(&node["args"], "$(SLIPNET_START)");
                 let name = set["metadata"]["name"].as_str().unwrap().trim_start_matches("devnet-");
                 joins += check_operator(&arguments, name, "devnet-judge:9100");
@@ -220,6 +231,10 @@ fn kubernetes_takes(name: &str) {
             && ["devnet-small", "devnet-validator-3"].map(Value::from).contains(&set["metadata"]["name"]);
         let own = json!({ "medium": "Memory", "sizeLimit": "256Mi" });
         assert_eq!(disk, has_own.then_some(&own), "{name}");
+        let shared = volumes.iter().find(|volume| volume["name"] == "shared");
+        let claim = shared.map(|shared| &shared["persistentVolumeClaim"]["claimName"]);
+        let own = Value::from("devnet-shared");
+        assert_eq!(claim, (name == "archive-start").then_some(&own), "{name}");
         if let Some(relay) = containers.get(1) {
             let arguments = arguments(&relay["args"], "$(SLIPNET_START)");
             let made = check_relay(&arguments, |node| format!("devnet-{node}-peers"), &nodes);
@@ -316,7 +331,11 @@ fn the_files_say_what_they_leave_out() {
     let (text, notes) = written("epoch-change");
     assert!(text.contains("25000ms..,add-validator=") && text.contains("--waypoint-from"), "{text}");
     assert!(notes.is_empty(), "{notes}");
+    let (text, notes) = written("rolling-upgrade");
+    assert!(text.contains("15000ms..,upgrade=current") && text.contains("slipstream:before"), "{text}");
+    assert!(notes.is_empty(), "{notes}");
     let (text, notes) = written("lying-validator");
-    assert!(text.contains(",lie=") && notes.contains(": twin validator-0 until"), "{text}");
+    assert!(text.contains(",lie=") && text.contains("105000ms..115000ms,old-data"), "{text}");
+    assert!(notes.contains(": twin validator-0 until"), "{text}");
     assert!(notes.contains("is not judged: lies of these validators are left out"), "{notes}");
 }

@@ -1,9 +1,14 @@
 //! [`Inbox`]: where loads of other containers leave what they came to, and nodes what came of their orders.
 //!
 //! One connection brings one [`Delivery`] and is answered in a line. What comes is bounded: two at a time, each of a known source that
-//! has brought nothing yet, and all of them together.
+//! has brought nothing yet, and all of them together. Nodes may tell before that they take an order, each one that is known once.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
@@ -43,21 +48,36 @@ struct Held {
     /// None until it comes.
     endings: BTreeMap<Source, Option<Ending>>,
     bytes_left: usize,
+    /// Orders that nodes may tell that they take.
+    orders: BTreeSet<String>,
+    /// Which nodes took which of them, and those that nobody has asked for yet.
+    taken: BTreeSet<(String, String)>,
+    new: Vec<(String, String)>,
 }
 
 impl Inbox {
-    /// Listens for what these bring.
+    /// Listens for what these bring, and for which nodes take these orders.
     ///
     /// # Errors
     /// If nobody may listen there.
-    pub(super) async fn open(listen: SocketAddr, sources: impl Iterator<Item = Source>) -> Result<Inbox> {
+    pub(super) async fn open(
+        listen: SocketAddr,
+        sources: impl Iterator<Item = Source>,
+        orders: BTreeSet<String>,
+    ) -> Result<Inbox> {
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("cannot listen at {listen} for what loads and nodes bring"))?;
         let address = listener.local_addr()?;
         let endings: BTreeMap<Source, Option<Ending>> = sources.map(|source| (source, None)).collect();
         let (missing, _) = watch::channel(endings.len());
-        let held = Mutex::new(Held { endings, bytes_left: ALL_BYTES_MAX });
+        let held = Mutex::new(Held {
+            endings,
+            bytes_left: ALL_BYTES_MAX,
+            orders,
+            taken: BTreeSet::new(),
+            new: Vec::new(),
+        });
         let shelf = Arc::new(Shelf { held, missing });
         let task = tokio::spawn(serve(listener, shelf.clone()));
         Ok(Inbox { shelf, address, task })
@@ -66,6 +86,11 @@ impl Inbox {
     /// Where it listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The nodes that took orders since this was asked last, with the orders.
+    pub(super) fn taken(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.shelf.held.lock().new)
     }
 
     /// Waits until all have brought theirs, or this moment; then what came.
@@ -121,14 +146,25 @@ impl Shelf {
         let delivery: Result<Delivery, _> = serde_json::from_slice(text);
         let Delivery { from, ending } = delivery
             .map_err(|error| format!("these are no figures of a load, and no node's orders: {error}"))?;
-        if matches!(from, Source::Node(_)) != matches!(ending, Ending::Orders { .. }) {
+        let is_of_node = matches!(ending, Ending::Orders { .. } | Ending::Taken { .. });
+        if matches!(from, Source::Node(_)) != is_of_node {
             return Err(format!("{from} brings what is not its own"));
         }
         let mut held = self.held.lock();
-        let Held { endings, bytes_left } = &mut *held;
+        let Held { endings, bytes_left, orders, taken, new } = &mut *held;
         let Some(place) = endings.get_mut(&from) else {
             return Err("the scenario has no such phase, and no such node with orders".to_owned());
         };
+        if let (Source::Node(node), Ending::Taken { order }) = (&from, &ending) {
+            if !orders.contains(order) {
+                return Err("the scenario has no such order to the primary".to_owned());
+            }
+            let took = (node.clone(), order.clone());
+            if taken.insert(took.clone()) {
+                new.push(took);
+            }
+            return Ok(());
+        }
         if place.is_some() {
             return Err(format!("{from} was heard already"));
         }
@@ -156,7 +192,7 @@ mod tests {
 
     async fn open(phases: &[&str]) -> Inbox {
         let sources: Vec<Source> = phases.iter().map(|name| phase(name)).collect();
-        Inbox::open(([127, 0, 0, 1], 0).into(), sources.into_iter()).await.unwrap()
+        Inbox::open(([127, 0, 0, 1], 0).into(), sources.into_iter(), BTreeSet::new()).await.unwrap()
     }
 
     fn in_a_minute() -> Instant {
@@ -189,7 +225,8 @@ mod tests {
     async fn a_node_brings_what_came_of_its_orders() {
         let near = || Source::Node("near".to_owned());
         let sources = [phase("near"), near()];
-        let inbox = Inbox::open(([127, 0, 0, 1], 0).into(), sources.into_iter()).await.unwrap();
+        let orders = BTreeSet::from(["1ms..,lie=garbage,primary".to_owned()]);
+        let inbox = Inbox::open(([127, 0, 0, 1], 0).into(), sources.into_iter(), orders).await.unwrap();
         let put = |from: Source, ending: Ending| {
             inbox.shelf.put(&serde_json::to_vec(&Delivery { from, ending }).unwrap())
         };
@@ -198,6 +235,20 @@ mod tests {
             let refused = put(from, ending).unwrap_err();
             assert!(refused.contains("near brings what is not its own"), "{refused}");
         }
+        let taken = |order: &str| Ending::Taken { order: order.to_owned() };
+        for (from, order, part) in [
+            (phase("near"), "1ms..,lie=garbage,primary", "near brings what is not its own"),
+            (Source::Node("far".to_owned()), "1ms..,lie=garbage,primary", "no such node"),
+            (near(), "2ms..,lie=garbage,primary", "no such order"),
+        ] {
+            let refused = put(from, taken(order)).unwrap_err();
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert!(inbox.taken().is_empty());
+        // It asks again where its answer got lost.
+        (0..2).for_each(|_| put(near(), taken("1ms..,lie=garbage,primary")).unwrap());
+        assert_eq!(inbox.taken(), [("near".to_owned(), "1ms..,lie=garbage,primary".to_owned())]);
+        assert!(inbox.taken().is_empty());
         put(near(), orders()).unwrap();
         let came = inbox.close(Instant::now()).await;
         assert!(came[&phase("near")].is_none());

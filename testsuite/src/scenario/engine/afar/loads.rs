@@ -36,7 +36,7 @@ pub(super) fn phase_end(
             Ok(phase::searched(phase, &begins_ms, &saturation))
         }
         Ending::Failed(why) => Err(why),
-        Ending::Orders { .. } => Err("it brought no figures".to_owned()),
+        Ending::Taken { .. } | Ending::Orders { .. } => Err("it brought no figures".to_owned()),
     }
 }
 

@@ -13,7 +13,8 @@
 //! Invariants:
 //! * What was not seen is not met: a scenario of which nothing can be judged, a load without figures, orders of which nobody tells, a node that
 //!   never answered, a judge that came late.
-//! * A fault excuses the nodes that it may meet. Of an order to the primary those are all that may be primary then.
+//! * A fault excuses the nodes that it may meet. Of an order to the primary those are all that may be primary then. An order to lie excuses
+//!   whoever tells that it took it, and nobody else.
 
 mod audit;
 mod inbox;
@@ -113,6 +114,8 @@ struct Judge<'a> {
     watch: Watch,
     /// Meetings that are over once another process runs: since when, and until when at the latest.
     awaited: BTreeMap<usize, (u64, u64)>,
+    /// Who told that it takes the order of a meeting that has not begun.
+    takers: BTreeMap<usize, BTreeSet<String>>,
 }
 
 impl JudgeOptions {
@@ -129,7 +132,8 @@ impl JudgeOptions {
             .iter()
             .filter(|phase| export::has_load(&scenario, &phase.name, self.access_lists));
         let loaded = loaded.map(|phase| Source::Phase(phase.name.clone()));
-        let inbox = Inbox::open(self.listen, loaded.chain(operated(&scenario, &names))).await?;
+        let orders = Story::of(&scenario, &names).orders();
+        let inbox = Inbox::open(self.listen, loaded.chain(operated(&scenario, &names)), orders).await?;
         let clock = StartClock::new(Some(self.start));
         progress.step(&format!(
             "{}: loads and nodes bring what they have to tell to {}",
@@ -198,6 +202,7 @@ impl<'a> Judge<'a> {
             collector: Collector::new(begin, every),
             watch: Watch::start(begin, catch_up_ms(scenario)),
             awaited: BTreeMap::new(),
+            takers: BTreeMap::new(),
         }
     }
 
@@ -215,7 +220,7 @@ impl<'a> Judge<'a> {
         for place in names.all().filter(|place| !joins.contains(place)) {
             self.look_at(place)?;
         }
-        self.pass().await?;
+        self.pass(&inbox).await?;
         let mut report = RunReport {
             scenario: self.scenario.name.clone(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
@@ -267,7 +272,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Lets what happens to nodes excuse them while it does, until the scenario's time is over.
-    async fn pass(&mut self) -> Result<()> {
+    async fn pass(&mut self, inbox: &Inbox) -> Result<()> {
         let mut agenda: BTreeSet<(u64, bool, usize)> = BTreeSet::new();
         for (index, meeting) in self.story.meetings().iter().enumerate() {
             agenda.insert((meeting.from_ms.saturating_sub(SKEW_MS), true, index));
@@ -283,10 +288,10 @@ impl<'a> Judge<'a> {
             if at_ms > end_ms {
                 break;
             }
-            self.wait_until(at_ms).await;
+            self.wait_until(at_ms, inbox).await;
             if begins { self.begin(index)? } else { self.end(index) }
         }
-        self.wait_until(end_ms).await;
+        self.wait_until(end_ms, inbox).await;
         Ok(())
     }
 
@@ -295,14 +300,38 @@ impl<'a> Judge<'a> {
         if meeting.is_join {
             meeting.whom.iter().try_for_each(|place| self.join(*place))?;
         }
-        for place in &meeting.whom {
-            let name = self.names.name(*place);
-            match &meeting.liars {
-                None => self.watch.begin_excuse(index, name, meeting.cause),
-                Some(lie) => self.watch.expect(name, lie, &index.to_string()),
-            }
+        // Whoever takes an order of which it tells is met then.
+        for place in meeting.whom.iter().filter(|_| meeting.told.is_none()) {
+            self.meet(index, self.names.name(*place));
+        }
+        for name in self.takers.remove(&index).into_iter().flatten() {
+            self.meet(index, &name);
         }
         Ok(())
+    }
+
+    fn meet(&self, index: usize, name: &str) {
+        let meeting = &self.story.meetings()[index];
+        match &meeting.liars {
+            None => self.watch.begin_excuse(index, name, meeting.cause),
+            Some(lie) => self.watch.expect(name, lie, &index.to_string()),
+        }
+    }
+
+    fn note_taken(&mut self, inbox: &Inbox) {
+        let now_ms = self.elapsed_ms();
+        for (node, order) in inbox.taken() {
+            for (index, meeting) in self.story.meetings().iter().enumerate() {
+                if meeting.told.as_ref() != Some(&order) {
+                    continue;
+                }
+                if meeting.from_ms <= now_ms.saturating_add(SKEW_MS) {
+                    self.meet(index, &node);
+                } else {
+                    self.takers.entry(index).or_default().insert(node.clone());
+                }
+            }
+        }
     }
 
     /// What starts a process is over once that answers: its container, and its store, take their time.
@@ -318,8 +347,9 @@ impl<'a> Judge<'a> {
         }
     }
 
-    async fn wait_until(&mut self, at_ms: u64) {
+    async fn wait_until(&mut self, at_ms: u64, inbox: &Inbox) {
         loop {
+            self.note_taken(inbox);
             self.note_answers();
             let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
             if left.is_zero() {

@@ -1,7 +1,8 @@
 //! [`Story`]: what a scenario's files do to the nodes, as somebody knows it who only looks on. Pure.
 //!
 //! The plan says when and to whom. Two things it does not say: which validator took an order to the primary, and when a process that
-//! was stopped began again. Nodes tell the second, by when their process started, and mostly the first with it.
+//! was stopped began again. Nodes tell the second, by when their process started, and mostly the first with it. Of an order to lie, or to
+//! hear liars, whoever takes it tells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +47,8 @@ pub(super) struct Meeting {
     pub(super) is_join: bool,
     /// How the peers lie that it gives them, if it does nothing else.
     pub(super) liars: Option<String>,
+    /// The order of which the node that takes it tells: it meets that one alone.
+    pub(super) told: Option<String>,
 }
 
 /// See the module.
@@ -64,12 +67,17 @@ impl<'a> Story<'a> {
         for event in &mut events {
             event.until_ms = export::until_ms(scenario, event);
         }
-        let meetings = events.iter().filter_map(|event| meeting(scenario, names, event)).collect();
+        let meetings = events.iter().flat_map(|event| meetings(scenario, names, event)).collect();
         Story { scenario, names, events, meetings }
     }
 
     pub(super) fn meetings(&self) -> &[Meeting] {
         &self.meetings
+    }
+
+    /// The orders of which the nodes tell that take them.
+    pub(super) fn orders(&self) -> BTreeSet<String> {
+        self.meetings.iter().filter_map(|meeting| meeting.told.clone()).collect()
     }
 
     /// What was done, for a report. Whom an order to the primary met nobody knows for certain.
@@ -196,7 +204,27 @@ impl<'a> Story<'a> {
     }
 }
 
-/// What an event makes of nodes; none if it does nothing that others could hold against one.
+/// What an event makes of nodes. Data are copied at the beginning and put back at the end, with a start of the node at both times: until the
+/// end it is honest.
+fn meetings(scenario: &Scenario, names: &Names, event: &Event) -> Vec<Meeting> {
+    let all = meeting(scenario, names, event);
+    match (all, &event.action) {
+        (Some(whole), Action::Node { harm: Harm::OldState, .. }) => {
+            let at = |at_ms: u64| Meeting {
+                from_ms: at_ms,
+                until_ms: Some(at_ms),
+                restarts: true,
+                holds: false,
+                ..whole.clone()
+            };
+            let put_back = event.until_ms.map(|until| Meeting { cause: Cause::Lies, ..at(until) });
+            [Meeting { told: None, ..at(whole.from_ms) }].into_iter().chain(put_back).collect()
+        }
+        (all, _) => all.into_iter().collect(),
+    }
+}
+
+/// What an event makes of nodes while it lasts; none if it does nothing that others could hold against one.
 fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting> {
     let all = Meeting {
         from_ms: event.at_ms,
@@ -208,6 +236,10 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
         is_drawn: false,
         is_join: false,
         liars: None,
+        told: export::told_order(scenario, event),
+    };
+    let may_be_primary = || -> Vec<Place> {
+        names.all().filter(|place| may_validate(&scenario.topology, names, *place)).collect()
     };
     match &event.action {
         Action::Join(place) => Some(Meeting {
@@ -221,9 +253,7 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
         Action::Node { harm, who } => {
             let whom = match who {
                 Who::Node(place) => vec![*place],
-                Who::Primary => {
-                    names.all().filter(|place| may_validate(&scenario.topology, names, *place)).collect()
-                }
+                Who::Primary => may_be_primary(),
             };
             let at_once = is_moment(harm, event.until_ms.is_some());
             Some(Meeting {
@@ -239,9 +269,10 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
         Action::LyingPeers { lie, who: Who::Node(place), .. } => {
             Some(Meeting { whom: vec![*place], liars: Some(lie.name()), ..all })
         }
-        // The files leave out those to the primary.
-        Action::LyingPeers { who: Who::Primary, .. }
-        | Action::Attack { .. }
+        Action::LyingPeers { lie, who: Who::Primary, .. } => {
+            Some(Meeting { whom: may_be_primary(), liars: Some(lie.name()), is_drawn: true, ..all })
+        }
+        Action::Attack { .. }
         | Action::ExportSnapshot(_)
         | Action::AddValidator(_)
         | Action::RemoveValidator(_) => None,
@@ -346,6 +377,58 @@ criteria: [equal_roots]
         ]);
         let told = story.surprises(&seen);
         assert_eq!(told, ["validator-0 was started again at 10.0 s, and no event did that"]);
+    }
+
+    /// Goal: a lie of the primary, and liars among its peers, are of whoever says that it took the order, in the words of `slipnet operate`.
+    #[test]
+    fn whoever_takes_an_order_to_lie_tells() {
+        let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+            topology: { validators: 3, groups: [{ name: near }] }\n\
+            faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [primary] }, lie: garbage } } }\n\
+            - { at: 12s, what: { lying_peers: { who: { nodes: [primary] }, lie: forged_heads, count: 2 } } }\n\
+            - { at: 20s, for: 1s, what: { kill: { nodes: [primary] } } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let story = Story::of(&scenario, &names);
+        let told: Vec<_> = story.meetings().iter().map(|meeting| meeting.told.as_deref()).collect();
+        let lies =
+            ["5000ms..9000ms,lie=garbage,primary", "12000ms..30000ms,lying-peers=forged-heads:2,primary"];
+        assert_eq!(told, [Some(lies[0]), Some(lies[1]), None]);
+        assert_eq!(story.orders(), BTreeSet::from(lies.map(str::to_owned)));
+        assert!(story.meetings().iter().all(|it| it.is_drawn && it.whom == [Place(0), Place(1), Place(2)]));
+        let seen =
+            starts(&[("validator-0", &[0]), ("validator-1", &[0, 9_500]), ("validator-2", &[0, 21_200])]);
+        let behind: Vec<_> =
+            story.behind(&seen).into_iter().map(|it| (it.name, it.from_ms, it.seen_ms)).collect();
+        assert_eq!(
+            behind,
+            [("validator-1".to_owned(), 9_000, 9_500), ("validator-2".to_owned(), 21_000, 21_200)]
+        );
+        assert!(story.surprises(&seen).is_empty());
+    }
+
+    /// Goal: a node with old data starts twice, and lies from the second time on.
+    #[test]
+    fn old_data_are_a_lie_once_they_are_back() {
+        let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+            topology: { validators: 2 }\n\
+            faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let story = Story::of(&scenario, &names);
+        let told: Vec<_> = story
+            .meetings()
+            .iter()
+            .map(|it| (it.from_ms, it.until_ms, it.cause, it.restarts, it.holds))
+            .collect();
+        assert_eq!(
+            told,
+            [(5_000, Some(5_000), Cause::Away, true, false), (9_000, Some(9_000), Cause::Lies, true, false)]
+        );
+        let seen = starts(&[("validator-0", &[0, 5_600, 9_700])]);
+        let behind: Vec<_> = story.behind(&seen).into_iter().map(|it| (it.from_ms, it.seen_ms)).collect();
+        assert_eq!(behind, [(5_000, 5_600), (9_000, 9_700)]);
+        assert!(story.surprises(&seen).is_empty() && story.marks().len() == 1);
     }
 
     #[test]

@@ -253,3 +253,25 @@ fn a_search_and_a_failure_come_to_what_they_are() {
     let failed = phase_end(phase, &names, &urls, Ending::Failed("no node answers".to_owned()));
     assert_eq!(failed.err().as_deref(), Some("no node answers"));
 }
+
+/// Goal: whoever tells that it takes an order to lie is met by what comes of it, when that comes, and nobody else is.
+#[tokio::test]
+async fn whoever_takes_an_order_is_met() {
+    let text = "name: a\ndescription: b\nduration: 90s\ncriteria: [equal_roots]\ntopology: { validators: 2 }\n\
+        faults:\n- { at: 60s, for: 20s, what: { lying_validator: { who: { nodes: [primary] }, lie: old_state } } }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let names = Names::of(&scenario);
+    let mut judge = Judge::new((&scenario, false), &names, Vec::new(), Instant::now());
+    let (orders, from) = (judge.story.orders(), Source::Node("validator-1".to_owned()));
+    let order = orders.first().unwrap().clone();
+    assert_eq!(order, "60000ms..80000ms,old-data,primary");
+    let inbox = Inbox::open(([127, 0, 0, 1], 0).into(), [from.clone()].into_iter(), orders).await.unwrap();
+    let delivery = crate::load::Delivery { from, ending: Ending::Taken { order } };
+    delivery.send(&inbox.address().to_string(), Duration::from_secs(60)).await.unwrap();
+    judge.note_taken(&inbox);
+    // Its data come back with the second of the two starts.
+    let taker = BTreeSet::from(["validator-1".to_owned()]);
+    assert_eq!(judge.takers, BTreeMap::from([(1, taker)]));
+    judge.begin(1).unwrap();
+    assert!(judge.takers.is_empty());
+}

@@ -1,0 +1,71 @@
+//! The image of nodes that run programs of other names than `current`: that of `slipnet`, with each of them beside it. A container has one image,
+//! and an upgrade from one program to another is a matter of what `slipnet operate` starts in it.
+
+use std::{collections::BTreeSet, fs, io::ErrorKind, path::Path};
+
+use anyhow::{Context, Result};
+
+use super::{Blueprint, Member, NODE_IMAGE, TOOLS_IMAGE};
+use crate::{operate::What, scenario::CURRENT};
+
+const IMAGE: &str = "slipnet-programs";
+/// What makes it, beside the other files.
+const FILE: &str = "Containerfile.programs";
+
+impl Member {
+    /// The names of the programs that it runs beside the current one.
+    fn programs(&self) -> impl Iterator<Item = &str> {
+        let ordered = self.orders.iter().filter_map(|order| match &order.what {
+            What::Upgrade(name) => Some(name.as_str()),
+            _ => None,
+        });
+        ordered.chain(self.program.as_deref()).filter(|name| *name != CURRENT)
+    }
+
+    /// The image in which `slipnet operate` runs it.
+    pub(super) fn operator_image(&self) -> &'static str {
+        if self.programs().next().is_some() { IMAGE } else { TOOLS_IMAGE }
+    }
+}
+
+/// Writes what makes the image of the nodes that run other programs; takes the file of another scenario away where none does.
+pub(super) fn write(blueprint: &Blueprint) -> Result<()> {
+    let path = blueprint.dir.join(FILE);
+    let names = names(blueprint);
+    if names.is_empty() {
+        return match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
+        };
+    }
+    let mut text = format!(
+        "# Written by slipnet: the image {TOOLS_IMAGE} with a program for each name that the scenario has for one.\n\
+         # Each is that of the image {NODE_IMAGE}:NAME, as packaging/container/Containerfile makes it of the sources of that version.\n\
+         FROM {TOOLS_IMAGE}\n"
+    );
+    for name in names {
+        text += &format!("COPY --from={NODE_IMAGE}:{name} /usr/bin/slipstream /usr/bin/slipstream-{name}\n");
+    }
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The names of all programs beside the current one.
+fn names(blueprint: &Blueprint) -> BTreeSet<&str> {
+    blueprint.members.iter().flat_map(Member::programs).collect()
+}
+
+/// How the image of these programs is made in a directory of files; nothing if there are none.
+pub(super) fn usage(blueprint: &Blueprint, dir: &Path) -> String {
+    let names = names(blueprint);
+    if names.is_empty() {
+        return String::new();
+    }
+    let images: Vec<String> = names.iter().map(|name| format!("{NODE_IMAGE}:{name}")).collect();
+    format!(
+        "image: docker build -t {IMAGE} - < {}   # has the programs of the images {}: build or tag these before\n",
+        dir.join(FILE).display(),
+        images.join(", ")
+    )
+}
