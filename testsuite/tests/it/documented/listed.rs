@@ -177,6 +177,7 @@ pub(crate) const LISTED: &[Listed] = &[
     untested("./x deb", "makes a release build, and a package of it"),
     untested("cargo deb", "is what `./x deb` runs"),
     untested("docker build -f packaging/container/Containerfile -t slipstream .", "takes Docker"),
+    untested("docker tag slipstream slipstream:before", "takes Docker"),
     tested(
         "helm install chain packaging/helm/slipstream -f packaging/helm/values/validators.yaml --set-file genesis=genesis.json",
         "takes a cluster",
