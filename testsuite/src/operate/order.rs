@@ -156,6 +156,15 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
     state
 }
 
+/// When the next order begins or ends.
+pub(super) fn next<'a>(
+    orders: impl Iterator<Item = &'a Order>,
+    passed: Option<Duration>,
+) -> Option<Duration> {
+    let moments = orders.flat_map(|order| [Some(order.from), order.until]).flatten();
+    moments.filter(|moment| passed < Some(*moment)).min()
+}
+
 impl FromStr for Order {
     type Err = Error;
 

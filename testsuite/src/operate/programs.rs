@@ -92,15 +92,6 @@ pub(super) fn check(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// When the next order begins or ends.
-pub(super) fn next<'a>(
-    orders: impl Iterator<Item = &'a Order>,
-    passed: Option<Duration>,
-) -> Option<Duration> {
-    let moments = orders.flat_map(|order| [Some(order.from), order.until]).flatten();
-    moments.filter(|moment| passed < Some(*moment)).min()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
