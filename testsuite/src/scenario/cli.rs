@@ -194,10 +194,11 @@ impl RunScenarios {
             _ => bail!(unknown(name)),
         };
         if let Some(seed) = &self.seed {
-            scenario.seed.clone_from(seed);
-            super::rules::check(&scenario).map_err(|problem| anyhow::anyhow!("--seed: {}", problem.text))?;
-            if let Some((twin, _)) = &mut twin {
-                twin.seed.clone_from(seed);
+            // It draws other times.
+            for scenario in [&mut scenario].into_iter().chain(twin.as_mut().map(|(twin, _)| twin)) {
+                scenario.seed.clone_from(seed);
+                super::rules::check(scenario)
+                    .map_err(|problem| anyhow::anyhow!("--seed: {}", problem.text))?;
             }
         }
         Ok(Wanted { scenario, twin })
