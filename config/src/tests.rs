@@ -96,7 +96,7 @@ fn wrong_values() {
 fn not_one_yaml_mapping() {
     assert!(
         refused("role: fullnode\nrole: validator\n")
-            .starts_with("conf/node.yaml:2:1: duplicate mapping key: role\n")
+            .starts_with("conf/node.yaml:2:1: duplicate mapping key: role; remove one of the two\n")
     );
     assert!(refused("role: fullnode\n---\nrole: validator\n").contains("multiple YAML documents detected\n"));
     // The environment may say everything, so that an empty file only lacks what nobody else says.

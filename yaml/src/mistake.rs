@@ -2,6 +2,25 @@
 
 use serde_saphyr::{Error, Options, SnippetMode};
 
+/// What whoever wrote the file can do about an error that begins like this.
+const ADVICE: [(&str, &str); 11] = [
+    ("duplicate mapping key", "remove one of the two"),
+    ("tabs disallowed", BLANKS),
+    ("tab cannot be used", BLANKS),
+    ("a block scalar content cannot start with a tab", BLANKS),
+    ("while scanning a plain scalar, found a tab", BLANKS),
+    (
+        "mapping values are not allowed",
+        "is it YAML? Each key stands on a line of its own, and a text with `: ` in it takes quotes",
+    ),
+    ("simple key expected", "is it YAML? Write `KEY: VALUE`, each on a line of its own"),
+    ("expected mapping start", "write keys and their values, as `KEY: VALUE`"),
+    ("expected sequence start", "write a list, as `[ONE, TWO]`"),
+    ("unclosed bracket", "close it, or put the text that has it into quotes"),
+    ("unclosed quote", "close it"),
+];
+const BLANKS: &str = "indent with blanks";
+
 /// The parser's options: the snippet is ours, one line and a caret, the same for every kind of error.
 pub fn options() -> Options {
     serde_saphyr::options! { with_snippet: false }
@@ -15,6 +34,7 @@ pub struct Mistake {
     /// The column, counted from 1.
     pub column: u64,
     message: String,
+    is_of_a_value: bool,
 }
 
 impl Mistake {
@@ -29,29 +49,80 @@ impl Mistake {
         for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
             message.truncate(message.find(advice).unwrap_or(message.len()));
         }
-        Mistake { line, column, message }
+        if let Some((_, advice)) = ADVICE.iter().find(|(begins, _)| message.starts_with(begins)) {
+            message = format!("{message}; {advice}");
+        }
+        let is_of_a_value = message.starts_with("invalid ");
+        Mistake { line, column, message: without_types(message), is_of_a_value }
     }
 
     /// Whether a value is of another kind than its key takes.
     pub fn is_of_a_value(&self) -> bool {
-        self.message.starts_with("invalid ")
+        self.is_of_a_value
     }
 
     /// The message, with the word that stands there: the parser only names the types of numbers.
     pub fn found(self, word: &str) -> String {
-        if self.is_of_a_value() && !self.message.contains('`') && !word.is_empty() {
+        if self.is_of_a_value && !self.message.contains('`') && !word.is_empty() {
             return format!("{}, found `{word}`", self.message);
         }
         self.message
     }
 }
 
+/// A message that names no type of Rust's, but the numbers that it has.
+fn without_types(message: String) -> String {
+    if let Some(numbers) = message.strip_prefix("invalid ").and_then(numbers) {
+        return format!("must be {numbers}");
+    }
+    let Some((found, kind)) = message.rsplit_once(", expected ") else { return message };
+    match numbers(kind) {
+        Some(numbers) => format!("{found}, expected {numbers}"),
+        None => message,
+    }
+}
+
+/// The numbers of a type, as the parser and serde call it.
+fn numbers(kind: &str) -> Option<String> {
+    if ["floating point", "f32", "f64"].contains(&kind) {
+        return Some("a number".to_owned());
+    }
+    let (name, has_zero) = match kind.strip_prefix("a nonzero ") {
+        Some(name) => (name, false),
+        None => (kind, true),
+    };
+    let (least, most): (i128, u128) = match name {
+        "u8" => (0, u8::MAX.into()),
+        "u16" => (0, u16::MAX.into()),
+        "u32" => (0, u32::MAX.into()),
+        "u64" | "usize" => (0, u64::MAX.into()),
+        "i8" => (i8::MIN.into(), i8::MAX.unsigned_abs().into()),
+        "i16" => (i16::MIN.into(), i16::MAX.unsigned_abs().into()),
+        "i32" => (i32::MIN.into(), i32::MAX.unsigned_abs().into()),
+        "i64" | "isize" => (i64::MIN.into(), i64::MAX.unsigned_abs().into()),
+        _ => return None,
+    };
+    Some(match (has_zero, least) {
+        (true, _) => format!("a whole number from {least} to {most}"),
+        (false, 0) => format!("a whole number from 1 to {most}"),
+        (false, _) => format!("a whole number from {least} to {most} without 0"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, num::NonZeroU32};
+
     use super::*;
 
+    macro_rules! refused {
+        ($kind:ty, $text:expr) => {
+            Mistake::of(&serde_saphyr::from_str_with_options::<$kind>($text, options()).unwrap_err())
+        };
+    }
+
     fn mistake(text: &str) -> Mistake {
-        Mistake::of(&serde_saphyr::from_str_with_options::<Vec<u8>>(text, options()).unwrap_err())
+        refused!(Vec<u8>, text)
     }
 
     #[test]
@@ -61,5 +132,34 @@ mod tests {
         assert_eq!((number.line, number.column), (2, 3));
         assert!(number.found("300").ends_with(", found `300`"));
         assert!(!mistake("- many\n").found("").contains("found"));
+    }
+
+    /// Goal: whoever writes a file need not know how Rust calls its numbers.
+    #[test]
+    fn numbers_are_told_by_their_bounds() {
+        assert_eq!(mistake("- -5\n").found("-5"), "must be a whole number from 0 to 255, found `-5`");
+        let number = refused!(Vec<u32>, "- 4294967296\n");
+        assert_eq!(number.found("x"), "must be a whole number from 0 to 4294967295, found `x`");
+        assert_eq!(refused!(Vec<i8>, "- x\n").found(""), "must be a whole number from -128 to 127");
+        assert_eq!(refused!(Vec<f64>, "- x\n").found("x"), "must be a number, found `x`");
+        let zero = refused!(Vec<NonZeroU32>, "- 0\n").found("0");
+        assert_eq!(zero, "invalid value: integer `0`, expected a whole number from 1 to 4294967295");
+    }
+
+    /// Goal: what is no YAML, or not what is wanted, is told with what to do about it.
+    #[test]
+    fn mistakes_of_writing_come_with_advice() {
+        type Map = BTreeMap<String, Vec<u8>>;
+        for (text, said) in [
+            ("a: [1]\na: [2]\n", "remove one of the two"),
+            ("a:\n\t- 1\n", "indent with blanks"),
+            ("Dear judge,\nthis is not: a file: at all\n", "is it YAML?"),
+            ("Dear judge\n", "`KEY: VALUE`"),
+            ("a: 1\n", "`[ONE, TWO]`"),
+            ("a: [1\n", "close it"),
+        ] {
+            let found = refused!(Map, text).found("");
+            assert!(found.contains(said), "{text}{found}");
+        }
     }
 }

@@ -27,8 +27,11 @@ pub(super) struct Touch {
     pub(super) writes: Vec<U256>,
 }
 
-/// The calls of all files of a directory, in the order of the blocks.
-pub(super) fn load(dir: &Path) -> Result<Vec<Touch>> {
+/// The numbers of the blocks whose lists a directory has, in their order.
+///
+/// # Errors
+/// If it cannot be listed, or has none.
+pub(crate) fn numbers(dir: &Path) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = Vec::new();
     for entry in
         fs::read_dir(dir).with_context(|| format!("cannot list the access lists in {}", dir.display()))?
@@ -36,9 +39,15 @@ pub(super) fn load(dir: &Path) -> Result<Vec<Touch>> {
         let name = entry?.file_name();
         numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".rlp.gz")?.parse::<u64>().ok()));
     }
+    ensure!(!numbers.is_empty(), "{} holds no access list: name a directory of NUMBER.rlp.gz", dir.display());
     numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The calls of all files of a directory, in the order of the blocks.
+pub(super) fn load(dir: &Path) -> Result<Vec<Touch>> {
     let mut touches = Vec::new();
-    for number in numbers {
+    for number in numbers(dir)? {
         let path = dir.join(format!("{number}.rlp.gz"));
         let read = || -> Result<Vec<Touch>> {
             let mut bytes = Vec::new();
@@ -51,7 +60,7 @@ pub(super) fn load(dir: &Path) -> Result<Vec<Touch>> {
             break;
         }
     }
-    ensure!(!touches.is_empty(), "{} holds no access list: name a directory of NUMBER.rlp.gz", dir.display());
+    ensure!(!touches.is_empty(), "the access lists in {} touch nothing: name others", dir.display());
     touches.truncate(CALLS_MAX);
     Ok(touches)
 }

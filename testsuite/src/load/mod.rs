@@ -60,6 +60,7 @@ use std::{
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use access_lists::numbers as access_lists_in;
 pub use audit::{Audit, AuditFigures, Difference, Place, Unit};
 pub use command::LoadCommand;
 pub use commits::Point;

@@ -102,9 +102,14 @@ pub(super) fn known(name: &str) -> Result<(), &'static str> {
     if ATTACKS.contains(&name) {
         return Ok(());
     }
+    Err(nearest(name, ATTACKS.iter().copied()))
+}
+
+/// The one of these names that looks most like it.
+pub(super) fn nearest(name: &str, all: impl Iterator<Item = &'static str>) -> &'static str {
     let likeness = |attack: &str| strsim::jaro_winkler(attack, name);
-    let nearest = ATTACKS.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-    Err(nearest.unwrap_or_default())
+    let nearest = all.max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+    nearest.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -108,9 +108,9 @@ fn check(files: &[PathBuf]) -> Result<()> {
     for file in files {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match name.strip_suffix(super::TWIN_SUFFIX) {
-            None => drop(Scenario::load(file)?),
+            None => drop(Scenario::load_whole(file)?),
             Some(stem) => {
-                let scenario = Scenario::load(&file.with_file_name(format!("{stem}.yaml")))?;
+                let scenario = Scenario::load_whole(&file.with_file_name(format!("{stem}.yaml")))?;
                 Twin::load(file, &scenario)?;
             }
         }
@@ -131,7 +131,7 @@ fn unknown(name: &str) -> String {
 pub(crate) fn find(name: &str) -> Result<Scenario> {
     let path = Path::new(name);
     match shipped::named(name) {
-        _ if path.is_file() => Ok(Scenario::load(path)?),
+        _ if path.is_file() => Ok(Scenario::load_whole(path)?),
         Some(shipped) => Ok(shipped.scenario()?),
         None => bail!(unknown(name)),
     }
@@ -184,7 +184,7 @@ impl RunScenarios {
                 (shipped.scenario()?, if self.twin { Some(shipped.defective()?) } else { None })
             }
             _ if path.is_file() => {
-                let scenario = Scenario::load(path)?;
+                let scenario = Scenario::load_whole(path)?;
                 let twin = match self.twin {
                     true => Some(Twin::load(&Twin::path_of(path), &scenario)?),
                     false => None,
@@ -194,10 +194,11 @@ impl RunScenarios {
             _ => bail!(unknown(name)),
         };
         if let Some(seed) = &self.seed {
-            scenario.seed.clone_from(seed);
-            super::rules::check(&scenario).map_err(|problem| anyhow::anyhow!("--seed: {}", problem.text))?;
-            if let Some((twin, _)) = &mut twin {
-                twin.seed.clone_from(seed);
+            // It draws other times.
+            for scenario in [&mut scenario].into_iter().chain(twin.as_mut().map(|(twin, _)| twin)) {
+                scenario.seed.clone_from(seed);
+                super::rules::check(scenario)
+                    .map_err(|problem| anyhow::anyhow!("--seed: {}", problem.text))?;
             }
         }
         Ok(Wanted { scenario, twin })

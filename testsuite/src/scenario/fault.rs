@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::peer_lie::PeerLie;
 use super::{
+    criteria::Statement,
     model::{LinkShape, Topology},
     names::{Names, PRIMARY, Place, may_validate},
     span::Span,
@@ -103,9 +104,9 @@ pub enum What {
         /// Names of nodes or groups.
         between: [Vec<String>; 2],
     },
-    /// Attackers of the siege; `slipnet campaign siege --list` tells them.
+    /// Attackers of the siege; `slipnet campaign siege --list` tells them. Those that are servers are `lying_peers`.
     Attack {
-        /// The attack.
+        /// The attack; none of servers.
         name: String,
         /// Whom they attack.
         victim: String,
@@ -161,6 +162,25 @@ pub(crate) const PROGRAM_LIES: [&str; 8] = [
 ];
 
 impl Lie {
+    /// Those that leave evidence, by their names in the file.
+    pub(super) const CONVICTS: &str = "`twin`, `old_state`, `double_vote` and `anything`";
+
+    /// What others may get two signed statements of: nobody else can be convicted. Of the rest each validator hears one word at most, or
+    /// none that is signed.
+    pub(super) fn evidence(&self) -> &'static [Statement] {
+        match self {
+            Lie::Twin { .. } => &[Statement::Orders, Statement::Prepares],
+            Lie::OldState => &[Statement::Orders, Statement::Prepares, Statement::Commits],
+            Lie::DoubleVote | Lie::Anything => &[Statement::Prepares],
+            Lie::WrongRoot
+            | Lie::Garbage
+            | Lie::SplitVotes
+            | Lie::Complaints
+            | Lie::HiddenPrepares
+            | Lie::InventedPrepares => &[],
+        }
+    }
+
     /// As the program that takes the validator's place knows it; none if the validator's own program lies.
     pub(super) fn of_program(&self) -> Option<&'static str> {
         match self {
@@ -337,5 +357,27 @@ mod tests {
         ];
         assert_eq!(lies.map(|lie| lie.of_program().unwrap_or_default()), PROGRAM_LIES);
         assert_eq!(Lie::OldState.of_program(), None);
+    }
+
+    /// Goal: an error names the lies that leave evidence, and no other.
+    #[test]
+    fn lies_with_evidence_are_listed() {
+        let twin = Lie::Twin { heard_by: Vec::new() };
+        let all = [
+            (twin, "twin"),
+            (Lie::OldState, "old_state"),
+            (Lie::DoubleVote, "double_vote"),
+            (Lie::WrongRoot, "wrong_root"),
+            (Lie::Garbage, "garbage"),
+            (Lie::SplitVotes, "split_votes"),
+            (Lie::Complaints, "complaints"),
+            (Lie::HiddenPrepares, "hidden_prepares"),
+            (Lie::InventedPrepares, "invented_prepares"),
+            (Lie::Anything, "anything"),
+        ];
+        for (lie, name) in all {
+            let is_listed = Lie::CONVICTS.contains(&format!("`{name}`"));
+            assert_eq!(is_listed, !lie.evidence().is_empty(), "{name}");
+        }
     }
 }

@@ -86,7 +86,7 @@ impl Default for Topology {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// As the name of a scenario.
+    /// As the name of a scenario; no other group or node has it.
     pub name: String,
     /// Nodes, 1 to 63.
     #[serde(default = "one")]
@@ -94,7 +94,7 @@ pub struct Group {
     /// Whether it only follows, or validates once the chain's set names it.
     #[serde(default)]
     pub part: Part,
-    /// How it catches up.
+    /// How it catches up; not of a candidate.
     #[serde(default)]
     pub mode: SyncMode,
     /// When it starts, with an empty disk; without it before the clock of the scenario does.
@@ -103,10 +103,10 @@ pub struct Group {
     /// Whom it dials: names of nodes or of groups before it; without them everybody before it.
     #[serde(default)]
     pub behind: Vec<String>,
-    /// An attack of the siege whose servers stand before those in its list of peers; `slipnet campaign siege --list` tells them.
+    /// A lie of `lying_peers` with `-` for each `_`: servers that tell it stand before those in its list of peers.
     #[serde(default)]
     pub among: Option<String>,
-    /// Whether trust starts at a waypoint that a validator tells when the node starts, instead of at the genesis.
+    /// Whether trust starts at a waypoint that a validator tells when the node starts, instead of at the genesis; not of a candidate.
     #[serde(default)]
     pub waypoint: bool,
 }
@@ -131,7 +131,7 @@ pub struct Settings {
     /// Keys of node.yaml by their full names.
     #[serde(default)]
     pub config: Config,
-    /// Where they are; see `links`.
+    /// Where they are: `eu`, `us`, `usw`, `ap`, `jp`, `au`, `sa`, or a region that `links` name.
     #[serde(default)]
     pub region: Option<String>,
     /// The program that they run: `current`, or a name that `--program NAME=PATH` gives.
@@ -198,7 +198,7 @@ pub struct Phase {
     /// Reads per second, at the followers and at the node that commits are read from, half by HTTP and half by WebSocket.
     #[serde(default)]
     pub reads_per_second: u32,
-    /// A directory of `NUMBER.rlp.gz`, for the kind `access-lists`.
+    /// A directory of `NUMBER.rlp.gz`, for the kind `access-lists`; a relative one is beside the file.
     #[serde(default)]
     pub access_lists: Option<String>,
 }

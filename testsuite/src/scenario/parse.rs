@@ -11,6 +11,7 @@ use serde_saphyr::{Error, Spanned};
 use slipstream_yaml::{Mistake, Place, mask::mask_text, options};
 
 use super::{error::ScenarioError, model::Scenario, rules};
+use crate::load::access_lists_in;
 
 /// Longest scenario file: keeps a wrong path (a log, a report) from being read into memory, and bounds every list in it.
 pub const SCENARIO_BYTES_MAX: u64 = 256 << 10;
@@ -57,6 +58,34 @@ impl Scenario {
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
         Scenario::parse(&read(path)?, path)
     }
+
+    /// As [`Scenario::load`], where its loads will run: finds the directories that they read. A relative one is beside the file.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`], and if such a directory is not there or has no access lists.
+    pub fn load_whole(path: &Path) -> Result<Scenario, ScenarioError> {
+        let text = read(path)?;
+        let mut scenario = Scenario::parse(&text, path)?;
+        for (index, phase) in scenario.workload.iter_mut().enumerate() {
+            let Some(dir) = &mut phase.access_lists else { continue };
+            *dir = lists_beside(path, dir).map_err(|problem| {
+                let key = ["workload", &index.to_string(), "access_lists"].map(str::to_owned).to_vec();
+                refused(&text, path, Problem { key, text: problem })
+            })?;
+        }
+        Ok(scenario)
+    }
+}
+
+/// The directory of access lists that a file names; else what is wrong with it.
+fn lists_beside(file: &Path, dir: &str) -> Result<String, String> {
+    let found = file.parent().unwrap_or(Path::new("")).join(dir);
+    access_lists_in(&found).map_err(|error| {
+        format!("{error:#}; write a directory of NUMBER.rlp.gz, by its full path or as seen from the scenario's file")
+    })?;
+    found.into_os_string().into_string().map_err(|found| {
+        format!("{} is no path in UTF-8: put the lists and the file elsewhere", found.display())
+    })
 }
 
 /// Decodes a whole file, strictly.

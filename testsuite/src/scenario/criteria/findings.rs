@@ -72,7 +72,7 @@ pub struct PhaseTotals {
     pub name: String,
     /// Transactions that nodes took.
     pub accepted: u64,
-    /// Transactions that no node took.
+    /// Transactions that no node took; of a search none, which finds out by them what is too much.
     pub given_up: u64,
     /// Transactions in batches.
     pub committed: u64,

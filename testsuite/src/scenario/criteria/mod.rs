@@ -52,7 +52,8 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read. A read without an answer is slower than any.
+    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read; of a search at the rate that it found. A
+    /// read without an answer is slower than any.
     Read {
         /// The phase; it has `reads_per_second`.
         phase: String,
@@ -65,7 +66,7 @@ pub enum Criterion {
         way: Option<Way>,
     },
     /// A percentile of how late the subscriptions to `newHeads` told heads, from when any node of the phase first showed the batch: at the
-    /// slowest of the nodes that were read. A head that was never told is later than any.
+    /// slowest of the nodes that were read; of a search at the rate that it found. A head that was never told is later than any.
     NewHeads {
         /// The phase; it has `reads_per_second`.
         phase: String,
@@ -75,7 +76,7 @@ pub enum Criterion {
         at_most: Span,
     },
     /// Everything that nodes took is committed, nothing was given up, all receipts and balances were compared and are right, and nobody
-    /// else sent from the load's accounts.
+    /// else sent from the load's accounts. What a search gives up beyond the rate that it finds does not count.
     LoadComplete,
     /// Nodes that joined or came back were within two batches of the highest head in time, each time. A node that a fault may have drawn
     /// (`one_of`, `primary`) and did not is left out, unless it is so with all.
@@ -122,7 +123,7 @@ pub enum Criterion {
     },
     /// All nodes are in one epoch at the end, at least this one.
     Epoch {
-        /// Its number.
+        /// Its number, at most as many as faults change the validators.
         at_least: u64,
     },
     /// All nodes that no fault holds down have the same state at the end, at a batch that all reached; there are two at least.
@@ -133,7 +134,7 @@ pub enum Criterion {
     NoAlarm,
     /// Each other validator that was there from the start has proof that these lied.
     Convicted {
-        /// Names of validators that a fault `lying_validator` meets.
+        /// Names of validators that a fault `lying_validator` meets, with a lie that leaves evidence.
         nodes: Vec<String>,
         /// What each said twice, all of these; without it anything.
         #[serde(default)]
@@ -167,7 +168,7 @@ pub enum Statement {
 
 impl Statement {
     /// As nodes' status writes it.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Statement::Orders => "orders",
             Statement::Prepares => "prepares",

@@ -142,8 +142,10 @@ async fn perform(
 pub(super) fn ran(phase: &Phase, begin_ms: u64, summary: &LoadSummary) -> PhaseEnd {
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     add(&mut totals, summary);
+    totals.given_up = summary.given_up;
     totals.committed_per_second = summary.achieved_per_second;
     latencies(&mut totals, summary);
+    answers(&mut totals, summary);
     let total = Total { per_second: summary.achieved_per_second, latency_ms: summary.commit_ms };
     end(totals, phase, &[(begin_ms, summary)], (total, Some(summary)))
 }
@@ -212,8 +214,9 @@ pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
     }
 }
 
-/// The rate that the chain sustains is the phase's throughput; its latencies are those of the step at that rate. The first transaction of
-/// each step was due at these times.
+/// The rate that the chain sustains is the phase's throughput; its latencies and its reads are those of the step at that rate. Steps beyond
+/// it are to be too much: what nodes refused there is why they do not count, and nothing that is missing. What nodes took counts in all
+/// steps. The first transaction of each step was due at these times.
 pub(super) fn searched(phase: &Phase, begins_ms: &[u64], saturation: &Saturation) -> PhaseEnd {
     let rate = match saturation.found {
         Found::Sustained { rate, .. } | Found::AtLeast { rate } => rate,
@@ -231,6 +234,7 @@ pub(super) fn searched(phase: &Phase, begins_ms: &[u64], saturation: &Saturation
     let latency_ms = best.and_then(|step| step.commit_ms);
     if let Some(best) = best {
         latencies(&mut totals, best);
+        answers(&mut totals, best);
     }
     let runs: Vec<_> = begins_ms.iter().copied().zip(&saturation.steps).collect();
     let total = Total { per_second: f64::from(rate), latency_ms };
@@ -238,11 +242,16 @@ pub(super) fn searched(phase: &Phase, begins_ms: &[u64], saturation: &Saturation
     PhaseEnd { search: Some(SearchFigures::of(&phase.name, saturation)), ..end }
 }
 
+/// What nodes took, and what became of it.
 fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.accepted += summary.accepted;
-    totals.given_up += summary.given_up;
     totals.committed += summary.committed;
     totals.is_limited_by_generators |= summary.limited_by == Some(Limit::Generators);
+    totals.audit.add(summary.audit.figures);
+}
+
+/// Of reads and of heads, at the slowest node.
+fn answers(totals: &mut PhaseTotals, summary: &LoadSummary) {
     for reads in &summary.reads {
         let way = match reads.way {
             ReadWay::Http => Way::Http,
@@ -262,7 +271,6 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
         totals.new_heads =
             totals.new_heads.worse(ReadTotals { ms: news.news_ms.map(quantiles), failed_share });
     }
-    totals.audit.add(summary.audit.figures);
 }
 
 /// Of commits, and of the slowest of the phase's followers.
@@ -283,116 +291,4 @@ fn quantiles(percentiles: Percentiles) -> Quantiles {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use serde_json::json;
-
-    use super::*;
-    use crate::{
-        load::HeadNews,
-        scenario::engine::curves::tests::{latency, summary},
-    };
-
-    /// Goal: each follower counts, at the slowest; one that showed nothing has missed everything.
-    #[test]
-    fn the_slowest_follower_counts() {
-        let mut run = summary("near");
-        let of = |run: &LoadSummary| {
-            let mut totals = PhaseTotals::default();
-            latencies(&mut totals, run);
-            (totals.follow_ms.map(|ms| ms.p50), totals.follow_missing_share)
-        };
-        run.follow_ms.insert("far".to_owned(), Some(Percentiles { count: 4, ..latency(70.0) }));
-        run.follow_ms.insert("near".to_owned(), Some(Percentiles { count: 3, ..latency(50.0) }));
-        assert_eq!(of(&run), (Some(70.0), 0.25));
-        run.follow_ms.insert("silent".to_owned(), None);
-        assert_eq!(of(&run), (Some(70.0), 1.0));
-        run.follow_ms.clear();
-        assert_eq!(of(&run), (None, 0.0), "nobody follows");
-    }
-
-    /// Goal: of the heads that subscriptions told the slowest node counts, and what it never told.
-    #[test]
-    fn the_slowest_subscription_counts() {
-        let mut run = summary("near");
-        let news = HeadNews {
-            missed: 0,
-            news_ms: Some(Percentiles { count: 4, ..latency(50.0) }),
-            ..run.news[0].clone()
-        };
-        let late =
-            HeadNews { missed: 1, news_ms: Some(Percentiles { count: 4, ..latency(70.0) }), ..news.clone() };
-        run.news = vec![late, news];
-        let mut totals = PhaseTotals::default();
-        add(&mut totals, &run);
-        let ReadTotals { ms, failed_share } = totals.new_heads;
-        assert_eq!((ms.map(|ms| ms.p50), failed_share), (Some(70.0), 0.25));
-    }
-
-    #[test]
-    fn who_commits_are_read_from_follows_itself() {
-        let mut run = LoadSummary {
-            follow_ms: BTreeMap::new(),
-            follow_per_second: BTreeMap::new(),
-            follow_points: BTreeMap::new(),
-            ..summary("near")
-        };
-        run.reads[0].node = "http://a:1".to_owned();
-        run.news[0].node = "http://a:1".to_owned();
-        name_first(&mut run, "http://a:1", "first", true);
-        assert_eq!((run.reads[0].node.as_str(), run.news[0].node.as_str()), ("first", "first"));
-        let total = Total { per_second: 2.0, latency_ms: run.commit_ms };
-        let found = curves("main", &[(0, &run)], (total, Some(&run)));
-        let [commit, follow, ..] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((&follow.p50, follow.total), (&commit.p50, Some(total)));
-        assert_eq!(follow.name, "follow main at first");
-        let rows = PhaseFigures::of("main", &run).latencies;
-        assert!(rows.iter().any(|row| row.of == "follow first" && row.ms == run.commit_ms), "{rows:?}");
-    }
-
-    /// Goal: generators that fall behind and send the rest later are seen.
-    #[test]
-    fn what_left_late_was_not_sent_in_time() {
-        let late = LoadSummary { sent: 4, sent_per_second: 1.0, ..summary("near") };
-        let figures = PhaseFigures::of("main", &late);
-        assert_eq!((figures.offered, figures.sent), (2.0, 1.0));
-    }
-
-    #[test]
-    fn a_network_that_prunes_is_audited_sooner() {
-        let mut topology = Topology::default();
-        assert!(audit_behind(&topology) > 1_000);
-        for (key, value) in [
-            ("storage.prune", json!({ "receipts": 200 })),
-            ("storage.prune.receipts", json!(200)),
-            ("storage", json!({ "prune": { "receipts": 200 } })),
-        ] {
-            topology.config = [(key.to_owned(), value)].into();
-            assert_eq!(audit_behind(&topology), AUDIT_BEHIND_PRUNED, "{key}");
-        }
-        topology.config = [("storage".to_owned(), json!({ "fsync": true }))].into();
-        assert!(audit_behind(&topology) > 1_000);
-    }
-
-    /// Goal: phases one after the other are no faster together than each, two at once are, and a pause between them is no time of load.
-    #[test]
-    fn the_harness_is_measured_while_it_has_something_to_send() {
-        let end = |due, sent, spans: &[(u64, u64)]| PhaseEnd {
-            totals: PhaseTotals::default(),
-            due,
-            sent,
-            spans: spans.to_vec(),
-            curves: Vec::new(),
-            figures: Vec::new(),
-            search: None,
-        };
-        let figures = |ends: &[PhaseEnd]| (harness(ends).offered, harness(ends).achieved);
-        let (first, second) =
-            (end(1_000.0, 1_000.0, &[(0, 10_000)]), end(1_000.0, 900.0, &[(20_000, 30_000)]));
-        assert_eq!(figures(&[first, second]), (100.0, 95.0));
-        let (first, second) = (end(1_000.0, 1_000.0, &[(0, 10_000)]), end(500.0, 500.0, &[(5_000, 10_000)]));
-        assert_eq!(figures(&[first, second]), (150.0, 150.0));
-        assert_eq!(figures(&[]), (0.0, 0.0));
-    }
-}
+mod tests;

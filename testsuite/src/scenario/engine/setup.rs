@@ -30,11 +30,13 @@ const BEFORE: &str = "before";
 pub(in crate::scenario) const DIR: &str = "{dir}";
 /// The key of the room below which a node writes nothing. Its default is more than a small disk has.
 const DISK_FREE_MIN: &str = "storage.disk_free_min_mib";
+/// The key of how many peers a node dials of those that others tell it of.
+pub(in crate::scenario) const OUTBOUND: &str = "network.outbound";
 /// Of a small disk, one part in so many is that room.
 const DISK_PARTS: u64 = 8;
 
 /// Whether datagrams go through relays.
-pub(super) fn needs_links(scenario: &Scenario) -> bool {
+pub(in crate::scenario) fn needs_links(scenario: &Scenario) -> bool {
     scenario.topology.settings.iter().any(|settings| settings.region.is_some())
         || scenario.faults.iter().any(|fault| fault.what.needs_relays())
 }
@@ -139,8 +141,8 @@ pub(in crate::scenario) fn disk_mib(scenario: &Scenario, names: &Names, place: P
 pub(in crate::scenario) fn config_of(scenario: &Scenario, names: &Names, place: Place) -> Config {
     let mut config = scenario.topology.config.clone();
     if needs_links(scenario) {
-        // What peers tell of each other lies behind the relays.
-        config.insert("network.outbound".to_owned(), 0.into());
+        // What peers tell of each other lies behind the relays; a file that says another number is refused.
+        config.insert(OUTBOUND.to_owned(), 0.into());
     }
     for settings in settings_of(scenario, names, place) {
         config.extend(settings.config.clone());
@@ -158,14 +160,16 @@ pub(in crate::scenario) fn keep_room(config: &mut Config, disk_mib: Option<u64>)
     }
 }
 
-/// Whether an entry of `config` sets this key: by itself, or in the value of a section around it.
+/// Whether an entry of `config` sets this key.
 pub(in crate::scenario) fn sets(entry: &str, value: &Value, key: &str) -> bool {
-    match key.strip_prefix(entry) {
-        Some("") => true,
-        Some(rest) => rest
-            .strip_prefix('.')
-            .is_some_and(|rest| rest.split('.').try_fold(value, |section, name| section.get(name)).is_some()),
-        None => false,
+    given(entry, value, key).is_some()
+}
+
+/// The value that an entry of `config` gives this key: by itself, or in the value of a section around it.
+pub(in crate::scenario) fn given<'a>(entry: &str, value: &'a Value, key: &str) -> Option<&'a Value> {
+    match key.strip_prefix(entry)? {
+        "" => Some(value),
+        rest => rest.strip_prefix('.')?.split('.').try_fold(value, |section, name| section.get(name)),
     }
 }
 

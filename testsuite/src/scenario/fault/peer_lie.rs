@@ -178,6 +178,11 @@ impl PeerLie {
         PeerLie::ALL.into_iter().find(|lie| lie.name() == name)
     }
 
+    /// The one of an attack of the siege; none if that attacks by itself.
+    pub(in crate::scenario) fn of_attack(name: &str) -> Option<PeerLie> {
+        PeerLie::ALL.into_iter().find(|lie| lie.of_program() == name)
+    }
+
     /// Whether a node that is told it has proof.
     pub(in crate::scenario) fn can_be_proven(self) -> bool {
         matches!(
@@ -225,6 +230,7 @@ mod tests {
         for lie in PeerLie::ALL {
             assert_eq!(json!(lie), json!(lie.name()));
             assert_eq!(PeerLie::named(&lie.name()), Some(lie));
+            assert_eq!(PeerLie::of_attack(lie.of_program()), Some(lie));
             assert!(lie.can_be_proven() || !lie.is_told_to_all(), "{lie:?}");
         }
     }

@@ -85,3 +85,27 @@ fn files_that_cannot_be_scenarios_are_refused() {
         assert!(Scenario::parse(text, &path).is_err(), "{text:?}");
     }
 }
+
+/// Goal: access lists that are not there are told before a node starts, with the line, and not half a minute after; the directory is
+/// looked for beside the file, wherever somebody runs it.
+#[test]
+fn access_lists_are_found_beside_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.yaml");
+    let phase =
+        "{ name: main, for: 9s, rate: { constant: 1 }, mix: { access-lists: 1 }, access_lists: lists }";
+    std::fs::write(&path, format!("{GOOD}workload:\n- {phase}\n")).unwrap();
+    let lists = dir.path().join("lists");
+    let refused = || Scenario::load_whole(&path).unwrap_err().to_string();
+    let error = refused();
+    let place =
+        format!("{}:7:{}: workload.0.access_lists: ", path.display(), phase.find("lists }").unwrap() + 3);
+    assert!(error.starts_with(&place) && error.contains(&lists.display().to_string()), "{error}");
+    std::fs::create_dir(&lists).unwrap();
+    assert!(refused().contains("holds no access list"), "{}", refused());
+    std::fs::write(lists.join("5.rlp.gz"), "").unwrap();
+    let scenario = Scenario::load_whole(&path).unwrap();
+    assert_eq!(scenario.workload[0].access_lists.as_deref(), lists.to_str());
+    // Whoever judges elsewhere does not have them.
+    assert_eq!(Scenario::load(&path).unwrap().workload[0].access_lists.as_deref(), Some("lists"));
+}

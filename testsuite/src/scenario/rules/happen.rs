@@ -1,14 +1,13 @@
-//! What the faults and the criteria of a scenario may say.
+//! What the faults of a scenario may say.
 
 use super::{
     Rules, TIMES_MAX,
     at::{At, Checked},
-    known_attack, shape,
+    shape, siege,
 };
 use crate::scenario::{
-    criteria::Criterion,
     fault::{Lie, Target, What},
-    names::{PRIMARY, Place, is_candidate},
+    names::{PRIMARY, is_candidate},
     span::Span,
 };
 
@@ -80,7 +79,8 @@ impl Rules<'_> {
                 }
             }
         }
-        self.liars_at_once()
+        self.liars_at_once()?;
+        self.validators_at_all_times()
     }
 
     /// How many nodes a fault meets each time.
@@ -119,8 +119,8 @@ impl Rules<'_> {
                 }
             }
             What::Attack { name, victim } => {
-                known_attack(&at.then("name"), name)?;
                 self.single(&at.then("victim"), victim)?;
+                siege::attack(&at.then("name"), name, victim)?;
                 self.there_by(&at.then("victim"), std::slice::from_ref(victim), begins)
             }
             What::ExportSnapshot(name) | What::RemoveValidator(name) | What::AddValidator(name) => {
@@ -225,107 +225,6 @@ impl Rules<'_> {
             return Err(heard.wrong("names the liar itself: name those that hear its second self"));
         }
         Ok(())
-    }
-
-    pub(super) fn criteria(&self) -> Checked {
-        for (index, criterion) in self.scenario.criteria.iter().enumerate() {
-            let at = At::key("criteria").item(index);
-            if let Some(phase) = criterion.phase() {
-                let phases: Vec<&str> =
-                    self.scenario.workload.iter().map(|phase| phase.name.as_str()).collect();
-                if !phases.contains(&phase) {
-                    return Err(
-                        at.wrong(format!("there is no phase `{phase}`; there are: {}", phases.join(", ")))
-                    );
-                }
-            }
-            if !criterion.nodes().is_empty() {
-                self.known(&at.then(criterion.key()).then("nodes"), criterion.nodes())?;
-            }
-            let limit = match criterion {
-                Criterion::Throughput { at_least, .. } => *at_least,
-                Criterion::Memory { mib_max, .. } => *mib_max,
-                Criterion::HeadAge { percent, .. } if *percent > 100.0 => -1.0,
-                Criterion::HeadAge { percent, .. } => *percent,
-                _ => 1.0,
-            };
-            // Also false of what is no number.
-            if !(limit > 0.0 && limit.is_finite()) {
-                return Err(at.wrong("its limit must be a number above 0, a share at most 100"));
-            }
-            if matches!(criterion, Criterion::History { from_at_most: None, from_at_least: None, .. }) {
-                return Err(at.wrong("write `from_at_most` or `from_at_least`, in batches"));
-            }
-            self.measurable(&at, criterion)?;
-        }
-        Ok(())
-    }
-}
-
-impl Rules<'_> {
-    /// What no run of this scenario could measure is refused before it runs.
-    fn measurable(&self, at: &At, criterion: &Criterion) -> Checked {
-        let at_nodes = at.then(criterion.key()).then("nodes");
-        let phase = |name: &String| self.scenario.workload.iter().find(|phase| phase.name == *name);
-        match criterion {
-            Criterion::Read { phase: name, .. } | Criterion::NewHeads { phase: name, .. }
-                if phase(name).is_some_and(|it| it.reads_per_second == 0) =>
-            {
-                Err(at.wrong(format!("nothing is read: write `reads_per_second` into the phase `{name}`")))
-            }
-            Criterion::Follow { phase: name, .. }
-                if phase(name).is_some_and(|it| it.followers.is_empty()) =>
-            {
-                Err(at
-                    .wrong(format!("nobody follows: write `followers: [fullnodes]` into the phase `{name}`")))
-            }
-            Criterion::CatchUp { nodes, .. } => self.left_behind(&at_nodes, nodes),
-            Criterion::Convicted { nodes, .. } => self.lied(&at_nodes, nodes),
-            Criterion::LiarsBanned { nodes, lie, .. } => self.lied_to(&at.then(criterion.key()), nodes, *lie),
-            Criterion::EqualRoots if self.names.len() < 2 => {
-                Err(at.wrong("there is one node, whose state equals itself: write a group"))
-            }
-            Criterion::LoadComplete if self.scenario.workload.is_empty() => {
-                Err(at.wrong("there is no load: write a phase into `workload`"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Who is to catch up must join, or come back from a fault.
-    fn left_behind(&self, at: &At, nodes: &[String]) -> Checked {
-        let may_be = |place: Place| {
-            self.names.group(place).is_some_and(|group| self.topology().groups[group].joins.is_some())
-                || self.scenario.faults.iter().any(|fault| {
-                    fault.what.leaves_behind(fault.lasts.is_some())
-                        && fault.what.may_meet(self.topology(), &self.names, place)
-                })
-        };
-        match self.names.find_all(nodes).into_iter().find(|place| !may_be(*place)) {
-            None => Ok(()),
-            Some(never) => Err(at.wrong(format!(
-                "`{}` neither joins nor comes back from a fault: leave it out, or write the fault with `for`",
-                self.names.name(never)
-            ))),
-        }
-    }
-
-    /// Who is to be convicted must have lied.
-    fn lied(&self, at: &At, nodes: &[String]) -> Checked {
-        let lies =
-            self.scenario.faults.iter().filter(|fault| matches!(fault.what, What::LyingValidator { .. }));
-        let named: Vec<String> =
-            lies.filter_map(|fault| fault.what.target()).flat_map(Target::names).cloned().collect();
-        let liars = self.names.find_all(&named);
-        // Whoever orders the batches then may be any of them.
-        let may_be_any = named.iter().any(|name| name == PRIMARY);
-        match self.names.find_all(nodes).iter().find(|place| !may_be_any && !liars.contains(place)) {
-            None => Ok(()),
-            Some(honest) => Err(at.wrong(format!(
-                "no fault makes `{}` lie: write `lying_validator` into `faults`",
-                self.names.name(*honest)
-            ))),
-        }
     }
 }
 

@@ -1,12 +1,12 @@
-//! What a scenario may say of peers that lie: how many a node has at once, and who is to ban them.
+//! What a scenario may say of those that lie: how many lying peers a node has at once, who is to ban them, and who is to be convicted.
 
 use super::{
     Rules,
     at::{At, Checked},
 };
 use crate::scenario::{
-    criteria::counts_liars,
-    fault::{PeerLie, What},
+    criteria::{Statement, counts_liars},
+    fault::{Lie, PeerLie, What},
     names::{Place, may_validate},
     plan::{Action, Who, of_fault},
 };
@@ -95,5 +95,48 @@ impl Rules<'_> {
                 self.names.name(never)
             ))),
         }
+    }
+
+    /// Who is to be convicted must have told a lie that leaves evidence, and of each statement that is asked for.
+    pub(super) fn lied(&self, at: &At, nodes: &[String], of: &[Statement]) -> Checked {
+        for place in self.names.find_all(nodes) {
+            let name = self.names.name(place);
+            let lies = self.lies_of(place);
+            if lies.is_empty() {
+                return Err(at
+                    .then("nodes")
+                    .wrong(format!("no fault makes `{name}` lie: write `lying_validator` into `faults`")));
+            }
+            let evidence: Vec<Statement> = lies.iter().flat_map(|lie| lie.evidence()).copied().collect();
+            if evidence.is_empty() {
+                return Err(at.then("nodes").wrong(format!(
+                    "no lie of `{name}` leaves evidence, so that nobody can convict it: only {} do",
+                    Lie::CONVICTS
+                )));
+            }
+            if let Some(index) = of.iter().position(|statement| !evidence.contains(statement)) {
+                let mut names: Vec<&str> = evidence.iter().map(|statement| statement.name()).collect();
+                names.sort_unstable();
+                names.dedup();
+                return Err(at.then("of").item(index).wrong(format!(
+                    "no lie of `{name}` leaves evidence of two {}, but of {}: ask for these",
+                    of[index].name(),
+                    names.join(" and ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The lies that faults may have a validator tell. Whoever orders the batches then may be any of them.
+    fn lies_of(&self, place: Place) -> Vec<&Lie> {
+        let faults = self.scenario.faults.iter().map(|fault| &fault.what);
+        let faults = faults.filter(|what| what.may_meet(self.topology(), &self.names, place));
+        faults
+            .filter_map(|what| match what {
+                What::LyingValidator { lie, .. } => Some(lie),
+                _ => None,
+            })
+            .collect()
     }
 }

@@ -2,8 +2,12 @@
 
 mod at;
 mod config;
+mod criteria;
 mod happen;
 mod liars;
+mod members;
+mod regions;
+mod siege;
 
 use std::ops::RangeInclusive;
 
@@ -12,13 +16,14 @@ use clap::ValueEnum;
 use at::{At, Checked, NAME_BYTES_MAX};
 
 use super::{
-    DISK_MIB_MAX, attacks,
+    DISK_MIB_MAX,
     fault::What,
-    model::{Group, LinkShape, Phase, PhaseRate, Scenario, Topology},
+    model::{Group, LinkShape, Part, Phase, PhaseRate, Scenario, Topology},
     names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
     span::Span,
 };
 use crate::{
+    devnet::SyncMode,
     load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload},
     relay::KIB_PER_SECOND_MAX,
     report::LIST_MAX as CURVES_MAX,
@@ -68,6 +73,8 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
     rules.unique_names()?;
     rules.groups()?;
     rules.settings()?;
+    rules.regions()?;
+    rules.outbound()?;
     rules.configs()?;
     rules.workload()?;
     rules.faults()?;
@@ -116,16 +123,6 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
     Ok(())
 }
 
-/// Attacks are in a program beside this one, but their names are known.
-fn known_attack(at: &At, name: &str) -> Checked {
-    at.name(name)?;
-    attacks::known(name).map_err(|nearest| {
-        at.wrong(format!(
-            "there is no attack `{name}`; the nearest is `{nearest}`, and `slipnet campaign siege --list` tells all"
-        ))
-    })
-}
-
 fn shape(at: &At, shape: &LinkShape) -> Checked {
     let most = Span::from_ms(DELAY_MS_MAX);
     at.then("delay").span(shape.delay, 0, most)?;
@@ -149,17 +146,24 @@ impl Rules<'_> {
         &self.scenario.topology
     }
 
+    /// A name of a node or of a group stands for nobody else.
     fn unique_names(&self) -> Checked {
         let mut faults = self.scenario.faults.iter();
         // The directory of that name is then the archive's.
         let exports = faults.any(|fault| matches!(fault.what, What::ExportSnapshot(_)));
-        for place in self.names.all() {
-            let name = self.names.name(place);
-            let is_reserved =
-                [ALL, VALIDATORS, FULLNODES, PRIMARY].contains(&name) || exports && name == super::ARCHIVE;
-            let is_twice = self.names.all().any(|other| other < place && self.names.name(other) == name);
-            if let Some(group) = self.names.group(place).filter(|_| is_reserved || is_twice) {
-                let at = At::key("topology").then("groups").item(group).then("name");
+        for (index, group) in self.topology().groups.iter().enumerate() {
+            let own = self.names.all().filter(|place| self.names.group(*place) == Some(index));
+            let mut own = own.map(|place| self.names.name(place)).chain([group.name.as_str()]);
+            let is_taken = |name: &&str| {
+                let is_reserved = [ALL, VALIDATORS, FULLNODES, PRIMARY].contains(name);
+                let is_directory = exports && group.count == 1 && *name == super::ARCHIVE;
+                let is_above = self.topology().groups[..index].iter().any(|other| other.name == *name);
+                let is_of_another =
+                    |place: Place| self.names.group(place) < Some(index) && self.names.name(place) == *name;
+                is_reserved || is_directory || is_above || self.names.all().any(is_of_another)
+            };
+            if let Some(name) = own.find(is_taken) {
+                let at = At::key("topology").then("groups").item(index).then("name");
                 return Err(at.wrong(format!("`{name}` is taken: choose another name")));
             }
         }
@@ -221,7 +225,7 @@ impl Rules<'_> {
     fn groups(&self) -> Checked {
         for (index, group) in self.topology().groups.iter().enumerate() {
             let at = At::key("topology").then("groups").item(index);
-            let Group { behind, among, waypoint, joins, .. } = group;
+            let Group { behind, among, waypoint, joins, part, mode, .. } = group;
             if !behind.is_empty() {
                 self.known(&at.then("behind"), behind)?;
             }
@@ -233,7 +237,17 @@ impl Rules<'_> {
             }
             self.there_by(&at.then("behind"), behind, joins.unwrap_or_default())?;
             if let Some(attack) = among {
-                known_attack(&at.then("among"), attack)?;
+                siege::among(&at.then("among"), attack)?;
+            }
+            if *part == Part::Candidate && *mode != SyncMode::Auto {
+                return Err(at
+                    .then("mode")
+                    .wrong("is of fullnodes: a candidate catches up as `auto` does; leave it out"));
+            }
+            if *part == Part::Candidate && *waypoint {
+                return Err(at
+                    .then("waypoint")
+                    .wrong("is of fullnodes: a candidate begins at the genesis; leave it out"));
             }
             if (among.is_some() || *waypoint) && joins.is_none() {
                 return Err(
@@ -312,6 +326,11 @@ impl Rules<'_> {
         }
         at.then("reads_per_second").within(phase.reads_per_second.into(), 0..=READS_MAX.into())?;
         self.mix(&at.then("mix"), phase)?;
+        if phase.access_lists.is_some() && !phase.mix.contains_key(Workload::AccessLists.name()) {
+            return Err(at.then("access_lists").wrong(
+                "is for the kind `access-lists` alone: write `mix: { access-lists: 1 }`, or leave it out",
+            ));
+        }
         self.known(&at.then("to"), &phase.to)?;
         // A load is told all of its nodes before the clock starts.
         self.there_by(&at.then("to"), &phase.to, Span::default())?;

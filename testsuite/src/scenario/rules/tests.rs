@@ -1,3 +1,5 @@
+mod silent;
+
 use std::path::Path;
 
 use super::*;

@@ -9,17 +9,19 @@ use crate::{
     scenario::criteria::{Convictions, Way},
 };
 
-/// One criterion of a scenario of two validators and a fullnode `late`, with one phase `main`.
+/// One criterion of a scenario of two validators and a candidate `late`, with one phase `main`.
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
-        "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, joins: 5s }}]\n\
+        "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, part: candidate, joins: 5s }}]\n\
          workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, followers: [validator-1] }}]\n\
-         faults:\n- {{ at: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: garbage }} }} }}\n\
+         faults:\n- {{ at: 1s, for: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: old_state }} }} }}\n\
          - {{ at: 2s, for: 1s, what: {{ kill: {{ nodes: [validator-0] }} }} }}\n\
          - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\n\
          - {{ at: 6s, what: {{ lying_peers: {{ who: {{ nodes: [late] }}, lie: forged_heads }} }} }}\n\
          - {{ at: 7s, what: {{ lying_peers: {{ who: {{ one_of: [validators] }}, lie: garbage_answers, count: 2 }} }} }}\n\
-         - {{ at: 8s, what: {{ lying_peers: {{ who: {{ nodes: [late] }}, lie: corrupt_answers }} }} }}\ncriteria:\n- {criterion}\n"
+         - {{ at: 8s, what: {{ lying_peers: {{ who: {{ nodes: [late] }}, lie: corrupt_answers }} }} }}\n\
+         - {{ at: 9s, what: {{ add_validator: late }} }}\n- {{ at: 10s, what: {{ remove_validator: late }} }}\n\
+         - {{ at: 11s, what: {{ add_validator: late }} }}\ncriteria:\n- {criterion}\n"
     );
     Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,0 +1,133 @@
+//! What the criteria of a scenario may say: nothing that no run of it could measure, or meet.
+
+use super::{
+    Rules,
+    at::{At, Checked},
+};
+use crate::scenario::{criteria::Criterion, names::Place, span::Span};
+
+impl Rules<'_> {
+    pub(super) fn criteria(&self) -> Checked {
+        for (index, criterion) in self.scenario.criteria.iter().enumerate() {
+            let item = At::key("criteria").item(index);
+            let at = item.then(criterion.key());
+            if let Some(phase) = criterion.phase() {
+                self.phase_known(&at.then("phase"), phase)?;
+            }
+            if !criterion.nodes().is_empty() {
+                self.known(&at.then("nodes"), criterion.nodes())?;
+            }
+            limits(&at, criterion)?;
+            self.measurable(&item, criterion)?;
+        }
+        Ok(())
+    }
+
+    fn phase_known(&self, at: &At, name: &str) -> Checked {
+        let phases: Vec<&str> = self.scenario.workload.iter().map(|phase| phase.name.as_str()).collect();
+        if phases.contains(&name) {
+            return Ok(());
+        }
+        Err(at.wrong(match phases.is_empty() {
+            true => format!("there is no phase `{name}`, and no load: write the phase into `workload`"),
+            false => format!("there is no phase `{name}`; there are: {}", phases.join(", ")),
+        }))
+    }
+
+    /// What no run of this scenario could measure is refused before it runs.
+    fn measurable(&self, item: &At, criterion: &Criterion) -> Checked {
+        let at = item.then(criterion.key());
+        let phase = |name: &String| self.scenario.workload.iter().find(|phase| phase.name == *name);
+        match criterion {
+            Criterion::Read { phase: name, .. } | Criterion::NewHeads { phase: name, .. }
+                if phase(name).is_some_and(|it| it.reads_per_second == 0) =>
+            {
+                Err(item.wrong(format!("nothing is read: write `reads_per_second` into the phase `{name}`")))
+            }
+            Criterion::Follow { phase: name, .. }
+                if phase(name).is_some_and(|it| it.followers.is_empty()) =>
+            {
+                Err(item
+                    .wrong(format!("nobody follows: write `followers: [fullnodes]` into the phase `{name}`")))
+            }
+            Criterion::CatchUp { nodes, .. } => self.left_behind(&at.then("nodes"), nodes),
+            Criterion::Convicted { nodes, of } => self.lied(&at, nodes, of),
+            Criterion::LiarsBanned { nodes, lie, .. } => self.lied_to(&at, nodes, *lie),
+            Criterion::Epoch { at_least } => self.epoch(&at.then("at_least"), *at_least),
+            Criterion::EqualRoots if self.names.len() < 2 => {
+                Err(item.wrong("there is one node, whose state equals itself: write a group"))
+            }
+            Criterion::LoadComplete if self.scenario.workload.is_empty() => {
+                Err(item.wrong("there is no load: write a phase into `workload`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who is to catch up must join, or come back from a fault.
+    fn left_behind(&self, at: &At, nodes: &[String]) -> Checked {
+        let may_be = |place: Place| {
+            self.names.group(place).is_some_and(|group| self.topology().groups[group].joins.is_some())
+                || self.scenario.faults.iter().any(|fault| {
+                    fault.what.leaves_behind(fault.lasts.is_some())
+                        && fault.what.may_meet(self.topology(), &self.names, place)
+                })
+        };
+        match self.names.find_all(nodes).into_iter().find(|place| !may_be(*place)) {
+            None => Ok(()),
+            Some(never) => Err(at.wrong(format!(
+                "`{}` neither joins nor comes back from a fault: leave it out, or write the fault with `for`",
+                self.names.name(never)
+            ))),
+        }
+    }
+}
+
+/// A limit that nothing could keep, or that everything does, is a slip.
+fn limits(at: &At, criterion: &Criterion) -> Checked {
+    match criterion {
+        Criterion::Throughput { at_least, .. } => above_zero(&at.then("at_least"), *at_least),
+        Criterion::Memory { mib_max, .. } => above_zero(&at.then("mib_max"), *mib_max),
+        Criterion::HeadAge { at_most, percent, .. } => {
+            some_time(at, *at_most)?;
+            // Also false of what is no number.
+            match *percent > 0.0 && *percent <= 100.0 {
+                true => Ok(()),
+                false => Err(at
+                    .then("percent")
+                    .wrong(format!("must be a share above 0 and at most 100, not {percent}"))),
+            }
+        }
+        Criterion::Commit { at_most, .. }
+        | Criterion::Follow { at_most, .. }
+        | Criterion::Read { at_most, .. }
+        | Criterion::NewHeads { at_most, .. }
+        | Criterion::CatchUp { at_most, .. }
+        | Criterion::NoProgress { at_most }
+        | Criterion::LiarsBanned { at_most, .. } => some_time(at, *at_most),
+        Criterion::History { from_at_most: None, from_at_least: None, .. } => {
+            Err(at.wrong("write `from_at_most` or `from_at_least`, in batches"))
+        }
+        Criterion::History { from_at_most: Some(most), from_at_least: Some(least), .. } if least > most => {
+            Err(at.then("from_at_least").wrong(format!(
+                "{least} is behind `from_at_most: {most}`, and no batch is both: swap the two"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn above_zero(at: &At, limit: f64) -> Checked {
+    // Also false of what is no number.
+    match limit > 0.0 && limit.is_finite() {
+        true => Ok(()),
+        false => Err(at.wrong(format!("must be a number above 0, not {limit}"))),
+    }
+}
+
+fn some_time(at: &At, at_most: Span) -> Checked {
+    match at_most.ms() {
+        0 => Err(at.then("at_most").wrong("must be above 0s: everything takes some time")),
+        _ => Ok(()),
+    }
+}

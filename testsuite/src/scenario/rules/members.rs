@@ -1,0 +1,69 @@
+//! Who validates in the course of a scenario, as its seed draws the changes.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Rules,
+    at::{At, Checked},
+};
+use crate::scenario::{
+    names::{Place, VALIDATORS},
+    plan::{Action, Event, of_fault},
+};
+
+impl Rules<'_> {
+    /// Each change must be one that the chain takes: it adds a node that does not validate, or removes one of several that do.
+    pub(super) fn validators_at_all_times(&self) -> Checked {
+        let mut validators: BTreeSet<Place> = self.names.find(VALIDATORS).into_iter().collect();
+        for (fault, event) in self.changes() {
+            let what = self.scenario.faults[fault].what.name();
+            let at = At::key("faults").item(fault).then("what").then(what);
+            let refused =
+                |place: Place, text: &str| Err(at.wrong(format!("`{}` {text}", self.names.name(place))));
+            match event.action {
+                Action::AddValidator(place) if !validators.insert(place) => {
+                    return refused(place, "validates already when this comes: leave it out");
+                }
+                Action::RemoveValidator(place) if !validators.remove(&place) => {
+                    return refused(
+                        place,
+                        "does not validate when this comes: write `add_validator` at an earlier time, or leave it out",
+                    );
+                }
+                Action::RemoveValidator(place) if validators.is_empty() => {
+                    return refused(
+                        place,
+                        "is the last validator when this comes, and a chain keeps one: write `add_validator` of a candidate at an earlier time",
+                    );
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// An epoch begins with a change of the validators alone.
+    pub(super) fn epoch(&self, at: &At, at_least: u64) -> Checked {
+        let most = self.changes().len();
+        if at_least <= most as u64 {
+            return Ok(());
+        }
+        Err(at.wrong(format!(
+            "the chain begins in epoch 0, and the faults change its validators {most} times: \
+             write `at_least: {most}`, or more `add_validator` and `remove_validator` into `faults`"
+        )))
+    }
+
+    /// What changes the validators, in the order of time, with the place of its fault.
+    fn changes(&self) -> Vec<(usize, Event)> {
+        let faults = self.scenario.faults.iter().enumerate();
+        let mut changes: Vec<(usize, Event)> = faults
+            .filter(|(_, fault)| fault.what.changes_validators())
+            .flat_map(|(index, _)| {
+                of_fault(self.scenario, &self.names, index).into_iter().map(move |event| (index, event))
+            })
+            .collect();
+        changes.sort_by_key(|(_, event)| event.at_ms);
+        changes
+    }
+}

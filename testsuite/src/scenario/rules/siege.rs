@@ -1,0 +1,40 @@
+//! What a scenario may say of the siege's attacks. Most attack by themselves; servers lie to a node that is told of them.
+
+use super::at::{At, Checked};
+use crate::scenario::{attacks, fault::PeerLie};
+
+/// An attack of a fault: any that attacks by itself.
+pub(super) fn attack(at: &At, name: &str, victim: &str) -> Checked {
+    at.name(name)?;
+    attacks::known(name).map_err(|nearest| {
+        at.wrong(format!(
+            "there is no attack `{name}`; the nearest is `{nearest}`, and `slipnet campaign siege --list` tells all"
+        ))
+    })?;
+    match PeerLie::of_attack(name) {
+        None => Ok(()),
+        Some(lie) => Err(at.wrong(format!(
+            "`{name}` are servers, of which an `attack` tells nobody: write `lying_peers: {{ who: {{ nodes: [{victim}] }}, lie: {} }}` in its place",
+            lie.name()
+        ))),
+    }
+}
+
+/// An attack among the peers of a node: one of servers. The others would attack the first validator instead.
+pub(super) fn among(at: &At, name: &str) -> Checked {
+    at.name(name)?;
+    if PeerLie::of_attack(name).is_some() {
+        return Ok(());
+    }
+    let servers = PeerLie::ALL.map(PeerLie::of_program);
+    let all = servers.join(", ");
+    Err(at.wrong(match attacks::known(name) {
+        Ok(()) => format!(
+            "`{name}` has no servers that could stand among peers: write it into `faults` as `attack`, or take one of {all}"
+        ),
+        Err(_) => {
+            let nearest = attacks::nearest(name, servers.into_iter());
+            format!("there is no attack `{name}`; the nearest is `{nearest}`, and there are {all}")
+        }
+    }))
+}

@@ -1,0 +1,208 @@
+//! What would do nothing without a word, and what nothing could meet.
+
+use super::*;
+use crate::scenario::fault::PeerLie;
+
+fn accepted(lines: &str) {
+    let text = format!("name: a\ndescription: b\nduration: 30s\n{lines}");
+    let text = if lines.contains("criteria:") { text } else { format!("{text}criteria: [equal_roots]\n") };
+    Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{text}{error}"));
+}
+
+fn all_refused(wrong: &[(&str, &str)]) {
+    for (lines, said) in wrong {
+        let error = refused(lines);
+        assert!(error.contains(said), "{lines}{error}");
+    }
+}
+
+/// Goal: servers that nobody is told of attack nobody, and attackers among peers would attack somebody else.
+#[test]
+fn servers_lie_to_whom_is_told_of_them_and_others_attack() {
+    const GROUP: &str = "topology: { groups: [{ name: f }] }\n";
+    let attack = |name: &str| {
+        format!("{GROUP}faults: [{{ at: 1s, for: 9s, what: {{ attack: {{ name: {name}, victim: f }} }} }}]\n")
+    };
+    let among = |name: &str| format!("topology: {{ groups: [{{ name: f, joins: 9s, among: {name} }}] }}\n");
+    for name in crate::scenario::ATTACKS {
+        let (attacks, stands) = (attack(name), among(name));
+        match PeerLie::of_attack(name) {
+            Some(lie) => {
+                let error = refused(&attacks);
+                let instead = format!("`lying_peers: {{ who: {{ nodes: [f] }}, lie: {} }}`", lie.name());
+                assert!(error.contains("faults.0.what.attack.name: ") && error.contains(&instead), "{error}");
+                accepted(&stands);
+            }
+            None => {
+                let error = refused(&stands);
+                assert!(
+                    error.contains("topology.groups.0.among: ") && error.contains("as `attack`"),
+                    "{error}"
+                );
+                assert!(error.contains("busy-servers"), "names those that can: {error}");
+                accepted(&attacks);
+            }
+        }
+    }
+}
+
+/// Goal: who is to be convicted tells a lie that leaves evidence, of what is asked for.
+#[test]
+fn nobody_is_convicted_without_evidence() {
+    let convicted = |lie: &str, of: &str| {
+        format!(
+            "faults: [{{ at: 1s, for: 9s, what: {{ lying_validator: {{ who: {{ one_of: [validator-2] }}, lie: {lie} }} }} }}]\n\
+             criteria: [{{ convicted: {{ nodes: [validator-2]{of} }} }}]\n"
+        )
+    };
+    for lie in ["wrong_root", "garbage", "split_votes", "complaints", "hidden_prepares", "invented_prepares"]
+    {
+        let error = refused(&convicted(lie, ", of: [commits]"));
+        assert!(error.contains("criteria.0.convicted.nodes: no lie of `validator-2`"), "{error}");
+        assert!(error.contains("`double_vote`"), "names those that do: {error}");
+    }
+    for (lie, of) in [("double_vote", "orders"), ("anything", "prepares, commits")] {
+        let error = refused(&convicted(lie, &format!(", of: [{of}]")));
+        assert!(error.contains("of two ") && error.contains("but of prepares"), "{error}");
+    }
+    for (lie, of) in [
+        ("double_vote", ", of: [prepares]"),
+        ("anything", ""),
+        ("old_state", ", of: [commits]"),
+        ("{ twin: { heard_by: [validator-1] } }", ", of: [orders]"),
+    ] {
+        accepted(&convicted(lie, of));
+    }
+    // Two lies of one validator together, and those of whoever is primary then.
+    let faults = "faults:\n- { at: 1s, for: 2s, what: { lying_validator: { who: { nodes: [primary] }, lie: { twin: { heard_by: [validator-1] } } } } }\n\
+                  - { at: 5s, for: 2s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: complaints } } }\n";
+    accepted(&format!("{faults}criteria: [{{ convicted: {{ nodes: [validator-2], of: [orders] }} }}]\n"));
+}
+
+/// Goal: the chain keeps a validator, removes and adds only whom it can, and is in no epoch that nothing begins.
+#[test]
+fn validators_change_as_they_can() {
+    const GROUPS: &str = "groups: [{ name: f }, { name: c, part: candidate }]";
+    let changes = |count: u32, faults: &[(u32, &str, &str)], criteria: &str| {
+        let fault = |(at, what, who): &(u32, &str, &str)| {
+            format!("- {{ at: {at}s, what: {{ {what}_validator: {who} }} }}\n")
+        };
+        let faults: String = faults.iter().map(fault).collect();
+        format!("topology: {{ validators: {count}, {GROUPS} }}\nfaults:\n{faults}{criteria}")
+    };
+    let (first, second) = ((5, "remove", "validator-0"), (9, "remove", "validator-1"));
+    for (lines, said) in [
+        (changes(1, &[first], ""), "faults.0.what.remove_validator: `validator-0` is the last validator"),
+        (
+            changes(2, &[second, first], ""),
+            "faults.0.what.remove_validator: `validator-1` is the last validator",
+        ),
+        (changes(2, &[first, (7, "remove", "validator-0")], ""), "`validator-0` does not validate when"),
+        (changes(2, &[(5, "remove", "c"), (9, "add", "c")], ""), "`c` does not validate when this comes"),
+        (
+            changes(2, &[(5, "add", "c"), (9, "add", "c")], ""),
+            "faults.1.what.add_validator: `c` validates already",
+        ),
+        (
+            changes(2, &[(5, "add", "c")], "criteria: [{ epoch: { at_least: 2 } }]\n"),
+            "criteria.0.epoch.at_least: the chain begins in epoch 0",
+        ),
+    ] {
+        let error = refused(&lines);
+        assert!(error.contains(said), "{lines}{error}");
+    }
+    all_refused(&[("criteria: [{ epoch: { at_least: 1 } }]\n", "change its validators 0 times")]);
+    accepted("criteria: [{ epoch: { at_least: 0 } }]\n");
+    accepted(&changes(
+        1,
+        &[(9, "remove", "validator-0"), (5, "add", "c")],
+        "criteria: [{ epoch: { at_least: 2 } }]\n",
+    ));
+}
+
+/// Goal: what a file says is done, or refused: a name is of one node or group, a region is somewhere, and no key is without effect.
+#[test]
+fn nothing_is_left_out_in_silence() {
+    const LOAD: &str = "workload: [{ name: x, for: 9s, rate: { constant: 1 }, access_lists: lists";
+    all_refused(&[
+        (
+            "topology: { settings: [{ nodes: [all], region: frankfurt }] }\n",
+            "topology.settings.0.region: nobody knows how far `frankfurt` is from others: take one of eu, us, usw, ap, jp, au, sa, or",
+        ),
+        (
+            "topology: { settings: [{ nodes: [all], region: moon }, { nodes: [validator-0], region: mars }], links: [{ between: [moon, moon] }] }\n",
+            "au, sa, moon, or",
+        ),
+        (
+            "topology: { config: { network.outbound: 4 }, settings: [{ nodes: [all], region: eu }] }\n",
+            "topology.config.network.outbound: network.outbound is 0 where",
+        ),
+        (
+            "topology: { settings: [{ nodes: [all], region: eu, config: { network: { outbound: 4 } } }] }\n",
+            "topology.settings.0.config.network: network.outbound is 0 where",
+        ),
+        ("topology: { groups: [{ name: c, part: candidate, mode: replay }] }\n", "topology.groups.0.mode: "),
+        (
+            "topology: { groups: [{ name: c, part: candidate, joins: 9s, waypoint: true }] }\n",
+            "topology.groups.0.waypoint: ",
+        ),
+        (
+            "topology: { groups: [{ name: f, count: 2 }, { name: f }] }\n",
+            "topology.groups.1.name: `f` is taken",
+        ),
+        ("topology: { groups: [{ name: f, count: 2 }, { name: f-1 }] }\n", "groups.1.name: `f-1` is taken"),
+        ("topology: { groups: [{ name: f-1, count: 2 }, { name: f, count: 2 }] }\n", "`f-1` is taken"),
+        ("topology: { groups: [{ name: f, count: 2 }, { name: f-1, count: 2 }] }\n", "`f-1` is taken"),
+        ("topology: { groups: [{ name: all, count: 2 }] }\n", "`all` is taken"),
+        ("topology: { groups: [{ name: validator-0, count: 2 }] }\n", "`validator-0` is taken"),
+    ]);
+    let error = refused(&format!("{LOAD} }}]\n"));
+    assert!(error.contains("workload.0.access_lists: is for the kind `access-lists`"), "{error}");
+    accepted(&format!("{LOAD}, mix: {{ access-lists: 1 }} }}]\n"));
+    accepted("topology: { config: { network.outbound: 4 } }\n");
+    accepted("topology: { config: { network.outbound: 0 }, settings: [{ nodes: [all], region: eu }] }\n");
+    accepted(
+        "topology: { groups: [{ name: f, count: 2 }, { name: f-2 }, { name: c, part: candidate, mode: auto }] }\n",
+    );
+}
+
+/// Goal: a limit that nothing keeps is refused, at its key.
+#[test]
+fn limits_can_be_kept() {
+    const LOAD: &str =
+        "workload: [{ name: x, for: 9s, rate: { constant: 1 }, followers: [all], reads_per_second: 1 }]\n";
+    let criterion = |text: &str| format!("{LOAD}criteria: [{{ {text} }}]\n");
+    for (text, said) in [
+        (
+            "throughput: { phase: x, at_least: -1 }",
+            "criteria.0.throughput.at_least: must be a number above 0, not -1",
+        ),
+        ("memory: { mib_max: 0 }", "criteria.0.memory.mib_max: must be a number above 0, not 0"),
+        ("head_age: { at_most: 1s, percent: 0 }", "criteria.0.head_age.percent: must be a share above 0"),
+        (
+            "history: { nodes: [all], from_at_most: 3, from_at_least: 4 }",
+            "criteria.0.history.from_at_least: 4 is",
+        ),
+        ("commit: { phase: x, percentile: p50, at_most: 0s }", "criteria.0.commit.at_most: must be above 0s"),
+        ("follow: { phase: x, percentile: p50, at_most: 0s }", "criteria.0.follow.at_most: must be above 0s"),
+        ("read: { phase: x, percentile: p50, at_most: 0s }", "criteria.0.read.at_most: must be above 0s"),
+        (
+            "new_heads: { phase: x, percentile: p50, at_most: 0s }",
+            "criteria.0.new_heads.at_most: must be above 0s",
+        ),
+        ("catch_up: { nodes: [all], at_most: 0s }", "criteria.0.catch_up.at_most: must be above 0s"),
+        ("head_age: { at_most: 0s }", "criteria.0.head_age.at_most: must be above 0s"),
+        ("no_progress: { at_most: 0s }", "criteria.0.no_progress.at_most: must be above 0s"),
+        ("liars_banned: { at_most: 0s }", "criteria.0.liars_banned.at_most: must be above 0s"),
+        (
+            "throughput: { phase: y, at_least: 1 }",
+            "criteria.0.throughput.phase: there is no phase `y`; there are: x",
+        ),
+    ] {
+        let error = refused(&criterion(text));
+        assert!(error.contains(said), "{text}\n{error}");
+    }
+    let error = refused("criteria: [{ throughput: { phase: y, at_least: 1 } }]\n");
+    assert!(error.contains("there is no phase `y`, and no load: write"), "{error}");
+    accepted(&criterion("history: { nodes: [all], from_at_most: 4, from_at_least: 4 }"));
+}
