@@ -87,6 +87,8 @@ pub(crate) struct Assault {
     process: Process,
     /// Entries of `network.peers` of those that listen.
     pub(crate) servers: Vec<String>,
+    /// Whether a fault took their victim away while they attacked: some attacks end by that.
+    lost_victim: bool,
 }
 
 impl Assault {
@@ -104,7 +106,7 @@ impl Assault {
         let arguments = ["campaign-child", "siege-attacker", "--name", name, "--target", file];
         let mut process = Process::spawn(&program, &arguments, log.clone())?;
         let servers = ready(&mut process, &log, &format!("the attack {name}")).await?;
-        Ok(Assault { process, servers: serde_json::from_str(&servers)? })
+        Ok(Assault { process, servers: serde_json::from_str(&servers)?, lost_victim: false })
     }
 
     /// Whether they still attack.
@@ -115,12 +117,20 @@ impl Assault {
         self.process.check_alive().context("the attackers ended by themselves")
     }
 
+    /// A fault takes their victim away. That is no excuse for those that had ended before.
+    pub(super) fn lose_victim(&mut self) {
+        self.lost_victim |= self.check().is_ok();
+    }
+
     /// Ends them.
     ///
     /// # Errors
-    /// As [`Assault::check`].
+    /// As [`Assault::check`], unless their victim was taken from them.
     pub(crate) fn end(mut self) -> Result<()> {
-        self.check()
+        match self.check() {
+            Err(_) if self.lost_victim => Ok(()),
+            checked => checked,
+        }
     }
 }
 
@@ -177,4 +187,28 @@ async fn target(aim: &Aim<'_>) -> Result<Value> {
         "head": head,
         "liars": liars,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: attackers may end once a fault has taken their victim away, and only then.
+    #[test]
+    fn attackers_without_a_victim_may_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let attack = || {
+            let process = Process::spawn(Path::new("/bin/sleep"), &["100"], dir.path().join("log")).unwrap();
+            Assault { process, servers: Vec::new(), lost_victim: false }
+        };
+        attack().end().unwrap();
+        let mut ended = attack();
+        ended.process.kill();
+        ended.lose_victim();
+        assert!(ended.end().is_err(), "it had ended before");
+        let mut lost = attack();
+        lost.lose_victim();
+        lost.process.kill();
+        lost.end().unwrap();
+    }
 }
