@@ -25,6 +25,8 @@ const PROGRAM: &str = "slipnet-simulation";
 pub(crate) const ACCOUNTS: u32 = 320;
 /// Time for signing floods beforehand.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// A victim that is attacked already answers late, or not each time.
+const ASKED_FOR: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Whether the program of the attackers is there, if a scenario takes it, and has its attacks.
@@ -100,7 +102,7 @@ impl Assault {
         let program = program()?;
         let file = dir.join(format!("attack-{name}-{tag}.json"));
         let log = file.with_extension("log");
-        let target = target(&aim).await?;
+        let target = asked(&aim).await.context("the victim tells nothing of the chain")?;
         fs::write(&file, target.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
         let file = file.to_str().context("the directory's name is not valid UTF-8")?;
         let arguments = ["campaign-child", "siege-attacker", "--name", name, "--target", file];
@@ -165,6 +167,17 @@ pub(crate) fn program() -> Result<PathBuf> {
             this.display()
         )
     })
+}
+
+/// Asks for the target again and again, for a while.
+async fn asked(aim: &Aim<'_>) -> Result<Value> {
+    let deadline = Instant::now() + ASKED_FOR;
+    loop {
+        match target(aim).await {
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+            target => return target,
+        }
+    }
 }
 
 /// The file that the attackers read; see the siege's `Target`.

@@ -68,8 +68,10 @@ impl Stage<'_> {
             }
             Harm::BitFlip(_) => {
                 // One that is too busy to tell may have rows nevertheless: then it is up to the flip.
-                let deadline = Instant::now() + ANSWERS_WITHIN;
-                let _ = self.node_mut(place)?.wait_head(1, deadline).await;
+                let (node, deadline) = (self.node_mut(place)?, Instant::now() + ANSWERS_WITHIN);
+                if node.pid().is_some() {
+                    let _ = node.wait_head(1, deadline).await;
+                }
                 Ok(())
             }
             _ => Ok(()),

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do: validators
-//! that are never ready, a join that fails. The report is written all the same. Everything that the engine started ends with it.
-//! Times in the report count from the clock's start, when the first nodes are ready.
+//! that are never ready, a join that fails, a fault that cannot be done. The report is written all the same. Everything that the engine
+//! started ends with it. Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
 mod afar;
