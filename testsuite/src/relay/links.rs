@@ -116,6 +116,12 @@ impl Links {
         Ok(through)
     }
 
+    /// The entry of `network.peers` that leads through the relay by which one node dials another; none if that is not laid.
+    pub fn through(&self, from: usize, to: usize, peer: &str) -> Option<String> {
+        let (key, _) = peer.rsplit_once('@')?;
+        self.relays.lock().get(&(from, to)).map(|relay| format!("{key}@{}", relay.address()))
+    }
+
     /// Changes the links between two nodes, whoever dials.
     ///
     /// # Errors
@@ -186,6 +192,8 @@ mod tests {
         let through = links.lay(0, 1, &peer).unwrap();
         let address = through.strip_prefix("key@").unwrap();
         assert_ne!(through, peer);
+        assert_eq!(links.through(0, 1, &peer).as_ref(), Some(&through));
+        assert_eq!(links.through(1, 0, &peer), None);
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         client.send_to(b"1", address).await.unwrap();
         let mut buffer = [0; 10];

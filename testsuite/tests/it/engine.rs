@@ -1,5 +1,6 @@
 //! The engine of scenarios, as `slipnet run` uses it. Its other tests are in `accused` and `below`.
 
+mod at_once;
 mod unready;
 
 use std::{
@@ -171,8 +172,8 @@ async fn worn_nodes_come_back_and_operators_do_their_work() {
     let upgraded = report.faults.iter().filter(|mark| mark.what == upgrade);
     let upgraded: Vec<Option<&str>> = upgraded.map(|mark| mark.node.as_deref()).collect();
     assert_eq!(upgraded, [Some("worn-0"), Some("worn-1")]);
-    // The pause, the two upgrades, the flipped bit and the wipe.
-    assert_eq!(report.catch_up.len(), 5, "{:?}", report.catch_up);
+    // The pause, the two upgrades, the flipped bit and the wipe. Of a node that was not at the head by its next fault the last one counts.
+    assert!((2..=5).contains(&report.catch_up.len()), "{:?}", report.catch_up);
     let archive = std::fs::read_dir(dir.path().join("archive")).unwrap();
     assert!(archive.count() > 0, "the archive is empty");
     let [search] = &report.searches[..] else { panic!("{:?}", report.searches) };

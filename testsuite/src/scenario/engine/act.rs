@@ -3,15 +3,12 @@
 use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
 use tokio::process::Command;
 
 use super::{
-    LOOK, Stage,
+    Stage,
     blame::Cause,
-    flip,
     over::{By, Over},
-    preload::Knobs,
     setup,
 };
 use crate::{
@@ -28,8 +25,6 @@ use crate::{
 const OWNER_KEY: &str = "owner.key";
 /// For a transaction of the owner's, or an export: where the chain stands, the first would wait forever.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
-/// What a node whose disk was full takes to end: answers that are under way, and its store.
-const SETTLE: Duration = Duration::from_secs(20);
 /// Characters of a command's error that a message repeats.
 const SAID_CHARS_MAX: usize = 400;
 
@@ -41,10 +36,47 @@ pub(super) struct Hit {
 }
 
 impl Stage<'_> {
-    pub(super) async fn begin_event(&mut self, event: &Event, index: usize) -> Result<Hit> {
-        let place = match &event.action {
+    /// Begins an event. What cannot be done is a finding: nothing of it has to end then, and the clock goes on.
+    pub(super) async fn begin_event(&mut self, event: &Event, index: usize) -> Hit {
+        let met = self.met(&event.action).await;
+        let place = met.as_ref().ok().copied().flatten();
+        let mut what = described(&event.action);
+        if matches!(&event.action, Action::Node { harm: Harm::Upgrade(_), .. })
+            && setup::is_from_itself(self.scenario, self.options)
+        {
+            what += " (no --program before=PATH: from itself)";
+        }
+        if place.is_some_and(|place| self.held.contains(place)) {
+            what += " (it was down)";
+        }
+        let node = place.map(|place| self.names.name(place).to_owned());
+        let nobody = if matches!(event.action, Action::Links { .. }) { "links" } else { "the primary" };
+        let told = format!("{what} {}", node.as_deref().unwrap_or(nobody));
+        self.progress.step(&told);
+        let mark = self.marks.len();
+        self.marks.push(FaultMark { at_ms: self.elapsed_ms(), until_ms: None, what, node });
+        let begun = match met {
+            Ok(_) => self.act(event, index, place).await,
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(()) => Hit { place, mark },
+            Err(error) => {
+                self.note_failure(Err(error.context(told)));
+                self.end_excuses(index);
+                Hit { place: None, mark }
+            }
+        }
+    }
+
+    /// Whom an event meets; none if it meets links.
+    ///
+    /// # Errors
+    /// If it is the primary, and nobody may be that.
+    async fn met(&self, action: &Action) -> Result<Option<Place>> {
+        match action {
             Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. } => {
-                Some(self.primary().await?)
+                self.primary().await.map(Some)
             }
             Action::Node { who: Who::Node(place), .. }
             | Action::LyingPeers { who: Who::Node(place), .. }
@@ -52,207 +84,83 @@ impl Stage<'_> {
             | Action::ExportSnapshot(place)
             | Action::AddValidator(place)
             | Action::RemoveValidator(place)
-            | Action::Attack { victim: place, .. } => Some(*place),
-            Action::Links { .. } => None,
-        };
-        let mut what = described(&event.action);
-        if matches!(&event.action, Action::Node { harm: Harm::Upgrade(_), .. })
-            && setup::is_from_itself(self.scenario, self.options)
-        {
-            what += " (no --program before=PATH: from itself)";
+            | Action::Attack { victim: place, .. } => Ok(Some(*place)),
+            Action::Links { .. } => Ok(None),
         }
-        if place.is_some_and(|place| self.held.contains_key(&place)) {
-            what += " (it was down)";
-        }
-        let node = place.map(|place| self.names.name(place).to_owned());
-        self.progress.step(&format!("{what} {}", node.as_deref().unwrap_or("links")));
-        let hit = Hit { place, mark: self.marks.len() };
-        self.marks.push(FaultMark { at_ms: self.elapsed_ms(), until_ms: None, what: what.clone(), node });
+    }
+
+    async fn act(&mut self, event: &Event, index: usize, place: Option<Place>) -> Result<()> {
         let is_join = matches!(event.action, Action::Join(_));
-        if let Some(Err(error)) = place.filter(|_| !is_join).map(|place| self.index(place)) {
-            // Its start failed before it was there at all. The run goes on without it, and nothing of this event has to end.
-            self.note_failure(Err(error.context(what)));
-            return Ok(Hit { place: None, ..hit });
+        if let Some(place) = place.filter(|_| !is_join) {
+            // Its start may have failed before it was there at all. The run goes on without it.
+            self.index(place)?;
         }
+        let ends = event.until_ms.is_some();
         match (&event.action, place) {
             (Action::Join(place), _) => {
                 self.excuse(index, &[*place], Cause::Away);
                 // The criteria are about one that does not become ready, too: the run goes on.
                 let started = self.start_node(*place).await.and_then(|()| self.await_join(index, *place));
-                if let Err(error) = started {
-                    let name = self.names.name(*place).to_owned();
-                    self.note_failure(Err(error.context(format!("{name} did not join"))));
-                    self.end_excuses(index);
-                }
+                started.with_context(|| format!("{} did not join", self.names.name(*place)))
             }
             (Action::Node { harm, .. }, Some(place)) => {
                 self.excuse(index, &[place], Cause::of(harm));
                 if let Harm::Twin(heard_by) = harm {
                     self.excuse(index, heard_by, Cause::Away);
                 }
-                self.harm(harm, place, event.until_ms.is_some()).await?;
-                if is_moment(harm, event.until_ms.is_some()) {
+                self.harm(harm, place, index, ends).await?;
+                if is_moment(harm, ends) {
                     self.end_excuses(index);
                 }
+                Ok(())
             }
             (Action::Links { pairs, shape }, _) => {
                 let over = Over { by: By::Event(index), pairs: pairs.clone(), shape: *shape };
-                self.excuse(index, &ends(pairs), Cause::Away);
-                self.lay_over(over)?;
+                self.excuse(index, &self::ends(pairs), Cause::Away);
+                if ends {
+                    self::ends(pairs).into_iter().for_each(|place| self.interrupt(place));
+                }
+                self.lay_over(over)
             }
             (Action::LyingPeers { lie, count, .. }, Some(place)) => {
-                let begun = self.begin_lying_peers(index, place, (*lie, *count)).await;
-                self.note_failure(begun);
+                self.begin_lying_peers(index, place, (*lie, *count)).await
             }
-            (Action::Attack { name, victim }, _) => {
-                let joiner = self.key(*victim)?;
-                let assault = self.assault(name, &index.to_string(), *victim, joiner).await?;
-                self.assaults.insert(index.to_string(), assault);
-            }
-            (Action::ExportSnapshot(place), _) => {
-                let done = self.export_snapshot(*place).await;
-                self.note_failure(done);
-            }
-            (Action::AddValidator(place), _) => {
-                let done = self.change_validators("add", *place).await;
-                self.note_failure(done);
-            }
-            (Action::RemoveValidator(place), _) => {
-                let done = self.change_validators("remove", *place).await;
-                self.note_failure(done);
-            }
-            (Action::Node { .. } | Action::LyingPeers { .. }, None) => {}
+            (Action::Attack { name, victim }, _) => self.begin_attack(index, name, *victim).await,
+            (Action::ExportSnapshot(place), _) => self.export_snapshot(*place).await,
+            (Action::AddValidator(place), _) => self.change_validators("add", *place).await,
+            (Action::RemoveValidator(place), _) => self.change_validators("remove", *place).await,
+            (Action::Node { .. } | Action::LyingPeers { .. }, None) => Ok(()),
         }
-        Ok(hit)
     }
 
-    pub(super) async fn end_event(&mut self, event: &Event, index: usize, hit: Hit) -> Result<()> {
-        match &event.action {
-            Action::Node { harm, .. } => {
-                if let Some(place) = hit.place {
-                    if *harm == Harm::OldState {
-                        self.excuse(index, &[place], Cause::Lies);
-                    }
-                    self.heal(harm, place).await?;
-                }
-            }
-            Action::Links { pairs, .. } => {
-                self.take_off(By::Event(index))?;
-                ends(pairs).into_iter().for_each(|place| self.was_behind(place));
-            }
-            Action::LyingPeers { .. } => {
-                let ended = self.end_lying_peers(index).await;
-                self.note_failure(ended);
-            }
-            Action::Attack { .. } => {
-                if let Some(assault) = self.assaults.remove(&index.to_string()) {
-                    assault.end()?;
-                }
-            }
-            _ => {}
-        }
+    /// Ends an event. What cannot be done is a finding, and the clock goes on.
+    pub(super) async fn end_event(&mut self, event: &Event, index: usize, hit: Hit) {
+        let ended = self.undo(event, index, hit).await;
+        let FaultMark { what, node, .. } = &self.marks[hit.mark];
+        let whom = node.as_deref().unwrap_or("links");
+        let ended = ended.with_context(|| format!("the end of {what} {whom}"));
+        self.note_failure(ended);
         self.end_excuses(index);
         self.marks[hit.mark].until_ms = Some(self.elapsed_ms());
-        Ok(())
     }
 
-    async fn harm(&mut self, harm: &Harm, place: Place, ends: bool) -> Result<()> {
-        // With a slow disk and a wrong clock it runs on.
-        if !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_)) {
-            self.hold(place);
-        }
-        let node = self.node_mut(place)?;
-        match harm {
-            Harm::SlowDisk(delay_ms) => return self.knobs(place)?.slow_down(*delay_ms),
-            Harm::ClockJump(by_ms) => return self.knobs(place)?.jump(*by_ms),
-            Harm::Twin(heard_by) => return self.begin_twin(place, heard_by).await,
-            Harm::OldState => return self.keep_copy(place).await,
-            Harm::Liar(lie) => return self.begin_liar(place, lie).await,
-            Harm::Kill => node.kill(),
-            Harm::Pause => node.signal(Signal::STOP),
-            Harm::Restart => self.stop_node(place).await?,
-            Harm::Wipe => node.wipe()?,
-            Harm::BitFlip(draw) => {
-                let (directory, draw) = (node.data(), *draw);
-                self.stop_node(place).await?;
-                tokio::task::block_in_place(|| flip::row(&directory, draw))?;
-                return self.release(place);
+    async fn undo(&mut self, event: &Event, index: usize, hit: Hit) -> Result<()> {
+        match (&event.action, hit.place) {
+            (Action::Node { harm, .. }, Some(place)) => {
+                if *harm == Harm::OldState {
+                    self.excuse(index, &[place], Cause::Lies);
+                }
+                self.heal(harm, place, index).await
             }
-            Harm::Upgrade(name) => {
-                let program = match setup::program(name, self.options)? {
-                    Some(program) => program,
-                    None => binary()?,
-                };
-                self.stop_node(place).await?;
-                self.node_mut(place)?.set_program(program);
-                return self.release(place);
-            }
-            Harm::FullDisk => {
-                let data = node.data();
-                let disk = self.disks.iter().find(|disk| disk.is_at(&data));
-                return disk.context("the node has no disk of its own")?.fill();
-            }
-        }
-        if is_moment(harm, ends) { self.release(place) } else { Ok(()) }
-    }
-
-    async fn heal(&mut self, harm: &Harm, place: Place) -> Result<()> {
-        match harm {
-            Harm::SlowDisk(_) => {
-                self.knobs(place)?.slow_down(0)?;
-                self.was_behind(place);
+            (Action::Links { pairs, .. }, _) => {
+                self.take_off(By::Event(index))?;
+                ends(pairs).into_iter().for_each(|place| self.was_behind(place));
                 Ok(())
             }
-            Harm::ClockJump(_) => {
-                self.knobs(place)?.jump(0)?;
-                self.was_behind(place);
-                Ok(())
-            }
-            Harm::Twin(_) => self.end_twin(place),
-            Harm::OldState => self.put_back(place).await,
-            Harm::Liar(_) => self.end_liar(place),
-            Harm::Kill | Harm::Restart | Harm::Wipe => self.release(place),
-            Harm::Pause => {
-                self.node(place)?.signal(Signal::CONT);
-                self.release(place)
-            }
-            Harm::FullDisk => {
-                let data = self.node(place)?.data();
-                self.disks.iter().find(|disk| disk.is_at(&data)).map_or(Ok(()), |disk| disk.free())?;
-                // One that neither ends nor commits in this time is let go as it is.
-                tokio::time::timeout(SETTLE, self.settled(place)).await.unwrap_or(Ok(()))?;
-                self.note_ended()?;
-                self.release(place)
-            }
-            // They ended with their start.
-            Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
+            (Action::LyingPeers { .. }, _) => self.end_lying_peers(index).await,
+            (Action::Attack { .. }, _) => self.end_attack(index),
+            _ => Ok(()),
         }
-    }
-
-    /// Waits until a node whose disk was full has ended for want of room, or goes on: while it is ending it still runs.
-    async fn settled(&mut self, place: Place) -> Result<()> {
-        let mut before = None;
-        loop {
-            self.note_ended()?;
-            let node = self.node(place)?;
-            if node.pid().is_none() {
-                return Ok(());
-            }
-            let rpc = node.rpc().clone();
-            let head = rpc.head().await.ok();
-            if before.is_some_and(|before| head > Some(before)) {
-                return Ok(());
-            }
-            before = before.or(head);
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// Asks a node to stop, and waits for it. One that does not stop well is a finding, and is gone.
-    pub(super) async fn stop_node(&mut self, place: Place) -> Result<()> {
-        let stopped = self.node_mut(place)?.stop().await;
-        self.note_failure(stopped);
-        Ok(())
     }
 
     /// What fails that no criterion is about is a finding, and the run goes on.
@@ -262,10 +170,6 @@ impl Stage<'_> {
             self.progress.step(&text);
             self.ended.push(text);
         }
-    }
-
-    fn knobs(&self, place: Place) -> Result<&Knobs> {
-        self.knobs.get(&place).context("the node was started without the library of faults")
     }
 
     /// What others hold against these nodes, and they against others, may come from this event.

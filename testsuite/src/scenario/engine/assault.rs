@@ -25,6 +25,8 @@ const PROGRAM: &str = "slipnet-simulation";
 pub(crate) const ACCOUNTS: u32 = 320;
 /// Time for signing floods beforehand.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// A victim that is attacked already answers late, or not each time.
+const ASKED_FOR: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Whether the program of the attackers is there, if a scenario takes it, and has its attacks.
@@ -87,6 +89,8 @@ pub(crate) struct Assault {
     process: Process,
     /// Entries of `network.peers` of those that listen.
     pub(crate) servers: Vec<String>,
+    /// Whether a fault took their victim away while they attacked: some attacks end by that.
+    lost_victim: bool,
 }
 
 impl Assault {
@@ -98,13 +102,13 @@ impl Assault {
         let program = program()?;
         let file = dir.join(format!("attack-{name}-{tag}.json"));
         let log = file.with_extension("log");
-        let target = target(&aim).await?;
+        let target = asked(&aim).await.context("the victim tells nothing of the chain")?;
         fs::write(&file, target.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
         let file = file.to_str().context("the directory's name is not valid UTF-8")?;
         let arguments = ["campaign-child", "siege-attacker", "--name", name, "--target", file];
         let mut process = Process::spawn(&program, &arguments, log.clone())?;
         let servers = ready(&mut process, &log, &format!("the attack {name}")).await?;
-        Ok(Assault { process, servers: serde_json::from_str(&servers)? })
+        Ok(Assault { process, servers: serde_json::from_str(&servers)?, lost_victim: false })
     }
 
     /// Whether they still attack.
@@ -115,12 +119,20 @@ impl Assault {
         self.process.check_alive().context("the attackers ended by themselves")
     }
 
+    /// A fault takes their victim away. That is no excuse for those that had ended before.
+    pub(super) fn lose_victim(&mut self) {
+        self.lost_victim |= self.check().is_ok();
+    }
+
     /// Ends them.
     ///
     /// # Errors
-    /// As [`Assault::check`].
+    /// As [`Assault::check`], unless their victim was taken from them.
     pub(crate) fn end(mut self) -> Result<()> {
-        self.check()
+        match self.check() {
+            Err(_) if self.lost_victim => Ok(()),
+            checked => checked,
+        }
     }
 }
 
@@ -157,6 +169,17 @@ pub(crate) fn program() -> Result<PathBuf> {
     })
 }
 
+/// Asks for the target again and again, for a while.
+async fn asked(aim: &Aim<'_>) -> Result<Value> {
+    let deadline = Instant::now() + ASKED_FOR;
+    loop {
+        match target(aim).await {
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+            target => return target,
+        }
+    }
+}
+
 /// The file that the attackers read; see the siege's `Target`.
 async fn target(aim: &Aim<'_>) -> Result<Value> {
     let rpc = aim.rpc;
@@ -177,4 +200,28 @@ async fn target(aim: &Aim<'_>) -> Result<Value> {
         "head": head,
         "liars": liars,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: attackers may end once a fault has taken their victim away, and only then.
+    #[test]
+    fn attackers_without_a_victim_may_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let attack = || {
+            let process = Process::spawn(Path::new("/bin/sleep"), &["100"], dir.path().join("log")).unwrap();
+            Assault { process, servers: Vec::new(), lost_victim: false }
+        };
+        attack().end().unwrap();
+        let mut ended = attack();
+        ended.process.kill();
+        ended.lose_victim();
+        assert!(ended.end().is_err(), "it had ended before");
+        let mut lost = attack();
+        lost.lose_victim();
+        lost.process.kill();
+        lost.end().unwrap();
+    }
 }

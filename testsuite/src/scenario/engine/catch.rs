@@ -1,6 +1,9 @@
 //! How nodes that joined or came back caught up.
 
-use crate::report::{CatchUp, NodeSeries, Series};
+use crate::{
+    report::{CatchUp, NodeSeries, Series},
+    scenario::{criteria::Criterion, model::Scenario, names::Names},
+};
 
 /// A node that is behind from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,26 +15,70 @@ pub(super) struct Behind {
     pub(super) from_ms: u64,
     /// What it showed before this moment says nothing: its process was not the one that is behind.
     pub(super) seen_ms: u64,
+    /// When another fault met it, whose time is none of this one's; none if none did.
+    pub(super) until_ms: Option<u64>,
+}
+
+impl Behind {
+    /// From this moment on.
+    pub(super) fn new(name: &str, mode: &'static str, from_ms: u64) -> Behind {
+        Behind { name: name.to_owned(), mode, from_ms, seen_ms: from_ms, until_ms: None }
+    }
+
+    /// Another fault meets the node. The first one counts.
+    pub(super) fn interrupt(&mut self, now_ms: u64) {
+        self.until_ms.get_or_insert(now_ms);
+    }
+}
+
+/// The least time that a criterion gives this node to reach the head, in milliseconds; none if no criterion names it.
+pub(super) fn given_ms(scenario: &Scenario, names: &Names, name: &str) -> Option<u64> {
+    let given = scenario.criteria.iter().filter_map(|criterion| match criterion {
+        Criterion::CatchUp { nodes, at_most } => {
+            let mut named = names.find_all(nodes).into_iter();
+            named.any(|place| names.name(place) == name).then(|| at_most.ms())
+        }
+        _ => None,
+    });
+    given.min()
 }
 
 /// The curve of each node beside the highest head that any node showed by then, in the order in which they were behind.
-pub(super) fn curves(behind: &[Behind], nodes: &[NodeSeries]) -> Vec<CatchUp> {
+///
+/// Where a fault met a node again before it was at the head, and before its time was over (`given_ms`), what came after that fault counts
+/// alone.
+pub(super) fn curves(
+    behind: &[Behind],
+    nodes: &[NodeSeries],
+    given_ms: impl Fn(&str) -> Option<u64>,
+) -> Vec<CatchUp> {
     let Some(leader) = leader(nodes) else { return Vec::new() };
-    let curve =
-        |Behind { name, mode, from_ms, seen_ms }: &Behind| match nodes.iter().find(|node| node.name == *name)
-        {
-            Some(node) => {
-                let mut node = node.clone();
-                node.head.points.retain(|(at_ms, _)| at_ms >= seen_ms);
-                CatchUp::of(&node, mode, &leader, *from_ms)
-            }
-            // It could not even be started.
-            None => {
-                let behind = Series::new("batches");
-                CatchUp { node: name.clone(), mode: (*mode).to_owned(), seconds: None, behind }
-            }
-        };
-    behind.iter().map(curve).collect()
+    let counted = |(index, one): (usize, &Behind)| {
+        let curve = curve(one, nodes, &leader);
+        let had_its_time = one.until_ms.is_none_or(|until_ms| {
+            until_ms.saturating_sub(one.from_ms) >= given_ms(&one.name).unwrap_or(u64::MAX)
+        });
+        let begins_again = behind[index + 1..].iter().any(|later| later.name == one.name);
+        (curve.seconds.is_some() || had_its_time || !begins_again).then_some(curve)
+    };
+    behind.iter().enumerate().filter_map(counted).collect()
+}
+
+fn curve(behind: &Behind, nodes: &[NodeSeries], leader: &NodeSeries) -> CatchUp {
+    let Behind { name, mode, from_ms, seen_ms, until_ms } = behind;
+    match nodes.iter().find(|node| node.name == *name) {
+        Some(node) => {
+            let mut node = node.clone();
+            let counts = |at_ms: u64| at_ms >= *seen_ms && until_ms.is_none_or(|until_ms| at_ms < until_ms);
+            node.head.points.retain(|(at_ms, _)| counts(*at_ms));
+            CatchUp::of(&node, mode, leader, *from_ms)
+        }
+        // It could not even be started.
+        None => {
+            let behind = Series::new("batches");
+            CatchUp { node: name.clone(), mode: (*mode).to_owned(), seconds: None, behind }
+        }
+    }
 }
 
 /// A node that always has the highest head of all: each single one may be down.
@@ -76,17 +123,54 @@ mod tests {
             node("ahead", &[(1_000, 50.0), (5_000, 90.0)]),
             node("late", &[(2_000, 0.0), (4_000, 50.0), (6_000, 80.0), (7_000, 90.0)]),
         ];
-        let late = |from_ms| Behind { name: "late".to_owned(), mode: "auto", from_ms, seen_ms: from_ms };
+        let late = |from_ms| Behind::new("late", "auto", from_ms);
         let seconds = |behind: &[Behind]| {
-            curves(behind, &nodes).into_iter().map(|curve| curve.seconds).collect::<Vec<_>>()
+            curves(behind, &nodes, |_| None).into_iter().map(|curve| curve.seconds).collect::<Vec<_>>()
         };
         assert_eq!(seconds(&[late(1_500), late(5_500)]), [Some(2.5), Some(1.5)]);
         // What it showed before it was started again is no catching up.
         assert_eq!(seconds(&[Behind { seen_ms: 6_500, ..late(1_500) }]), [Some(5.5)]);
-        let stuck = Behind { name: "killed".to_owned(), mode: "auto", from_ms: 8_000, seen_ms: 8_000 };
+        let stuck = Behind::new("killed", "auto", 8_000);
         assert_eq!(seconds(&[stuck]), [None]);
-        let never_started = Behind { name: "never-started".to_owned(), mode: "auto", from_ms: 0, seen_ms: 0 };
+        let never_started = Behind::new("never-started", "auto", 0);
         assert_eq!(seconds(&[never_started]), [None], "it did not catch up, and must not be left out");
-        assert!(curves(&[late(0)], &[]).is_empty());
+        assert!(curves(&[late(0)], &[], |_| None).is_empty());
+    }
+
+    /// Goal: a node that is killed again before it was at the head is as slow as after the last time, and not by both downtimes. Whoever
+    /// had its time before that, or does not come back, is not let off.
+    #[test]
+    fn the_next_fault_is_no_slowness() {
+        let nodes = [
+            node("ahead", &[(0, 100.0), (40_000, 100.0)]),
+            node("late", &[(1_000, 10.0), (2_000, 20.0), (30_000, 30.0), (31_000, 100.0)]),
+        ];
+        let killed_at = |until_ms| {
+            let mut behind = Behind::new("late", "auto", 1_000);
+            behind.interrupt(until_ms);
+            behind.interrupt(until_ms + 1);
+            behind
+        };
+        let back = Behind::new("late", "auto", 30_000);
+        let seconds = |behind: &[Behind], given_ms| {
+            let all = curves(behind, &nodes, |name| (name == "late").then_some(given_ms));
+            all.into_iter().map(|curve| curve.seconds).collect::<Vec<_>>()
+        };
+        assert_eq!(seconds(&[killed_at(3_000), back.clone()], 12_000), [Some(1.0)]);
+        assert_eq!(seconds(&[killed_at(13_000), back.clone()], 12_000), [None, Some(1.0)]);
+        assert_eq!(seconds(&[killed_at(3_000)], 12_000), [None], "it never came back");
+        // It was at the head before the second fault.
+        assert_eq!(seconds(&[killed_at(32_000), Behind::new("late", "auto", 33_000)], 12_000)[0], Some(30.0));
+    }
+
+    #[test]
+    fn the_least_time_of_all_criteria_is_what_a_node_has() {
+        let text = "name: a\ndescription: b\nduration: 60s\ntopology: { groups: [{ name: f, joins: 1s }, { name: g, joins: 1s }, { name: h }] }\n\
+                    criteria: [{ catch_up: { nodes: [f, g], at_most: 20s } }, { catch_up: { nodes: [g], at_most: 5s } }]\n";
+        let scenario =
+            Scenario::parse(text, std::path::Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let given = ["f", "g", "h"].map(|name| given_ms(&scenario, &names, name));
+        assert_eq!(given, [Some(20_000), Some(5_000), None]);
     }
 }

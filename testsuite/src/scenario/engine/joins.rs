@@ -59,7 +59,7 @@ impl Stage<'_> {
     pub(super) fn note_joins(&mut self) -> Result<()> {
         for (event, place, has_answered) in self.joins.take_settled()? {
             // One that a fault holds down at that moment had no fair time.
-            let is_late = !has_answered && !self.held.contains_key(&place);
+            let is_late = !has_answered && !self.held.contains(place);
             let within = self.scenario.topology.ready_within;
             let why = self.node(place)?.log_end();
             self.end_join(event, place, is_late.then(|| format!("it did not answer within {within}. {why}")));
@@ -67,7 +67,7 @@ impl Stage<'_> {
         let waiting: Vec<(usize, Place)> =
             self.joins.places.iter().map(|(event, place)| (*event, *place)).collect();
         for (event, place) in waiting {
-            if self.node(place)?.pid().is_none() && !self.held.contains_key(&place) {
+            if self.node(place)?.pid().is_none() && !self.held.contains(place) {
                 self.joins.places.remove(&event);
                 self.end_join(event, place, Some("it ended before it answered".to_owned()));
             }

@@ -14,15 +14,39 @@ use crate::{
     scenario::names::{Place, VALIDATORS},
 };
 
-/// What the lies of a stage hold.
+/// What the lies of a stage hold, each by the place of its event: several may meet one validator at once.
 #[derive(Default)]
 pub(super) struct Lies {
     /// Second nodes of validators' keys.
-    twins: BTreeMap<Place, Node>,
+    twins: BTreeMap<usize, Node>,
     /// Data that is to come back.
-    copies: BTreeMap<Place, PathBuf>,
+    copies: BTreeMap<usize, PathBuf>,
     /// Programs in validators' places.
-    liars: BTreeMap<Place, Process>,
+    liars: BTreeMap<usize, Liar>,
+    /// Programs that were started: each has files of its own.
+    started: usize,
+}
+
+/// A program in a validator's place.
+struct Liar {
+    place: Place,
+    lie: &'static str,
+    /// None while one that came later lies at this address.
+    process: Option<Process>,
+}
+
+impl Lies {
+    /// The programs that lie in a validator's place, at most one: they are silent from now on.
+    fn silence(&mut self, place: Place) -> Vec<Process> {
+        let mine = self.liars.values_mut().filter(|liar| liar.place == place);
+        mine.filter_map(|liar| liar.process.take()).collect()
+    }
+
+    /// The last one that came to a validator's place, with its lie, if it is silent.
+    fn silent(&self, place: Place) -> Option<(usize, &'static str)> {
+        let (event, last) = self.liars.iter().rev().find(|(_, liar)| liar.place == place)?;
+        last.process.is_none().then_some((*event, last.lie))
+    }
 }
 
 impl Stage<'_> {
@@ -31,71 +55,104 @@ impl Stage<'_> {
     /// Both begin where the first one stood: in its view, bound by its votes. A primary's two selves order on if an order was under
     /// way when it stopped. Otherwise the others refuse their orders: these lack the link with the last one, which a primary that
     /// committed it has forgotten.
-    pub(super) async fn begin_twin(&mut self, place: Place, heard_by: &[Place]) -> Result<()> {
+    pub(super) async fn begin_twin(&mut self, event: usize, place: Place, heard_by: &[Place]) -> Result<()> {
         let hearing: Vec<Place> = heard_by.iter().copied().filter(|other| *other != place).collect();
         let name = self.names.name(place).to_owned();
         ensure!(
             !hearing.is_empty(),
             "nobody but {name} itself would hear its twin: name others in `heard_by`"
         );
-        let peers = hearing.iter().map(|other| Ok(self.node(*other)?.peer_address()));
+        let peers = hearing.iter().map(|other| self.twin_entry(event, *other));
         let peers = peers.collect::<Result<Vec<String>>>()?;
         let index = self.index(place)?;
         self.stop_node(place).await?;
         let pairs = hearing.iter().map(|other| (place, *other)).collect();
-        self.lay_over(Over { by: By::Twin(place), pairs, shape: None })?;
+        self.lay_over(Over { by: By::Twin(event), pairs, shape: None })?;
         // Events have places of their own in the list of marks: a second twin of a validator has another name.
         let twin_name = format!("{name}-twin-{}", self.marks.len());
         let made = tokio::task::block_in_place(|| self.devnet.twin_of(index, &twin_name, &peers));
         let mut twin = made.with_context(|| twin_name.clone())?;
-        self.release(place)?;
+        self.release(place, event)?;
         twin.start()?;
-        self.lies.twins.insert(place, twin);
+        self.lies.twins.insert(event, twin);
         Ok(())
     }
 
+    /// The entry of `network.peers` by which the twin of an event dials another node: by a relay of its own, for the first self's is cut.
+    fn twin_entry(&self, event: usize, other: Place) -> Result<String> {
+        let peer = self.node(other)?.peer_address();
+        match &self.links {
+            Some(links) => links.lay(self.twin_seat(event), other.0, &peer),
+            None => Ok(peer),
+        }
+    }
+
     /// Ends the second node; everybody hears the first one again.
-    pub(super) fn end_twin(&mut self, place: Place) -> Result<()> {
-        if let Some(mut twin) = self.lies.twins.remove(&place)
+    pub(super) fn end_twin(&mut self, event: usize) -> Result<()> {
+        if let Some(mut twin) = self.lies.twins.remove(&event)
             && let Err(error) = twin.check_alive()
         {
             self.ended.push(format!("{error:#}"));
         }
-        self.take_off(By::Twin(place))
+        self.take_off(By::Twin(event))
     }
 
     /// Keeps a copy of a node's data.
-    pub(super) async fn keep_copy(&mut self, place: Place) -> Result<()> {
+    pub(super) async fn keep_copy(&mut self, event: usize, place: Place) -> Result<()> {
         let copy = self.devnet.dir().join(format!("{}-copy-{}", self.names.name(place), self.marks.len()));
         self.stop_node(place).await?;
         let data = self.node(place)?.data();
         tokio::task::block_in_place(|| copy_data(&data, &copy))?;
-        self.lies.copies.insert(place, copy);
-        self.release(place)
+        self.lies.copies.insert(event, copy);
+        self.release(place, event)
     }
 
-    /// Puts the copy back.
-    pub(super) async fn put_back(&mut self, place: Place) -> Result<()> {
-        let Some(copy) = self.lies.copies.remove(&place) else { return Ok(()) };
-        self.hold(place);
+    /// Puts the copy back, into a node that is held by that from now on.
+    pub(super) async fn put_back(&mut self, event: usize, place: Place) -> Result<()> {
+        let Some(copy) = self.lies.copies.remove(&event) else { return Ok(()) };
+        self.hold(place, event);
         self.stop_node(place).await?;
         let node = self.node_mut(place)?;
         node.wipe()?;
         let data = node.data();
-        tokio::task::block_in_place(|| copy_data(&copy, &data))?;
-        self.release(place)
+        tokio::task::block_in_place(|| copy_data(&copy, &data))
     }
 
-    /// Starts the program that lies with a validator's key, at its address.
-    pub(super) async fn begin_liar(&mut self, place: Place, lie: &str) -> Result<()> {
-        let program = assault::program()?;
-        let name = self.names.name(place).to_owned();
-        let others = self.names.find(VALIDATORS).into_iter().filter(|other| *other != place);
-        let peers = others.map(|other| Ok(self.node(other)?.peer_address())).collect::<Result<Vec<_>>>()?;
-        let genesis = self.devnet.genesis_file();
-        let file = self.devnet.dir().join(format!("{name}-{lie}-{}.json", self.marks.len()));
-        let log = file.with_extension("log");
+    /// Starts the program that lies with a validator's key, at its address. One that lies there already is silent meanwhile.
+    pub(super) async fn begin_liar(&mut self, event: usize, place: Place, lie: &'static str) -> Result<()> {
         self.stop_node(place).await?;
+        self.silence(place);
+        let process = self.spawn_liar(place, lie).await?;
+        self.lies.liars.insert(event, Liar { place, lie, process: Some(process) });
+        Ok(())
+    }
+
+    /// Ends the program of an event. One that was silent meanwhile lies again, the last that came.
+    pub(super) async fn end_liar(&mut self, event: usize, place: Place) -> Result<()> {
+        if let Some(process) = self.lies.liars.remove(&event).and_then(|liar| liar.process) {
+            self.note_liar(place, process);
+        }
+        if let Some((event, lie)) = self.lies.silent(place) {
+            let process = Some(self.spawn_liar(place, lie).await?);
+            self.lies.liars.insert(event, Liar { place, lie, process });
+        }
+        Ok(())
+    }
+
+    fn silence(&mut self, place: Place) {
+        for process in self.lies.silence(place) {
+            self.note_liar(place, process);
+        }
+    }
+
+    async fn spawn_liar(&mut self, place: Place, lie: &str) -> Result<Process> {
+        let program = assault::program()?;
+        let name = self.names.name(place);
+        let others = self.names.find(VALIDATORS).into_iter().filter(|other| *other != place);
+        let peers = others.map(|other| self.entry(place, other)).collect::<Result<Vec<_>>>()?;
+        self.lies.started += 1;
+        let file = self.devnet.dir().join(format!("{name}-{lie}-{}.json", self.lies.started));
+        let log = file.with_extension("log");
         let node = self.node(place)?;
         let address = node.peer_address();
         let (_, listen) = address.split_once('@').context("a peer without an address")?;
@@ -103,7 +160,7 @@ impl Stage<'_> {
             "key_file": node.dir().join(files::KEY),
             "listen": listen,
             "peers": peers,
-            "genesis": genesis,
+            "genesis": self.devnet.genesis_file(),
         });
         std::fs::write(&file, orders.to_string())
             .with_context(|| format!("cannot write {}", file.display()))?;
@@ -111,16 +168,7 @@ impl Stage<'_> {
         let arguments = ["campaign-child", "lying-validator", "--lie", lie, "--orders", file];
         let mut process = Process::spawn(&program, &arguments, log.clone())?;
         assault::ready(&mut process, &log, &format!("the liar {lie} in place of {name}")).await?;
-        self.lies.liars.insert(place, process);
-        Ok(())
-    }
-
-    /// Ends the program, and starts the validator again.
-    pub(super) fn end_liar(&mut self, place: Place) -> Result<()> {
-        if let Some(process) = self.lies.liars.remove(&place) {
-            self.note_liar(place, process);
-        }
-        self.release(place)
+        Ok(process)
     }
 
     /// Ends all lies that go on; a liar that had ended by itself is a finding.
@@ -131,8 +179,10 @@ impl Stage<'_> {
                 self.ended.push(format!("{error:#}"));
             }
         }
-        for (place, process) in liars {
-            self.note_liar(place, process);
+        for Liar { place, process, .. } in liars.into_values() {
+            if let Some(process) = process {
+                self.note_liar(place, process);
+            }
         }
     }
 
@@ -140,5 +190,40 @@ impl Stage<'_> {
         if let Err(error) = process.check_alive() {
             self.ended.push(format!("the liar in place of {}: {error:#}", self.names.name(place)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Goal: of two programs at one validator's address one lies, the last that came, and the other one again afterwards.
+    #[test]
+    fn one_program_lies_at_one_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let begin = |lies: &mut Lies, event, place, lie| {
+            let silenced = lies.silence(place).len();
+            let process = Process::spawn(Path::new("/bin/sleep"), &["100"], dir.path().join("log")).unwrap();
+            lies.liars.insert(event, Liar { place, lie, process: Some(process) });
+            silenced
+        };
+        let mut lies = Lies::default();
+        let silenced = [
+            begin(&mut lies, 1, Place(3), "garbage"),
+            begin(&mut lies, 2, Place(0), "complaints"),
+            begin(&mut lies, 4, Place(3), "double-vote"),
+            begin(&mut lies, 5, Place(3), "wrong-root"),
+        ];
+        assert_eq!(silenced, [0, 0, 1, 1]);
+        assert_eq!([lies.silent(Place(3)), lies.silent(Place(0))], [None, None], "somebody lies at each");
+        // The first one ends while it is silent: nothing changes.
+        lies.liars.remove(&1);
+        assert_eq!(lies.silent(Place(3)), None);
+        lies.liars.remove(&5);
+        assert_eq!(lies.silent(Place(3)), Some((4, "double-vote")));
+        lies.liars.remove(&4);
+        assert_eq!(lies.silent(Place(3)), None);
     }
 }

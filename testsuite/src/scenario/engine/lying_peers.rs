@@ -1,11 +1,8 @@
 //! Peers that lie, as an operator gives them to a node: a process of liars for each fault and node.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::{
     Stage,
@@ -18,9 +15,6 @@ use crate::scenario::{fault::PeerLie, names::Place};
 pub(crate) const ADDRESSES: usize = 16;
 /// The first of them, behind those of attackers: a flood from an address takes the places of whoever shares it.
 pub(crate) const ADDRESS_FIRST: usize = 8_192;
-
-/// A node that was started again opens its store before it takes an operator's command.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The liars that nodes have for now, by the places of their events.
 pub(super) type LyingPeers = BTreeMap<usize, Given>;
@@ -45,12 +39,10 @@ impl Stage<'_> {
         place: Place,
         (lie, count): (PeerLie, u32),
     ) -> Result<()> {
-        if self.held.contains_key(&place) {
+        if self.held.contains(place) {
             return Ok(());
         }
-        let node = self.node_mut(place)?;
-        ensure!(node.pid().is_some(), "{} has ended, and is given no liars", node.name());
-        node.wait_ready(Instant::now() + ANSWERS_WITHIN).await?;
+        self.wait_answer(place).await.context("it is given no liars")?;
         let upstream = self.running().into_iter().find(|other| *other != place);
         let upstream = self.node(upstream.context("no other node runs, of which liars take the truth")?)?;
         let tag = tag(event);
@@ -90,7 +82,7 @@ impl Stage<'_> {
         let config = node.config();
         let mut refused = Ok(());
         // One that a fault holds down does not answer: it dials them in vain once it is started again.
-        if !self.held.contains_key(&to) {
+        if !self.held.contains(to) {
             for server in &assault.servers {
                 let key = server.split('@').next().unwrap_or_default();
                 let taken = command(&["peers", "remove", key, "--config", text(&config)?]).await;

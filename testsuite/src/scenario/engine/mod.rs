@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do: validators
-//! that are never ready, a join that fails. The report is written all the same. Everything that the engine started ends with it.
-//! Times in the report count from the clock's start, when the first nodes are ready.
+//! that are never ready, a join that fails, a fault that cannot be done. The report is written all the same. Everything that the engine
+//! started ends with it. Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
 mod afar;
@@ -18,9 +18,12 @@ pub(crate) mod assault;
 mod audit;
 mod blame;
 mod catch;
+mod clock;
 mod curves;
 pub(crate) mod disk;
 mod flip;
+mod harm;
+mod held;
 mod joins;
 mod lies;
 pub(crate) mod lying_peers;
@@ -29,11 +32,12 @@ mod over;
 pub(super) mod phase;
 mod preload;
 pub(super) mod setup;
+mod sieges;
 mod unbegun;
 mod watch;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -49,14 +53,22 @@ pub(crate) use self::{
     setup::CURRENT,
 };
 use self::{
-    assault::Assault, catch::Behind, disk::SmallDisk, joins::Joins, lies::Lies, lying_peers::LyingPeers,
-    over::Over, phase::PhaseEnd, watch::Watch,
+    assault::Assault,
+    catch::Behind,
+    disk::SmallDisk,
+    held::{Held, Lasting},
+    joins::Joins,
+    lies::Lies,
+    lying_peers::LyingPeers,
+    over::Over,
+    phase::PhaseEnd,
+    watch::Watch,
 };
 use super::{
     criteria::{Criterion, Findings, judge},
     model::Scenario,
     names::{Names, Place},
-    plan::{Event, plan},
+    plan::plan,
 };
 use crate::{
     devnet::Devnet,
@@ -121,8 +133,10 @@ struct Stage<'a> {
     devnet: Devnet,
     /// Each node's place in the devnet, once it was started.
     indices: Vec<Option<usize>>,
-    /// Nodes that faults hold down, and how many do: one that two faults met runs again when both have ended.
-    held: BTreeMap<Place, usize>,
+    /// Nodes that faults hold down.
+    held: Held,
+    /// What faults do to nodes for now.
+    lasting: Lasting,
     links: Option<Links>,
     /// Nodes that have not answered yet.
     joins: Joins,
@@ -133,8 +147,8 @@ struct Stage<'a> {
     lies: Lies,
     lying_peers: LyingPeers,
     disks: Vec<SmallDisk>,
-    /// Attackers by the place of their event, or of the group that they stand before.
-    assaults: BTreeMap<String, Assault>,
+    /// Attackers and their victims, by the place of their event, or of the group that they stand before.
+    assaults: BTreeMap<String, (Place, Assault)>,
     collector: Option<Collector>,
     watch: Option<Watch>,
     /// Nodes that joined or came back.
@@ -174,7 +188,8 @@ impl Stage<'_> {
             names,
             progress,
             devnet,
-            held: BTreeMap::new(),
+            held: Held::default(),
+            lasting: Lasting::default(),
             links,
             joins: Joins::default(),
             over: Vec::new(),
@@ -253,7 +268,8 @@ impl Stage<'_> {
         if let Some(collector) = self.collector.take() {
             let read = collector.finish().await.map(|nodes| report.nodes = nodes);
             self.note_failure(read);
-            report.catch_up = catch::curves(&self.behind, &report.nodes);
+            let given_ms = |name: &str| catch::given_ms(self.scenario, &self.names, name);
+            report.catch_up = catch::curves(&self.behind, &report.nodes, given_ms);
         }
         if let Some(watch) = self.watch.take() {
             let seen = watch.end();
@@ -306,7 +322,7 @@ impl Stage<'_> {
             let _ = knobs.slow_down(0);
         }
         // What a fault holds down, without room on its disk or paused, is not asked to stop well.
-        for place in self.held.keys().copied().collect::<Vec<_>>() {
+        for place in self.held.places().collect::<Vec<_>>() {
             if let Ok(node) = self.node_mut(place) {
                 node.kill();
             }
@@ -318,55 +334,6 @@ impl Stage<'_> {
         report.criteria = judge(self.scenario, &report, &findings);
         report.criteria.push(nothing_ended(&ended));
         Ok(report)
-    }
-
-    /// Lets events begin and end until the scenario's time is over.
-    async fn pass(&mut self, events: &[Event]) -> Result<()> {
-        let end_ms = self.scenario.duration.ms();
-        // What ends at a moment does so before something else begins.
-        let mut agenda: BTreeSet<(u64, bool, usize)> =
-            events.iter().enumerate().map(|(index, event)| (event.at_ms, true, index)).collect();
-        let mut hits = vec![None; events.len()];
-        while let Some((at_ms, begins, index)) = agenda.pop_first() {
-            self.wait_until(at_ms).await?;
-            let event = &events[index];
-            if begins {
-                // What came before it, a join or a stop, may have taken its time: it lasts as long as it should nevertheless.
-                let late_ms = self.elapsed_ms().saturating_sub(at_ms);
-                hits[index] = Some(self.begin_event(event, index).await?);
-                agenda.extend(event.until_ms.map(|until| ((until + late_ms).min(end_ms), false, index)));
-            } else if let Some(hit) = hits[index] {
-                self.end_event(event, index, hit).await?;
-            }
-        }
-        self.wait_until(end_ms).await?;
-        self.wait_joins().await
-    }
-
-    /// Nodes that ended by themselves since the last look are findings, unless a fault has taken them down.
-    fn note_ended(&mut self) -> Result<()> {
-        for end in self.devnet.take_ended()? {
-            let text = end.to_string();
-            self.progress.step(&text);
-            if self.is_excused(&end) {
-                self.devnet.forgive(&end);
-            } else {
-                self.ended.push(text);
-            }
-        }
-        Ok(())
-    }
-
-    async fn wait_until(&mut self, at_ms: u64) -> Result<()> {
-        loop {
-            let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
-            self.note_ended()?;
-            self.note_joins()?;
-            if left.is_zero() {
-                return Ok(());
-            }
-            tokio::time::sleep(left.min(LOOK)).await;
-        }
     }
 }
 

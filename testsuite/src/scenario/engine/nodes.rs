@@ -8,18 +8,13 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
-use super::{
-    RunOptions, Stage,
-    assault::{self, Aim, Assault},
-    catch::Behind,
-    disk::SmallDisk,
-    setup,
-};
+use super::{RunOptions, Stage, catch::Behind, disk::SmallDisk, setup};
 use crate::{
     accounts::node_key,
     devnet::{Newcomer, Node, NodeEnd, SyncMode, files},
     manifest::Role,
     relay::{Links, Shape},
+    rpc::Rpc,
     scenario::{
         model::{Group, Part, Scenario},
         names::{Names, Place, may_validate},
@@ -63,6 +58,16 @@ pub(super) fn lay(
     Ok(through)
 }
 
+/// The first of these that answers in time.
+async fn first_that_answers(nodes: &[(Place, Rpc)]) -> Option<Place> {
+    for (place, rpc) in nodes {
+        if matches!(tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await, Ok(Ok(_))) {
+            return Some(*place);
+        }
+    }
+    None
+}
+
 impl Stage<'_> {
     pub(super) fn group(&self, place: Place) -> Option<&Group> {
         self.names.group(place).map(|group| &self.scenario.topology.groups[group])
@@ -75,7 +80,7 @@ impl Stage<'_> {
 
     /// Nodes that were started, without those that a fault holds down.
     pub(super) fn running(&self) -> Vec<Place> {
-        self.started().into_iter().filter(|place| !self.held.contains_key(place)).collect()
+        self.started().into_iter().filter(|place| !self.held.contains(*place)).collect()
     }
 
     pub(super) fn index(&self, place: Place) -> Result<usize> {
@@ -95,7 +100,7 @@ impl Stage<'_> {
 
     /// Whether a node that ended is down because of a fault.
     pub(super) fn is_excused(&self, end: &NodeEnd) -> bool {
-        self.held.keys().any(|place| self.names.name(*place) == end.name())
+        self.held.places().any(|place| self.names.name(place) == end.name())
     }
 
     /// The highest head of all nodes that answer; 0 if none does.
@@ -126,6 +131,30 @@ impl Stage<'_> {
         running.first().copied().context("no validator runs that could be primary")
     }
 
+    /// The first node that answers, of those that no fault holds; validators come first.
+    ///
+    /// # Errors
+    /// If none answers.
+    pub(super) async fn source(&self) -> Result<Place> {
+        let running = self.running();
+        let rpcs = running.iter().map(|place| Ok((*place, self.node(*place)?.rpc().clone())));
+        first_that_answers(&rpcs.collect::<Result<Vec<_>>>()?)
+            .await
+            .context("no node answers that could tell of the chain")
+    }
+
+    /// The entry of `network.peers` by which one node dials another: through the relay between them, if there are relays.
+    pub(super) fn entry(&self, from: Place, to: Place) -> Result<String> {
+        let peer = self.node(to)?.peer_address();
+        let Some(links) = &self.links else { return Ok(peer) };
+        if let Some(through) = links.through(from.0, to.0, &peer) {
+            return Ok(through);
+        }
+        let through = lay(links, self.scenario, &self.names, (from, to), &peer)?;
+        self.settle(&[(from, to)])?;
+        Ok(through)
+    }
+
     /// Waits until a node answers that was started.
     ///
     /// # Errors
@@ -148,8 +177,7 @@ impl Stage<'_> {
             .clone();
         let peers = self.peers_of(place, &group).await;
         if group.joins.is_some() {
-            let (name, from_ms) = (name.clone(), self.elapsed_ms());
-            self.behind.push(Behind { name, mode: group.mode.name(), from_ms, seen_ms: from_ms });
+            self.behind.push(Behind::new(&name, group.mode.name(), self.elapsed_ms()));
         }
         let (peers, liars) = peers?;
         let added = self.add_node(&name, &group, &peers).await;
@@ -170,7 +198,7 @@ impl Stage<'_> {
     async fn add_node(&mut self, name: &str, group: &Group, peers: &[String]) -> Result<()> {
         let waypoint = match (group.part, group.waypoint) {
             (Part::Fullnode, true) => {
-                let status = self.node(Place(0))?.status().await?;
+                let status = self.node(self.source().await?)?.status().await?;
                 Some(status.waypoint.context("no batch is certified yet: let it join later")?)
             }
             (Part::Candidate, _) | (Part::Fullnode, false) => None,
@@ -189,74 +217,35 @@ impl Stage<'_> {
         if let Some(attack) = &group.among {
             let joiner = node_key(&self.scenario.seed, u32::try_from(self.devnet.nodes().len())?);
             let tag = self.names.name(place).to_owned();
-            let assault = self.assault(attack, &tag, Place(0), joiner.public().to_string()).await?;
+            let victim = self.source().await?;
+            let assault = self.assault(attack, &tag, victim, joiner.public().to_string()).await?;
             liars = assault.servers.clone();
             peers.extend(liars.iter().cloned());
-            self.assaults.insert(tag, assault);
+            self.assaults.insert(tag, (victim, assault));
         }
         let behind = match group.behind.is_empty() {
             true => self.started(),
             false => self.names.find_all(&group.behind),
         };
         for other in behind {
-            let entry = self.node(other)?.peer_address();
-            peers.push(match &self.links {
-                Some(links) => lay(links, self.scenario, &self.names, (place, other), &entry)?,
-                None => entry,
-            });
             // A partition holds for those that join while it lasts.
-            self.settle(&[(place, other)])?;
+            peers.push(self.entry(place, other)?);
         }
         Ok((peers, liars))
     }
 
-    /// Starts attackers; liars take the truth from the first validator.
-    pub(super) async fn assault(
-        &self,
-        name: &str,
-        tag: &str,
-        victim: Place,
-        joiner: String,
-    ) -> Result<Assault> {
-        let accounts = self.devnet.accounts();
-        let own = accounts.len().saturating_sub(assault::ACCOUNTS as usize);
-        let (victim, upstream) = (self.node(victim)?, self.node(Place(0))?);
-        let aim = Aim {
-            rpc: victim.rpc(),
-            peer: victim.peer_address(),
-            upstream: upstream.peer_address(),
-            joiner,
-            accounts: &accounts[own..],
-            liars: None,
-        };
-        Assault::start(name, tag, aim, self.devnet.dir()).await
+    /// This event holds a node down from now on. What it was about to do, catching up or being attacked, has no fair time any more.
+    pub(super) fn hold(&mut self, place: Place, event: usize) {
+        self.interrupt(place);
+        self.lose_victim(place);
+        self.held.hold(place, event);
     }
 
-    /// Ends all attackers that still attack; those that had ended by themselves are a finding. Thoughts of liars are from before.
-    pub(super) fn end_assaults(&mut self) {
-        if let Some(watch) = &self.watch {
-            watch.part(None);
-        }
-        for (tag, assault) in std::mem::take(&mut self.assaults) {
-            if let Err(error) = assault.end() {
-                self.ended.push(format!("the attack of {tag}: {error:#}"));
-            }
-        }
-    }
-
-    /// One more fault holds a node down.
-    pub(super) fn hold(&mut self, place: Place) {
-        *self.held.entry(place).or_default() += 1;
-    }
-
-    /// A fault lets a node go. Once none holds it, it runs, and is behind the head.
-    pub(super) fn release(&mut self, place: Place) -> Result<()> {
-        let others = self.held.get(&place).map_or(0, |held| held - 1);
-        if others > 0 {
-            self.held.insert(place, others);
+    /// An event lets a node go. Once none holds it, it runs, and is behind the head. Does nothing if this one does not hold it.
+    pub(super) fn release(&mut self, place: Place, event: usize) -> Result<()> {
+        if !self.held.release(place, event) {
             return Ok(());
         }
-        self.held.remove(&place);
         let node = self.node_mut(place)?;
         if node.pid().is_none() {
             node.start()?;
@@ -271,8 +260,52 @@ impl Stage<'_> {
             return;
         }
         let mode = self.group(place).map_or("auto", |group| group.mode.name());
-        let name = self.names.name(place).to_owned();
         let from_ms = self.elapsed_ms();
-        self.behind.push(Behind { name, mode, from_ms, seen_ms: from_ms });
+        self.behind.push(Behind::new(self.names.name(place), mode, from_ms));
+    }
+
+    /// A fault begins: what it costs a node that catches up is none of its slowness.
+    pub(super) fn interrupt(&mut self, place: Place) {
+        let (name, now_ms) = (self.names.name(place), self.elapsed_ms());
+        self.behind.iter_mut().filter(|behind| behind.name == name).for_each(|it| it.interrupt(now_ms));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Goal: a join does not depend on the first validator. One that is gone is passed over at once, one that stands after its time.
+    #[tokio::test]
+    async fn whoever_answers_is_asked() {
+        let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rpc = |listener: &TcpListener| Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        let (stands, answers) = (listen().await, listen().await);
+        // Nobody can listen at port 0.
+        let gone = Rpc::new("http://127.0.0.1:0").unwrap();
+        let nodes = [(Place(0), gone), (Place(1), rpc(&stands)), (Place(2), rpc(&answers))];
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = answers.accept().await {
+                let mut request = vec![0; 4_096];
+                if stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").await;
+                }
+            }
+        });
+        // On a busy machine an answer may come too late.
+        let mut found = None;
+        for _ in 0..20 {
+            found = first_that_answers(&nodes).await;
+            if found.is_some() {
+                break;
+            }
+        }
+        assert_eq!(found, Some(Place(2)));
+        assert_eq!(first_that_answers(&nodes[..2]).await, None);
     }
 }

@@ -20,8 +20,8 @@ pub(super) struct Over {
 pub(super) enum By {
     /// An event, by its place in the plan.
     Event(usize),
-    /// The twin of this node.
-    Twin(Place),
+    /// The twin of an event, by the event's place in the plan. What it lies over keeps the twin's two selves apart.
+    Twin(usize),
 }
 
 impl Over {
@@ -30,10 +30,28 @@ impl Over {
     }
 }
 
-/// The shape that the last fault gave the links between two nodes, and whether one of them cuts these.
-fn between(over: &[Over], one: Place, other: Place) -> (Option<LinkShape>, bool) {
-    let mine = move || over.iter().filter(move |over| over.lies_between(one, other));
-    (mine().rev().find_map(|over| over.shape), mine().any(|over| over.shape.is_none()))
+/// The shape that the last of these gave the links between two nodes, and whether one of them cuts these.
+fn between<'a>(
+    over: impl DoubleEndedIterator<Item = &'a Over> + Clone,
+    one: Place,
+    other: Place,
+) -> (Option<LinkShape>, bool) {
+    let mut mine = over.filter(|over| over.lies_between(one, other));
+    (mine.clone().rev().find_map(|over| over.shape), mine.any(|over| over.shape.is_none()))
+}
+
+/// The same for a twin's links, which are its own: what keeps its first self apart from those that hear it does not cut these.
+fn of_twins(over: &[Over], one: Place, other: Place) -> (Option<LinkShape>, bool) {
+    between(over.iter().filter(|over| matches!(over.by, By::Event(_))), one, other)
+}
+
+/// The twins of one of two nodes that the other one hears: their events, and who hears them.
+fn twins_between(over: &[Over], one: Place, other: Place) -> impl Iterator<Item = (usize, Place)> {
+    over.iter().filter_map(move |over| {
+        let By::Twin(event) = over.by else { return None };
+        let pair = over.pairs.iter().find(|pair| **pair == (one, other) || **pair == (other, one));
+        pair.map(|(_, hears)| (event, *hears))
+    })
 }
 
 impl Stage<'_> {
@@ -56,12 +74,23 @@ impl Stage<'_> {
     pub(super) fn settle(&self, pairs: &[(Place, Place)]) -> Result<()> {
         let Some(links) = &self.links else { return Ok(()) };
         for (one, other) in pairs {
-            let (shape, is_cut) = between(&self.over, *one, *other);
             let usual = || setup::shape(self.scenario, &self.names, *one, *other);
+            let (shape, is_cut) = between(self.over.iter(), *one, *other);
             links.reshape(one.0, other.0, shape.as_ref().map_or_else(usual, setup::relayed))?;
             links.cut(one.0, other.0, is_cut);
+            let (shape, is_cut) = of_twins(&self.over, *one, *other);
+            for (event, hears) in twins_between(&self.over, *one, *other) {
+                let seat = self.twin_seat(event);
+                links.reshape(seat, hears.0, shape.as_ref().map_or_else(usual, setup::relayed))?;
+                links.cut(seat, hears.0, is_cut);
+            }
         }
         Ok(())
+    }
+
+    /// Where the twin of an event stands among the ends of links: behind all nodes.
+    pub(super) fn twin_seat(&self, event: usize) -> usize {
+        self.names.len() + event
     }
 }
 
@@ -76,11 +105,28 @@ mod tests {
         let pairs = vec![(Place(0), Place(1))];
         let over = |index, shape| Over { by: By::Event(index), pairs: pairs.clone(), shape };
         let all = [over(0, None), over(1, Some(slow)), over(2, None)];
-        let at = |over: &[Over]| between(over, Place(1), Place(0));
+        let at = |over: &[Over]| between(over.iter(), Place(1), Place(0));
         assert_eq!(at(&all), (Some(slow), true));
         assert_eq!(at(&all[1..]), (Some(slow), true));
         assert_eq!(at(&all[1..2]), (Some(slow), false));
         assert_eq!(at(&[]), (None, false));
-        assert_eq!(between(&all, Place(0), Place(2)), (None, false));
+        assert_eq!(between(all.iter(), Place(0), Place(2)), (None, false));
+    }
+
+    /// Goal: a partition of a validator holds for its twin too, and what keeps the twin's two selves apart does not cut it off itself.
+    #[test]
+    fn a_partition_holds_for_both_selves_of_a_twin() {
+        let pairs = vec![(Place(0), Place(1)), (Place(0), Place(2))];
+        let twin = Over { by: By::Twin(4), pairs, shape: None };
+        let cut = Over { by: By::Event(7), pairs: vec![(Place(1), Place(0))], shape: None };
+        let alone = [twin.clone()];
+        assert_eq!(between(alone.iter(), Place(0), Place(1)), (None, true));
+        assert_eq!(of_twins(&alone, Place(0), Place(1)), (None, false));
+        let both = [twin, cut];
+        assert_eq!(of_twins(&both, Place(0), Place(1)), (None, true));
+        assert_eq!(of_twins(&both, Place(0), Place(2)), (None, false));
+        let twins = |one, other| twins_between(&both, one, other).collect::<Vec<_>>();
+        assert_eq!(twins(Place(1), Place(0)), [(4, Place(1))]);
+        assert!(twins(Place(1), Place(2)).is_empty());
     }
 }

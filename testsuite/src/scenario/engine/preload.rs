@@ -108,15 +108,24 @@ impl Knobs {
     }
 
     fn set(&self, word: usize, value: u64) -> Result<()> {
-        let failed = || format!("the clock and the disk of {}", self.name);
-        let mut loaded = [0; layout::WORD_BYTES];
-        self.file.read_exact_at(&mut loaded, place(layout::LOADED)).with_context(failed)?;
         ensure!(
-            u64::from_ne_bytes(loaded) == 1,
+            self.is_loaded()?,
             "{} runs without {LIBRARY}: its program must be linked with libc dynamically, and its log says what the loader found",
             self.name
         );
-        self.file.write_all_at(&value.to_ne_bytes(), place(word)).with_context(failed)
+        let written = self.file.write_all_at(&value.to_ne_bytes(), place(word));
+        written.with_context(|| format!("the clock and the disk of {}", self.name))
+    }
+
+    /// Whether a process of the node has loaded the library: one that has just been started has not yet.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(crate) fn is_loaded(&self) -> Result<bool> {
+        let mut loaded = [0; layout::WORD_BYTES];
+        let read = self.file.read_exact_at(&mut loaded, place(layout::LOADED));
+        read.with_context(|| format!("the clock and the disk of {}", self.name))?;
+        Ok(u64::from_ne_bytes(loaded) == 1)
     }
 }
 
@@ -157,8 +166,10 @@ faults:
 
         let dir = tempfile::tempdir().unwrap();
         let knobs = Knobs::make(dir.path(), "one").unwrap();
+        assert!(!knobs.is_loaded().unwrap());
         assert!(knobs.jump(-1).unwrap_err().to_string().contains("one runs without"));
         knobs.file.write_all_at(&1_u64.to_ne_bytes(), place(layout::LOADED)).unwrap();
+        assert!(knobs.is_loaded().unwrap());
         knobs.jump(-1).unwrap();
         knobs.slow_down(2).unwrap();
         let words = std::fs::read(path(dir.path(), "one")).unwrap();

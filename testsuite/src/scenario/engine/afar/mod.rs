@@ -234,10 +234,11 @@ impl<'a> Judge<'a> {
         self.gather(inbox, &mut report, &mut findings, &mut ended).await;
         report.seconds = self.begin.elapsed().as_secs_f64();
         ended.extend(self.audit(&mut findings).await);
-        let Judge { scenario, has_lists, story, collector, watch, .. } = self;
+        let Judge { scenario, has_lists, names, story, collector, watch, .. } = self;
         report.nodes = collector.finish().await?;
         let Seen { blamed, alarms, unseen, convictions, liars, starts } = watch.end();
-        report.catch_up = catch::curves(&story.behind(&starts), &report.nodes);
+        let given_ms = |name: &str| catch::given_ms(scenario, names, name);
+        report.catch_up = catch::curves(&story.behind(&starts), &report.nodes, given_ms);
         report.liars = liars;
         ended.extend(story.surprises(&starts));
         let findings = Findings { blamed, alarms, unseen, convictions, ..findings };

@@ -130,6 +130,7 @@ impl<'a> Story<'a> {
                     mode: self.mode(*place),
                     from_ms,
                     seen_ms,
+                    until_ms: self.next_ms(*place, from_ms),
                 });
             }
         }
@@ -179,6 +180,15 @@ impl<'a> Story<'a> {
                 && meeting.from_ms <= at_ms
                 && meeting.until_ms.is_none_or(|until| at_ms < until)
         })
+    }
+
+    /// When the next event takes a node down. Of those to the primary nobody knows.
+    fn next_ms(&self, place: Place, from_ms: u64) -> Option<u64> {
+        let takes_down = |meeting: &&Meeting| {
+            (meeting.holds || meeting.restarts) && !meeting.is_drawn && meeting.whom.contains(&place)
+        };
+        let all = self.meetings.iter().filter(takes_down).map(|meeting| meeting.from_ms);
+        all.filter(|next_ms| *next_ms > from_ms).min()
     }
 
     /// Whether a process comes of an event that began after the one at `index`.
@@ -344,6 +354,10 @@ criteria: [equal_roots]
             ("late", &[21_500]),
         ]);
         let behind = story.behind(&seen);
+        let untils: Vec<Option<u64>> = behind.iter().map(|it| it.until_ms).collect();
+        // The last kill of `late`, the restart of `near`, and its last kill.
+        let next = [Some(98_000), Some(50_000), Some(99_000), None, Some(98_000), None, None];
+        assert_eq!(untils, next);
         let told: Vec<(&str, &str, u64, u64)> =
             behind.iter().map(|it| (it.name.as_str(), it.mode, it.from_ms, it.seen_ms)).collect();
         assert_eq!(

@@ -1,0 +1,79 @@
+//! The clock of a stage: events begin and end by it, and whoever ends by itself meanwhile is told.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::Result;
+
+use super::{LOOK, Stage};
+use crate::scenario::plan::Event;
+
+impl Stage<'_> {
+    /// Lets events begin and end until the scenario's time is over.
+    pub(super) async fn pass(&mut self, events: &[Event]) -> Result<()> {
+        let end_ms = self.scenario.duration.ms();
+        // What ends at a moment does so before something else begins.
+        let mut agenda: BTreeSet<(u64, bool, usize)> =
+            events.iter().enumerate().map(|(index, event)| (event.at_ms, true, index)).collect();
+        let mut hits = vec![None; events.len()];
+        while let Some((at_ms, begins, index)) = agenda.pop_first() {
+            self.wait_until(at_ms).await?;
+            let event = &events[index];
+            if begins {
+                hits[index] = Some(self.begin_event(event, index).await);
+                let ends_ms = ends_ms(event, self.elapsed_ms());
+                agenda.extend(ends_ms.map(|ends_ms| (ends_ms.min(end_ms), false, index)));
+            } else if let Some(hit) = hits[index] {
+                self.end_event(event, index, hit).await;
+            }
+        }
+        self.wait_until(end_ms).await?;
+        self.wait_joins().await
+    }
+
+    /// Nodes that ended by themselves since the last look are findings, unless a fault has taken them down.
+    pub(super) fn note_ended(&mut self) -> Result<()> {
+        for end in self.devnet.take_ended()? {
+            let text = end.to_string();
+            self.progress.step(&text);
+            if self.is_excused(&end) {
+                self.devnet.forgive(&end);
+            } else {
+                self.ended.push(text);
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_until(&mut self, at_ms: u64) -> Result<()> {
+        loop {
+            let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
+            self.note_ended()?;
+            self.note_joins()?;
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+    }
+}
+
+/// When an event ends that has begun by now. What came before it, and its own beginning, a stop or a copy, may have taken their time: it
+/// lasts as long as it should nevertheless.
+fn ends_ms(event: &Event, begun_ms: u64) -> Option<u64> {
+    event.until_ms.map(|until_ms| until_ms + begun_ms.saturating_sub(event.at_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{names::Place, plan::Action};
+
+    /// Goal: an event whose beginning took longer than it lasts goes on from then for as long as it says.
+    #[test]
+    fn a_slow_beginning_does_not_eat_what_follows() {
+        let event = |until_ms| Event { at_ms: 10_000, until_ms, action: Action::ExportSnapshot(Place(0)) };
+        assert_eq!(ends_ms(&event(Some(13_000)), 15_000), Some(18_000));
+        assert_eq!(ends_ms(&event(Some(13_000)), 10_000), Some(13_000));
+        assert_eq!(ends_ms(&event(None), 15_000), None);
+    }
+}

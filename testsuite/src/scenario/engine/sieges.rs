@@ -1,0 +1,74 @@
+//! Attackers of a stage: who is attacked, and when attacks end.
+
+use anyhow::{Context, Result};
+
+use super::{
+    Stage,
+    assault::{self, Aim, Assault},
+};
+use crate::scenario::names::Place;
+
+impl Stage<'_> {
+    /// Starts attackers of a node. One that is down is not attacked; one that starts is waited for.
+    ///
+    /// # Errors
+    /// If the node does not answer, or the attackers do not start.
+    pub(super) async fn begin_attack(&mut self, event: usize, name: &str, victim: Place) -> Result<()> {
+        if self.held.contains(victim) {
+            return Ok(());
+        }
+        self.wait_answer(victim).await.context("it is not attacked")?;
+        let (tag, joiner) = (event.to_string(), self.key(victim)?);
+        let assault = self.assault(name, &tag, victim, joiner).await?;
+        self.assaults.insert(tag, (victim, assault));
+        Ok(())
+    }
+
+    /// Ends the attackers of an event.
+    ///
+    /// # Errors
+    /// As [`Assault::end`].
+    pub(super) fn end_attack(&mut self, event: usize) -> Result<()> {
+        self.assaults.remove(&event.to_string()).map_or(Ok(()), |(_, assault)| assault.end())
+    }
+
+    /// Starts attackers; liars take the truth from a validator that answers.
+    pub(super) async fn assault(
+        &self,
+        name: &str,
+        tag: &str,
+        victim: Place,
+        joiner: String,
+    ) -> Result<Assault> {
+        let accounts = self.devnet.accounts();
+        let own = accounts.len().saturating_sub(assault::ACCOUNTS as usize);
+        let (victim, upstream) = (self.node(victim)?, self.node(self.source().await?)?);
+        let aim = Aim {
+            rpc: victim.rpc(),
+            peer: victim.peer_address(),
+            upstream: upstream.peer_address(),
+            joiner,
+            accounts: &accounts[own..],
+            liars: None,
+        };
+        Assault::start(name, tag, aim, self.devnet.dir()).await
+    }
+
+    /// A fault takes a node away: attacks on it may end by that.
+    pub(super) fn lose_victim(&mut self, place: Place) {
+        let mine = self.assaults.values_mut().filter(|(victim, _)| *victim == place);
+        mine.for_each(|(_, assault)| assault.lose_victim());
+    }
+
+    /// Ends all attackers that still attack; those that had ended by themselves are a finding. Thoughts of liars are from before.
+    pub(super) fn end_assaults(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.part(None);
+        }
+        for (tag, (_, assault)) in std::mem::take(&mut self.assaults) {
+            if let Err(error) = assault.end() {
+                self.ended.push(format!("the attack of {tag}: {error:#}"));
+            }
+        }
+    }
+}
