@@ -76,6 +76,32 @@ fn a_near_stranger_gets_no_batch_at_the_head_before_a_proven_peer() {
     assert_eq!(rig.asked_for_range(13), [A]);
 }
 
+/// Goal: a peer that did well for long, and then holds its answers back, delays one batch at the head, and not each.
+#[test]
+fn who_begins_to_be_late_delays_one_batch() {
+    let mut rig = Rig::at_head(10).peer(A, serves(1..=11));
+    rig.step().serve(A);
+    for number in 12..=20 {
+        rig.meet(A, serves(1..=number));
+        rig.wait(SECOND / 2).serve(A);
+    }
+    assert_eq!(rig.head(), 20);
+    let next = |rig: &mut Rig, number: u64| {
+        rig.coming(number);
+        for peer in [A, B] {
+            rig.meet(peer, serves(1..=number));
+        }
+        rig.wait(3 * SECOND / 2).not_coming(number);
+        rig.asked_for_range(number)
+    };
+    assert_eq!(next(&mut rig, 21), [A]);
+    rig.until(Timer::Hedge).expect_range(B, 21).answer(B);
+    assert_eq!(rig.head(), 21);
+    assert_eq!(next(&mut rig, 22), [B]);
+    rig.answer(B);
+    assert_eq!(rig.head(), 22);
+}
+
 /// Goal: who is busy at the head costs no time. The batch goes to the next peer at once, and so do later ones when the pause is over.
 #[test]
 fn who_is_busy_at_the_head_costs_no_time() {
