@@ -36,6 +36,9 @@ const DELAY_AGE: Duration = Duration::from_secs(60);
 pub(super) const RATE_UNKNOWN: f64 = 2e6;
 /// And how soon it is thought to answer.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
+/// A peer that another one overtook counts as so much slower, twice as much each time in a row, until it delivers again.
+const LATE_FIRST: Duration = Duration::from_millis(200);
+const LATE_MAX: Duration = Duration::from_secs(10);
 /// Samples of a kind.
 const SAMPLES: usize = 64;
 
@@ -60,6 +63,8 @@ struct Link {
     delays: VecDeque<(Instant, Duration)>,
     /// Requests that were given to another peer as well and are still open.
     overdue: usize,
+    /// Requests that another peer answered first, since the last answer.
+    overtaken: u32,
 }
 
 /// The notes on a request from when it was sent.
@@ -105,6 +110,7 @@ impl Links {
     ) {
         let Some(link) = self.0.get_mut(peer) else { return };
         let took = arrived.saturating_duration_since(sent.at).max(Duration::from_micros(100));
+        link.overtaken = 0;
         link.delivered += bytes as u64;
         link.is_starting = arrived.saturating_duration_since(*link.began.get_or_insert(arrived)) < STARTING;
         let rate = (link.delivered.saturating_sub(sent.delivered)) as f64 / took.as_secs_f64();
@@ -128,6 +134,21 @@ impl Links {
         if let Some(link) = self.0.get_mut(peer) {
             link.overdue += 1;
         }
+    }
+
+    /// Notes that another peer was asked too, and answered first.
+    pub(super) fn overtaken(&mut self, peer: &PeerId) {
+        if let Some(link) = self.0.get_mut(peer) {
+            link.overtaken = link.overtaken.saturating_add(1);
+        }
+    }
+
+    /// The time by which a peer counts as slower than its answers were. However well it did for long: who begins to hold answers back
+    /// delays a request or two, and not each.
+    pub(super) fn lateness(&self, peer: &PeerId) -> Duration {
+        let times = self.0.get(peer).map_or(0, |link| link.overtaken);
+        let doubled = |more: u32| LATE_FIRST.saturating_mul(2u32.saturating_pow(more));
+        times.checked_sub(1).map_or(Duration::ZERO, |more| doubled(more).min(LATE_MAX))
     }
 
     /// Forgets peers that are gone and have nothing open.
@@ -263,6 +284,22 @@ mod tests {
         assert_eq!(links.rate(&peer(), now), Some(RATE_UNKNOWN));
         let slow = links.rate(&peer(), now + STARTING).unwrap();
         assert!((100e3..400e3).contains(&slow), "{slow}");
+    }
+
+    /// Goal: who was overtaken counts as slower, ever more so, until it delivers again.
+    #[test]
+    fn who_was_overtaken_comes_later_until_it_delivers() {
+        let (mut links, now) = (Links::default(), Instant::now());
+        let sent = links.send(peer(), now, 10);
+        let mut late = vec![links.lateness(&peer()).as_millis()];
+        for _ in 0..8 {
+            links.overtaken(&peer());
+            late.push(links.lateness(&peer()).as_millis());
+        }
+        assert_eq!(late, [0, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);
+        links.end(&peer(), &sent, true);
+        links.delivered(&peer(), now, now, &sent, 10);
+        assert_eq!(links.lateness(&peer()), Duration::ZERO);
     }
 
     #[test]

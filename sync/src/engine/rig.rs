@@ -95,6 +95,17 @@ impl Rig {
         self
     }
 
+    /// A quiet peer tells of itself, if it was asked to: now it is known how long it takes.
+    pub(super) fn tell(&mut self, peer: PeerId) -> &mut Rig {
+        let promise = self.peers.iter().find(|(other, _)| *other == peer).map(|(_, promise)| promise.clone());
+        let summary = promise.unwrap().summary(self.chain);
+        for open in self.take(|open| open.peer == peer && open.request == Request::Summary) {
+            let answer = codec::encode("summary", &summary).unwrap();
+            self.engine.handle_answer(open.id, Ok(answer), self.now);
+        }
+        self.step()
+    }
+
     /// A peer tells of a batch that it checked and has not committed.
     pub(super) fn rumour(&mut self, peer: PeerId, number: u64) -> &mut Rig {
         self.engine.handle_rumour(peer, BatchNumber::new(number), self.now);

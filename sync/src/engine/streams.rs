@@ -316,7 +316,11 @@ impl Streams {
         }
         let time = |peer: &Candidate| {
             let reliability = book.reliability(&peer.peer, now).max(0.05);
-            self.links.expected(&peer.peer, bytes).div_f64(reliability)
+            let expected = self.links.expected(&peer.peer, bytes);
+            // A failure costs a hedge's time at least. So a batch at the head, whose answer takes some milliseconds, goes to a peer that
+            // has delivered, and not to a stranger that is nearer.
+            let failing = expected.max(HEDGE_MIN).mul_f64(1.0 / reliability - 1.0);
+            expected + failing + self.links.lateness(&peer.peer)
         };
         free.iter().min_by_key(|peer| time(peer)).cloned()
     }

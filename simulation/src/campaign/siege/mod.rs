@@ -50,7 +50,7 @@ pub use outcome::Summary;
 use self::{
     attack::{Attack, Face},
     honest::{Honest, User},
-    outcome::{Outcome, Waits},
+    outcome::{Machine, Outcome, Waits},
     round::Round,
     stage::{Ballast, Stage},
 };
@@ -231,7 +231,12 @@ async fn wage(
 }
 
 /// A look at the honest without an attack, at a victim as fresh as those that are attacked.
-async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progress) -> Result<(Waits, f64)> {
+async fn look(
+    stage: &mut Stage,
+    honest: &Honest,
+    pace: &Pace,
+    progress: Progress,
+) -> Result<(Waits, Machine)> {
     progress.step("without an attack");
     stage.renew(&honest.wallet).await?;
     let begin = Instant::now();
@@ -239,8 +244,7 @@ async fn look(stage: &mut Stage, honest: &Honest, pace: &Pace, progress: Progres
     let window = (begin, Instant::now());
     // The last waits end by themselves within a batch or two.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let late_ms = honest.late_ms(window).unwrap_or_default();
-    Ok((User::ALL.map(|user| honest.waits(user, window)), late_ms))
+    Ok((User::ALL.map(|user| honest.waits(user, window)), honest.machine(window)))
 }
 
 /// A line for somebody who watches.

@@ -19,6 +19,21 @@ const SHARES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
 /// Waits of each honest user in milliseconds, sorted, in the order of [`User::ALL`].
 pub(super) type Waits = [Vec<f64>; 3];
 
+/// What the machine under all nodes does to the waits by itself: p99, in milliseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Machine {
+    /// How late the honest were for want of a core of their own; in [`Outcome::waits`] too.
+    pub(super) late_ms: f64,
+    /// How long a short write took until it was on the disk that all nodes share.
+    pub(super) disk_ms: f64,
+}
+
+impl Machine {
+    fn worst(self, other: Machine) -> Machine {
+        Machine { late_ms: self.late_ms.max(other.late_ms), disk_ms: self.disk_ms.max(other.disk_ms) }
+    }
+}
+
 /// Looks at the honest without an attack, one after the other.
 #[derive(Clone, Debug)]
 pub(super) struct Quiet(Vec<Waits>);
@@ -41,8 +56,8 @@ pub(super) struct Outcome {
     pub(super) facts: Facts,
     /// While it went on.
     pub(super) waits: Waits,
-    /// p99 of how late the honest were for want of a core of their own, in milliseconds; in [`Outcome::waits`] too.
-    pub(super) late_ms: f64,
+    /// Meanwhile.
+    pub(super) machine: Machine,
     /// The victim's memory at most, a joiner's if that is more.
     pub(super) memory_mib: f64,
     /// CPU time of the victim and of the attackers, in cores.
@@ -118,7 +133,8 @@ impl Outcome {
         add("blamed", "1", self.blamed.len() as f64);
         add("lost", "1", self.lost as f64);
         add("victim_cores", "cores", self.victim_cores);
-        add("late_ms", "ms", self.late_ms);
+        add("late_ms", "ms", self.machine.late_ms);
+        add("disk_ms", "ms", self.machine.disk_ms);
         add("attacker_cores", "cores", self.attacker_cores);
         add("tried", "1", self.tally.0 as f64);
         add("done", "1", self.tally.1 as f64);
@@ -131,8 +147,8 @@ impl Outcome {
 pub struct Summary {
     /// Without an attack, before and after each face.
     pub(super) quiet: Quiet,
-    /// As in [`Outcome::late_ms`], the most of all looks.
-    pub(super) late_ms: f64,
+    /// Meanwhile, the worst of all looks.
+    pub(super) machine: Machine,
     /// Seconds that a fresh fullnode takes to the head then, if that was looked at.
     pub(super) join_s: Option<f64>,
     pub(super) outcomes: Vec<Outcome>,
@@ -142,10 +158,10 @@ pub struct Summary {
 
 impl Summary {
     /// After the first look without an attack.
-    pub(super) fn new((quiet, late_ms): (Waits, f64)) -> Summary {
+    pub(super) fn new((quiet, machine): (Waits, Machine)) -> Summary {
         Summary {
             quiet: Quiet(vec![quiet]),
-            late_ms,
+            machine,
             join_s: None,
             outcomes: Vec::new(),
             untried: Vec::new(),
@@ -153,8 +169,8 @@ impl Summary {
     }
 
     /// Adds a further look without an attack.
-    pub(super) fn add_quiet(&mut self, (more, late_ms): (Waits, f64)) {
-        self.late_ms = self.late_ms.max(late_ms);
+    pub(super) fn add_quiet(&mut self, (more, machine): (Waits, Machine)) {
+        self.machine = self.machine.worst(machine);
         self.quiet.0.push(more);
     }
 
@@ -174,7 +190,8 @@ impl Summary {
                 }
             }
         }
-        figures.push(Figure::new("quiet.late_ms", "ms", vec![self.late_ms]));
+        figures.push(Figure::new("quiet.late_ms", "ms", vec![self.machine.late_ms]));
+        figures.push(Figure::new("quiet.disk_ms", "ms", vec![self.machine.disk_ms]));
         figures.extend(self.join_s.map(|seconds| Figure::new("quiet.join_s", "s", vec![seconds])));
         figures.extend(self.outcomes.iter().flat_map(|outcome| outcome.figures(&self.quiet)));
         Report { bench: "siege", runs: 1, figures, notes: Vec::new() }
@@ -203,17 +220,18 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "waits of the honest in ms, p50/p99; late: p99 of what they wait for a core of their own; node and att.: CPU of the victim and of the attackers, in cores"
+            "waits of the honest in ms, p50/p99; late: p99 of what they wait for a core of their own; disk: p99 of a short write; node and att.: CPU of the victim and of the attackers, in cores"
         )?;
         writeln!(
             f,
-            "{:<22} {:>11} {:>11} {:>11} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {:>5} {:>5} {:>8}/{:<8}",
+            "{:<22} {:>11} {:>11} {:>11} {:>6} {:>5} {:>5} {:>5} {:>5} {:>5} {:>6} {:>5} {:>5} {:>8}/{:<8}",
             "attack",
             "wallet",
             "reader",
             "follower",
             "ratio",
             "late",
+            "disk",
             "MiB",
             "catch",
             "join",
@@ -227,9 +245,10 @@ impl fmt::Display for Summary {
             User::ALL.map(|user| spread(|share| self.quiet.quantile(user, share)));
         writeln!(
             f,
-            "{:<22} {wallet:>11} {reader:>11} {follower:>11} {:>12.0} {:>11} {:>5}",
+            "{:<22} {wallet:>11} {reader:>11} {follower:>11} {:>12.0} {:>5.0} {:>11} {:>5}",
             "none",
-            self.late_ms,
+            self.machine.late_ms,
+            self.machine.disk_ms,
             "",
             seconds(self.join_s)
         )?;
@@ -269,9 +288,10 @@ fn row(f: &mut fmt::Formatter<'_>, outcome: &Outcome, quiet: &Quiet) -> fmt::Res
     let join = outcome.join_s.map_or_else(|| seconds(None), in_time);
     writeln!(
         f,
-        " {:>6.1} {:>5.0} {:>5.0} {:>5} {join:>5} {:>6} {:>5.2} {:>5.2} {:>8}/{:<8}{}",
+        " {:>6.1} {:>5.0} {:>5.0} {:>5.0} {:>5} {join:>5} {:>6} {:>5.2} {:>5.2} {:>8}/{:<8}{}",
         outcome.ratio(quiet),
-        outcome.late_ms,
+        outcome.machine.late_ms,
+        outcome.machine.disk_ms,
         outcome.memory_mib,
         in_time(outcome.catch_up_s),
         if outcome.blamed.is_empty() { "no" } else { "YES" },
@@ -293,14 +313,14 @@ mod tests {
     }
 
     fn summary() -> Summary {
-        Summary::new((quiet(), 1.0))
+        Summary::new((quiet(), Machine::default()))
     }
 
     fn outcome(p99: f64) -> Outcome {
         Outcome {
             facts: Facts::new(Face::Http, "slow", "is slow"),
             waits: [vec![1.0, p99], vec![3.0], vec![5.0]],
-            late_ms: 1.0,
+            machine: Machine { late_ms: 1.0, disk_ms: 2.0 },
             memory_mib: 100.0,
             victim_cores: 0.5,
             attacker_cores: 0.1,
@@ -334,9 +354,11 @@ mod tests {
     #[test]
     fn one_bad_look_decides_nothing() {
         let mut summary = Summary { outcomes: vec![outcome(70.0)], ..summary() };
-        summary.add_quiet(([vec![700.0], vec![900.0], vec![]], 300.0));
-        summary.add_quiet((quiet(), 2.0));
-        assert_eq!((summary.headlines()[0].value(), summary.late_ms), (7.0, 300.0));
+        let bad = Machine { late_ms: 300.0, disk_ms: 40.0 };
+        summary.add_quiet(([vec![700.0], vec![900.0], vec![]], bad));
+        summary.add_quiet((quiet(), Machine { late_ms: 2.0, disk_ms: 60.0 }));
+        assert_eq!(summary.headlines()[0].value(), 7.0);
+        assert_eq!(summary.machine, Machine { late_ms: 300.0, disk_ms: 60.0 });
         assert_eq!(summary.quiet.quantile(User::Follower, 0.5), None);
     }
 

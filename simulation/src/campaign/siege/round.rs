@@ -110,7 +110,7 @@ impl Round<'_> {
         let catch_up_s = self.recover(stage, window.1).await;
         let ended = stage.victim_ended();
         let waits: Waits = User::ALL.map(|user| honest.waits(user, window));
-        let late_ms = honest.late_ms(window).unwrap_or_default();
+        let machine = honest.machine(window);
         let blamed = blame.end();
         let memory_mib = meter.peak_mib().max(joiner.as_mut().map_or(0.0, |joiner| joiner.meter.peak_mib()));
         let join_s = joiner.as_ref().map(|joiner| joiner.took);
@@ -124,7 +124,7 @@ impl Round<'_> {
         Ok(Outcome {
             facts: self.facts,
             waits,
-            late_ms,
+            machine,
             memory_mib,
             victim_cores,
             attacker_cores,

@@ -56,6 +56,79 @@ fn what_is_late_goes_to_a_proven_peer() {
     assert_eq!(rig.asked_for_range(13), [B, A]);
 }
 
+/// Goal: a batch at the head is asked for of a peer that has delivered, however much nearer a stranger is.
+#[test]
+fn a_near_stranger_gets_no_batch_at_the_head_before_a_proven_peer() {
+    let round_trip = Duration::from_millis(30);
+    let mut rig = Rig::at_head(10);
+    rig.quiet = vec![A];
+    rig.meet(A, serves(1..=12));
+    rig.step().wait(round_trip).tell(A).expect_range(A, 11);
+    rig.wait(round_trip).answer_if(A, |request| matches!(request, Request::Range(_)));
+    assert_eq!(rig.head(), 12);
+    // Both are known to have the next batches before anybody is asked for them.
+    rig.coming(13).grow(A, serves(1..=14));
+    rig.until(Timer::Summary).wait(round_trip).tell(A);
+    rig.meet(B, serves(1..=14));
+    rig.step();
+    assert_eq!(rig.asked_for_range(13), []);
+    rig.not_coming(13);
+    assert_eq!(rig.asked_for_range(13), [A]);
+}
+
+/// Goal: a peer that did well for long, and then holds its answers back, delays one batch at the head, and not each.
+#[test]
+fn who_begins_to_be_late_delays_one_batch() {
+    let mut rig = Rig::at_head(10).peer(A, serves(1..=11));
+    rig.step().serve(A);
+    for number in 12..=20 {
+        rig.meet(A, serves(1..=number));
+        rig.wait(SECOND / 2).serve(A);
+    }
+    assert_eq!(rig.head(), 20);
+    let next = |rig: &mut Rig, number: u64| {
+        rig.coming(number);
+        for peer in [A, B] {
+            rig.meet(peer, serves(1..=number));
+        }
+        rig.wait(3 * SECOND / 2).not_coming(number);
+        rig.asked_for_range(number)
+    };
+    assert_eq!(next(&mut rig, 21), [A]);
+    rig.until(Timer::Hedge).expect_range(B, 21).answer(B);
+    assert_eq!(rig.head(), 21);
+    assert_eq!(next(&mut rig, 22), [B]);
+    rig.answer(B);
+    assert_eq!(rig.head(), 22);
+}
+
+/// Goal: who is busy at the head costs no time. The batch goes to the next peer at once, and so do later ones when the pause is over.
+#[test]
+fn who_is_busy_at_the_head_costs_no_time() {
+    let mut rig = Rig::at_head(10);
+    rig.coming(11);
+    for peer in [A, B] {
+        rig.meet(peer, serves(1..=11));
+    }
+    rig.step().not_coming(11);
+    let [busy] = rig.asked_for_range(11)[..] else { panic!("{:#?}", rig.open) };
+    let (other, began) = (if busy == A { B } else { A }, rig.now);
+    rig.busy(busy).answer(other);
+    assert_eq!((rig.head(), rig.now), (11, began));
+    for number in 12..=14 {
+        rig.coming(number);
+        for peer in [A, B] {
+            rig.meet(peer, serves(1..=number));
+        }
+        // Longer than the pause, and than it takes until both tell of the batch.
+        rig.wait(3 * SECOND / 2).not_coming(number);
+        assert_eq!(rig.asked_for_range(number), [other]);
+        rig.answer(other);
+        assert_eq!(rig.head(), number);
+    }
+    rig.blames_nobody();
+}
+
 /// Goal: old news costs neither a decode nor a turn.
 #[test]
 fn old_and_repeated_announcements_have_no_turn() {

@@ -1,5 +1,6 @@
 //! [`Honest`]: a wallet, a reader and a follower that go on through the whole campaign, and how long each had to wait.
 
+mod disk;
 mod follower;
 mod reader;
 mod wallet;
@@ -17,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(super) use wallet::Wallet;
 
-use super::stage::Stage;
+use super::{outcome::Machine, stage::Stage};
 
 /// The address of the wallet and of the reader. A node takes callers from 127.0.0.1 for its operator. Those two are strangers as
 /// the attackers are, with an address of their own.
@@ -88,6 +89,8 @@ pub(super) struct Honest {
     waits: [Waits; 3],
     /// How late this process is for its own sake.
     lateness: Waits,
+    /// How long the disk takes that all nodes share.
+    disk: Waits,
     pub(super) wallet: Arc<Wallet>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -109,9 +112,10 @@ impl Honest {
         tasks.spawn(until(Box::pin(reader::run(url, waits[1].clone(), tasks.clone(), stop.clone()))));
         let nodes = [stage.validator(), stage.follower()].map(|node| node.rpc().clone());
         tasks.spawn(until(Box::pin(follower::run(nodes, waits[2].clone()))));
-        let lateness = Waits::default();
+        let (lateness, disk) = <(Waits, Waits)>::default();
         tasks.spawn(until(Box::pin(watch_lateness(lateness.clone()))));
-        Ok(Honest { waits, lateness, wallet, stop, tasks })
+        tasks.spawn(until(Box::pin(disk::watch(stage.files().join("disk"), disk.clone()))));
+        Ok(Honest { waits, lateness, disk, wallet, stop, tasks })
     }
 
     /// The waits of one of them that began within a time, in milliseconds, sorted.
@@ -119,10 +123,10 @@ impl Honest {
         self.waits[user as usize].between(window, Instant::now())
     }
 
-    /// The 99th percentile of the honest users' own lateness, in milliseconds: they waited for a core of this machine, not for the
-    /// node. `None` for an empty window.
-    pub(super) fn late_ms(&self, window: (Instant, Instant)) -> Option<f64> {
-        quantile(&self.lateness.between(window, Instant::now()), 0.99)
+    /// What the honest users waited for that was this machine's matter, and not the node's.
+    pub(super) fn machine(&self, window: (Instant, Instant)) -> Machine {
+        let p99 = |waits: &Waits| quantile(&waits.between(window, Instant::now()), 0.99).unwrap_or_default();
+        Machine { late_ms: p99(&self.lateness), disk_ms: p99(&self.disk) }
     }
 
     pub(super) async fn end(self) {
