@@ -93,7 +93,7 @@ impl Stage<'_> {
             Harm::SlowDisk(_) | Harm::ClockJump(_) => self.turn(place),
             Harm::Twin(heard_by) => self.begin_twin(event, place, heard_by).await,
             Harm::OldState => self.keep_copy(event, place).await,
-            Harm::Liar(lie) => self.begin_liar(event, place, *lie).await,
+            Harm::Liar(lie) => self.begin_liar(event, place, lie).await,
             Harm::Kill => {
                 self.node_mut(place)?.kill();
                 Ok(())
