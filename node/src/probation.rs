@@ -41,8 +41,10 @@ impl Probation {
     pub(crate) fn lengthen(&self) -> bool {
         let mut state = self.0.lock();
         let next = match &mut *state {
-            State::Short { long, .. } if long.grow_to(1) => State::Long { _place: long.split() },
-            State::Short { .. } => State::Refused,
+            State::Short { long, .. } => match long.grow_to(1) {
+                true => State::Long { _place: long.split() },
+                false => State::Refused,
+            },
             State::Long { .. } => return true,
             State::Refused => return false,
         };

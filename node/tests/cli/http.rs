@@ -277,7 +277,8 @@ fn long_calls_of_many_addresses_refuse_no_short_one() {
         assert_eq!(exchange_on(connect_from(&node, host), head, &short).0, 200, "{host}");
     }
     // By its method this one may be long, and it is not.
-    let block = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["latest", true] });
+    let block =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["latest", true] });
     for host in [210, 210, 211, 212] {
         let (status, text) = exchange_on(connect_from(&node, host), head, &block.to_string());
         assert!(status == 200 && text.contains("\"result\""), "{host}: {status} {text}");

@@ -1,5 +1,6 @@
 //! JSON-RPC 2.0 over one HTTP body, or one message of a socket: single requests and arrays of them, bounded in number, size, time and concurrency.
 
+mod bodies;
 mod envelope;
 
 use std::{sync::Arc, time::Duration};
@@ -10,14 +11,16 @@ use jsonrpsee::types::error::{
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
-use self::envelope::{Call, NO_ID, Request, error, failure};
+use self::{
+    bodies::{Bodies, lane_of},
+    envelope::{Call, NO_ID, Request, error, failure},
+};
 use super::{
     listener::{NoPlace, Weight},
     metrics::Metrics,
     outgoing::{Growing, Outgoing},
 };
 use crate::{
-    fair::Places,
     json_list,
     origin::Origin,
     probation::Probation,
@@ -30,18 +33,6 @@ const ARRAY_MAX: usize = 1_000;
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
 /// Time for the answers to one body. Less than the HTTP side gives it, so that the client learns which requests were too many.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
-/// Bodies worked on at a time, each with its answers so far, that ask for little. More wait. The bodies of one address let those of
-/// others through.
-const CHEAP_BODIES_MAX: usize = 32;
-/// The same of bodies with costly calls, and of those whose only costly calls are searches: of sockets. As many run as there are
-/// threads; a few more keep these busy. The rest waits here, and not before the calls over HTTP in the queue of the threads. Those
-/// over HTTP have no such bound. Each has a place of the listener, and an endless one would make short ones wait here.
-const SOCKET_COSTLY_BODIES_MAX: usize = 8;
-const SOCKET_SEARCH_BODIES_MAX: usize = 8;
-/// The same of bodies that wait for receipts: without a thread, and for so long that others would wait for them.
-const WAITING_BODIES_MAX: usize = 64;
-/// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
-const CHEAP_REQUESTS_MAX: usize = 32;
 /// Bytes of an id that an answer without room repeats.
 const ID_SHOWN_MAX: usize = 1 << 10;
 /// Bytes of long answers that are being made or sent: some of the largest blocks with their receipts.
@@ -126,48 +117,6 @@ pub(super) struct JsonRpc {
     outgoing: Outgoing,
 }
 
-/// The lane of a request; what is none is refused at once.
-fn lane_of(request: &Request<'_>) -> Lane {
-    request.call().map_or(Lane::Reads, |call| Lane::of_call(&call.method, call.params))
-}
-
-/// The places of bodies, by what they ask for.
-struct Bodies {
-    /// `None` if there are as many as come.
-    costly: Option<Places>,
-    searching: Option<Places>,
-    cheap: Places,
-    waiting: Places,
-}
-
-impl Bodies {
-    fn new(costly: Option<usize>, searching: Option<usize>) -> Bodies {
-        Bodies {
-            costly: costly.map(Places::new),
-            searching: searching.map(Places::new),
-            cheap: Places::new(CHEAP_BODIES_MAX),
-            waiting: Places::new(WAITING_BODIES_MAX),
-        }
-    }
-
-    /// The places for a body, if such bodies have a bound, and how long they may take.
-    fn places_for(&self, asked: &Asked<'_>) -> (Option<&Places>, Weight) {
-        let requests = asked.requests();
-        let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
-        if requests.iter().any(waits) {
-            (Some(&self.waiting), Weight::Waits)
-        } else if requests.iter().any(|request| matches!(lane_of(request), Lane::Calls | Lane::Traces)) {
-            (self.costly.as_ref(), Weight::Long)
-        } else if requests.iter().any(|request| lane_of(request) == Lane::Searches) {
-            (self.searching.as_ref(), Weight::Long)
-        } else if requests.len() > CHEAP_REQUESTS_MAX {
-            (self.costly.as_ref(), Weight::Long)
-        } else {
-            (Some(&self.cheap), Weight::Short)
-        }
-    }
-}
-
 /// The caller for whom a body is answered, and the deadline.
 #[derive(Clone, Copy)]
 struct Asking<'a> {
@@ -207,8 +156,8 @@ impl JsonRpc {
         JsonRpc {
             table: rpc::table(context),
             metrics,
-            over_http: Bodies::new(None, None),
-            over_sockets: Bodies::new(Some(SOCKET_COSTLY_BODIES_MAX), Some(SOCKET_SEARCH_BODIES_MAX)),
+            over_http: Bodies::over_http(),
+            over_sockets: Bodies::over_sockets(),
             outgoing: Outgoing::new(OUTGOING_BYTES_MAX),
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::*;
+use super::{bodies::CHEAP_REQUESTS_MAX, *};
 use crate::{
     api::room::Room,
     rpc::{
