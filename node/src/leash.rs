@@ -259,4 +259,25 @@ mod tests {
         assert!(lengthens(&places, host(1), &rooms).await);
         assert_eq!((places.free(), rooms[0].free(), rooms[1].free()), (2, 1, 1));
     }
+
+    /// Goal: work on probation that waits, for a disk say, has to end too after a while, however little it computes.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_on_probation_has_an_end() {
+        let (places, few, long) = (Places::metered(2, 1), Room::new(1, 0), Room::new(1, 0));
+        let host = Origin::V4([192, 0, 2, 1].into());
+        let [mut taken, mut place] = [long.share(Origin::Trusted), few.share(host)];
+        assert!(taken.grow_to(1) && place.grow_to(1));
+        let probation = Probation::new(place, long.share(host));
+        let place = places.take_on_probation(host).await;
+        let leash =
+            Leash::begin(Some(place), Some(probation.clone()), Turns::new(1), CancellationToken::new());
+        assert!(!leash.is_cut());
+        while leash.0.begun.elapsed() <= PROBATION_MAX {
+            std::thread::park_timeout(PROBATION_MAX);
+        }
+        assert!(leash.is_cut() && probation.is_refused() && few.free() == 1);
+        assert_eq!(leash.0.pace.lock().noted, Duration::ZERO, "it used little");
+        drop(leash);
+        assert!(places.is_known_long(host), "its wait counts in part");
+    }
 }
