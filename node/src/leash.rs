@@ -141,10 +141,8 @@ impl Pace {
     /// Whether the work may go on for as long as it takes. On probation it needs a place for that.
     fn settle(&mut self) -> bool {
         let Some(probation) = &self.probation else { return true };
-        if !self.place.as_mut().is_none_or(Place::settle) {
-            probation.refuse();
-        }
-        if probation.lengthen() {
+        let may_stay = self.place.as_mut().is_none_or(Place::settle);
+        if probation.lengthen(may_stay) {
             self.probation = None;
         } else {
             self.is_refused = true;
@@ -231,7 +229,7 @@ mod tests {
         let leash =
             Leash::begin(Some(place), Some(probation.clone()), Turns::new(1), CancellationToken::new());
         while !leash.is_cut() && leash.0.pace.lock().probation.is_some() {}
-        assert_eq!(leash.is_cut(), probation.is_refused());
+        assert_eq!(leash.is_cut(), probation.is_refused() || probation.begins_again());
         !leash.is_cut()
     }
 

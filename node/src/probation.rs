@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   begins, in a place of few ─┬─▶ short: ends there
-//!                              └─▶ long ─┬─ a place for long calls is free ─▶ goes on in that one
+//!                              └─▶ long ─┬─ a place for long calls is free ─┬─▶ goes on in that one
+//!                                        │                                  └─▶ its thread is wanted: begins again, behind others
 //!                                        └─ there is none ─▶ refused: ends at once, and leaves its place
 //! ```
 //!
@@ -28,6 +29,10 @@ enum State {
     Long {
         _place: Share,
     },
+    /// In a place for long calls, and not on a thread any more.
+    Again {
+        place: Share,
+    },
     Refused,
 }
 
@@ -37,24 +42,29 @@ impl Probation {
         Probation(Arc::new(Mutex::new(State::Short { _place: place, long })))
     }
 
-    /// The call is long: whether it may go on. Otherwise it is refused.
-    pub(crate) fn lengthen(&self) -> bool {
+    /// The call is long: whether it may go on. Otherwise it ends: it is refused, or [begins again](Probation::begins_again) where only
+    /// its thread is wanted.
+    pub(crate) fn lengthen(&self, may_stay: bool) -> bool {
         let mut state = self.0.lock();
         let next = match &mut *state {
-            State::Short { long, .. } => match long.grow_to(1) {
-                true => State::Long { _place: long.split() },
-                false => State::Refused,
+            State::Short { long, .. } => match (long.grow_to(1), may_stay) {
+                (true, true) => State::Long { _place: long.split() },
+                (true, false) => State::Again { place: long.split() },
+                (false, _) => State::Refused,
             },
             State::Long { .. } => return true,
-            State::Refused => return false,
+            State::Again { .. } | State::Refused => return false,
         };
         *state = next;
         matches!(*state, State::Long { .. })
     }
 
-    /// The call is long, and may not be for another reason.
-    pub(crate) fn refuse(&self) {
-        *self.0.lock() = State::Refused;
+    /// Whether the call ended for want of a thread, and has a place to begin in as a long one. Told once.
+    pub(crate) fn begins_again(&self) -> bool {
+        let mut state = self.0.lock();
+        let State::Again { place } = &mut *state else { return false };
+        *state = State::Long { _place: place.split() };
+        true
     }
 
     /// Whether the call had to end.
@@ -79,16 +89,18 @@ mod tests {
         };
         let (first, second) = (begin(), begin());
         assert_eq!((few.free(), long.free()), (0, 1));
-        assert!(first.lengthen() && first.clone().lengthen() && !first.is_refused());
+        assert!(first.lengthen(true) && first.clone().lengthen(true) && !first.is_refused());
         assert_eq!((few.free(), long.free()), (1, 0));
-        assert!(!second.lengthen() && second.is_refused());
+        assert!(!second.lengthen(true) && second.is_refused());
         assert_eq!((few.free(), long.free()), (2, 0));
         drop(first);
         assert_eq!(long.free(), 1);
-        assert!(!second.lengthen(), "what was refused stays so");
+        assert!(!second.lengthen(true), "what was refused stays so");
         let third = begin();
-        third.refuse();
-        assert!(third.is_refused() && few.free() == 2);
+        assert!(!third.lengthen(false) && !third.lengthen(true) && !third.is_refused());
+        assert_eq!((few.free(), long.free()), (2, 0), "it keeps what it begins again in");
+        assert!(third.begins_again() && !third.begins_again() && third.lengthen(true));
+        drop(third);
         drop(begin());
         assert_eq!((few.free(), long.free()), (2, 1));
     }

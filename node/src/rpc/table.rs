@@ -140,11 +140,18 @@ impl Table {
         let (context, method) = (self.context.clone(), method.clone());
         let lane = self.lanes.of(Lane::of_call(name, params));
         let params = params.map_or("[]", RawValue::get).to_owned();
-        let call = move |leash: &Leash| {
+        let call = Arc::new(move |leash: &Leash| {
             let asker = Asker { origin, leash, listening: listening.as_ref() };
             method(&context, &Params::new(Some(&params)), &asker)
+        });
+        let run = |probation| {
+            let call = call.clone();
+            lane.run_while_awaited(origin, probation, move |leash| call(leash))
         };
-        let reply = lane.run_while_awaited(origin, probation.clone(), call).await;
+        let mut reply = run(probation.clone()).await;
+        if probation.as_ref().is_some_and(Probation::begins_again) {
+            reply = run(None).await;
+        }
         if probation.as_ref().is_some_and(Probation::is_refused) {
             return Some(Reply { result: Err(RpcError::TooManyLong.into()), effect: None });
         }

@@ -194,12 +194,12 @@ mod tests {
         let mut long = crowd(&calls, Weight::Long);
         for number in 0..400 {
             let held = call(&calls, host(number), Weight::Probation).unwrap();
-            assert!(!held.probation().unwrap().lengthen(), "no long place is free");
+            assert!(!held.probation().unwrap().lengthen(true), "no long place is free");
             assert_eq!(free(&calls)[2], 32, "it has left its place");
         }
         long.pop();
         let held = call(&calls, host(1), Weight::Probation).unwrap();
-        assert!(held.probation().unwrap().lengthen());
+        assert!(held.probation().unwrap().lengthen(true));
         assert_eq!(free(&calls), [256 - 140, 20, 32, 64]);
         drop(held);
         assert_eq!(free(&calls), [256 - 139, 21, 32, 64]);

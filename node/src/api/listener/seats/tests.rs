@@ -142,7 +142,7 @@ async fn places_on_probation_come_back() {
     one.flushed();
     // Refused.
     let refused = begin(one).unwrap();
-    assert!(!refused.lengthen());
+    assert!(!refused.lengthen(true));
     drop(begin(other).unwrap());
     other.answered(1);
     other.flushed();
@@ -156,7 +156,7 @@ async fn places_on_probation_come_back() {
     // It is long, and has one of the places for long calls from then on.
     let lengthened = begin(other).unwrap();
     long[0].leave();
-    assert!(lengthened.lengthen());
+    assert!(lengthened.lengthen(true));
     taken[7].call_read().unwrap();
     assert!(taken[7].weighed(Weight::Long).is_err(), "it has the one that was free");
     drop(begin(&taken[7]).unwrap());
