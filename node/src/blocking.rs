@@ -8,6 +8,7 @@ use crate::{
     fair::Places,
     leash::Leash,
     origin::Origin,
+    probation::Probation,
     turns::Turns,
     workers::{Rank, WorkError, Workers},
 };
@@ -44,29 +45,40 @@ impl Blocking {
         origin: Origin,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, WorkError> {
-        self.begin(origin, CancellationToken::new(), |_| work()).await
+        self.begin(origin, None, CancellationToken::new(), |_| work()).await
     }
 
     /// As [`Blocking::run`], for work that asks its leash now and then, and ends once that is cut. The leash is cut when the caller
-    /// has gone, or has waited as long as it may.
+    /// has gone, or has waited as long as it may, or when work on probation turns out to be long and may not.
     pub(crate) async fn run_while_awaited<T: Send + 'static>(
         &self,
         origin: Origin,
+        probation: Option<Probation>,
         work: impl FnOnce(&Leash) -> T + Send + 'static,
     ) -> Result<T, WorkError> {
         let gone = CancellationToken::new();
         let _awaited = gone.clone().drop_guard();
-        self.begin(origin, gone, work).await
+        self.begin(origin, probation, gone, work).await
     }
 
     async fn begin<T: Send + 'static>(
         &self,
         origin: Origin,
+        probation: Option<Probation>,
         gone: CancellationToken,
         work: impl FnOnce(&Leash) -> T + Send + 'static,
     ) -> Result<T, WorkError> {
-        let (place, turns) = (self.places.take(origin).await, self.turns.clone());
-        self.workers.run(move || work(&Leash::begin(Some(place), turns, gone))).await
+        let place = match &probation {
+            Some(_) => self.places.take_on_probation(origin).await,
+            None => self.places.take(origin).await,
+        };
+        let turns = self.turns.clone();
+        self.workers.run(move || work(&Leash::begin(Some(place), probation, turns, gone))).await
+    }
+
+    /// Whether work of this caller took long here of late.
+    pub(crate) fn is_known_long(&self, origin: Origin) -> bool {
+        self.places.is_known_long(origin)
     }
 
     /// The places of the threads.
@@ -81,6 +93,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::api::room::Room;
 
     /// Goal: asking and going away does not get a caller more threads than there are places.
     #[tokio::test(flavor = "multi_thread")]
@@ -120,13 +133,43 @@ mod tests {
                         std::thread::yield_now();
                     }
                 };
-                blocking.run_while_awaited(Origin::Trusted, work).await
+                blocking.run_while_awaited(Origin::Trusted, None, work).await
             }
         });
         begun.await.unwrap();
         caller.abort();
         assert!(caller.await.unwrap_err().is_cancelled());
         assert_eq!(blocking.run(Origin::Trusted, || 7).await.unwrap(), 7);
+    }
+
+    /// Goal: however work on probation ends, it leaves its places to others: refused, abandoned while it waits, finished, or panicked.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn work_on_probation_leaves_its_places() {
+        let blocking = Blocking::with_long("test", (1, 1), Rank::Own, Turns::new(1));
+        let (few, none) = (Room::new(4, 0), Room::new(1, 0));
+        let mut taken = none.share(Origin::Trusted);
+        assert!(taken.grow_to(1));
+        let origin = Origin::V4([192, 0, 2, 1].into());
+        let begin = || {
+            let mut place = few.share(origin);
+            assert!(place.grow_to(1));
+            Probation::new(place, none.share(origin))
+        };
+        let endless = |leash: &Leash| while !leash.is_cut() {};
+        let refused = begin();
+        blocking.run_while_awaited(origin, Some(refused.clone()), endless).await.unwrap();
+        assert!(refused.is_refused() && few.free() == 4);
+        blocking.run_while_awaited(origin, Some(begin()), |_| ()).await.unwrap();
+        let panicked = blocking.run_while_awaited(origin, Some(begin()), |_| panic!("no good")).await;
+        assert!(panicked.map(|(): ()| ()).is_err() && few.free() == 4);
+        let held = blocking.places.take(Origin::Trusted).await;
+        let waits = blocking.run_while_awaited(origin, Some(begin()), |_| ());
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(1), waits).await;
+        assert!(waited.is_err(), "there is one place");
+        drop(held);
+        while blocking.places.free() < 1 || few.free() < 4 {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Goal: work that takes much CPU time leaves its place to others before it ends, and one that waits as long does not.
@@ -137,7 +180,7 @@ mod tests {
         let burns = move |leash: &Leash| while wait.try_recv().is_err() && !leash.is_cut() {};
         let burning = tokio::spawn({
             let blocking = blocking.clone();
-            async move { blocking.run_while_awaited(Origin::Trusted, burns).await }
+            async move { blocking.run_while_awaited(Origin::Trusted, None, burns).await }
         });
         while blocking.places.free() > 0 && !burning.is_finished() {
             tokio::task::yield_now().await;

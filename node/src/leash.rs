@@ -6,7 +6,8 @@
 //!                                                                                                       └─▶ a turn ─ SLICE ─▶ a turn … ─▶ ends
 //! ```
 //!
-//! Where the places for long work are all taken, it goes on as it is: those who wait for its place want it to end.
+//! Where the places for long work are all taken, it goes on as it is: those who wait for its place want it to end. Work on probation
+//! asks first whether it may be long, of its caller's [`Probation`] and of its place, and ends if it may not.
 //!
 //! The meter counts CPU time. On a busy node everything takes long, and a caller must not pay for others' use.
 
@@ -21,12 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     fair::Place,
+    probation::Probation,
     turns::{Turn, Turns},
     workers::step_back,
 };
 
 /// CPU time after which work is long. Nearly all that is asked takes less; a call that burns its gas takes some ten times as much.
 const SHORT_MAX: Duration = Duration::from_millis(5);
+/// How long work on probation may go on by the clock: work that waits for a disk uses little CPU time, and others want its place.
+const PROBATION_MAX: Duration = Duration::from_millis(250);
 /// CPU time of one turn.
 const SLICE: Duration = Duration::from_millis(20);
 /// The least part of a thread's time that counts as CPU time: one in so many. It concerns work that mostly waits, for a disk or a
@@ -48,6 +52,9 @@ struct Held {
 struct Pace {
     /// The lane's place of the work; `None` for work outside the places.
     place: Option<Place>,
+    /// Whom to ask before it is long, for as long as that is open.
+    probation: Option<Probation>,
+    is_refused: bool,
     /// CPU time of the thread when the work, or its turn, began; and when that was.
     counted: (Duration, Instant),
     /// CPU time that is noted.
@@ -58,20 +65,33 @@ struct Pace {
 
 impl Leash {
     /// Of work that begins now, on this thread.
-    pub(crate) fn begin(place: Option<Place>, turns: Turns, gone: CancellationToken) -> Leash {
+    pub(crate) fn begin(
+        place: Option<Place>,
+        probation: Option<Probation>,
+        turns: Turns,
+        gone: CancellationToken,
+    ) -> Leash {
         let begun = Instant::now();
         let counted = (cpu_time(), begun);
-        let pace = Pace { place, counted, noted: Duration::ZERO, is_long: false, turn: None };
+        let pace = Pace {
+            place,
+            probation,
+            is_refused: false,
+            counted,
+            noted: Duration::ZERO,
+            is_long: false,
+            turn: None,
+        };
         Leash(Arc::new(Held { gone, turns, begun, pace: Mutex::new(pace) }))
     }
 
     /// Of work that nobody meters.
     #[cfg(test)]
     pub(crate) fn loose(gone: CancellationToken) -> Leash {
-        Leash::begin(None, Turns::new(1), gone)
+        Leash::begin(None, None, Turns::new(1), gone)
     }
 
-    /// Whether nobody waits for the work any more. Long work may wait here for its turn.
+    /// Whether nobody waits for the work any more, or it may not be as long as it is. Long work may wait here for its turn.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut_or(|| false)
     }
@@ -84,15 +104,25 @@ impl Leash {
 }
 
 impl Pace {
-    /// Whether the work has to end while it waits for its turn.
+    /// Whether the work has to end: now, or while it waits for its turn.
     fn go_on(&mut self, turns: &Turns, is_over: &impl Fn() -> bool) -> bool {
+        if self.is_refused {
+            return true;
+        }
         let allowance = if self.is_long { SLICE } else { SHORT_MAX };
+        let took = self.counted.1.elapsed();
         // Reading the thread's own clock takes longer than this.
-        if self.counted.1.elapsed() < allowance || cpu_time().saturating_sub(self.counted.0) < allowance {
+        if took < allowance {
             return false;
+        }
+        if cpu_time().saturating_sub(self.counted.0) < allowance {
+            return took >= PROBATION_MAX && !self.settle();
         }
         let used = self.note();
         if !self.is_long {
+            if !self.settle() {
+                return true;
+            }
             self.is_long = self.place.as_mut().is_some_and(Place::lengthen);
             if !self.is_long {
                 return false;
@@ -106,6 +136,18 @@ impl Pace {
         self.turn = turns.take(used, is_over);
         self.counted = (cpu_time(), Instant::now());
         self.turn.is_none()
+    }
+
+    /// Whether the work may go on for as long as it takes. On probation it needs a place for that.
+    fn settle(&mut self) -> bool {
+        let Some(probation) = &self.probation else { return true };
+        let may_stay = self.place.as_mut().is_none_or(Place::settle);
+        if probation.lengthen(may_stay) {
+            self.probation = None;
+        } else {
+            self.is_refused = true;
+        }
+        !self.is_refused
     }
 
     /// Notes the CPU time since the last time; returns the late use of the address.
@@ -139,7 +181,7 @@ fn cpu_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fair::Places, origin::Origin};
+    use crate::{api::room::Room, fair::Places, origin::Origin};
 
     fn burn(leash: &Leash) {
         while !leash.0.pace.lock().is_long {
@@ -152,7 +194,7 @@ mod tests {
     async fn long_work_takes_turns() {
         let (places, turns) = (Places::metered(1, 1), Turns::new(1));
         let host = Origin::V4([192, 0, 2, 1].into());
-        let begin = |place| Leash::begin(Some(place), turns.clone(), CancellationToken::new());
+        let begin = |place| Leash::begin(Some(place), None, turns.clone(), CancellationToken::new());
         let leash = begin(places.take(host).await);
         assert!(!leash.is_cut());
         assert_eq!(places.free(), 0);
@@ -176,5 +218,64 @@ mod tests {
         drop(leash);
         assert!(places.take(host).await.uses(Duration::ZERO) >= SLICE);
         assert!(!turns.is_wanted());
+    }
+
+    /// Work on probation that goes on until it is long or has to end: whether it is long.
+    async fn lengthens(places: &Places, host: Origin, rooms: &[Room; 2]) -> bool {
+        let [mut place, long] = rooms.each_ref().map(|room| room.share(host));
+        assert!(place.grow_to(1));
+        let probation = Probation::new(place, long);
+        let place = places.take_on_probation(host).await;
+        let leash =
+            Leash::begin(Some(place), Some(probation.clone()), Turns::new(1), CancellationToken::new());
+        while !leash.is_cut() && leash.0.pace.lock().probation.is_some() {}
+        assert_eq!(leash.is_cut(), probation.is_refused() || probation.begins_again());
+        !leash.is_cut()
+    }
+
+    /// Goal: endless work on probation ends once it is long if its caller or the lane has no place for that, and goes on otherwise.
+    #[tokio::test(start_paused = true)]
+    async fn work_on_probation_asks_before_it_is_long() {
+        let host = |number| Origin::V4([192, 0, 2, number].into());
+        let (places, rooms) = (Places::metered(4, 1), [Room::new(1, 0), Room::new(1, 0)]);
+        assert!(lengthens(&places, host(1), &rooms).await);
+        let mut taken = rooms[1].share(host(2));
+        assert!(taken.grow_to(1));
+        assert!(!lengthens(&places, host(1), &rooms).await, "too many long calls");
+        drop(taken);
+        assert!(lengthens(&places, host(1), &rooms).await);
+        // One in the place for long work, three in the others.
+        let mut endless = Vec::new();
+        for number in 2..=5 {
+            let mut place = places.take(host(number)).await;
+            place.lengthen();
+            endless.push(place);
+        }
+        assert_eq!(places.free(), 1);
+        assert!(!lengthens(&places, host(1), &rooms).await, "long work has all places that it may");
+        endless.pop();
+        assert!(lengthens(&places, host(1), &rooms).await);
+        assert_eq!((places.free(), rooms[0].free(), rooms[1].free()), (2, 1, 1));
+    }
+
+    /// Goal: work on probation that waits, for a disk say, has to end too after a while, however little it computes.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_on_probation_has_an_end() {
+        let (places, few, long) = (Places::metered(2, 1), Room::new(1, 0), Room::new(1, 0));
+        let host = Origin::V4([192, 0, 2, 1].into());
+        let [mut taken, mut place] = [long.share(Origin::Trusted), few.share(host)];
+        assert!(taken.grow_to(1) && place.grow_to(1));
+        let probation = Probation::new(place, long.share(host));
+        let place = places.take_on_probation(host).await;
+        let leash =
+            Leash::begin(Some(place), Some(probation.clone()), Turns::new(1), CancellationToken::new());
+        assert!(!leash.is_cut());
+        while leash.0.begun.elapsed() <= PROBATION_MAX {
+            std::thread::park_timeout(PROBATION_MAX);
+        }
+        assert!(leash.is_cut() && probation.is_refused() && few.free() == 1);
+        assert_eq!(leash.0.pace.lock().noted, Duration::ZERO, "it used little");
+        drop(leash);
+        assert!(places.is_known_long(host), "its wait counts in part");
     }
 }

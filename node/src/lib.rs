@@ -50,6 +50,7 @@ pub mod node;
 pub mod operator_token;
 mod orders_file;
 mod origin;
+mod probation;
 mod repair;
 mod router;
 mod rpc;

@@ -137,3 +137,69 @@ async fn whoevers_work_is_short_comes_first() {
     assert!(poll_now(long.as_mut()).is_pending() && poll_now(unknown.as_mut()).is_ready());
     assert!(poll_now(long.as_mut()).is_ready());
 }
+
+/// Goal: endless work of ever new addresses, in all places for long work and in all others that it may have, leaves places that come
+/// round: to a known address, and to one that nobody knows.
+#[tokio::test(start_paused = true)]
+async fn work_on_probation_finds_places_beside_endless_work() {
+    let places = Places::metered(8, 4);
+    let mut endless: Vec<Place> = Vec::new();
+    let mut next = 100;
+    let mut come = |endless: &mut Vec<Place>| {
+        next += 1;
+        let Poll::Ready(mut place) = poll_now(Box::pin(places.take(host(next))).as_mut()) else {
+            return false;
+        };
+        assert!(place.settle(), "it may take long from the beginning");
+        place.lengthen();
+        endless.push(place);
+        true
+    };
+    while come(&mut endless) {}
+    assert_eq!((endless.len(), places.free()), (4 + 6, 2));
+    for number in [1, 1, 1, 2, 3] {
+        let Poll::Ready(mut short) = poll_now(Box::pin(places.take_on_probation(host(number))).as_mut())
+        else {
+            panic!("there are two places");
+        };
+        short.uses(Duration::from_millis(1));
+        assert!(!short.lengthen() && !short.settle(), "long work has all that it may");
+    }
+    // A place for long work comes free, and is one for whoever comes first.
+    endless.remove(0);
+    assert!(come(&mut endless) && !come(&mut endless));
+    endless.remove(0);
+    let mut settled = places.take_on_probation(host(4)).await;
+    assert!(settled.settle() && settled.lengthen());
+    assert!(!come(&mut endless));
+    assert_eq!(places.free(), 2);
+    // One of the others ends: whoever was on probation may have its place, without one for long work.
+    endless.remove(2);
+    let mut stays = places.take_on_probation(host(5)).await;
+    assert!(stays.settle() && !stays.lengthen() && !come(&mut endless));
+    // Known for short work: one further place, which it keeps as long as it likes.
+    let Poll::Ready(known) = poll_now(Box::pin(places.take(host(1))).as_mut()) else { panic!("it is known") };
+    assert!(poll_now(Box::pin(places.take(host(2))).as_mut()).is_pending());
+    let other = places.take_on_probation(host(6)).await;
+    assert_eq!(places.free(), 0);
+    drop((known, other, settled, stays));
+    endless.clear();
+    let state = places.0.lock();
+    assert_eq!((state.free, state.free_long, state.staying, state.taken.len()), (8, 4, 0, 0));
+}
+
+/// Goal: an address is known for long work when that has ended, and no more after a while without any.
+#[tokio::test(start_paused = true)]
+async fn long_work_is_remembered_for_a_while() {
+    let places = Places::metered(2, 1);
+    assert!(!places.is_known_long(host(1)));
+    let mut place = places.take_on_probation(host(1)).await;
+    place.uses(Duration::from_micros(5_010));
+    assert!(!places.is_known_long(host(1)), "it goes on");
+    drop(place);
+    assert!(places.is_known_long(host(1)) && !places.is_known_long(host(2)));
+    tokio::time::advance(HALF_LIFE).await;
+    assert!(!places.is_known_long(host(1)));
+    places.take_on_probation(host(1)).await.uses(Duration::from_millis(1));
+    assert!(!places.is_known_long(host(1)), "that was short");
+}

@@ -94,6 +94,10 @@ pub(crate) enum RpcError {
     Rejected(String),
     #[error("{0}")]
     TooMuch(String),
+    #[error(
+        "limit exceeded: the call takes long, and too many such calls are being answered (a part of `api.max_connections`); ask again later"
+    )]
+    TooManyLong,
     // A call that cannot be simulated, with a code of its own.
     #[error("{text}")]
     Simulation { code: i32, text: String },
@@ -160,7 +164,9 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::Simulation { code, .. } => code,
             // The same question may be answered soon.
-            RpcError::TooMuch(_) | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
+            RpcError::TooMuch(_)
+            | RpcError::TooManyLong
+            | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. } => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
             RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {

@@ -15,7 +15,7 @@ use super::{
     lanes::{Lane, Lanes},
     subscriptions::Listening,
 };
-use crate::{leash::Leash, origin::Origin};
+use crate::{leash::Leash, origin::Origin, probation::Probation};
 
 /// The receiver of a call's answer.
 pub(super) struct Asker<'a> {
@@ -122,6 +122,11 @@ impl Table {
         self.context.forwarder.synced().await
     }
 
+    /// Whether the calls of this caller took long of late in a lane.
+    pub(crate) fn is_known_long(&self, lane: Lane, origin: Origin) -> bool {
+        self.lanes.of(lane).is_known_long(origin)
+    }
+
     /// Calls a method on a thread of its lane, which may block and writes the answer too; `None` if the method is unknown. A call
     /// that is given up before it has a thread costs nothing; afterwards methods that take long are told, and end.
     pub(crate) async fn call(
@@ -130,16 +135,26 @@ impl Table {
         name: &str,
         params: Option<&RawValue>,
     ) -> Option<Reply> {
-        let Caller { origin, listening } = caller.into();
+        let Caller { origin, listening, probation } = caller.into();
         let (name, method) = self.methods.get_key_value(name)?;
         let (context, method) = (self.context.clone(), method.clone());
         let lane = self.lanes.of(Lane::of_call(name, params));
         let params = params.map_or("[]", RawValue::get).to_owned();
-        let call = move |leash: &Leash| {
+        let call = Arc::new(move |leash: &Leash| {
             let asker = Asker { origin, leash, listening: listening.as_ref() };
             method(&context, &Params::new(Some(&params)), &asker)
+        });
+        let run = |probation| {
+            let call = call.clone();
+            lane.run_while_awaited(origin, probation, move |leash| call(leash))
         };
-        let reply = lane.run_while_awaited(origin, call).await;
+        let mut reply = run(probation.clone()).await;
+        if probation.as_ref().is_some_and(Probation::begins_again) {
+            reply = run(None).await;
+        }
+        if probation.as_ref().is_some_and(Probation::is_refused) {
+            return Some(Reply { result: Err(RpcError::TooManyLong.into()), effect: None });
+        }
         Some(match reply {
             Ok(Reply { effect: Some(Effect::Receipt(awaited)), .. }) => {
                 Reply { result: self.receipt(origin, awaited).await, effect: None }

@@ -268,14 +268,24 @@ fn long_calls_of_many_addresses_refuse_no_short_one() {
             stream
         })
         .collect();
-    // Three quarters of 16 may be long, and one of these is the operator's.
-    until("all but eleven are refused", || {
-        (taken.iter().filter(|stream| is_refused(stream) == Some(true)).count() == 20 - 11).then_some(())
+    // Of 16, four are for short ones and two on probation. One of the rest is the operator's.
+    until("all but nine are refused", || {
+        (taken.iter().filter(|stream| is_refused(stream) == Some(true)).count() == 20 - 9).then_some(())
     });
     let short = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_chainId" }).to_string();
     for host in 200..210 {
         assert_eq!(exchange_on(connect_from(&node, host), head, &short).0, 200, "{host}");
     }
+    // By its method this one may be long, and it is not.
+    let block =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["latest", true] });
+    for host in [210, 210, 211, 212] {
+        let (status, text) = exchange_on(connect_from(&node, host), head, &block.to_string());
+        assert!(status == 200 && text.contains("\"result\""), "{host}: {status} {text}");
+    }
+    // This one is: its caller learns it once, and is known for it then.
+    let (status, text) = exchange_on(connect_from(&node, 220), head, &endless.to_string());
+    assert!(status == 200 && text.contains("-32005") && text.contains("takes long"), "{status} {text}");
     let (status, text) = exchange_on(connect_from(&node, 220), head, &endless.to_string());
     assert!(status == 503 && text.contains("take long") && text.contains("`api.max_connections`"), "{text}");
     assert_eq!(exchange(&node, head, &short).0, 200);

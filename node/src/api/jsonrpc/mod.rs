@@ -1,5 +1,6 @@
 //! JSON-RPC 2.0 over one HTTP body, or one message of a socket: single requests and arrays of them, bounded in number, size, time and concurrency.
 
+mod bodies;
 mod envelope;
 
 use std::{sync::Arc, time::Duration};
@@ -10,15 +11,19 @@ use jsonrpsee::types::error::{
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
-use self::envelope::{Call, NO_ID, Request, error, failure};
+use self::{
+    bodies::{Bodies, lane_of},
+    envelope::{Call, NO_ID, Request, error, failure},
+};
 use super::{
     listener::{NoPlace, Weight},
     metrics::Metrics,
     outgoing::{Growing, Outgoing},
 };
 use crate::{
-    fair::Places,
     json_list,
+    origin::Origin,
+    probation::Probation,
     rpc::{self, Caller, Effect, Lane, Reply, RpcContext, Table, send_sync},
 };
 
@@ -28,20 +33,6 @@ const ARRAY_MAX: usize = 1_000;
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
 /// Time for the answers to one body. Less than the HTTP side gives it, so that the client learns which requests were too many.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
-/// HTTP bodies worked on at a time, each with its answers so far: those with costly calls, those whose only costly calls are
-/// searches, and others. More bodies wait. Cheap calls never wait for costly ones, and the bodies of one address let those of
-/// others through.
-const COSTLY_BODIES_MAX: usize = 64;
-const SEARCH_BODIES_MAX: usize = 32;
-const CHEAP_BODIES_MAX: usize = 32;
-/// The same of the messages of sockets. As many run as there are threads; a few more keep these busy. The rest waits here, and not
-/// before the calls over HTTP in the queue of the threads.
-const SOCKET_COSTLY_BODIES_MAX: usize = 8;
-const SOCKET_SEARCH_BODIES_MAX: usize = 8;
-/// The same of bodies that wait for receipts: without a thread, and for so long that others would wait for them.
-const WAITING_BODIES_MAX: usize = 64;
-/// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
-const CHEAP_REQUESTS_MAX: usize = 32;
 /// Bytes of an id that an answer without room repeats.
 const ID_SHOWN_MAX: usize = 1 << 10;
 /// Bytes of long answers that are being made or sent: some of the largest blocks with their receipts.
@@ -94,6 +85,12 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// The only request of the body, if its lane is one in which a call may turn out to be short or long. A trace is always long.
+    fn open_lane(&self) -> Option<Lane> {
+        let [request] = self.requests() else { return None };
+        Some(lane_of(request)).filter(|lane| matches!(lane, Lane::Calls | Lane::Searches))
+    }
+
     fn requests(&self) -> &[Request<'a>] {
         match self {
             Asked::One(request) => std::slice::from_ref(request),
@@ -118,45 +115,6 @@ pub(super) struct JsonRpc {
     over_http: Bodies,
     over_sockets: Bodies,
     outgoing: Outgoing,
-}
-
-/// The places of bodies, by what they ask for.
-struct Bodies {
-    costly: Places,
-    searching: Places,
-    cheap: Places,
-    waiting: Places,
-}
-
-impl Bodies {
-    fn new(costly: usize, searching: usize) -> Bodies {
-        Bodies {
-            costly: Places::new(costly),
-            searching: Places::new(searching),
-            cheap: Places::new(CHEAP_BODIES_MAX),
-            waiting: Places::new(WAITING_BODIES_MAX),
-        }
-    }
-
-    /// The places for a body, and how long such bodies may take.
-    fn places_for(&self, asked: &Asked<'_>) -> (&Places, Weight) {
-        let lane = |request: &Request<'_>| {
-            request.call().map_or(Lane::Reads, |call| Lane::of_call(&call.method, call.params))
-        };
-        let requests = asked.requests();
-        let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
-        if requests.iter().any(waits) {
-            (&self.waiting, Weight::Waits)
-        } else if requests.iter().any(|request| matches!(lane(request), Lane::Calls | Lane::Traces)) {
-            (&self.costly, Weight::Long)
-        } else if requests.iter().any(|request| lane(request) == Lane::Searches) {
-            (&self.searching, Weight::Long)
-        } else if requests.len() > CHEAP_REQUESTS_MAX {
-            (&self.costly, Weight::Long)
-        } else {
-            (&self.cheap, Weight::Short)
-        }
-    }
 }
 
 /// The caller for whom a body is answered, and the deadline.
@@ -198,8 +156,8 @@ impl JsonRpc {
         JsonRpc {
             table: rpc::table(context),
             metrics,
-            over_http: Bodies::new(COSTLY_BODIES_MAX, SEARCH_BODIES_MAX),
-            over_sockets: Bodies::new(SOCKET_COSTLY_BODIES_MAX, SOCKET_SEARCH_BODIES_MAX),
+            over_http: Bodies::over_http(),
+            over_sockets: Bodies::over_sockets(),
             outgoing: Outgoing::new(OUTGOING_BYTES_MAX),
         }
     }
@@ -218,26 +176,27 @@ impl JsonRpc {
         body: &[u8],
     ) -> Option<Bytes> {
         // The messages of sockets have places of their own.
-        self.handle_weighed(caller, |_| Ok(()), begins, body).await.unwrap_or_default()
+        self.handle_weighed(caller, |_| Ok(None), begins, body).await.unwrap_or_default()
     }
 
-    /// The same for a caller that is told how long its body may take, and may have no place for that.
+    /// The same for a caller that is told how long its body may take. It may have no place for that, or one on probation.
     pub(super) async fn handle_weighed(
         &self,
         caller: impl Into<Caller>,
-        weigh: impl FnOnce(Weight) -> Result<(), NoPlace>,
+        weigh: impl FnOnce(Weight) -> Result<Option<Probation>, NoPlace>,
         begins: impl FnOnce(),
         body: &[u8],
     ) -> Result<Option<Bytes>, NoPlace> {
-        let caller = caller.into();
-        let asking = Asking { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX };
+        let mut caller: Caller = caller.into();
+        let deadline = Instant::now() + ANSWER_TIME_MAX;
         let asked = match Asked::read(body) {
             Err(refusal) => return Ok(Some(Bytes::from(refusal))),
             Ok(asked) => asked,
         };
         let bodies = if caller.listening.is_some() { &self.over_sockets } else { &self.over_http };
         let (places, weight) = bodies.places_for(&asked);
-        weigh(weight)?;
+        caller.probation = weigh(self.weight_for(caller.origin, &asked, weight))?;
+        let asking = Asking { caller: &caller, deadline };
         let only_waits = weight == Weight::Waits && asked.requests().len() == 1;
         let may_be_many = weight == Weight::Short || only_waits;
         if let Some(listening) = caller.listening.as_ref().filter(|_| !may_be_many) {
@@ -245,14 +204,26 @@ impl JsonRpc {
             let _ = timeout_at(asking.deadline, listening.take_turn()).await;
         }
         // If the deadline passes before there is a place, each request is refused with that reason.
-        let place = timeout_at(asking.deadline, places.take(caller.origin)).await;
+        let place = match places {
+            Some(places) => timeout_at(asking.deadline, places.take(caller.origin)).await.ok(),
+            None => None,
+        };
         begins();
         let answer = self.work(asked, asking, self.synced(asking.deadline)).await;
         drop(place);
+        if caller.probation.as_ref().is_some_and(Probation::is_refused) {
+            self.metrics.api_refused.with_label_values(&["call"]).inc();
+        }
         if answer.lacked_room() {
             sleep(NO_ROOM_PAUSE).await;
         }
         Ok(answer.finish())
+    }
+
+    /// How long a body may take, if that is so far known of this caller. The operator's own hosts are not asked.
+    fn weight_for(&self, origin: Origin, asked: &Asked<'_>, weight: Weight) -> Weight {
+        let is_open = |lane| origin.is_stranger() && !self.table.is_known_long(lane, origin);
+        if asked.open_lane().is_some_and(is_open) { Weight::Probation } else { weight }
     }
 
     /// The answer to a body's requests. If the transactions that it sends cannot be made durable, the whole answer is void, and

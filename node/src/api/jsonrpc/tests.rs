@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::*;
+use super::{bodies::CHEAP_REQUESTS_MAX, *};
 use crate::{
-    origin::Origin,
+    api::room::Room,
     rpc::{
         Listening, Subscriptions, Tallies,
         tests::{ZEROS, context, raw},
@@ -180,8 +180,9 @@ async fn bodies_are_weighed_before_they_begin() {
         (one(SENDING), Weight::Short),
         (many(CHEAP_REQUESTS_MAX), Weight::Short),
         (many(CHEAP_REQUESTS_MAX + 1), Weight::Long),
-        (one("eth_call"), Weight::Long),
-        (one("eth_getLogs"), Weight::Long),
+        (one("eth_call"), Weight::Probation),
+        (json!([one("eth_getLogs")]), Weight::Probation),
+        (json!([one("eth_call"), one("eth_chainId")]), Weight::Long),
         (one("trace_block"), Weight::Long),
         (one(SENDING_SYNC), Weight::Waits),
         (json!([one("eth_call"), one(SENDING_SYNC)]), Weight::Waits),
@@ -197,19 +198,89 @@ async fn bodies_are_weighed_before_they_begin() {
     }
 }
 
+/// An endless call.
+fn endless() -> String {
+    call(json!(1), "eth_call", json!([{ "data": "0x5b5f56" }])).to_string()
+}
+
+/// The answer to one call on probation; `long` are the places for long calls.
+async fn on_probation(server: &JsonRpc, origin: Origin, body: &str, long: &Room) -> Value {
+    let (few, mut weight) = (Room::new(1, 0), None);
+    let weigh = |weighed| {
+        weight = Some(weighed);
+        let mut place = few.share(origin);
+        Ok(place.grow_to(1).then(|| Probation::new(place, long.share(origin))))
+    };
+    let answered = server.handle_weighed(origin, weigh, || {}, body.as_bytes()).await.unwrap();
+    assert_eq!((weight, few.free()), (Some(Weight::Probation), 1));
+    serde_json::from_slice(&answered.unwrap()).unwrap()
+}
+
+/// Goal: an endless call on probation is refused once it is long, if there is no place for long calls; otherwise it has its time. Then
+/// its caller is known for that, and is on probation no more.
+#[tokio::test]
+async fn endless_calls_on_probation_are_refused_or_have_their_time() {
+    let (server, long) = (server(), Room::new(1, 0));
+    let begun = Instant::now();
+    let answer = on_probation(&server, host(1), &endless(), &long).await;
+    let code = answer["error"]["code"].as_i64().unwrap();
+    assert_ne!(code, LIMIT_EXCEEDED_CODE.into(), "it has burnt its gas, or had its time: {answer}");
+    let took = begun.elapsed();
+    let mut taken = long.share(host(2));
+    assert!(taken.grow_to(1));
+    let begun = Instant::now();
+    let answer = on_probation(&server, host(3), &endless(), &long).await;
+    assert_eq!(answer["error"]["code"], LIMIT_EXCEEDED_CODE, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("too many such calls"), "{answer}");
+    assert!(begun.elapsed() < took, "at once");
+    assert_eq!(server.metrics.api_refused.with_label_values(&["call"]).get(), 1);
+    for (number, expected) in [(1, Weight::Long), (3, Weight::Long), (4, Weight::Probation)] {
+        let mut weight = None;
+        let weigh = |weighed| {
+            weight = Some(weighed);
+            Err(NoPlace)
+        };
+        let _ = server.handle_weighed(host(number), weigh, || {}, endless().as_bytes()).await;
+        assert_eq!(weight, Some(expected), "{number}");
+    }
+}
+
+/// Goal: endless bodies of many addresses, more than there are threads of any kind, let short calls on probation through: of an address
+/// that is known, and of a new one.
+#[tokio::test]
+async fn endless_bodies_of_many_addresses_make_no_short_call_wait() {
+    let (server, long) = (Arc::new(server()), Room::new(200, 0));
+    let body = format!("[{}]", vec![endless(); 100].join(","));
+    let flood: Vec<_> = (1..=150)
+        .map(|number| {
+            let (server, body) = (server.clone(), body.clone());
+            tokio::spawn(async move { server.handle(host(number), || {}, body.as_bytes()).await })
+        })
+        .collect();
+    // Until none of them gets a thread any more.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let short = call(json!(2), "eth_getBlockByNumber", json!(["latest", true])).to_string();
+    for number in [200, 200, 201, 202, 200] {
+        let begun = Instant::now();
+        let answer = on_probation(&server, host(number), &short, &long).await;
+        assert!(answer["result"].is_object(), "{answer}");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{number}: {:?}", begun.elapsed());
+    }
+    assert!(flood.iter().all(|body| !body.is_finished()));
+    flood.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 /// Goal: one address that asks for as much as it can makes another wait for no more than a place of its own.
 #[tokio::test]
-async fn one_address_does_not_take_all_bodies() {
+async fn one_address_does_not_take_all_threads() {
     let server = Arc::new(server());
-    let endless = call(json!(1), "eth_call", json!([{ "data": "0x5b5f56" }])).to_string();
     let flood: Vec<_> = (0..40)
         .map(|_| {
-            let (server, endless) = (server.clone(), endless.clone());
-            tokio::spawn(async move { server.handle(host(1), || {}, endless.as_bytes()).await })
+            let server = server.clone();
+            tokio::spawn(async move { server.handle(host(1), || {}, endless().as_bytes()).await })
         })
         .collect();
     tokio::task::yield_now().await;
-    assert!((COSTLY_BODIES_MAX / 2..COSTLY_BODIES_MAX).contains(&server.over_http.costly.free()));
     let honest = call(json!(2), "eth_call", json!([{ "to": ZEROS, "data": "0x" }])).to_string();
     let answered = server.handle(host(2), || {}, honest.as_bytes()).await.unwrap();
     assert!(std::str::from_utf8(&answered).unwrap().contains("result"));
@@ -217,9 +288,9 @@ async fn one_address_does_not_take_all_bodies() {
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Goal: however many sockets ask for much, none of their messages stands before a call over HTTP in the queue of bodies.
+/// Goal: however many sockets ask for much, few of their messages are worked on, and a call over HTTP finds a thread.
 #[tokio::test]
-async fn sockets_leave_the_bodies_of_http() {
+async fn sockets_leave_threads_to_http() {
     let (context, metrics) = (context(), Arc::new(Metrics::new().unwrap()));
     let feed = context.feed.clone();
     let tallies = Tallies {
@@ -227,18 +298,17 @@ async fn sockets_leave_the_bodies_of_http() {
         notifications: metrics.ws_notifications.clone(),
     };
     let server = Arc::new(JsonRpc::new(context, metrics));
-    let endless = call(json!(1), "eth_call", json!([{ "data": "0x5b5f56" }])).to_string();
     let flood: Vec<_> = (1..=100)
         .map(|number| {
             let subscriptions = Subscriptions::new(host(number), feed.clone(), tallies.clone());
-            let caller = Caller { origin: host(number), listening: Some(Listening::new(subscriptions, 0)) };
-            let (server, endless) = (server.clone(), endless.clone());
-            tokio::spawn(async move { server.handle(caller, || {}, endless.as_bytes()).await })
+            let listening = Some(Listening::new(subscriptions, 0));
+            let caller = Caller { origin: host(number), listening, probation: None };
+            let server = server.clone();
+            tokio::spawn(async move { server.handle(caller, || {}, endless().as_bytes()).await })
         })
         .collect();
     tokio::task::yield_now().await;
-    assert_eq!(server.over_sockets.costly.free(), 0);
-    assert_eq!(server.over_http.costly.free(), COSTLY_BODIES_MAX);
+    assert_eq!(server.over_sockets.costly.as_ref().unwrap().free(), 0);
     let honest = call(json!(2), "eth_call", json!([{ "to": ZEROS, "data": "0x" }])).to_string();
     let answered = server.handle(host(200), || {}, honest.as_bytes()).await.unwrap();
     assert!(std::str::from_utf8(&answered).unwrap().contains("result"));

@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::calls::Weight;
 use self::{
-    calls::{Calls, place_in, room},
+    calls::{Calls, Held, place_in, room},
     taken::Taken,
 };
 use super::super::{
     incoming::{Messages, Unread},
     room::{Room, Share},
 };
-use crate::origin::Origin;
+use crate::{origin::Origin, probation::Probation};
 
 /// How long the head of a request may take, from its first byte or, for the first one, from the connection's first moment.
 pub(super) const HEAD_MAX: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ struct State {
     /// When an answer is to be read.
     answer_end: Instant,
     /// The places of the call that is worked on, or whose answer is being read. A reader that stops gives them back.
-    call: Vec<Share>,
+    call: Held,
     /// The messages that come over its socket.
     messages: Option<Messages>,
     /// Why nothing more is taken from it.
@@ -177,7 +177,7 @@ impl Seats {
             since: now,
             bytes: 0,
             answer_end: now,
-            call: Vec::new(),
+            call: Held::default(),
             messages: None,
             overrun: None,
         };
@@ -217,7 +217,7 @@ impl Seat {
     fn turn(&self, doing: Doing) {
         let mut state = self.0.state.lock();
         (state.doing, state.since, state.bytes) = (doing, Instant::now(), 0);
-        let call = if doing == Doing::Answer { Vec::new() } else { std::mem::take(&mut state.call) };
+        let call = if doing == Doing::Answer { Held::default() } else { std::mem::take(&mut state.call) };
         drop(state);
         drop(call);
         self.0.seats.changed.notify_one();
@@ -297,20 +297,21 @@ impl Seat {
     pub(crate) fn call_read(&self) -> Result<(), NoPlace> {
         let place = self.0.seats.calls.place(self.0.origin).ok_or(NoPlace)?;
         self.turn(Doing::Wait);
-        self.0.state.lock().call = vec![place];
+        self.0.state.lock().call = Held::one(place);
         Ok(())
     }
 
-    /// What the call asks for is known: one that may take long needs a place among such calls too. One that finds none is refused, and
-    /// has no place while its caller reads that.
-    pub(crate) fn weighed(&self, weight: Weight) -> Result<(), NoPlace> {
+    /// What the call asks for is known: one that may take long needs a place among such calls too, or one on probation. One that finds
+    /// none is refused, and has no place while its caller reads that.
+    pub(crate) fn weighed(&self, weight: Weight) -> Result<Option<Probation>, NoPlace> {
         let Some(further) = self.0.seats.calls.places_for(self.0.origin, weight) else {
             let call = std::mem::take(&mut self.0.state.lock().call);
             drop(call);
             return Err(NoPlace);
         };
+        let probation = further.probation();
         self.0.state.lock().call.extend(further);
-        Ok(())
+        Ok(probation)
     }
 
     /// The answer is made, and has so many bytes.

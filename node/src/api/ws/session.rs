@@ -261,7 +261,7 @@ impl Session {
         let body = work.bodies;
         let listening = Listening::new(self.subscriptions.clone(), body);
         let turn = listening.turn();
-        let caller = Caller { origin: self.seat.origin(), listening: Some(listening) };
+        let caller = Caller { origin: self.seat.origin(), listening: Some(listening), probation: None };
         let api = self.api.clone();
         let answering = async move {
             let text = api.jsonrpc.handle(caller, || (), &asked.text).await;

@@ -129,7 +129,7 @@ impl Table {
     ) -> Result<Step, Lost> {
         let (context, origin) = (self.context.clone(), subscriptions.origin());
         let work = move |leash: &crate::leash::Leash| subscriptions.work(&context, leash, bytes_max);
-        let worked = self.lanes.of(lane).run_while_awaited(origin, work).await;
+        let worked = self.lanes.of(lane).run_while_awaited(origin, None, work).await;
         worked.unwrap_or_else(|panic| Err(Lost::Failed(RpcError::internal("eth_subscribe", &panic))))
     }
 }

@@ -2,21 +2,26 @@
 //!
 //! ```text
 //!   read ─▶ a place among all ─▶ its body says what it asks for ─┬─▶ short: it begins
+//!                                                                ├─▶ nobody knows: a place on probation too, or as if long
 //!                                                                └─▶ long, or waits for receipts: a place among such calls too, or 503
 //! ```
 //!
 //! In one room alone, calls that take seconds would have all places as soon as they come from many addresses, and callers who ask for
-//! little would be refused. Short calls end in a moment, so that their part of the places comes round.
+//! little would be refused. Short calls end in a moment, so that their part of the places comes round. So do the places on probation:
+//! see [`Probation`].
 
 use crate::{
     api::room::{Room, Share},
     origin::Origin,
+    probation::Probation,
 };
 
 /// The part of the calls that strangers leave to the operator's own hosts: one in so many.
 const RESERVED_CALLS_SHARE: usize = 8;
 /// The part of the calls that only short ones have: one in so many.
 const SHORT_CALLS_SHARE: usize = 4;
+/// The part of the calls that are on probation: one in so many, of those that are not for short ones alone.
+const PROBATION_CALLS_SHARE: usize = 8;
 /// The part of the calls that may wait for receipts: one in so many. They cost their callers nothing for as long as
 /// `api.send_sync_time_max_ms` says, so those that compute keep the rest of the long ones.
 const WAITING_CALLS_SHARE: usize = 4;
@@ -26,6 +31,8 @@ const WAITING_CALLS_SHARE: usize = 4;
 pub(crate) enum Weight {
     /// A few reads, or transactions to be sent: it ends in a moment.
     Short,
+    /// By its method it may take seconds. It is one call, of somebody whose calls are not known to take long.
+    Probation,
     /// It computes or searches, or is one of many in an array: it may take seconds.
     Long,
     /// It waits for a receipt, without a thread.
@@ -37,15 +44,47 @@ pub(super) struct Calls {
     all: Room,
     /// Of those that are not short.
     long: Room,
-    /// Of those of them that wait for receipts.
+    /// Beside these, of those that are not known to be long; `None` where there are too few for that.
+    probation: Option<Room>,
+    /// Of the long ones that wait for receipts.
     waiting: Room,
+}
+
+/// The places of one call.
+#[derive(Default)]
+pub(super) struct Held {
+    places: Vec<Share>,
+    probation: Option<Probation>,
+}
+
+impl Held {
+    /// A place among all.
+    pub(super) fn one(place: Share) -> Held {
+        Held { places: vec![place], probation: None }
+    }
+
+    /// With those that its weight needs beside that.
+    pub(super) fn extend(&mut self, further: Held) {
+        self.places.extend(further.places);
+        self.probation = further.probation;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub(super) fn probation(&self) -> Option<Probation> {
+        self.probation.clone()
+    }
 }
 
 impl Calls {
     pub(super) fn new(calls: usize) -> Calls {
+        let probation = calls / PROBATION_CALLS_SHARE;
         Calls {
             all: room(calls),
-            long: room(calls - calls / SHORT_CALLS_SHARE),
+            long: room(calls - calls / SHORT_CALLS_SHARE - probation),
+            probation: (probation > 0).then(|| room(probation)),
             waiting: room((calls / WAITING_CALLS_SHARE).max(1)),
         }
     }
@@ -56,13 +95,33 @@ impl Calls {
     }
 
     /// The further places that a call of this weight needs; `None` if one of them is missing.
-    pub(super) fn places_for(&self, origin: Origin, weight: Weight) -> Option<Vec<Share>> {
-        let rooms = match weight {
-            Weight::Short => [None, None],
-            Weight::Long => [Some(&self.long), None],
-            Weight::Waits => [Some(&self.long), Some(&self.waiting)],
-        };
-        rooms.into_iter().flatten().map(|room| place_in(room, origin)).collect()
+    pub(super) fn places_for(&self, origin: Origin, weight: Weight) -> Option<Held> {
+        let mut held = Held::default();
+        match weight {
+            Weight::Short => {}
+            Weight::Probation => match self.short_at_first(origin) {
+                Some(place) => {
+                    held.probation = Some(Probation::new(place, self.long.share(origin)));
+                }
+                None => held.places.push(self.long(origin)?),
+            },
+            Weight::Long => held.places.push(self.long(origin)?),
+            Weight::Waits => {
+                held.places.push(self.long(origin)?);
+                held.places.push(place_in(&self.waiting, origin)?);
+            }
+        }
+        Some(held)
+    }
+
+    fn short_at_first(&self, origin: Origin) -> Option<Share> {
+        self.probation.as_ref().and_then(|room| place_in(room, origin))
+    }
+
+    /// The operator's own hosts may have all that is not for short calls: nobody asks how long theirs take.
+    fn long(&self, origin: Origin) -> Option<Share> {
+        let own = || if origin.is_stranger() { None } else { self.short_at_first(origin) };
+        place_in(&self.long, origin).or_else(own)
     }
 }
 
@@ -89,14 +148,19 @@ mod tests {
     }
 
     /// The places of a call whose body is known, if it gets them.
-    fn call(calls: &Calls, origin: Origin, weight: Weight) -> Option<Vec<Share>> {
-        let all = calls.place(origin)?;
-        let mut places = calls.places_for(origin, weight)?;
-        places.push(all);
-        Some(places)
+    fn call(calls: &Calls, origin: Origin, weight: Weight) -> Option<Held> {
+        let mut held = Held::one(calls.place(origin)?);
+        held.extend(calls.places_for(origin, weight)?);
+        Some(held)
     }
 
-    fn crowd(calls: &Calls, weight: Weight) -> Vec<Vec<Share>> {
+    /// All free places, in order: all, long, on probation, waiting.
+    fn free(calls: &Calls) -> [usize; 4] {
+        let probation = calls.probation.as_ref().map_or(0, Room::free);
+        [calls.all.free(), calls.long.free(), probation, calls.waiting.free()]
+    }
+
+    fn crowd(calls: &Calls, weight: Weight) -> Vec<Held> {
         (1_000..1_400).filter_map(|number| call(calls, host(number), weight)).collect()
     }
 
@@ -106,8 +170,10 @@ mod tests {
     fn long_calls_of_many_addresses_leave_places_to_short_ones() {
         let calls = Calls::new(256);
         let long = crowd(&calls, Weight::Long);
-        assert_eq!(long.len(), 168, "of 192, but for the operator's 24");
+        assert_eq!(long.len(), 140, "of 160, but for the operator's 20");
         assert!(call(&calls, host(1), Weight::Waits).is_none());
+        let probation = crowd(&calls, Weight::Probation);
+        assert_eq!(probation.len(), 28, "of 32, but for the operator's 4");
         let short = crowd(&calls, Weight::Short);
         assert_eq!(short.len(), 56, "of 256, but for the operator's 32 and those");
         assert!(call(&calls, host(1), Weight::Short).is_none());
@@ -116,8 +182,32 @@ mod tests {
         for weight in [Weight::Short, Weight::Long, Weight::Waits] {
             assert!(call(&calls, Origin::Trusted, weight).is_some(), "{weight:?}");
         }
-        drop(long);
-        assert_eq!((calls.all.free(), calls.long.free(), calls.waiting.free()), (256, 192, 64));
+        drop((long, probation));
+        assert_eq!(free(&calls), [256, 160, 32, 64]);
+    }
+
+    /// Goal: with all long places taken, calls on probation find theirs, and lose them when they turn out to be long. With all on
+    /// probation taken they are as long ones.
+    #[test]
+    fn calls_on_probation_have_places_that_come_round() {
+        let calls = Calls::new(256);
+        let mut long = crowd(&calls, Weight::Long);
+        for number in 0..400 {
+            let held = call(&calls, host(number), Weight::Probation).unwrap();
+            assert!(!held.probation().unwrap().lengthen(true), "no long place is free");
+            assert_eq!(free(&calls)[2], 32, "it has left its place");
+        }
+        long.pop();
+        let held = call(&calls, host(1), Weight::Probation).unwrap();
+        assert!(held.probation().unwrap().lengthen(true));
+        assert_eq!(free(&calls), [256 - 140, 20, 32, 64]);
+        drop(held);
+        assert_eq!(free(&calls), [256 - 139, 21, 32, 64]);
+        let probation = crowd(&calls, Weight::Probation);
+        assert_eq!(probation.iter().filter(|held| held.probation.is_some()).count(), 28);
+        assert_eq!(probation.len(), 29, "and the long one that was free");
+        assert!(call(&calls, host(1), Weight::Probation).is_none());
+        assert_eq!(crowd(&calls, Weight::Short).len(), 224 - 140 - 28);
     }
 
     /// Goal: calls that wait for receipts leave places to those that compute. A refused one holds nothing.
@@ -126,8 +216,8 @@ mod tests {
         let calls = Calls::new(256);
         let waiting = crowd(&calls, Weight::Waits);
         assert_eq!(waiting.len(), 56, "of 64, but for the operator's 8");
-        assert_eq!((calls.all.free(), calls.long.free()), (200, 136));
-        assert_eq!(crowd(&calls, Weight::Long).len(), 168 - 56);
+        assert_eq!(free(&calls), [200, 104, 32, 8]);
+        assert_eq!(crowd(&calls, Weight::Long).len(), 140 - 56);
     }
 
     /// Goal: the callers behind one trusted proxy, too, keep places for short calls when long ones have all that they may.
@@ -143,12 +233,12 @@ mod tests {
     #[test]
     fn an_address_has_a_third_of_each_kind() {
         let calls = Calls::new(256);
-        for (weight, most) in [(Weight::Long, 56), (Weight::Waits, 19), (Weight::Short, 75)] {
+        for (weight, most) in [(Weight::Long, 47), (Weight::Waits, 19), (Weight::Short, 75)] {
             let own: Vec<_> = std::iter::from_fn(|| call(&calls, host(1), weight)).collect();
             assert_eq!(own.len(), most, "{weight:?}");
         }
         let one = Calls::new(1);
-        for weight in [Weight::Short, Weight::Long, Weight::Waits] {
+        for weight in [Weight::Short, Weight::Probation, Weight::Long, Weight::Waits] {
             let only = call(&one, host(1), weight);
             assert!(only.is_some() && call(&one, host(2), weight).is_none(), "{weight:?}");
         }

@@ -114,6 +114,54 @@ async fn a_refused_call_has_no_place() {
     assert!(taken[3].has_to_go(), "nobody else may");
 }
 
+/// Goal: a call on probation has its place until its answer is read or its connection ends, and until its work ends if that is later.
+/// One that is refused has none while its caller reads that.
+#[tokio::test]
+async fn places_on_probation_come_back() {
+    let seats = seats(8, 0);
+    let taken: Vec<_> = (1..=8).map(|number| seats.take(host(number)).unwrap()).collect();
+    let long = &taken[..5];
+    for seat in long {
+        seat.call_read().unwrap();
+        assert!(seat.weighed(Weight::Long).unwrap().is_none());
+        seat.working();
+    }
+    let begin = |seat: &Seat| {
+        seat.call_read().unwrap();
+        let probation = seat.weighed(Weight::Probation).ok()?;
+        seat.working();
+        Some(probation.expect("all places for long calls are taken"))
+    };
+    let (one, other) = (&taken[5], &taken[6]);
+    let is_full = || begin(other).is_none();
+    // Finished.
+    drop(begin(one).unwrap());
+    assert!(is_full());
+    one.answered(1);
+    assert!(is_full(), "its answer is not read yet");
+    one.flushed();
+    // Refused.
+    let refused = begin(one).unwrap();
+    assert!(!refused.lengthen(true));
+    drop(begin(other).unwrap());
+    other.answered(1);
+    other.flushed();
+    one.answered(1);
+    one.flushed();
+    // Its connection ends, and its work later.
+    let working = begin(one).unwrap();
+    one.leave();
+    assert!(is_full(), "its work goes on");
+    drop(working);
+    // It is long, and has one of the places for long calls from then on.
+    let lengthened = begin(other).unwrap();
+    long[0].leave();
+    assert!(lengthened.lengthen(true));
+    taken[7].call_read().unwrap();
+    assert!(taken[7].weighed(Weight::Long).is_err(), "it has the one that was free");
+    drop(begin(&taken[7]).unwrap());
+}
+
 /// Goal: an address has its bound and exchanges only its own; strangers leave seats and calls to the operator, who never makes way.
 #[tokio::test]
 async fn an_address_is_bounded_and_the_operator_has_a_seat() {
