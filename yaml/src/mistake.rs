@@ -153,13 +153,14 @@ mod tests {
         for (text, said) in [
             ("a: [1]\na: [2]\n", "remove one of the two"),
             ("a:\n\t- 1\n", "indent with blanks"),
-            ("Dear judge,\nthis is not: a file: at all\n", "is it YAML?"),
-            ("Dear judge\n", "`KEY: VALUE`"),
+            ("Dear judge,\nthis is not: a file: at all\n", "`KEY: VALUE`"),
             ("a: 1\n", "`[ONE, TWO]`"),
             ("a: [1\n", "close it"),
         ] {
             let found = refused!(Map, text).found("");
             assert!(found.contains(said), "{text}{found}");
         }
+        let found = refused!(BTreeMap<String, String>, "a: b: c\n").found("");
+        assert!(found.contains("is it YAML?"), "{found}");
     }
 }

@@ -224,7 +224,7 @@ async fn endless_calls_on_probation_are_refused_or_have_their_time() {
     let begun = Instant::now();
     let answer = on_probation(&server, host(1), &endless(), &long).await;
     let code = answer["error"]["code"].as_i64().unwrap();
-    assert_ne!(code, LIMIT_EXCEEDED_CODE.into(), "it has burnt its gas, or had its time: {answer}");
+    assert_ne!(code, i64::from(LIMIT_EXCEEDED_CODE), "it has burnt its gas, or had its time: {answer}");
     let took = begun.elapsed();
     let mut taken = long.share(host(2));
     assert!(taken.grow_to(1));
