@@ -240,14 +240,14 @@ pub(crate) const LISTED: &[Listed] = &[
         "a_death_at_any_moment_leaves_a_committed_prefix",
     ),
     tested(
-        "slipnet campaign siege --json docs/runs/2026-11-26-siege.json",
+        "slipnet campaign siege --json docs/runs/2026-11-27-siege.json",
         "takes some twenty minutes",
         "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
     tested(
-        "slipnet campaign siege --only ws-many-subscriptions,ws-unread-news --json docs/runs/2026-11-27-siege-sockets.json",
-        "takes a minute",
+        "slipnet campaign siege --only waiting-calls,busy-servers,padded-range-deltas,late-answers,false-validators,missing-parts,corrupt-range-deltas,log-bomb,gone-callers,call-burner,ws-many-subscriptions --json docs/runs/2026-11-27-siege-again.json",
+        "takes some minutes",
         "simulation/tests/it/siege.rs",
         "a_node_survives_and_the_figures_say_so",
     ),
