@@ -115,7 +115,7 @@ impl Stage<'_> {
                 Ok(())
             }
             (Action::Links { pairs, shape }, _) => {
-                let over = Over { by: By::Event(index), pairs: pairs.clone(), shape: *shape };
+                let over = Over { by: By::Event(index), pairs: pairs.clone(), shape: *shape, ends };
                 self.excuse(index, &self::ends(pairs), Cause::Away);
                 if ends {
                     self::ends(pairs).into_iter().for_each(|place| self.interrupt(place));

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
-use super::{RunOptions, Stage, catch::Behind, disk::SmallDisk, setup};
+use super::{RunOptions, Stage, catch::Behind, disk::SmallDisk, over, setup};
 use crate::{
     accounts::node_key,
     devnet::{Newcomer, Node, NodeEnd, SyncMode, files},
@@ -254,9 +254,11 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A node may be behind the head from now on, unless it is not there.
+    /// A node may be behind the head from now on, unless it is not there, or a fault goes on that leaves it behind at its own end: that one
+    /// has interrupted what was before, and would not interrupt this.
     pub(super) fn was_behind(&mut self, place: Place) {
-        if !self.running().contains(&place) {
+        let ends_later = self.lasting.ends_later(place) || over::ends_later(&self.over, place);
+        if ends_later || !self.running().contains(&place) {
             return;
         }
         let mode = self.group(place).map_or("auto", |group| group.mode.name());
