@@ -131,13 +131,13 @@ impl Stage<'_> {
         running.first().copied().context("no validator runs that could be primary")
     }
 
-    /// The first node that answers, of those that no fault holds; validators come first.
+    /// The first node that answers, of those that no fault holds, without this one; validators come first.
     ///
     /// # Errors
     /// If none answers.
-    pub(super) async fn source(&self) -> Result<Place> {
-        let running = self.running();
-        let rpcs = running.iter().map(|place| Ok((*place, self.node(*place)?.rpc().clone())));
+    pub(super) async fn source(&self, without: Option<Place>) -> Result<Place> {
+        let others: Vec<Place> = self.running().into_iter().filter(|place| Some(*place) != without).collect();
+        let rpcs = others.iter().map(|place| Ok((*place, self.node(*place)?.rpc().clone())));
         first_that_answers(&rpcs.collect::<Result<Vec<_>>>()?)
             .await
             .context("no node answers that could tell of the chain")
@@ -198,7 +198,7 @@ impl Stage<'_> {
     async fn add_node(&mut self, name: &str, group: &Group, peers: &[String]) -> Result<()> {
         let waypoint = match (group.part, group.waypoint) {
             (Part::Fullnode, true) => {
-                let status = self.node(self.source().await?)?.status().await?;
+                let status = self.node(self.source(None).await?)?.status().await?;
                 Some(status.waypoint.context("no batch is certified yet: let it join later")?)
             }
             (Part::Candidate, _) | (Part::Fullnode, false) => None,
@@ -217,7 +217,7 @@ impl Stage<'_> {
         if let Some(attack) = &group.among {
             let joiner = node_key(&self.scenario.seed, u32::try_from(self.devnet.nodes().len())?);
             let tag = self.names.name(place).to_owned();
-            let victim = self.source().await?;
+            let victim = self.source(None).await?;
             let assault = self.assault(attack, &tag, victim, joiner.public().to_string()).await?;
             liars = assault.servers.clone();
             peers.extend(liars.iter().cloned());

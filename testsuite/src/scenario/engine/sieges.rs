@@ -42,7 +42,7 @@ impl Stage<'_> {
     ) -> Result<Assault> {
         let accounts = self.devnet.accounts();
         let own = accounts.len().saturating_sub(assault::ACCOUNTS as usize);
-        let (victim, upstream) = (self.node(victim)?, self.node(self.source().await?)?);
+        let (victim, upstream) = (self.node(victim)?, self.node(self.source(None).await?)?);
         let aim = Aim {
             rpc: victim.rpc(),
             peer: victim.peer_address(),
