@@ -104,7 +104,37 @@ impl Stage<'_> {
     }
 }
 
-/// What the liars of an event are called, in files and for the watch.
-fn tag(event: usize) -> String {
-    format!("event-{event}")
+/// What the liars or attackers of an event are called, in files and for the watch. No node has such a name: those of `among` go by their
+/// node's.
+pub(super) fn tag(event: usize) -> String {
+    format!("event_{event}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::scenario::model::Scenario;
+
+    /// Goal: attackers of an event and those before a node of any name are told apart.
+    #[test]
+    fn no_node_is_called_like_an_event() {
+        let group = |name: &str| {
+            let text = format!(
+                "name: a
+description: b
+duration: 60s
+criteria: [equal_roots]
+                 topology: {{ groups: [{{ name: "{name}" }}] }}
+"
+            );
+            Scenario::parse(&text, Path::new("a.yaml")).map(drop).map_err(|error| error.to_string())
+        };
+        for name in ["3", "event-3"] {
+            group(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        let error = group(&tag(3)).unwrap_err();
+        assert!(error.contains("topology.groups.0.name: must be lower-case words"), "{error}");
+    }
 }
