@@ -130,7 +130,7 @@ mod tests {
         let slow = over(By::Event(2), Some(LinkShape::default()), true);
         let (forever, twin) = (over(By::Event(3), None, false), over(By::Twin(4), None, false));
         let ends_later = |over: &[&Over], place| {
-            let over: Vec<Over> = over.iter().map(|over| (*over).clone()).collect();
+            let over: Vec<Over> = over.iter().copied().cloned().collect();
             ends_later(&over, Place(place))
         };
         let found = [0, 1, 2].map(|place| ends_later(&[&first, &second], place));
