@@ -25,6 +25,8 @@ pub(crate) const KEY: &str = "node.key";
 pub(crate) const DATA: &str = "data";
 /// Held by whoever runs on the data directory.
 pub(crate) const LOCK: &str = "LOCK";
+/// Takes what is left of a disk that a fault fills, in the data directory. No data.
+pub(crate) const FILLER: &str = "filler";
 pub(crate) const LOG: &str = "log";
 
 /// 1 January 2025. Fixed, so that a seed alone decides the chain's identity.

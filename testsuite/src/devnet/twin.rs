@@ -28,7 +28,8 @@ impl Devnet {
     }
 }
 
-/// Copies the data of a stopped node to a directory that is missing or empty.
+/// Copies the data of a stopped node to a directory that is missing or empty. What fills its disk is left out: a copy that is put back
+/// would fill the disk again.
 ///
 /// # Errors
 /// If something cannot be read or written.
@@ -37,11 +38,12 @@ pub fn copy_data(from: &Path, to: &Path) -> Result<()> {
     let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
     for entry in entries {
         let entry = entry.with_context(|| format!("cannot read {}", from.display()))?;
-        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        let (path, name) = (entry.path(), entry.file_name());
+        let copy = to.join(&name);
         let kind = entry.file_type().with_context(|| format!("cannot read {}", path.display()))?;
         if kind.is_dir() {
             copy_data(&path, &copy)?;
-        } else if kind.is_file() && entry.file_name() != files::LOCK {
+        } else if kind.is_file() && name != files::LOCK && name != files::FILLER {
             fs::copy(&path, &copy)
                 .with_context(|| format!("cannot copy {} to {}", path.display(), copy.display()))?;
         }
@@ -54,16 +56,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_copied_with_its_directories_and_without_the_lock() {
+    fn data_is_copied_with_its_directories_and_without_what_is_no_data() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir_all(from.join("db")).unwrap();
         fs::write(from.join("db/rows"), "rows").unwrap();
         fs::write(from.join(files::LOCK), "").unwrap();
+        fs::write(from.join(files::FILLER), "full").unwrap();
         copy_data(&from, &to).unwrap();
         assert_eq!(fs::read_to_string(to.join("db/rows")).unwrap(), "rows");
         // RocksDB's own lock in the database's directory has the same name; it makes both anew.
-        assert!(!to.join(files::LOCK).exists());
+        assert!(!to.join(files::LOCK).exists() && !to.join(files::FILLER).exists());
         assert!(copy_data(&dir.path().join("none"), &to).unwrap_err().to_string().contains("none"));
     }
 }

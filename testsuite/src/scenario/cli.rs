@@ -197,8 +197,9 @@ impl RunScenarios {
             // It draws other times.
             for scenario in [&mut scenario].into_iter().chain(twin.as_mut().map(|(twin, _)| twin)) {
                 scenario.seed.clone_from(seed);
-                super::rules::check(scenario)
-                    .map_err(|problem| anyhow::anyhow!("--seed: {}", problem.text))?;
+                super::rules::check(scenario).map_err(|problem| {
+                    anyhow::anyhow!("--seed: {}: {}", problem.key.join("."), problem.text)
+                })?;
             }
         }
         Ok(Wanted { scenario, twin })
@@ -322,5 +323,39 @@ mod tests {
         let wanted = run.read("steady-state").unwrap();
         assert_eq!((wanted.scenario.seed.as_str(), wanted.twin.unwrap().0.seed.as_str()), ("other", "other"));
         assert!(run.read("no-such").err().unwrap().to_string().contains("steady-state"));
+    }
+
+    /// Goal: what another seed draws may be refused, and the error says where it stands.
+    #[test]
+    fn a_seed_that_draws_too_much_is_refused_with_the_key() {
+        let faults: String = (1..6)
+            .map(|at| {
+                format!(
+                    "- {{ at: {at}s, what: {{ lying_peers: {{ who: {{ one_of: [validators] }}, lie: forged_heads, count: 16 }} }} }}\n"
+                )
+            })
+            .collect();
+        let text = |seed: u32| {
+            format!(
+                "name: a\ndescription: b\nseed: \"{seed}\"\nduration: 60s\ncriteria: [no_alarm]\n\
+                 topology: {{ validators: 2 }}\nfaults:\n{faults}"
+            )
+        };
+        // A node takes four of the five: one seed of sixteen draws the same one for all.
+        let is_sound = |seed: &u32| Scenario::parse(&text(*seed), Path::new("a.yaml")).is_ok();
+        let sound = (0..1_000).find(is_sound).unwrap();
+        let unsound = (0..1_000).find(|seed| !is_sound(seed)).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.yaml");
+        std::fs::write(&file, text(sound)).unwrap();
+        let run = RunScenarios {
+            scenarios: Vec::new(),
+            twin: false,
+            program: Vec::new(),
+            dir: None,
+            seed: Some(unsound.to_string()),
+        };
+        let error = run.read(file.to_str().unwrap()).err().unwrap().to_string();
+        assert!(error.starts_with("--seed: faults.4: with it `validator-"), "{error}");
     }
 }

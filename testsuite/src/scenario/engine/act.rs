@@ -63,6 +63,9 @@ impl Stage<'_> {
             Ok(()) => Hit { place, mark },
             Err(error) => {
                 self.note_failure(Err(error.context(told)));
+                // Of liars a node may have taken some before it refused one.
+                let ended = self.end_lying_peers(index).await;
+                self.note_failure(ended);
                 self.end_excuses(index);
                 Hit { place: None, mark }
             }
@@ -115,7 +118,7 @@ impl Stage<'_> {
                 Ok(())
             }
             (Action::Links { pairs, shape }, _) => {
-                let over = Over { by: By::Event(index), pairs: pairs.clone(), shape: *shape };
+                let over = Over { by: By::Event(index), pairs: pairs.clone(), shape: *shape, ends };
                 self.excuse(index, &self::ends(pairs), Cause::Away);
                 if ends {
                     self::ends(pairs).into_iter().for_each(|place| self.interrupt(place));
@@ -210,7 +213,7 @@ impl Stage<'_> {
         std::fs::set_permissions(&key_file, PermissionsExt::from_mode(0o600)).context("the owner's key")?;
         let id = self.key(place)?;
         // A node that stays what it is takes the transaction.
-        let other = self.running().into_iter().find(|other| *other != place).context("no other node runs")?;
+        let other = self.source(Some(place)).await?;
         let rpc = self.node(other)?.rpc().url().to_owned();
         let mut arguments = vec!["validators", change, &id, "--rpc", &rpc, "--key-file", text(&key_file)?];
         if change == "add" {

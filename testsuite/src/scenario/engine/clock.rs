@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
-use super::{LOOK, Stage};
+use super::{LOOK, Stage, act::described};
 use crate::scenario::plan::Event;
 
 impl Stage<'_> {
@@ -20,7 +20,15 @@ impl Stage<'_> {
             let event = &events[index];
             if begins {
                 hits[index] = Some(self.begin_event(event, index).await);
-                let ends_ms = ends_ms(event, self.elapsed_ms());
+                let begun_ms = self.elapsed_ms();
+                if is_too_late(event, begun_ms, end_ms) {
+                    let what = described(&event.action);
+                    let late = anyhow!(
+                        "{what} came after the clock's end, so that it had no time: let it come earlier, or take a longer `duration`"
+                    );
+                    self.note_failure(Err(late));
+                }
+                let ends_ms = ends_ms(event, begun_ms);
                 agenda.extend(ends_ms.map(|ends_ms| (ends_ms.min(end_ms), false, index)));
             } else if let Some(hit) = hits[index] {
                 self.end_event(event, index, hit).await;
@@ -63,17 +71,33 @@ fn ends_ms(event: &Event, begun_ms: u64) -> Option<u64> {
     event.until_ms.map(|until_ms| until_ms + begun_ms.saturating_sub(event.at_ms))
 }
 
+/// Whether an event that should last has begun only when the clock was over: what came before it took too long. It ends at once.
+fn is_too_late(event: &Event, begun_ms: u64, end_ms: u64) -> bool {
+    event.until_ms.is_some() && begun_ms >= end_ms
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::scenario::{names::Place, plan::Action};
 
+    fn event(until_ms: Option<u64>) -> Event {
+        Event { at_ms: 10_000, until_ms, action: Action::ExportSnapshot(Place(0)) }
+    }
+
     /// Goal: an event whose beginning took longer than it lasts goes on from then for as long as it says.
     #[test]
     fn a_slow_beginning_does_not_eat_what_follows() {
-        let event = |until_ms| Event { at_ms: 10_000, until_ms, action: Action::ExportSnapshot(Place(0)) };
         assert_eq!(ends_ms(&event(Some(13_000)), 15_000), Some(18_000));
         assert_eq!(ends_ms(&event(Some(13_000)), 10_000), Some(13_000));
         assert_eq!(ends_ms(&event(None), 15_000), None);
+    }
+
+    /// Goal: an event that lasts no time because the clock is over is told. One of a moment is done nevertheless.
+    #[test]
+    fn an_event_after_the_end_is_told() {
+        assert!(is_too_late(&event(Some(13_000)), 20_000, 20_000));
+        assert!(!is_too_late(&event(Some(13_000)), 19_999, 20_000));
+        assert!(!is_too_late(&event(None), 21_000, 20_000));
     }
 }

@@ -14,10 +14,8 @@ use rustix::{
     mount::{MountFlags, UnmountFlags, mount, unmount},
 };
 
-use crate::{leftovers, scenario::DISK_MIB_MAX};
+use crate::{devnet::files::FILLER, leftovers, scenario::DISK_MIB_MAX};
 
-/// The file that takes what is left.
-const FILLER: &str = "filler";
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// Mounted at a node's data directory for as long as this is kept, or until the next sweep after this process was killed.

@@ -28,7 +28,7 @@ impl Stage<'_> {
         } else if ends {
             self.interrupt(place);
         }
-        self.lasting.begin(event, place, harm);
+        self.lasting.begin(event, place, harm, ends);
         match self.inflict(harm, place, event).await {
             Ok(()) if is_moment(harm, ends) => {
                 self.lasting.end(event);

@@ -37,11 +37,20 @@ impl Held {
 
 /// What goes on at nodes, by the places of its events in the plan: at most 500.
 #[derive(Debug, Default)]
-pub(super) struct Lasting(BTreeMap<usize, (Place, Harm)>);
+pub(super) struct Lasting(BTreeMap<usize, Last>);
+
+/// What one event does to a node.
+#[derive(Debug)]
+struct Last {
+    place: Place,
+    harm: Harm,
+    /// Whether the scenario ends it.
+    ends: bool,
+}
 
 impl Lasting {
-    pub(super) fn begin(&mut self, event: usize, place: Place, harm: &Harm) {
-        self.0.insert(event, (place, harm.clone()));
+    pub(super) fn begin(&mut self, event: usize, place: Place, harm: &Harm, ends: bool) {
+        self.0.insert(event, Last { place, harm: harm.clone(), ends });
     }
 
     pub(super) fn end(&mut self, event: usize) {
@@ -71,8 +80,15 @@ impl Lasting {
         jumps.fold(0, i64::saturating_add)
     }
 
+    /// Whether a slow disk or a wrong clock, with which a node runs on, has an end yet to come: the node is behind from that end on. All
+    /// others hold the node until they leave it behind.
+    pub(super) fn ends_later(&self, place: Place) -> bool {
+        let runs_on = |harm: &Harm| matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_));
+        self.0.values().any(|last| last.place == place && last.ends && runs_on(&last.harm))
+    }
+
     fn at(&self, place: Place) -> impl Iterator<Item = &Harm> {
-        self.0.values().filter(move |(met, _)| *met == place).map(|(_, harm)| harm)
+        self.0.values().filter(move |last| last.place == place).map(|last| &last.harm)
     }
 }
 
@@ -108,8 +124,8 @@ mod tests {
             Harm::Pause,
             Harm::Pause,
         ];
-        harms.iter().enumerate().for_each(|(event, harm)| lasting.begin(event, NODE, harm));
-        lasting.begin(9, Place(0), &Harm::SlowDisk(9_000));
+        harms.iter().enumerate().for_each(|(event, harm)| lasting.begin(event, NODE, harm, true));
+        lasting.begin(9, Place(0), &Harm::SlowDisk(9_000), true);
         assert_eq!((lasting.delay_ms(NODE), lasting.jump_ms(NODE)), (400, 540_000));
         [0, 2, 4].iter().for_each(|event| lasting.end(*event));
         assert_eq!((lasting.delay_ms(NODE), lasting.jump_ms(NODE)), (400, -60_000));
@@ -118,5 +134,20 @@ mod tests {
         assert_eq!((lasting.delay_ms(NODE), lasting.jump_ms(NODE)), (0, 0));
         assert!(!lasting.has(NODE, &Harm::Pause) && !lasting.has(NODE, &Harm::FullDisk));
         assert_eq!(lasting.delay_ms(Place(0)), 9_000);
+    }
+
+    /// Goal: of two slow disks of one node the last that ends leaves it behind. One without an end never does, nor what holds a node.
+    #[test]
+    fn a_node_is_behind_from_the_last_end_on() {
+        let mut lasting = Lasting::default();
+        lasting.begin(0, NODE, &Harm::SlowDisk(100), true);
+        lasting.begin(1, NODE, &Harm::ClockJump(60_000), true);
+        lasting.begin(2, NODE, &Harm::SlowDisk(400), false);
+        lasting.begin(3, NODE, &Harm::OldState, true);
+        assert!(lasting.ends_later(NODE) && !lasting.ends_later(Place(0)));
+        lasting.end(0);
+        assert!(lasting.ends_later(NODE));
+        lasting.end(1);
+        assert!(!lasting.ends_later(NODE));
     }
 }

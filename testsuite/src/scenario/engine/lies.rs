@@ -67,7 +67,7 @@ impl Stage<'_> {
         let index = self.index(place)?;
         self.stop_node(place).await?;
         let pairs = hearing.iter().map(|other| (place, *other)).collect();
-        self.lay_over(Over { by: By::Twin(event), pairs, shape: None })?;
+        self.lay_over(Over { by: By::Twin(event), pairs, shape: None, ends: false })?;
         // Events have places of their own in the list of marks: a second twin of a validator has another name.
         let twin_name = format!("{name}-twin-{}", self.marks.len());
         let made = tokio::task::block_in_place(|| self.devnet.twin_of(index, &twin_name, &peers));

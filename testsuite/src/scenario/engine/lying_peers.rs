@@ -23,6 +23,8 @@ pub(super) type LyingPeers = BTreeMap<usize, Given>;
 pub(super) struct Given {
     assault: Assault,
     to: Place,
+    /// Entries of `network.peers` of those that the node took.
+    taken: Vec<String>,
     /// The node's process: another one may have lost them with its data.
     pid: Option<u32>,
 }
@@ -43,8 +45,9 @@ impl Stage<'_> {
             return Ok(());
         }
         self.wait_answer(place).await.context("it is given no liars")?;
-        let upstream = self.running().into_iter().find(|other| *other != place);
-        let upstream = self.node(upstream.context("no other node runs, of which liars take the truth")?)?;
+        // One that has ended, or stands, tells liars nothing.
+        let upstream = self.source(Some(place)).await.context("liars take the truth from another node")?;
+        let upstream = self.node(upstream)?;
         let tag = tag(event);
         let node = self.node(place)?;
         let aim = Aim {
@@ -57,15 +60,18 @@ impl Stage<'_> {
         };
         let assault = Assault::start(lie.of_program(), &tag, aim, self.devnet.dir()).await?;
         let config = node.config();
-        let (pid, mut refused) = (node.pid(), Ok(()));
+        let (pid, mut taken, mut refused) = (node.pid(), Vec::new(), Ok(()));
         for server in &assault.servers {
             if let Some(watch) = &self.watch {
                 watch.meet(node.name(), &lie.name(), (tag.as_str(), std::slice::from_ref(server)));
             }
             let given = command(&["peers", "add", server, "--config", text(&config)?]).await;
+            if given.is_ok() {
+                taken.push(server.clone());
+            }
             refused = refused.and(given.with_context(|| format!("giving liars to {}", node.name())));
         }
-        self.lying_peers.insert(event, Given { assault, to: place, pid });
+        self.lying_peers.insert(event, Given { assault, to: place, taken, pid });
         refused
     }
 
@@ -74,7 +80,7 @@ impl Stage<'_> {
     /// # Errors
     /// If they had ended by themselves, or the node refuses.
     pub(super) async fn end_lying_peers(&mut self, event: usize) -> Result<()> {
-        let Some(Given { assault, to, pid }) = self.lying_peers.remove(&event) else { return Ok(()) };
+        let Some(Given { assault, to, taken, pid }) = self.lying_peers.remove(&event) else { return Ok(()) };
         if let Some(watch) = &self.watch {
             watch.part(Some(&tag(event)));
         }
@@ -83,13 +89,13 @@ impl Stage<'_> {
         let mut refused = Ok(());
         // One that a fault holds down does not answer: it dials them in vain once it is started again.
         if !self.held.contains(to) {
-            for server in &assault.servers {
+            for server in &taken {
                 let key = server.split('@').next().unwrap_or_default();
-                let taken = command(&["peers", "remove", key, "--config", text(&config)?]).await;
+                let removed = command(&["peers", "remove", key, "--config", text(&config)?]).await;
                 // Another process may never have heard of them: its data may have been wiped.
                 if node.pid() == pid {
                     refused =
-                        refused.and(taken.with_context(|| format!("taking liars from {}", node.name())));
+                        refused.and(removed.with_context(|| format!("taking liars from {}", node.name())));
                 }
             }
         }
@@ -98,7 +104,37 @@ impl Stage<'_> {
     }
 }
 
-/// What the liars of an event are called, in files and for the watch.
-fn tag(event: usize) -> String {
-    format!("event-{event}")
+/// What the liars or attackers of an event are called, in files and for the watch. No node has such a name: those of `among` go by their
+/// node's.
+pub(super) fn tag(event: usize) -> String {
+    format!("event_{event}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::scenario::model::Scenario;
+
+    /// Goal: attackers of an event and those before a node of any name are told apart.
+    #[test]
+    fn no_node_is_called_like_an_event() {
+        let group = |name: &str| {
+            let text = format!(
+                "name: a
+description: b
+duration: 60s
+criteria: [equal_roots]
+                 topology: {{ groups: [{{ name: "{name}" }}] }}
+"
+            );
+            Scenario::parse(&text, Path::new("a.yaml")).map(drop).map_err(|error| error.to_string())
+        };
+        for name in ["3", "event-3"] {
+            group(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        let error = group(&tag(3)).unwrap_err();
+        assert!(error.contains("topology.groups.0.name: must be lower-case words"), "{error}");
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
-use super::{RunOptions, Stage, catch::Behind, disk::SmallDisk, setup};
+use super::{RunOptions, Stage, catch::Behind, disk::SmallDisk, over, setup};
 use crate::{
     accounts::node_key,
     devnet::{Newcomer, Node, NodeEnd, SyncMode, files},
@@ -131,13 +131,13 @@ impl Stage<'_> {
         running.first().copied().context("no validator runs that could be primary")
     }
 
-    /// The first node that answers, of those that no fault holds; validators come first.
+    /// The first node that answers, of those that no fault holds, without this one; validators come first.
     ///
     /// # Errors
     /// If none answers.
-    pub(super) async fn source(&self) -> Result<Place> {
-        let running = self.running();
-        let rpcs = running.iter().map(|place| Ok((*place, self.node(*place)?.rpc().clone())));
+    pub(super) async fn source(&self, without: Option<Place>) -> Result<Place> {
+        let others: Vec<Place> = self.running().into_iter().filter(|place| Some(*place) != without).collect();
+        let rpcs = others.iter().map(|place| Ok((*place, self.node(*place)?.rpc().clone())));
         first_that_answers(&rpcs.collect::<Result<Vec<_>>>()?)
             .await
             .context("no node answers that could tell of the chain")
@@ -198,7 +198,7 @@ impl Stage<'_> {
     async fn add_node(&mut self, name: &str, group: &Group, peers: &[String]) -> Result<()> {
         let waypoint = match (group.part, group.waypoint) {
             (Part::Fullnode, true) => {
-                let status = self.node(self.source().await?)?.status().await?;
+                let status = self.node(self.source(None).await?)?.status().await?;
                 Some(status.waypoint.context("no batch is certified yet: let it join later")?)
             }
             (Part::Candidate, _) | (Part::Fullnode, false) => None,
@@ -217,7 +217,7 @@ impl Stage<'_> {
         if let Some(attack) = &group.among {
             let joiner = node_key(&self.scenario.seed, u32::try_from(self.devnet.nodes().len())?);
             let tag = self.names.name(place).to_owned();
-            let victim = self.source().await?;
+            let victim = self.source(None).await?;
             let assault = self.assault(attack, &tag, victim, joiner.public().to_string()).await?;
             liars = assault.servers.clone();
             peers.extend(liars.iter().cloned());
@@ -254,9 +254,11 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A node may be behind the head from now on, unless it is not there.
+    /// A node may be behind the head from now on, unless it is not there, or a fault goes on that leaves it behind at its own end: that one
+    /// has interrupted what was before, and would not interrupt this.
     pub(super) fn was_behind(&mut self, place: Place) {
-        if !self.running().contains(&place) {
+        let ends_later = self.lasting.ends_later(place) || over::ends_later(&self.over, place);
+        if ends_later || !self.running().contains(&place) {
             return;
         }
         let mode = self.group(place).map_or("auto", |group| group.mode.name());

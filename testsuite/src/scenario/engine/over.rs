@@ -13,6 +13,8 @@ pub(super) struct Over {
     pub(super) pairs: Vec<(Place, Place)>,
     /// None is a cut.
     pub(super) shape: Option<LinkShape>,
+    /// Whether the nodes are behind from its end on: the scenario ends it.
+    pub(super) ends: bool,
 }
 
 /// Whose it is.
@@ -28,6 +30,12 @@ impl Over {
     fn lies_between(&self, one: Place, other: Place) -> bool {
         self.pairs.contains(&(one, other)) || self.pairs.contains(&(other, one))
     }
+}
+
+/// Whether something that has an end lies over links of a node: from that end on it is behind, and not before.
+pub(super) fn ends_later(over: &[Over], place: Place) -> bool {
+    let meets = |over: &Over| over.pairs.iter().any(|(one, other)| *one == place || *other == place);
+    over.iter().any(|over| over.ends && meets(over))
 }
 
 /// The shape that the last of these gave the links between two nodes, and whether one of them cuts these.
@@ -103,7 +111,7 @@ mod tests {
     fn faults_over_one_link_end_each_for_itself() {
         let slow = LinkShape { loss: 0.5, ..LinkShape::default() };
         let pairs = vec![(Place(0), Place(1))];
-        let over = |index, shape| Over { by: By::Event(index), pairs: pairs.clone(), shape };
+        let over = |index, shape| Over { by: By::Event(index), pairs: pairs.clone(), shape, ends: true };
         let all = [over(0, None), over(1, Some(slow)), over(2, None)];
         let at = |over: &[Over]| between(over.iter(), Place(1), Place(0));
         assert_eq!(at(&all), (Some(slow), true));
@@ -113,12 +121,31 @@ mod tests {
         assert_eq!(between(all.iter(), Place(0), Place(2)), (None, false));
     }
 
+    /// Goal: of two partitions of one node, and of a slow link, the last that ends is what the node is behind from. What has no end, and
+    /// what keeps a twin's selves apart, leaves it behind at once.
+    #[test]
+    fn a_node_is_behind_from_the_last_end_on() {
+        let over = |by, shape, ends| Over { by, pairs: vec![(Place(0), Place(1))], shape, ends };
+        let (first, second) = (over(By::Event(0), None, true), over(By::Event(1), None, true));
+        let slow = over(By::Event(2), Some(LinkShape::default()), true);
+        let (forever, twin) = (over(By::Event(3), None, false), over(By::Twin(4), None, false));
+        let ends_later = |over: &[&Over], place| {
+            let over: Vec<Over> = over.iter().copied().cloned().collect();
+            ends_later(&over, Place(place))
+        };
+        let found = [0, 1, 2].map(|place| ends_later(&[&first, &second], place));
+        assert_eq!(found, [true, true, false], "both ends of its links, and nobody else");
+        assert!(ends_later(&[&second], 0) && ends_later(&[&forever, &slow], 0));
+        assert!(!ends_later(&[&forever, &twin], 0) && !ends_later(&[], 0));
+    }
+
     /// Goal: a partition of a validator holds for its twin too, and what keeps the twin's two selves apart does not cut it off itself.
     #[test]
     fn a_partition_holds_for_both_selves_of_a_twin() {
         let pairs = vec![(Place(0), Place(1)), (Place(0), Place(2))];
-        let twin = Over { by: By::Twin(4), pairs, shape: None };
-        let cut = Over { by: By::Event(7), pairs: vec![(Place(1), Place(0))], shape: None };
+        let twin = Over { by: By::Twin(4), pairs, shape: None, ends: false };
+        let pairs = vec![(Place(1), Place(0))];
+        let cut = Over { by: By::Event(7), pairs, shape: None, ends: true };
         let alone = [twin.clone()];
         assert_eq!(between(alone.iter(), Place(0), Place(1)), (None, true));
         assert_eq!(of_twins(&alone, Place(0), Place(1)), (None, false));

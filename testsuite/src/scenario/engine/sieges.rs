@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use super::{
     Stage,
     assault::{self, Aim, Assault},
+    lying_peers::tag,
 };
 use crate::scenario::names::Place;
 
@@ -18,7 +19,7 @@ impl Stage<'_> {
             return Ok(());
         }
         self.wait_answer(victim).await.context("it is not attacked")?;
-        let (tag, joiner) = (event.to_string(), self.key(victim)?);
+        let (tag, joiner) = (tag(event), self.key(victim)?);
         let assault = self.assault(name, &tag, victim, joiner).await?;
         self.assaults.insert(tag, (victim, assault));
         Ok(())
@@ -29,7 +30,7 @@ impl Stage<'_> {
     /// # Errors
     /// As [`Assault::end`].
     pub(super) fn end_attack(&mut self, event: usize) -> Result<()> {
-        self.assaults.remove(&event.to_string()).map_or(Ok(()), |(_, assault)| assault.end())
+        self.assaults.remove(&tag(event)).map_or(Ok(()), |(_, assault)| assault.end())
     }
 
     /// Starts attackers; liars take the truth from a validator that answers.
@@ -42,7 +43,7 @@ impl Stage<'_> {
     ) -> Result<Assault> {
         let accounts = self.devnet.accounts();
         let own = accounts.len().saturating_sub(assault::ACCOUNTS as usize);
-        let (victim, upstream) = (self.node(victim)?, self.node(self.source().await?)?);
+        let (victim, upstream) = (self.node(victim)?, self.node(self.source(None).await?)?);
         let aim = Aim {
             rpc: victim.rpc(),
             peer: victim.peer_address(),

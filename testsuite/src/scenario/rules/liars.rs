@@ -9,10 +9,13 @@ use crate::scenario::{
     fault::{Lie, PeerLie, What},
     names::{Place, may_validate},
     plan::{Action, Who, of_fault},
+    span::Span,
 };
 
 /// Liars of one node at once: a node takes no more peers by its operator's command.
 const LIARS_AT_ONCE_MAX: u32 = 64;
+/// Liars may stay for so much longer than planned: a fault ends late by what its beginning took, and what came before it.
+const LATE_MS: u64 = 5_000;
 
 /// Liars that a node is given.
 struct Given {
@@ -26,8 +29,9 @@ struct Given {
 }
 
 impl Given {
+    /// Whether they may be there at a moment.
     fn lasts_at(&self, moment_ms: u64) -> bool {
-        self.from_ms <= moment_ms && self.until_ms.is_none_or(|until| moment_ms < until)
+        self.from_ms <= moment_ms && self.until_ms.is_none_or(|until| moment_ms < until + LATE_MS)
     }
 }
 
@@ -46,8 +50,9 @@ impl Rules<'_> {
                 let count: u32 = there.map(|other| other.count).sum();
                 if count > LIARS_AT_ONCE_MAX {
                     return Err(At::key("faults").item(last.fault).wrong(format!(
-                        "with it `{}` may have {count} liars at once, and a node takes {LIARS_AT_ONCE_MAX}: take a smaller `count`, or let others end before with `for`",
-                        self.names.name(place)
+                        "with it `{}` may have {count} liars at once, and a node takes {LIARS_AT_ONCE_MAX}: take a smaller `count`, or let others end {} before with `for`",
+                        self.names.name(place),
+                        Span::from_ms(LATE_MS)
                     )));
                 }
             }

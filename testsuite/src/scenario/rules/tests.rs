@@ -102,6 +102,16 @@ fn a_node_takes_so_many_liars() {
         Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{faults}{error}"));
     };
     taken(&faults(&fault(9, "", "validator-0", 16)));
+    // Faults end late: whoever comes at the end of others may find them there.
+    let after = |at: u32| {
+        let first = fault(1, "for: 9s, ", "validator-1", 16).repeat(4);
+        format!("topology: {{ validators: 2 }}\nfaults:\n{first}{}", fault(at, "", "validator-1", 1))
+    };
+    for at in [10, 14] {
+        let error = refused(&after(at));
+        assert!(error.contains("`validator-1` may have 65") && error.contains("end 5s before"), "{error}");
+    }
+    taken(&after(15));
     let one_after_another: String = (1..9).map(|at| fault(at * 2, "for: 2s, ", "all", 16)).collect();
     taken(&format!("topology: {{ validators: 2 }}\nfaults:\n{one_after_another}"));
 }
