@@ -130,7 +130,8 @@ impl Order {
     }
 }
 
-/// What the orders make of a node; before the start no moment has come. The last of two that say how slow or how wrong something is holds.
+/// What the orders make of a node; before the start no moment has come. Of several slow disks the slowest
+/// counts, and jumps of the clock add up.
 pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<Duration>) -> State {
     let mut orders: Vec<&Order> = orders.collect();
     orders.sort_by_key(|order| order.from);
@@ -146,8 +147,8 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
             What::FullDisk => state.is_full |= holds,
             What::OldData => state.keeps_data |= holds,
             What::Lie(lie) if holds => state.lie = Some(lie),
-            What::SlowDisk(ms) if holds => state.flush_ms = ms,
-            What::ClockJump(ms) if holds => state.clock_ms = ms,
+            What::SlowDisk(ms) if holds => state.flush_ms = state.flush_ms.max(ms),
+            What::ClockJump(ms) if holds => state.clock_ms = state.clock_ms.saturating_add(ms),
             What::SlowDisk(_) | What::ClockJump(_) | What::Lie(_) => {}
             What::BitFlip(_) | What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => {}
             What::LyingPeers(..) | What::Attack(_) | What::Upgrade(_) => {}
@@ -372,6 +373,7 @@ mod tests {
             "50s..70s,slow-disk-ms=9",
             "55s..60s,slow-disk-ms=5",
             "55s..,clock-jump-ms=-3",
+            "57s..60s,clock-jump-ms=-4",
             "65s..75s,full-disk",
             "80s..90s,lie=garbage",
             "80s..90s,attack=junk-transactions",
@@ -382,7 +384,8 @@ mod tests {
         assert_eq!([state(orders.iter(), None), at(4), at(10), at(29)], [down; 4]);
         assert_eq!([at(5), at(30), at(40), at(41)], [State::default(); 4]);
         assert_eq!(at(50), State { is_paused: true, flush_ms: 9, ..State::default() });
-        assert_eq!(at(55), State { is_paused: true, flush_ms: 5, clock_ms: -3, ..State::default() });
+        assert_eq!(at(55), State { is_paused: true, flush_ms: 9, clock_ms: -3, ..State::default() });
+        assert_eq!(at(57), State { is_paused: true, flush_ms: 9, clock_ms: -7, ..State::default() });
         assert_eq!(at(60), State { flush_ms: 9, clock_ms: -3, ..State::default() });
         assert_eq!(at(74), State { is_full: true, clock_ms: -3, ..State::default() });
         assert_eq!(at(75), State { clock_ms: -3, ..State::default() });
@@ -394,7 +397,7 @@ mod tests {
         }
         assert_eq!(
             moments.iter().map(Duration::as_secs).collect::<Vec<_>>(),
-            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 65, 70, 75, 80, 85, 90, 95]
+            [5, 10, 15, 20, 30, 40, 41, 50, 55, 57, 60, 65, 70, 75, 80, 85, 90, 95]
         );
         assert!(orders[0].begins_within(None, Some(Duration::from_secs(5))));
         assert!(!orders[0].begins_within(Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));
