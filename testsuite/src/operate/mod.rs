@@ -158,6 +158,9 @@ impl OperateOptions {
                 node.dial_first(&assault.servers)?;
                 among = Some((assault, dir));
             }
+            if state.is_held() || node.puts_back(&state) {
+                companions.lose_victim();
+            }
             node.become_as(state, &program).await?;
             if node.lacks_waypoint(&state) {
                 tokio::select! {
@@ -166,7 +169,7 @@ impl OperateOptions {
                 }
                 node.become_as(state, &program).await?;
             }
-            companions.become_as(orders.attackers(passed));
+            companions.become_as(orders.attackers(passed), state.is_held());
             // Also those to the primary: they are nobody's until they begin.
             let next = order::next(self.orders.iter(), passed);
             if next.is_none()
@@ -194,13 +197,16 @@ impl OperateOptions {
                 {
                     failures.note(format_args!("telling the judge of the order {order}"), &error);
                 }
+                if order.what.ends_node() {
+                    companions.lose_victim();
+                }
                 match node.obey(&order.what).await {
                     Ok(()) => orders.keep_given(place, &failures),
                     Err(error) => failures.note(format_args!("order {order}"), &error),
                 }
             }
         }
-        companions.become_as(BTreeMap::new());
+        companions.become_as(BTreeMap::new(), false);
         failures.settle(END_WITHIN).await;
         note_gone(&mut among, &failures);
         node.stop().await.and_then(|()| failures.end())

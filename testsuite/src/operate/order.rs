@@ -77,6 +77,18 @@ impl What {
     pub(crate) fn has_attackers(&self) -> bool {
         matches!(self, What::LyingPeers(..) | What::Attack(_))
     }
+
+    /// Whether the node ends for it at its beginning, if only to start again.
+    pub(super) fn ends_node(&self) -> bool {
+        match self {
+            What::Kill | What::Restart | What::Wipe | What::BitFlip(_) | What::OldData | What::Upgrade(_) => {
+                true
+            }
+            What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => false,
+            What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => false,
+            What::Lie(_) | What::LyingPeers(..) | What::Attack(_) => false,
+        }
+    }
 }
 
 /// What a node is like at a moment, of all orders together.
@@ -91,6 +103,13 @@ pub(super) struct State {
     pub(super) lie: Option<&'static str>,
     pub(super) flush_ms: u64,
     pub(super) clock_ms: i64,
+}
+
+impl State {
+    /// Whether the node does not run, or not as it should.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_down || self.is_paused || self.is_full || self.lie.is_some()
+    }
 }
 
 impl Order {

@@ -144,6 +144,11 @@ impl Operated {
         self.child.is_none() && !state.is_down && !state.is_paused && !state.is_full && state.lie.is_none()
     }
 
+    /// Whether the node ends in this state, for its old data to come back.
+    pub(super) fn puts_back(&self, state: &State) -> bool {
+        !state.keeps_data && self.old.is_kept()
+    }
+
     /// Whether this state waits for [`Operated::ask_waypoint`], before the node can start in it.
     pub(super) fn lacks_waypoint(&self, state: &State) -> bool {
         self.starts_in(state) && self.waypoint_from.is_some()
@@ -174,7 +179,7 @@ impl Operated {
             self.liar = state.lie.map(|lie| self.lie(lie)).transpose()?;
             self.state.lie = state.lie;
         }
-        if !state.keeps_data && self.old.is_kept() {
+        if self.puts_back(&state) {
             self.put_back().await;
         }
         if state.is_down {
