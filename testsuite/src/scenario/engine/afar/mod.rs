@@ -11,8 +11,8 @@
 //! [`unjudged`](crate::scenario::unjudged).
 //!
 //! Invariants:
-//! * What was not seen is not met: a scenario of which nothing can be judged, a load without figures, orders of which nobody tells, a node that
-//!   never answered, a judge that came late.
+//! * What was not seen is not met: a scenario of which nothing can be judged, a load without figures, orders of which nobody tells, an order to lie
+//!   that not exactly one node took, a node that never answered, a judge that came late.
 //! * A fault excuses the nodes that it may meet. Of an order to the primary those are all that may be primary then. An order to lie excuses
 //!   whoever tells that it took it, and nobody else.
 
@@ -34,7 +34,7 @@ use clap::Args;
 use self::{
     audit::Asked,
     inbox::Inbox,
-    loads::{phase_end, undone},
+    loads::{not_taken_once, phase_end, undone},
     story::{SKEW_MS, Story},
 };
 use super::{
@@ -116,6 +116,8 @@ struct Judge<'a> {
     awaited: BTreeMap<usize, (u64, u64)>,
     /// Who told that it takes the order of a meeting that has not begun.
     takers: BTreeMap<usize, BTreeSet<String>>,
+    /// Who told that it took an order, of each that anybody took.
+    heard: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl JudgeOptions {
@@ -203,6 +205,7 @@ impl<'a> Judge<'a> {
             watch: Watch::start(begin, catch_up_ms(scenario)),
             awaited: BTreeMap::new(),
             takers: BTreeMap::new(),
+            heard: BTreeMap::new(),
         }
     }
 
@@ -322,6 +325,7 @@ impl<'a> Judge<'a> {
     fn note_taken(&mut self, inbox: &Inbox) {
         let now_ms = self.elapsed_ms();
         for (node, order) in inbox.taken() {
+            self.heard.entry(order.clone()).or_default().insert(node.clone());
             for (index, meeting) in self.story.meetings().iter().enumerate() {
                 if meeting.told.as_ref() != Some(&order) {
                     continue;
@@ -377,13 +381,17 @@ impl<'a> Judge<'a> {
 
     /// Waits for the figures of the loads, and puts together what they did.
     async fn gather(
-        &self,
+        &mut self,
         inbox: Inbox,
         report: &mut RunReport,
         findings: &mut Findings,
         ended: &mut Vec<String>,
     ) {
         let deadline = tokio::time::Instant::now() + PHASE_GRACE + BRINGS_WITHIN;
+        inbox.wait(deadline).await;
+        // An order may begin, and be told, as the clock ends.
+        self.note_taken(&inbox);
+        ended.extend(not_taken_once(&self.story.orders(), &self.heard));
         let mut came = inbox.close(deadline).await;
         let urls: BTreeMap<&str, &str> =
             self.names.all().map(|place| (self.nodes[place.0].url(), self.names.name(place))).collect();
