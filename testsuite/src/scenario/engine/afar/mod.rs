@@ -280,12 +280,7 @@ impl<'a> Judge<'a> {
         let mut agenda: BTreeSet<(u64, bool, usize)> = BTreeSet::new();
         for (index, meeting) in self.story.meetings().iter().enumerate() {
             agenda.insert((meeting.from_ms.saturating_sub(SKEW_MS), true, index));
-            let until_ms = meeting.until_ms.map(|until| match &meeting.liars {
-                None => until.saturating_add(SKEW_MS),
-                // What a node thinks of liars that have left comes from their leaving.
-                Some(_) => until.saturating_sub(SKEW_MS),
-            });
-            agenda.extend(until_ms.map(|until| (until, false, index)));
+            agenda.extend(meeting.over_ms().map(|over_ms| (over_ms, false, index)));
         }
         let end_ms = self.scenario.duration.ms();
         while let Some((at_ms, begins, index)) = agenda.pop_first() {
@@ -327,7 +322,8 @@ impl<'a> Judge<'a> {
         for (node, order) in inbox.taken() {
             self.heard.entry(order.clone()).or_default().insert(node.clone());
             for (index, meeting) in self.story.meetings().iter().enumerate() {
-                if meeting.told.as_ref() != Some(&order) {
+                // Whoever tells of it once it is over would be excused for ever.
+                if meeting.told.as_ref() != Some(&order) || meeting.is_over(now_ms) {
                     continue;
                 }
                 if meeting.from_ms <= now_ms.saturating_add(SKEW_MS) {

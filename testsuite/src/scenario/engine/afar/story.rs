@@ -51,6 +51,21 @@ pub(super) struct Meeting {
     pub(super) told: Option<String>,
 }
 
+impl Meeting {
+    /// From when on it is over, whatever the clocks of machines.
+    pub(super) fn over_ms(&self) -> Option<u64> {
+        self.until_ms.map(|until| match &self.liars {
+            None => until.saturating_add(SKEW_MS),
+            // What a node thinks of liars that have left comes from their leaving.
+            Some(_) => until.saturating_sub(SKEW_MS),
+        })
+    }
+
+    pub(super) fn is_over(&self, now_ms: u64) -> bool {
+        self.over_ms().is_some_and(|over_ms| over_ms <= now_ms)
+    }
+}
+
 /// See the module.
 pub(super) struct Story<'a> {
     scenario: &'a Scenario,
@@ -408,6 +423,11 @@ criteria: [equal_roots]
         let lies =
             ["5000ms..9000ms,lie=garbage,primary", "12000ms..30000ms,lying-peers=forged-heads:2,primary"];
         assert_eq!(told, [Some(lies[0]), Some(lies[1]), None]);
+        // Nobody who tells of it then is excused: liars leave sooner than that is certain, and a lie ends later.
+        for (index, over_ms) in [(0, 10_000), (1, 29_000)] {
+            let meeting = &story.meetings()[index];
+            assert_eq!([meeting.is_over(over_ms - 1), meeting.is_over(over_ms)], [false, true]);
+        }
         assert_eq!(story.orders(), BTreeSet::from(lies.map(str::to_owned)));
         assert!(story.meetings().iter().all(|it| it.is_drawn && it.whom == [Place(0), Place(1), Place(2)]));
         let seen =
