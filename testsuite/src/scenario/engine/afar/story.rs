@@ -125,8 +125,8 @@ impl<'a> Story<'a> {
         for (index, meeting) in self.meetings.iter().enumerate() {
             let Some(from_ms) = meeting.until_ms.filter(|_| meeting.liars.is_none()) else { continue };
             for place in &meeting.whom {
-                // Whoever another fault holds then is behind when that has ended.
-                if self.is_held(*place, from_ms, index) {
+                // Whoever another fault meets then is behind when that has ended.
+                if self.is_met(*place, from_ms, index) {
                     continue;
                 }
                 let seen_ms = match (meeting.restarts, self.started(*place, meeting.from_ms, starts)) {
@@ -186,23 +186,27 @@ impl<'a> Story<'a> {
         (certain.iter().flat_map(|meeting| meeting.whom.iter().copied()).collect(), drawn.len())
     }
 
-    /// Whether another event than the one at `index` may hold a node at a moment.
-    fn is_held(&self, place: Place, at_ms: u64, index: usize) -> bool {
+    /// Whether another event than the one at `index` may hold a node at a moment, or ends later, as a cut of its links.
+    fn is_met(&self, place: Place, at_ms: u64, index: usize) -> bool {
         let mut others = self.meetings.iter().enumerate().filter(|(other, _)| *other != index);
         others.any(|(_, meeting)| {
-            meeting.holds
+            (meeting.holds || meeting.until_ms.is_some())
+                && meeting.liars.is_none()
                 && meeting.whom.contains(&place)
                 && meeting.from_ms <= at_ms
                 && meeting.until_ms.is_none_or(|until| at_ms < until)
         })
     }
 
-    /// When the next event takes a node down. Of those to the primary nobody knows.
+    /// When the next event takes a node down, or makes it slow for a while. Of those to the primary nobody knows.
     fn next_ms(&self, place: Place, from_ms: u64) -> Option<u64> {
-        let takes_down = |meeting: &&Meeting| {
-            (meeting.holds || meeting.restarts) && !meeting.is_drawn && meeting.whom.contains(&place)
+        let interrupts = |meeting: &&Meeting| {
+            (meeting.holds || meeting.restarts || meeting.until_ms.is_some())
+                && meeting.liars.is_none()
+                && !meeting.is_drawn
+                && meeting.whom.contains(&place)
         };
-        let all = self.meetings.iter().filter(takes_down).map(|meeting| meeting.from_ms);
+        let all = self.meetings.iter().filter(interrupts).map(|meeting| meeting.from_ms);
         all.filter(|next_ms| *next_ms > from_ms).min()
     }
 
@@ -370,8 +374,8 @@ criteria: [equal_roots]
         ]);
         let behind = story.behind(&seen);
         let untils: Vec<Option<u64>> = behind.iter().map(|it| it.until_ms).collect();
-        // The last kill of `late`, the restart of `near`, and its last kill.
-        let next = [Some(98_000), Some(50_000), Some(99_000), None, Some(98_000), None, None];
+        // The slow disk of `late`, the restart of `near`, and its last kill.
+        let next = [Some(70_000), Some(50_000), Some(99_000), None, Some(98_000), None, None];
         assert_eq!(untils, next);
         let told: Vec<(&str, &str, u64, u64)> =
             behind.iter().map(|it| (it.name.as_str(), it.mode, it.from_ms, it.seen_ms)).collect();
@@ -439,6 +443,24 @@ criteria: [equal_roots]
             [("validator-1".to_owned(), 9_000, 9_500), ("validator-2".to_owned(), 21_000, 21_200)]
         );
         assert!(story.surprises(&seen).is_empty());
+    }
+
+    /// Goal: a node that comes back while its disk is slow is behind once that is over, until its clock jumps for a while. Liars change
+    /// nothing of that.
+    #[test]
+    fn who_is_slow_is_not_behind_yet() {
+        let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+            topology: { validators: 2, groups: [{ name: near }] }\n\
+            faults:\n- { at: 5s, for: 5s, what: { kill: { nodes: [near] } } }\n\
+            - { at: 8s, for: 6s, what: { slow_disk: { who: { nodes: [near] }, delay: 50ms } } }\n\
+            - { at: 20s, for: 5s, what: { clock_jump: { who: { nodes: [near] }, ahead: 1m } } }\n\
+            - { at: 16s, for: 30s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let seen = starts(&[("near", &[0, 10_500])]);
+        let behind = Story::of(&scenario, &names).behind(&seen);
+        let told: Vec<_> = behind.iter().map(|it| (it.from_ms, it.seen_ms, it.until_ms)).collect();
+        assert_eq!(told, [(14_000, 14_000, Some(20_000)), (25_000, 25_000, None)]);
     }
 
     /// Goal: a node with old data starts twice, and lies from the second time on.
