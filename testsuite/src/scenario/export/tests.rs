@@ -195,7 +195,8 @@ fn programs_have_names_and_an_image() {
                 "COPY --from=slipstream:next /usr/bin/slipstream /usr/bin/slipstream-next",
             ]
         );
-        assert!(written.usage.contains("slipstream:before, slipstream:next"), "{}", written.usage);
+        let inspected = "docker image inspect slipnet slipstream:before slipstream:next >/dev/null && docker build";
+        assert!(written.usage.contains(inspected), "{}", written.usage);
         assert!(written.usage.contains("-t slipnet-programs - <"), "{}", written.usage);
         let text = fs::read_to_string(dir.path().join(file)).unwrap();
         let value: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
