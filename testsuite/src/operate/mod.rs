@@ -30,6 +30,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 
+pub(crate) use self::order::check_copies;
 pub use self::order::{Order, What};
 use self::{
     companion::{Companions, Victim},
@@ -110,10 +111,11 @@ impl OperateOptions {
     /// Runs the node until this program is asked to end.
     ///
     /// # Errors
-    /// If there are too many orders, the node cannot be started or ends by itself; at the end, if an order could not be carried out.
+    /// If there are too many orders, or copies of data at a time, the node cannot be started or ends by itself; at the end, if an order could not be carried out.
     pub async fn run(&self) -> Result<()> {
         let count = self.orders.len();
         ensure!(count <= ORDERS_MAX, "{count} orders are too many: at most {ORDERS_MAX}");
+        check_copies(&self.orders)?;
         self.run_until(binary()?, interrupted()).await
     }
 

@@ -176,6 +176,23 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
     state
 }
 
+/// Whether each copy of the node's data that is to be put back can be kept until then: there is one.
+///
+/// # Errors
+/// If two orders would need one at a time. Those to the primary may meet the same node.
+pub(crate) fn check_copies(orders: &[Order]) -> Result<()> {
+    let mut copies: Vec<&Order> = orders.iter().filter(|order| order.what == What::OldData).collect();
+    copies.sort_by_key(|order| order.from);
+    for pair in copies.windows(2) {
+        let [first, second] = pair else { continue };
+        ensure!(
+            first.until.is_some_and(|until| until < second.from),
+            "{second} begins before {first} has put its data back, and a node keeps one copy: let it begin later"
+        );
+    }
+    Ok(())
+}
+
 /// When the next order begins or ends.
 pub(super) fn next<'a>(
     orders: impl Iterator<Item = &'a Order>,
@@ -375,6 +392,17 @@ mod tests {
             let order: Order = text.parse().unwrap();
             assert_eq!(order.is_missed_at(Some(Duration::from_secs(10))), missed, "{text}");
             assert!(!order.is_missed_at(None), "{text}");
+        }
+    }
+
+    /// Goal: of two copies of a node's data the second would take the place of the first.
+    #[test]
+    fn one_copy_is_kept_at_a_time() {
+        for (second, is_refused) in
+            [("20s..30s,old-data", true), ("40s..50s,old-data,primary", true), ("41s..50s,old-data", false)]
+        {
+            let orders = orders(&[second, "10s..40s,old-data", "15s..30s,kill"]);
+            assert_eq!(check_copies(&orders).is_err(), is_refused, "{second}");
         }
     }
 

@@ -36,7 +36,7 @@ use crate::{
     devnet::{self, files},
     lab::Plan,
     manifest::Role,
-    operate::{ORDERS_MAX, Order},
+    operate::{ORDERS_MAX, Order, check_copies},
     relay::{CHANGES_MAX, Change, Link, Shape},
 };
 
@@ -208,6 +208,7 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
         );
         let count = orders.len();
         ensure!(count <= ORDERS_MAX, "{count} faults meet {name}: at most {ORDERS_MAX} may");
+        check_copies(orders).with_context(|| format!("the old data of {name}"))?;
     }
     fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
     let accounts = Account::derive_many(seed, blueprint.accounts);
