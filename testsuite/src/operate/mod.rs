@@ -22,6 +22,7 @@ mod order;
 mod process;
 mod programs;
 mod rewritten;
+mod state;
 mod taken;
 mod waypoint;
 
@@ -148,7 +149,7 @@ impl OperateOptions {
         orders.note_late(passed, &failures);
         let mut among: Option<(Assault, RunDir)> = None;
         loop {
-            let state = order::state(orders.mine(), passed);
+            let state = state::state(orders.mine(), passed);
             let program = programs.at(orders.mine(), passed)?;
             if let (false, None, Some(attack), Some(api)) =
                 (state.is_down, &among, &self.among, &self.among_api)
@@ -173,7 +174,7 @@ impl OperateOptions {
             }
             companions.become_as(orders.attackers(passed), state.is_held());
             // Also those to the primary: they are nobody's until they begin.
-            let next = order::next(self.orders.iter(), passed);
+            let next = state::next(self.orders.iter(), passed);
             if next.is_none()
                 && let Some(judge) = judge.take()
             {

@@ -17,11 +17,7 @@ use slipstream_config::{NodeConfig, Overrides};
 use tokio::process::{Child, Command};
 
 use super::{
-    OperateOptions,
-    failures::Failures,
-    old::OldData,
-    order::{State, What},
-    rewritten, waypoint,
+    OperateOptions, failures::Failures, old::OldData, order::What, rewritten, state::State, waypoint,
 };
 use crate::{
     accounts::Account,

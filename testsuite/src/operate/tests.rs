@@ -10,7 +10,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::{order::State, *};
+use super::{state::State, *};
 use crate::{
     accounts::node_key,
     leftovers::skip_mounts,
