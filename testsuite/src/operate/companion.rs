@@ -1,11 +1,13 @@
 //! [`Companions`]: programs beside the node, in its network, for as long as their orders last: attackers of the siege, and peers that lie.
 //!
 //! They are beside it because they come from many addresses of loopback. What fails of one is among the [`Failures`], and the node's other
-//! orders go on.
+//! orders go on. As on one machine, a node that is held when they are to begin has none for that order, and attackers whose victim another
+//! order takes away may end by that.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use slipstream_config::Overrides;
 use slipstream_types::SecretKey;
 use tokio::task::JoinHandle;
@@ -32,6 +34,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(250);
 /// How often attackers are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Attackers of a companion, once they attack.
+type Attackers = Arc<Mutex<Option<Assault>>>;
 
 /// The node that others attack, or lie to.
 pub(super) struct Victim {
@@ -128,7 +133,7 @@ impl Victim {
     async fn accompany(
         &self,
         (place, what): (usize, &What),
-        stop: &CancellationToken,
+        (stop, attackers): (&CancellationToken, &Attackers),
         beginning: Work,
     ) -> Result<()> {
         let (name, liars) = match what {
@@ -138,38 +143,38 @@ impl Victim {
         };
         let tag = place.to_string();
         let crowd = liars.map(|count| (count, ADDRESS_FIRST + place * ADDRESSES));
-        let (mut assault, _dir) = tokio::select! {
+        let (assault, _dir) = tokio::select! {
             started = self.assault((&self.rpc, self.peer()), (name, &tag), crowd) => started?,
             () = stop.cancelled() => bail!("it had not begun when it was to end"),
         };
         let config = self.config.display().to_string();
-        if liars.is_some() {
-            for server in &assault.servers {
-                slipstream(&["peers", "add", server, "--config", &config]).await?;
-            }
+        // Those of an attack are no peers of the node.
+        let servers = if liars.is_some() { assault.servers.clone() } else { Vec::new() };
+        for server in &servers {
+            slipstream(&["peers", "add", server, "--config", &config]).await?;
         }
+        *attackers.lock() = Some(assault);
         drop(beginning);
-        goes_on(&mut assault, stop).await?;
-        if liars.is_none() {
-            return assault.end();
-        }
-        for server in &assault.servers {
+        goes_on(attackers, stop).await;
+        for server in &servers {
             let key = server.split('@').next().unwrap_or_default();
             // One that is down, or whose data were wiped, has forgotten them: it dials them in vain, or not at all.
             if let Err(error) = slipstream(&["peers", "remove", key, "--config", &config]).await {
                 output::note(&format!("{error:#}"));
             }
         }
-        assault.end()
+        let assault = attackers.lock().take();
+        assault.map_or(Ok(()), Assault::end)
     }
 }
 
-/// Waits until attackers are to end.
-async fn goes_on(assault: &mut Assault, stop: &CancellationToken) -> Result<()> {
-    loop {
+/// Waits until attackers are to end, or have ended.
+async fn goes_on(attackers: &Attackers, stop: &CancellationToken) {
+    let goes_on = || attackers.lock().as_mut().is_some_and(|assault| assault.check().is_ok());
+    while goes_on() {
         tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(LOOK) => assault.check()?,
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
         }
     }
 }
@@ -178,12 +183,14 @@ async fn goes_on(assault: &mut Assault, stop: &CancellationToken) -> Result<()> 
 pub(super) struct Companions {
     victim: Option<Arc<Victim>>,
     failures: Arc<Failures>,
-    running: BTreeMap<usize, Companion>,
+    /// None of an order for which nobody began, as the node was held then.
+    running: BTreeMap<usize, Option<Companion>>,
 }
 
 struct Companion {
     what: What,
     stop: CancellationToken,
+    attackers: Attackers,
     task: JoinHandle<()>,
 }
 
@@ -203,34 +210,49 @@ impl Companions {
         victim.among(attack, api).await.with_context(|| format!("the attack {attack} among its peers"))
     }
 
-    /// Starts those that are wanted and do not run, and asks the others to end.
-    pub(super) fn become_as(&mut self, wanted: BTreeMap<usize, What>) {
+    /// Starts those that are wanted and do not run, unless the node is held, and asks the others to end.
+    pub(super) fn become_as(&mut self, wanted: BTreeMap<usize, What>, is_held: bool) {
         let over = self.running.extract_if(.., |place, _| !wanted.contains_key(place));
-        over.for_each(|(_, companion)| companion.end(&self.failures));
+        over.filter_map(|(_, companion)| companion).for_each(|companion| companion.end(&self.failures));
         let Some(victim) = &self.victim else { return };
         for (place, what) in wanted {
-            let start = || Companion::start(victim.clone(), (place, what), self.failures.clone());
+            let start = || {
+                if is_held {
+                    output::note(&format!("{what} is left out: another order holds the node"));
+                    return None;
+                }
+                Some(Companion::start(victim.clone(), (place, what), self.failures.clone()))
+            };
             self.running.entry(place).or_insert_with(start);
+        }
+    }
+
+    /// Another order takes the node away from its attackers, which may end by that. Peers that lie do not.
+    pub(super) fn lose_victim(&mut self) {
+        for companion in self.running.values().flatten().filter(|it| matches!(it.what, What::Attack(_))) {
+            if let Some(assault) = companion.attackers.lock().as_mut() {
+                assault.lose_victim();
+            }
         }
     }
 }
 
 impl Companion {
     fn start(victim: Arc<Victim>, (place, what): (usize, What), failures: Arc<Failures>) -> Companion {
-        let stop = CancellationToken::new();
-        let token = stop.clone();
+        let (stop, attackers) = (CancellationToken::new(), Attackers::default());
+        let (token, running) = (stop.clone(), attackers.clone());
         let (beginning, done) = (failures.work(), what.clone());
         let task = tokio::spawn(async move {
-            if let Err(error) = victim.accompany((place, &done), &token, beginning).await {
+            if let Err(error) = victim.accompany((place, &done), (&token, &running), beginning).await {
                 failures.note(&done, &error);
             }
         });
-        Companion { what, stop, task }
+        Companion { what, stop, attackers, task }
     }
 
     /// Asks it to end, which is work until it has.
     fn end(self, failures: &Arc<Failures>) {
-        let Companion { what, stop, task } = self;
+        let Companion { what, stop, task, .. } = self;
         let (failures, work) = (failures.clone(), failures.work());
         stop.cancel();
         tokio::spawn(async move {
@@ -294,11 +316,11 @@ mod tests {
         let failures = Arc::<Failures>::default();
         let mut companions = Companions::of(Victim::new(&options, rpc).unwrap(), failures.clone());
         let wanted = || BTreeMap::from([(0, options.orders[0].what.clone())]);
-        companions.become_as(wanted());
-        let stop = companions.running[&0].stop.clone();
-        companions.become_as(wanted());
+        companions.become_as(wanted(), false);
+        let stop = companions.running[&0].as_ref().unwrap().stop.clone();
+        companions.become_as(wanted(), true);
         assert_eq!((companions.running.len(), stop.is_cancelled()), (1, false));
-        companions.become_as(BTreeMap::new());
+        companions.become_as(BTreeMap::new(), false);
         assert!(companions.running.is_empty() && stop.is_cancelled());
         failures.settle(Duration::from_secs(60)).await;
         let error = failures.end().unwrap_err().to_string();
@@ -306,5 +328,23 @@ mod tests {
             error.contains("lying-peers=corrupt-answers:2 failed: it had not begun when it was to end"),
             "{error}"
         );
+    }
+
+    /// Goal: an attack on a node that is held is left out, also when the node runs again, and is no failure.
+    #[tokio::test]
+    async fn a_node_that_is_held_is_not_attacked() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path(), "1s..2s,attack=junk-transactions");
+        let failures = Arc::<Failures>::default();
+        let victim = Victim::new(&options, Rpc::new("127.0.0.1:1").unwrap()).unwrap();
+        let mut companions = Companions::of(victim, failures.clone());
+        for is_held in [true, false] {
+            companions.become_as(BTreeMap::from([(0, options.orders[0].what.clone())]), is_held);
+            companions.lose_victim();
+            assert!(companions.running[&0].is_none());
+        }
+        companions.become_as(BTreeMap::new(), false);
+        failures.settle(Duration::from_secs(60)).await;
+        failures.end().unwrap();
     }
 }

@@ -22,6 +22,7 @@ mod order;
 mod process;
 mod programs;
 mod rewritten;
+mod state;
 mod taken;
 mod waypoint;
 
@@ -30,6 +31,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 
+pub(crate) use self::order::check_copies;
 pub use self::order::{Order, What};
 use self::{
     companion::{Companions, Victim},
@@ -110,10 +112,11 @@ impl OperateOptions {
     /// Runs the node until this program is asked to end.
     ///
     /// # Errors
-    /// If there are too many orders, the node cannot be started or ends by itself; at the end, if an order could not be carried out.
+    /// If there are too many orders, or copies of data at a time, the node cannot be started or ends by itself; at the end, if an order could not be carried out.
     pub async fn run(&self) -> Result<()> {
         let count = self.orders.len();
         ensure!(count <= ORDERS_MAX, "{count} orders are too many: at most {ORDERS_MAX}");
+        check_copies(&self.orders)?;
         self.run_until(binary()?, interrupted()).await
     }
 
@@ -146,7 +149,7 @@ impl OperateOptions {
         orders.note_late(passed, &failures);
         let mut among: Option<(Assault, RunDir)> = None;
         loop {
-            let state = order::state(orders.mine(), passed);
+            let state = state::state(orders.mine(), passed);
             let program = programs.at(orders.mine(), passed)?;
             if let (false, None, Some(attack), Some(api)) =
                 (state.is_down, &among, &self.among, &self.among_api)
@@ -158,6 +161,9 @@ impl OperateOptions {
                 node.dial_first(&assault.servers)?;
                 among = Some((assault, dir));
             }
+            if state.is_held() || node.puts_back(&state) {
+                companions.lose_victim();
+            }
             node.become_as(state, &program).await?;
             if node.lacks_waypoint(&state) {
                 tokio::select! {
@@ -166,9 +172,9 @@ impl OperateOptions {
                 }
                 node.become_as(state, &program).await?;
             }
-            companions.become_as(orders.attackers(passed));
+            companions.become_as(orders.attackers(passed), state.is_held());
             // Also those to the primary: they are nobody's until they begin.
-            let next = order::next(self.orders.iter(), passed);
+            let next = state::next(self.orders.iter(), passed);
             if next.is_none()
                 && let Some(judge) = judge.take()
             {
@@ -194,13 +200,16 @@ impl OperateOptions {
                 {
                     failures.note(format_args!("telling the judge of the order {order}"), &error);
                 }
+                if order.what.ends_node() {
+                    companions.lose_victim();
+                }
                 match node.obey(&order.what).await {
                     Ok(()) => orders.keep_given(place, &failures),
                     Err(error) => failures.note(format_args!("order {order}"), &error),
                 }
             }
         }
-        companions.become_as(BTreeMap::new());
+        companions.become_as(BTreeMap::new(), false);
         failures.settle(END_WITHIN).await;
         note_gone(&mut among, &failures);
         node.stop().await.and_then(|()| failures.end())

@@ -10,6 +10,9 @@ use anyhow::{Context, Result};
 
 use crate::devnet::{clear, copy_data};
 
+/// What the copy is called, with the run's start behind it.
+const COPY: &str = "data.old";
+
 /// A node's data, and where their copy is, beside them.
 pub(super) struct OldData {
     data: PathBuf,
@@ -17,17 +20,15 @@ pub(super) struct OldData {
 }
 
 impl OldData {
-    /// Of the run that began at this start. Without one no run goes on with the copy of another, and it is taken away.
+    /// Of the run that began at this start. No run goes on with the copy of another, which is taken away.
     ///
     /// # Errors
     /// If that fails.
     pub(super) fn of(data: &Path, start: Option<u64>) -> Result<OldData> {
-        let name = start.map_or_else(|| "data.old".to_owned(), |start| format!("data.old-{start}"));
-        let old = OldData { data: data.to_owned(), copy: data.with_file_name(name) };
-        if start.is_none() {
-            remove(&old.copy)?;
-        }
-        Ok(old)
+        let name = start.map_or_else(|| COPY.to_owned(), |start| format!("{COPY}-{start}"));
+        let kept = start.map(|_| name.as_str());
+        remove_others(data.parent().unwrap_or(Path::new("")), kept)?;
+        Ok(OldData { data: data.to_owned(), copy: data.with_file_name(name) })
     }
 
     /// Whether there is a copy, all of it.
@@ -40,7 +41,9 @@ impl OldData {
     /// # Errors
     /// If something cannot be read or written; then there is no copy, or the earlier one.
     pub(super) fn keep(&self) -> Result<()> {
-        let new = self.copy.with_extension("new");
+        let mut new = self.copy.clone().into_os_string();
+        new.push(".new");
+        let new = PathBuf::from(new);
         remove(&new)?;
         copy_data(&self.data, &new)?;
         remove(&self.copy)?;
@@ -64,6 +67,31 @@ impl OldData {
     pub(super) fn forget(&self) -> Result<()> {
         remove(&self.copy)
     }
+}
+
+/// Removes the copies in a directory, whole or not, but for the one of this name.
+fn remove_others(dir: &Path, kept: Option<&str>) -> Result<()> {
+    let wrong = || format!("cannot read {}", dir.display());
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(wrong)?,
+    };
+    for entry in entries {
+        let entry = entry.with_context(wrong)?;
+        let name = entry.file_name();
+        let is_copy = name.to_str().is_some_and(is_copy);
+        if is_copy && name.to_str() != kept {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a directory of this name is a copy, or one that was being made.
+fn is_copy(name: &str) -> bool {
+    let Some(start) = name.strip_prefix(COPY) else { return false };
+    let start = start.strip_suffix(".new").unwrap_or(start);
+    start.is_empty() || start.strip_prefix('-').is_some_and(|start| start.parse::<u64>().is_ok())
 }
 
 fn remove(dir: &Path) -> Result<()> {
@@ -91,7 +119,6 @@ mod tests {
         old.keep().unwrap();
         fs::write(data.join("rows/one"), "new").unwrap();
         fs::write(data.join("two"), "new").unwrap();
-        assert!(!OldData::of(&data, Some(8)).unwrap().is_kept());
         assert!(OldData::of(&data, Some(7)).unwrap().is_kept(), "as after a restart");
         old.put_back().unwrap();
         assert_eq!(fs::read_to_string(data.join("rows/one")).unwrap(), "old");
@@ -100,5 +127,18 @@ mod tests {
         assert!(old.keep().is_err() && !old.is_kept());
         fs::create_dir_all(dir.path().join("data.old")).unwrap();
         assert!(!OldData::of(&data, None).unwrap().is_kept());
+    }
+
+    /// Goal: copies of other runs are taken away, also one that was being made, and nothing else is.
+    #[test]
+    fn copies_of_other_runs_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let others = ["data.old", "data.old-7", "data.old-7.new", "data.old-8.new"];
+        let kept = ["data", "data.old-8", "data.old-mine", "data.older"];
+        others.iter().chain(&kept).for_each(|name| fs::create_dir(dir.path().join(name)).unwrap());
+        assert!(OldData::of(&dir.path().join("data"), Some(8)).unwrap().is_kept());
+        assert!(others.iter().all(|name| !dir.path().join(name).exists()));
+        assert!(kept.iter().all(|name| dir.path().join(name).exists()));
+        OldData::of(&dir.path().join("none/data"), None).unwrap();
     }
 }

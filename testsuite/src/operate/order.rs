@@ -77,20 +77,18 @@ impl What {
     pub(crate) fn has_attackers(&self) -> bool {
         matches!(self, What::LyingPeers(..) | What::Attack(_))
     }
-}
 
-/// What a node is like at a moment, of all orders together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct State {
-    pub(super) is_down: bool,
-    pub(super) is_paused: bool,
-    pub(super) is_full: bool,
-    /// Whether its data are to be put back later.
-    pub(super) keeps_data: bool,
-    /// How the program lies that is in its place, if one is.
-    pub(super) lie: Option<&'static str>,
-    pub(super) flush_ms: u64,
-    pub(super) clock_ms: i64,
+    /// Whether the node ends for it at its beginning, if only to start again.
+    pub(super) fn ends_node(&self) -> bool {
+        match self {
+            What::Kill | What::Restart | What::Wipe | What::BitFlip(_) | What::OldData | What::Upgrade(_) => {
+                true
+            }
+            What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => false,
+            What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => false,
+            What::Lie(_) | What::LyingPeers(..) | What::Attack(_) => false,
+        }
+    }
 }
 
 impl Order {
@@ -130,39 +128,21 @@ impl Order {
     }
 }
 
-/// What the orders make of a node; before the start no moment has come. The last of two that say how slow or how wrong something is holds.
-pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<Duration>) -> State {
-    let mut orders: Vec<&Order> = orders.collect();
-    orders.sort_by_key(|order| order.from);
-    let mut state = State::default();
-    for order in orders {
-        let holds = order.holds_at(moment);
-        match order.what {
-            What::Join => state.is_down |= !order.has_begun(moment),
-            What::Kill => state.is_down |= holds,
-            // Without an end they are over once they are done.
-            What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
-            What::Pause => state.is_paused |= holds,
-            What::FullDisk => state.is_full |= holds,
-            What::OldData => state.keeps_data |= holds,
-            What::Lie(lie) if holds => state.lie = Some(lie),
-            What::SlowDisk(ms) if holds => state.flush_ms = ms,
-            What::ClockJump(ms) if holds => state.clock_ms = ms,
-            What::SlowDisk(_) | What::ClockJump(_) | What::Lie(_) => {}
-            What::BitFlip(_) | What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => {}
-            What::LyingPeers(..) | What::Attack(_) | What::Upgrade(_) => {}
-        }
+/// Whether each copy of the node's data that is to be put back can be kept until then: there is one.
+///
+/// # Errors
+/// If two orders would need one at a time. Those to the primary may meet the same node.
+pub(crate) fn check_copies(orders: &[Order]) -> Result<()> {
+    let mut copies: Vec<&Order> = orders.iter().filter(|order| order.what == What::OldData).collect();
+    copies.sort_by_key(|order| order.from);
+    for pair in copies.windows(2) {
+        let [first, second] = pair else { continue };
+        ensure!(
+            first.until.is_some_and(|until| until < second.from),
+            "{second} begins before {first} has put its data back, and a node keeps one copy: let it begin later"
+        );
     }
-    state
-}
-
-/// When the next order begins or ends.
-pub(super) fn next<'a>(
-    orders: impl Iterator<Item = &'a Order>,
-    passed: Option<Duration>,
-) -> Option<Duration> {
-    let moments = orders.flat_map(|order| [Some(order.from), order.until]).flatten();
-    moments.filter(|moment| passed < Some(*moment)).min()
+    Ok(())
 }
 
 impl FromStr for Order {
@@ -358,45 +338,14 @@ mod tests {
         }
     }
 
-    /// Goal: orders that overlap hold a node until the last of them ends, and what is over once it is done holds nothing.
+    /// Goal: of two copies of a node's data the second would take the place of the first.
     #[test]
-    fn a_state_is_that_of_all_orders() {
-        let orders = orders(&[
-            "5s..,join",
-            "10s..20s,kill",
-            "15s..30s,wipe",
-            "40s..,restart",
-            "41s..,bit-flip=1",
-            "41s..,export-snapshot",
-            "50s..60s,pause",
-            "50s..70s,slow-disk-ms=9",
-            "55s..60s,slow-disk-ms=5",
-            "55s..,clock-jump-ms=-3",
-            "65s..75s,full-disk",
-            "80s..90s,lie=garbage",
-            "80s..90s,attack=junk-transactions",
-            "85s..95s,old-data",
-        ]);
-        let at = |seconds: u64| state(orders.iter(), Some(Duration::from_secs(seconds)));
-        let down = State { is_down: true, ..State::default() };
-        assert_eq!([state(orders.iter(), None), at(4), at(10), at(29)], [down; 4]);
-        assert_eq!([at(5), at(30), at(40), at(41)], [State::default(); 4]);
-        assert_eq!(at(50), State { is_paused: true, flush_ms: 9, ..State::default() });
-        assert_eq!(at(55), State { is_paused: true, flush_ms: 5, clock_ms: -3, ..State::default() });
-        assert_eq!(at(60), State { flush_ms: 9, clock_ms: -3, ..State::default() });
-        assert_eq!(at(74), State { is_full: true, clock_ms: -3, ..State::default() });
-        assert_eq!(at(75), State { clock_ms: -3, ..State::default() });
-        assert_eq!(at(94), State { keeps_data: true, clock_ms: -3, ..State::default() });
-        assert_eq!(at(80), State { lie: Some("garbage"), clock_ms: -3, ..State::default() });
-        let mut moments = Vec::new();
-        while let Some(moment) = next(orders.iter(), moments.last().copied()) {
-            moments.push(moment);
+    fn one_copy_is_kept_at_a_time() {
+        for (second, is_refused) in
+            [("20s..30s,old-data", true), ("40s..50s,old-data,primary", true), ("41s..50s,old-data", false)]
+        {
+            let orders = orders(&[second, "10s..40s,old-data", "15s..30s,kill"]);
+            assert_eq!(check_copies(&orders).is_err(), is_refused, "{second}");
         }
-        assert_eq!(
-            moments.iter().map(Duration::as_secs).collect::<Vec<_>>(),
-            [5, 10, 15, 20, 30, 40, 41, 50, 55, 60, 65, 70, 75, 80, 85, 90, 95]
-        );
-        assert!(orders[0].begins_within(None, Some(Duration::from_secs(5))));
-        assert!(!orders[0].begins_within(Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));
     }
 }

@@ -17,11 +17,7 @@ use slipstream_config::{NodeConfig, Overrides};
 use tokio::process::{Child, Command};
 
 use super::{
-    OperateOptions,
-    failures::Failures,
-    old::OldData,
-    order::{State, What},
-    rewritten, waypoint,
+    OperateOptions, failures::Failures, old::OldData, order::What, rewritten, state::State, waypoint,
 };
 use crate::{
     accounts::Account,
@@ -141,7 +137,14 @@ impl Operated {
     }
 
     fn starts_in(&self, state: &State) -> bool {
-        self.child.is_none() && !state.is_down && !state.is_paused && !state.is_full && state.lie.is_none()
+        // A liar that did not start has not taken the node's place.
+        let is_replaced = self.liar.is_some();
+        self.child.is_none() && !state.is_down && !state.is_paused && !state.is_full && !is_replaced
+    }
+
+    /// Whether the node ends in this state, for its old data to come back.
+    pub(super) fn puts_back(&self, state: &State) -> bool {
+        !state.keeps_data && self.old.is_kept()
     }
 
     /// Whether this state waits for [`Operated::ask_waypoint`], before the node can start in it.
@@ -164,17 +167,24 @@ impl Operated {
     /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later; so does
     /// one whose disk is full, or that lacks its waypoint. If it starts, it is as this program.
     pub(super) async fn become_as(&mut self, state: State, program: &Path) -> Result<()> {
-        if state.is_full != self.state.is_full {
-            self.fill(state.is_full).await?;
+        // What failed is not tried again before the order ends.
+        if state.is_full != self.state.is_full
+            && let Err(error) = self.fill(state.is_full).await
+        {
+            self.failures.note("filling the node's disk, or freeing it,", &error);
+            self.state.is_full = state.is_full;
         }
         if state.lie != self.state.lie {
             self.stop_or_note().await;
             // Its successor listens at the same address.
             self.liar = None;
-            self.liar = state.lie.map(|lie| self.lie(lie)).transpose()?;
+            match state.lie.map(|lie| self.lie(lie)).transpose() {
+                Ok(liar) => self.liar = liar,
+                Err(error) => self.failures.note("starting the liar in the node's place", &error),
+            }
             self.state.lie = state.lie;
         }
-        if !state.keeps_data && self.old.is_kept() {
+        if self.puts_back(&state) {
             self.put_back().await;
         }
         if state.is_down {

@@ -10,7 +10,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::{order::State, *};
+use super::{state::State, *};
 use crate::{
     accounts::node_key,
     leftovers::skip_mounts,
@@ -151,6 +151,22 @@ async fn a_full_disk_has_room_again() {
     noted(&dir, &["start", "start"]).await;
     fs::write(data.join("more"), [0; 4_096]).unwrap();
     node.stop().await.unwrap();
+}
+
+/// Goal: what a state could not make of a node is a failure, and the node goes on.
+#[tokio::test]
+async fn a_state_that_fails_ends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let failures = Arc::<Failures>::default();
+    let mut node = Operated::new(&options(&dir, &[]), failures.clone()).unwrap();
+    node.become_as(State::default(), &fake_node()).await.unwrap();
+    noted(&dir, &["start"]).await;
+    // Its data are on no disk of their own.
+    node.become_as(State { is_full: true, ..State::default() }, &fake_node()).await.unwrap();
+    let error = failures.end().unwrap_err().to_string();
+    assert!(error.contains("filling the node's disk, or freeing it, failed: "), "{error}");
+    node.stop().await.unwrap();
+    assert_eq!(log(&dir), ["start", "term"]);
 }
 
 /// Goal: a node dials attackers before its peers, and all else of its configuration is as it was.

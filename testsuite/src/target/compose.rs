@@ -55,6 +55,8 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
             let lists =
                 json!({ "type": "bind", "source": source, "target": ACCESS_LISTS, "read_only": true });
             service["volumes"] = json!([lists]);
+            // Whoever can read that directory.
+            service["user"] = json!(user());
         }
         add(job.name.clone(), service)?;
     }

@@ -13,6 +13,7 @@
 //! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
 //! What no file can do is told.
 
+mod arguments;
 mod compose;
 mod kubernetes;
 mod plan;
@@ -21,7 +22,6 @@ mod programs;
 use std::{
     fs::{self, File, Permissions},
     io::Write as _,
-    net::SocketAddr,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -31,21 +31,21 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use slipstream_types::{SecretKey, limits::VALIDATORS_MAX};
 
+pub(crate) use self::arguments::link_address;
+use self::arguments::{escaped, judge, load, operator, peers, sidecar};
 use crate::{
     accounts::Account,
     devnet::{self, files},
     lab::Plan,
     manifest::Role,
-    operate::{ORDERS_MAX, Order},
-    relay::{CHANGES_MAX, Change, Link, Shape},
+    operate::{ORDERS_MAX, Order, check_copies},
+    relay::{CHANGES_MAX, Change, Shape},
 };
 
 /// The port for peers of every node, which has an address of its own.
 const PEERS_PORT: u16 = 7400;
 /// The API's port of every node.
 const API_PORT: u16 = 8545;
-/// The first port of a sidecar; the place of the node that a link leads to is added.
-const LINK_PORT: u16 = 10_000;
 /// A node takes 64 peers by default, and is one itself.
 const NODES_MAX: usize = 65;
 /// The mode of files that their owner alone can read.
@@ -68,9 +68,6 @@ pub(crate) const SHARED: &str = "/devnet/shared";
 const ACCESS_LISTS: &str = "/access-lists";
 /// Where its report goes.
 const REPORT: &str = "report";
-/// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
-const WAIT_START: &str = "5m";
-const WAIT_TIMED: &str = "60s";
 
 /// Where a devnet is to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -208,6 +205,7 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
         );
         let count = orders.len();
         ensure!(count <= ORDERS_MAX, "{count} faults meet {name}: at most {ORDERS_MAX} may");
+        check_copies(orders).with_context(|| format!("the old data of {name}"))?;
     }
     fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
     let accounts = Account::derive_many(seed, blueprint.accounts);
@@ -218,131 +216,6 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
         Target::Compose => compose::write(blueprint),
         Target::Kubernetes => kubernetes::write(blueprint),
     }
-}
-
-/// The entries of a node's `network.peers`, given under which name each node is reached.
-fn peers(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> String) -> Vec<String> {
-    let entry = |way: &Way| {
-        let peer = &blueprint.members[way.to];
-        let address = match way.shape {
-            None => format!("{}:{PEERS_PORT}", host(peer)),
-            Some(_) => link_address(way.to).to_string(),
-        };
-        format!("{}@{address}", peer.key.public())
-    };
-    member.ways.iter().map(entry).collect()
-}
-
-/// Where a node's sidecar listens for what goes to the peer at this place.
-pub(crate) fn link_address(peer: usize) -> SocketAddr {
-    // The number of nodes is bounded far below the ports that are left.
-    let port = LINK_PORT + u16::try_from(peer).unwrap_or(u16::MAX - LINK_PORT);
-    ([127, 0, 0, 1], port).into()
-}
-
-/// The arguments of a node's sidecar, without the start; none if it dials its peers directly.
-fn sidecar(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> String) -> Option<Vec<String>> {
-    let mut arguments = vec!["relay".to_owned(), "--seed".to_owned(), blueprint.seed.clone()];
-    let before = arguments.len();
-    for Way { to, shape } in &member.ways {
-        let Some(shape) = *shape else { continue };
-        let target = format!("{}:{PEERS_PORT}", host(&blueprint.members[*to]));
-        let link = Link { listen: link_address(*to), target, shape };
-        arguments.extend(["--link".to_owned(), link.to_string()]);
-    }
-    if arguments.len() == before {
-        return None;
-    }
-    for change in &member.changes {
-        arguments.extend(["--change".to_owned(), change.to_string()]);
-    }
-    Some(arguments)
-}
-
-/// The arguments of what runs a node that is operated, without the start; none of another one. The judge's container has this name.
-fn operator(
-    blueprint: &Blueprint,
-    member: &Member,
-    config: &str,
-    (host, judge): (impl Fn(&Member) -> String, &str),
-) -> Option<Vec<String>> {
-    if !member.is_operated() {
-        return None;
-    }
-    let mut arguments =
-        ["operate", "--seed", &blueprint.seed, "--config", config].map(str::to_owned).to_vec();
-    if let Some(shared) = blueprint.shared {
-        arguments.extend(["--shared".to_owned(), shared.to_owned()]);
-    }
-    if let Some(place) = member.waypoint_from {
-        arguments.extend(["--waypoint-from".to_owned(), url(&host(&blueprint.members[place]))]);
-    }
-    if let Some(program) = &member.program {
-        arguments.extend(["--program".to_owned(), program.clone()]);
-    }
-    if let (Some(attack), Some(validator)) = (&member.among, blueprint.members.first()) {
-        let api = url(&host(validator));
-        arguments.extend(["--among".to_owned(), attack.clone(), "--among-api".to_owned(), api]);
-    }
-    if member.has_attackers() {
-        arguments.extend(["--skip-accounts".to_owned(), blueprint.attackers_from.to_string()]);
-    }
-    if blueprint.judged.is_some() {
-        let judge = format!("{judge}:{JUDGE_PORT}");
-        arguments.extend(["--judge".to_owned(), judge, "--name".to_owned(), member.name.clone()]);
-    }
-    arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
-    Some(arguments)
-}
-
-/// The arguments of a load, without the start; the judge's container has this name.
-fn load(blueprint: &Blueprint, job: &Job, host: impl Fn(&Member) -> String, judge: &str) -> Vec<String> {
-    let url = |place: &usize| url(&host(&blueprint.members[*place]));
-    let mut arguments = vec!["load".to_owned()];
-    arguments.extend(job.submit.iter().flat_map(|place| ["--api".to_owned(), url(place)]));
-    arguments.extend(job.followers.iter().flat_map(|place| ["--follower".to_owned(), url(place)]));
-    let wait = if blueprint.is_timed { WAIT_TIMED } else { WAIT_START };
-    arguments.extend(["--wait".to_owned(), wait.to_owned()]);
-    arguments.extend(job.arguments.iter().cloned());
-    if job.access_lists.is_some() {
-        arguments.extend(["--access-lists", ACCESS_LISTS].map(str::to_owned));
-    }
-    if let (Some(phase), true) = (&job.phase, blueprint.judged.is_some()) {
-        let judge = format!("{judge}:{JUDGE_PORT}");
-        arguments.extend(["--judge".to_owned(), judge, "--phase".to_owned(), phase.clone()]);
-    }
-    arguments
-}
-
-/// The arguments of the judge, without the start: its scenario and its report are below these directories.
-fn judge(
-    blueprint: &Blueprint,
-    host: impl Fn(&Member) -> String,
-    (scenario, report): (&str, &str),
-) -> Vec<String> {
-    let mut arguments = vec![JUDGE.to_owned(), "--scenario".to_owned(), format!("{scenario}/{SCENARIO}")];
-    let nodes = blueprint.members.iter().map(|member| format!("{}={}", member.name, url(&host(member))));
-    arguments.extend(nodes.flat_map(|node| ["--node".to_owned(), node]));
-    arguments.extend(["--listen".to_owned(), format!("0.0.0.0:{JUDGE_PORT}")]);
-    arguments.extend(["--dir".to_owned(), report.to_owned()]);
-    if blueprint.jobs.iter().any(|job| job.access_lists.is_some()) {
-        arguments.push("--access-lists".to_owned());
-    }
-    arguments
-}
-
-/// The API of the node at a host.
-fn url(host: &str) -> String {
-    format!("http://{host}:{API_PORT}")
-}
-
-/// Arguments in a file whose reader replaces `$NAME`; `start` is what it replaces by the start.
-fn escaped(arguments: &[String], start: Option<&str>) -> Vec<String> {
-    let mut escaped: Vec<String> = arguments.iter().map(|argument| argument.replace('$', "$$")).collect();
-    if let Some(start) = start {
-        escaped.extend(["--start".to_owned(), start.to_owned()]);
-    }
-    escaped
 }
 
 /// What the files' readers have to know beside them.
@@ -413,12 +286,5 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         devnet::write_key(dir.path(), &SecretKey::from_seed([7; 32])).unwrap();
         assert_eq!(mode(), PRIVATE);
-    }
-
-    #[test]
-    fn what_a_reader_would_replace_is_escaped_and_the_start_is_not() {
-        let arguments = ["--seed".to_owned(), "a$b${c}".to_owned()];
-        assert_eq!(escaped(&arguments, Some("${START}")), ["--seed", "a$$b$${c}", "--start", "${START}"]);
-        assert_eq!(escaped(&arguments, None).len(), 2);
     }
 }

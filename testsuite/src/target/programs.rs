@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs, io::ErrorKind, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::{Blueprint, Member, NODE_IMAGE, TOOLS_IMAGE};
 use crate::{operate::What, scenario::CURRENT};
@@ -11,6 +11,8 @@ use crate::{operate::What, scenario::CURRENT};
 const IMAGE: &str = "slipnet-programs";
 /// What makes it, beside the other files.
 const FILE: &str = "Containerfile.programs";
+/// The tag of an image without one: the image of this name is the current program.
+const LATEST: &str = "latest";
 
 impl Member {
     /// The names of the programs that it runs beside the current one.
@@ -32,6 +34,10 @@ impl Member {
 pub(super) fn write(blueprint: &Blueprint) -> Result<()> {
     let path = blueprint.dir.join(FILE);
     let names = names(blueprint);
+    ensure!(
+        !names.contains(LATEST),
+        "a program is called {LATEST}, and {NODE_IMAGE}:{LATEST} is the current one: rename it"
+    );
     if names.is_empty() {
         return match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -63,9 +69,36 @@ pub(super) fn usage(blueprint: &Blueprint, dir: &Path) -> String {
         return String::new();
     }
     let images: Vec<String> = names.iter().map(|name| format!("{NODE_IMAGE}:{name}")).collect();
+    // A build would fetch an image that is not here: a registry's image of that name is somebody else's.
     format!(
-        "image: docker build -t {IMAGE} - < {}   # has the programs of the images {}: build or tag these before\n",
-        dir.join(FILE).display(),
-        images.join(", ")
+        "image: docker image inspect {TOOLS_IMAGE} {images} >/dev/null && docker build -t {IMAGE} - < {file}   \
+         # has the programs of these images: build or tag them before\n",
+        images = images.join(" "),
+        file = dir.join(FILE).display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{scenario::Scenario, target::Target};
+
+    /// Goal: the image is made of images that are here, and none of them is the current program under another name.
+    #[test]
+    fn an_image_is_made_of_what_is_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let text = format!(
+                "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\ntopology: {{ validators: 1 }}\n\
+                 faults: [{{ at: 5s, what: {{ upgrade: {{ who: {{ nodes: [validator-0] }}, to: {name} }} }} }}]\n"
+            );
+            let scenario =
+                Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+            crate::scenario::write_files(Target::Compose, &scenario, dir.path(), None)
+        };
+        let usage = write("before").unwrap().usage;
+        let build = "docker image inspect slipnet slipstream:before >/dev/null && docker build -t slipnet-programs - < ";
+        assert!(usage.contains(build), "{usage}");
+        assert!(write("latest").unwrap_err().to_string().contains("rename it"));
+    }
 }

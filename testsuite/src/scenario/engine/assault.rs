@@ -120,7 +120,7 @@ impl Assault {
     }
 
     /// A fault takes their victim away. That is no excuse for those that had ended before.
-    pub(super) fn lose_victim(&mut self) {
+    pub(crate) fn lose_victim(&mut self) {
         self.lost_victim |= self.check().is_ok();
     }
 

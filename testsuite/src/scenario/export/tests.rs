@@ -195,7 +195,9 @@ fn programs_have_names_and_an_image() {
                 "COPY --from=slipstream:next /usr/bin/slipstream /usr/bin/slipstream-next",
             ]
         );
-        assert!(written.usage.contains("slipstream:before, slipstream:next"), "{}", written.usage);
+        let inspected =
+            "docker image inspect slipnet slipstream:before slipstream:next >/dev/null && docker build";
+        assert!(written.usage.contains(inspected), "{}", written.usage);
         assert!(written.usage.contains("-t slipnet-programs - <"), "{}", written.usage);
         let text = fs::read_to_string(dir.path().join(file)).unwrap();
         let value: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
@@ -302,6 +304,10 @@ fn access_lists_are_mounted_or_left_out() {
     let source = lists.canonicalize().unwrap().display().to_string();
     assert!(text.contains(&source.replace("$lists", "$$lists")) && notes.is_empty(), "{text}{notes}");
     assert_eq!(text.matches("--access-lists").count(), 2, "of the load and of the judge: {text}");
+    let value: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    let services = &value["services"];
+    assert!(services["load-main"]["user"].is_string(), "the directory may be its owner's alone");
+    assert_eq!(services["load-main"]["user"], services["validator-0"]["user"]);
     let (text, notes) = written(Target::Kubernetes, "values.yaml");
     assert!(!text.contains("--access-lists") && notes.contains("the phase main"), "{text}{notes}");
     assert!(notes.contains("throughput of main is not judged: the load main is left out"), "{notes}");

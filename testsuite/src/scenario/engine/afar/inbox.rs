@@ -93,10 +93,15 @@ impl Inbox {
         std::mem::take(&mut self.shelf.held.lock().new)
     }
 
-    /// Waits until all have brought theirs, or this moment; then what came.
-    pub(super) async fn close(self, deadline: Instant) -> BTreeMap<Source, Option<Ending>> {
+    /// Waits until all have brought theirs, or this moment.
+    pub(super) async fn wait(&self, deadline: Instant) {
         let mut missing = self.shelf.missing.subscribe();
         let _ = timeout_at(deadline, missing.wait_for(|missing| *missing == 0)).await;
+    }
+
+    /// Waits until all have brought theirs, or this moment; then what came.
+    pub(super) async fn close(self, deadline: Instant) -> BTreeMap<Source, Option<Ending>> {
+        self.wait(deadline).await;
         std::mem::take(&mut self.shelf.held.lock().endings)
     }
 }

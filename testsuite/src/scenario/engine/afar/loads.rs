@@ -1,6 +1,6 @@
 //! From what loads and nodes brought to what phases and orders came to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     load::{Ending, LoadSummary, Source},
@@ -46,6 +46,22 @@ pub(super) fn undone(node: &Source, ending: Option<Ending>) -> Option<String> {
         Some(Ending::Orders { failed }) => failed.map(|why| format!("{node}: {why}")),
         _ => Some(format!("{node}: it did not tell whether its orders were carried out")),
     }
+}
+
+/// Orders to the primary that not exactly one node took, of those of which nodes tell.
+pub(super) fn not_taken_once(
+    orders: &BTreeSet<String>,
+    heard: &BTreeMap<String, BTreeSet<String>>,
+) -> Vec<String> {
+    let told = |order: &String| {
+        let takers: Vec<&str> = heard.get(order).into_iter().flatten().map(String::as_str).collect();
+        match takers[..] {
+            [_] => None,
+            [] => Some(format!("no validator took the order {order}: none was the primary at that moment")),
+            _ => Some(format!("{} took the order {order}, which is for one", takers.join(" and "))),
+        }
+    };
+    orders.iter().filter_map(told).collect()
 }
 
 /// Loads know nodes by the addresses of their APIs.

@@ -11,14 +11,16 @@
 //! [`unjudged`](crate::scenario::unjudged).
 //!
 //! Invariants:
-//! * What was not seen is not met: a scenario of which nothing can be judged, a load without figures, orders of which nobody tells, a node that
-//!   never answered, a judge that came late.
+//! * What was not seen is not met: a scenario of which nothing can be judged, a load without figures, orders of which nobody tells, an order to lie
+//!   that not exactly one node took, a node that never answered, a judge that came late.
 //! * A fault excuses the nodes that it may meet. Of an order to the primary those are all that may be primary then. An order to lie excuses
 //!   whoever tells that it took it, and nobody else.
 
 mod audit;
+mod clock;
 mod inbox;
 mod loads;
+mod meeting;
 mod story;
 
 use std::{
@@ -34,11 +36,11 @@ use clap::Args;
 use self::{
     audit::Asked,
     inbox::Inbox,
-    loads::{phase_end, undone},
-    story::{SKEW_MS, Story},
+    loads::{not_taken_once, phase_end, undone},
+    story::Story,
 };
 use super::{
-    LOOK, PHASE_GRACE, SAMPLE, SAMPLES_MAX, catch, catch_up_ms, nothing_ended, now_ms, phase,
+    PHASE_GRACE, SAMPLE, SAMPLES_MAX, catch, catch_up_ms, nothing_ended, now_ms, phase,
     watch::{Seen, Watch},
 };
 use crate::{
@@ -116,6 +118,8 @@ struct Judge<'a> {
     awaited: BTreeMap<usize, (u64, u64)>,
     /// Who told that it takes the order of a meeting that has not begun.
     takers: BTreeMap<usize, BTreeSet<String>>,
+    /// Who told that it took an order, of each that anybody took.
+    heard: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl JudgeOptions {
@@ -203,6 +207,7 @@ impl<'a> Judge<'a> {
             watch: Watch::start(begin, catch_up_ms(scenario)),
             awaited: BTreeMap::new(),
             takers: BTreeMap::new(),
+            heard: BTreeMap::new(),
         }
     }
 
@@ -272,118 +277,19 @@ impl<'a> Judge<'a> {
         self.look_at(place)
     }
 
-    /// Lets what happens to nodes excuse them while it does, until the scenario's time is over.
-    async fn pass(&mut self, inbox: &Inbox) -> Result<()> {
-        let mut agenda: BTreeSet<(u64, bool, usize)> = BTreeSet::new();
-        for (index, meeting) in self.story.meetings().iter().enumerate() {
-            agenda.insert((meeting.from_ms.saturating_sub(SKEW_MS), true, index));
-            let until_ms = meeting.until_ms.map(|until| match &meeting.liars {
-                None => until.saturating_add(SKEW_MS),
-                // What a node thinks of liars that have left comes from their leaving.
-                Some(_) => until.saturating_sub(SKEW_MS),
-            });
-            agenda.extend(until_ms.map(|until| (until, false, index)));
-        }
-        let end_ms = self.scenario.duration.ms();
-        while let Some((at_ms, begins, index)) = agenda.pop_first() {
-            if at_ms > end_ms {
-                break;
-            }
-            self.wait_until(at_ms, inbox).await;
-            if begins { self.begin(index)? } else { self.end(index) }
-        }
-        self.wait_until(end_ms, inbox).await;
-        Ok(())
-    }
-
-    fn begin(&mut self, index: usize) -> Result<()> {
-        let meeting = self.story.meetings()[index].clone();
-        if meeting.is_join {
-            meeting.whom.iter().try_for_each(|place| self.join(*place))?;
-        }
-        // Whoever takes an order of which it tells is met then.
-        for place in meeting.whom.iter().filter(|_| meeting.told.is_none()) {
-            self.meet(index, self.names.name(*place));
-        }
-        for name in self.takers.remove(&index).into_iter().flatten() {
-            self.meet(index, &name);
-        }
-        Ok(())
-    }
-
-    fn meet(&self, index: usize, name: &str) {
-        let meeting = &self.story.meetings()[index];
-        match &meeting.liars {
-            None => self.watch.begin_excuse(index, name, meeting.cause),
-            Some(lie) => self.watch.expect(name, lie, &index.to_string()),
-        }
-    }
-
-    fn note_taken(&mut self, inbox: &Inbox) {
-        let now_ms = self.elapsed_ms();
-        for (node, order) in inbox.taken() {
-            for (index, meeting) in self.story.meetings().iter().enumerate() {
-                if meeting.told.as_ref() != Some(&order) {
-                    continue;
-                }
-                if meeting.from_ms <= now_ms.saturating_add(SKEW_MS) {
-                    self.meet(index, &node);
-                } else {
-                    self.takers.entry(index).or_default().insert(node.clone());
-                }
-            }
-        }
-    }
-
-    /// What starts a process is over once that answers: its container, and its store, take their time.
-    fn end(&mut self, index: usize) {
-        let meeting = &self.story.meetings()[index];
-        if meeting.liars.is_some() {
-            self.watch.part(Some(&index.to_string()));
-        } else if meeting.restarts {
-            let until_ms = self.elapsed_ms().saturating_add(self.scenario.topology.ready_within.ms());
-            self.awaited.insert(index, (meeting.from_ms, until_ms));
-        } else {
-            self.watch.end_excuses(index);
-        }
-    }
-
-    async fn wait_until(&mut self, at_ms: u64, inbox: &Inbox) {
-        loop {
-            self.note_taken(inbox);
-            self.note_answers();
-            let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
-            if left.is_zero() {
-                return;
-            }
-            tokio::time::sleep(left.min(LOOK)).await;
-        }
-    }
-
-    fn note_answers(&mut self) {
-        let now_ms = self.elapsed_ms();
-        let (story, watch, names) = (&self.story, &self.watch, self.names);
-        self.awaited.retain(|index, (since_ms, until_ms)| {
-            let since_ms = since_ms.saturating_sub(SKEW_MS);
-            let mut whom = story.meetings()[*index].whom.iter();
-            let answers = whom.any(|place| watch.started_since(names.name(*place), since_ms).is_some());
-            let is_over = answers || now_ms >= *until_ms;
-            if is_over {
-                watch.end_excuses(*index);
-            }
-            !is_over
-        });
-    }
-
     /// Waits for the figures of the loads, and puts together what they did.
     async fn gather(
-        &self,
+        &mut self,
         inbox: Inbox,
         report: &mut RunReport,
         findings: &mut Findings,
         ended: &mut Vec<String>,
     ) {
         let deadline = tokio::time::Instant::now() + PHASE_GRACE + BRINGS_WITHIN;
+        inbox.wait(deadline).await;
+        // An order may begin, and be told, as the clock ends.
+        self.note_taken(&inbox);
+        ended.extend(not_taken_once(&self.story.orders(), &self.heard));
         let mut came = inbox.close(deadline).await;
         let urls: BTreeMap<&str, &str> =
             self.names.all().map(|place| (self.nodes[place.0].url(), self.names.name(place))).collect();

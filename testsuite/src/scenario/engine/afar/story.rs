@@ -6,50 +6,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::meeting::{Meeting, SKEW_MS, meetings};
 use crate::{
     report::FaultMark,
     scenario::{
-        engine::{
-            act::{described, ends, is_moment},
-            blame::Cause,
-            catch::Behind,
-        },
+        engine::{act::described, catch::Behind},
         export,
         model::Scenario,
-        names::{Names, Place, may_validate},
-        plan::{Action, Event, Harm, Who, plan},
+        names::{Names, Place},
+        plan::{Action, Event, Who, plan},
     },
 };
 
-/// Clocks of machines that keep time differ by less: what comes about by this much sooner than it should is no surprise.
-pub(super) const SKEW_MS: u64 = 1_000;
 /// Beyond the time that a node has to become ready, what its container takes to begin again.
 const CONTAINER_MS: u64 = 60_000;
 
 /// When each process of each node was first seen, in ms after the clock started.
 pub(super) type Starts = BTreeMap<String, Vec<u64>>;
-
-/// One event, and whom it meets.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Meeting {
-    pub(super) from_ms: u64,
-    /// When what it does is over; its beginning, if it is done at once. None if it lasts.
-    pub(super) until_ms: Option<u64>,
-    /// All that it may meet.
-    pub(super) whom: Vec<Place>,
-    pub(super) cause: Cause,
-    /// Whether another process runs afterwards.
-    pub(super) restarts: bool,
-    /// Whether the node does not run, or not as it should, meanwhile.
-    pub(super) holds: bool,
-    /// Whether it meets one of `whom` alone, whoever is the primary then.
-    pub(super) is_drawn: bool,
-    pub(super) is_join: bool,
-    /// How the peers lie that it gives them, if it does nothing else.
-    pub(super) liars: Option<String>,
-    /// The order of which the node that takes it tells: it meets that one alone.
-    pub(super) told: Option<String>,
-}
 
 /// See the module.
 pub(super) struct Story<'a> {
@@ -110,8 +83,8 @@ impl<'a> Story<'a> {
         for (index, meeting) in self.meetings.iter().enumerate() {
             let Some(from_ms) = meeting.until_ms.filter(|_| meeting.liars.is_none()) else { continue };
             for place in &meeting.whom {
-                // Whoever another fault holds then is behind when that has ended.
-                if self.is_held(*place, from_ms, index) {
+                // Whoever another fault meets then is behind when that has ended.
+                if self.is_met(*place, from_ms, index) {
                     continue;
                 }
                 let seen_ms = match (meeting.restarts, self.started(*place, meeting.from_ms, starts)) {
@@ -171,23 +144,27 @@ impl<'a> Story<'a> {
         (certain.iter().flat_map(|meeting| meeting.whom.iter().copied()).collect(), drawn.len())
     }
 
-    /// Whether another event than the one at `index` may hold a node at a moment.
-    fn is_held(&self, place: Place, at_ms: u64, index: usize) -> bool {
+    /// Whether another event than the one at `index` may hold a node at a moment, or ends later, as a cut of its links.
+    fn is_met(&self, place: Place, at_ms: u64, index: usize) -> bool {
         let mut others = self.meetings.iter().enumerate().filter(|(other, _)| *other != index);
         others.any(|(_, meeting)| {
-            meeting.holds
+            (meeting.holds || meeting.until_ms.is_some())
+                && meeting.liars.is_none()
                 && meeting.whom.contains(&place)
                 && meeting.from_ms <= at_ms
                 && meeting.until_ms.is_none_or(|until| at_ms < until)
         })
     }
 
-    /// When the next event takes a node down. Of those to the primary nobody knows.
+    /// When the next event takes a node down, or makes it slow for a while. Of those to the primary nobody knows.
     fn next_ms(&self, place: Place, from_ms: u64) -> Option<u64> {
-        let takes_down = |meeting: &&Meeting| {
-            (meeting.holds || meeting.restarts) && !meeting.is_drawn && meeting.whom.contains(&place)
+        let interrupts = |meeting: &&Meeting| {
+            (meeting.holds || meeting.restarts || meeting.until_ms.is_some())
+                && meeting.liars.is_none()
+                && !meeting.is_drawn
+                && meeting.whom.contains(&place)
         };
-        let all = self.meetings.iter().filter(takes_down).map(|meeting| meeting.from_ms);
+        let all = self.meetings.iter().filter(interrupts).map(|meeting| meeting.from_ms);
         all.filter(|next_ms| *next_ms > from_ms).min()
     }
 
@@ -214,99 +191,12 @@ impl<'a> Story<'a> {
     }
 }
 
-/// What an event makes of nodes. Data are copied at the beginning and put back at the end, with a start of the node at both times: until the
-/// end it is honest.
-fn meetings(scenario: &Scenario, names: &Names, event: &Event) -> Vec<Meeting> {
-    let all = meeting(scenario, names, event);
-    match (all, &event.action) {
-        (Some(whole), Action::Node { harm: Harm::OldState, .. }) => {
-            let at = |at_ms: u64| Meeting {
-                from_ms: at_ms,
-                until_ms: Some(at_ms),
-                restarts: true,
-                holds: false,
-                ..whole.clone()
-            };
-            let put_back = event.until_ms.map(|until| Meeting { cause: Cause::Lies, ..at(until) });
-            [Meeting { told: None, ..at(whole.from_ms) }].into_iter().chain(put_back).collect()
-        }
-        (all, _) => all.into_iter().collect(),
-    }
-}
-
-/// What an event makes of nodes while it lasts; none if it does nothing that others could hold against one.
-fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting> {
-    let all = Meeting {
-        from_ms: event.at_ms,
-        until_ms: event.until_ms,
-        whom: Vec::new(),
-        cause: Cause::Away,
-        restarts: false,
-        holds: false,
-        is_drawn: false,
-        is_join: false,
-        liars: None,
-        told: export::told_order(scenario, event),
-    };
-    let may_be_primary = || -> Vec<Place> {
-        names.all().filter(|place| may_validate(&scenario.topology, names, *place)).collect()
-    };
-    match &event.action {
-        Action::Join(place) => Some(Meeting {
-            until_ms: Some(event.at_ms),
-            whom: vec![*place],
-            restarts: true,
-            is_join: true,
-            ..all
-        }),
-        Action::Links { pairs, .. } => Some(Meeting { whom: ends(pairs), ..all }),
-        Action::Node { harm, who } => {
-            let whom = match who {
-                Who::Node(place) => vec![*place],
-                Who::Primary => may_be_primary(),
-            };
-            let at_once = is_moment(harm, event.until_ms.is_some());
-            Some(Meeting {
-                until_ms: if at_once { Some(event.at_ms) } else { event.until_ms },
-                whom,
-                cause: Cause::of(harm),
-                restarts: restarts(harm),
-                holds: !at_once && !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_)),
-                is_drawn: *who == Who::Primary,
-                ..all
-            })
-        }
-        Action::LyingPeers { lie, who: Who::Node(place), .. } => {
-            Some(Meeting { whom: vec![*place], liars: Some(lie.name()), ..all })
-        }
-        Action::LyingPeers { lie, who: Who::Primary, .. } => {
-            Some(Meeting { whom: may_be_primary(), liars: Some(lie.name()), is_drawn: true, ..all })
-        }
-        Action::Attack { .. }
-        | Action::ExportSnapshot(_)
-        | Action::AddValidator(_)
-        | Action::RemoveValidator(_) => None,
-    }
-}
-
-/// Whether another process runs after this harm.
-fn restarts(harm: &Harm) -> bool {
-    match harm {
-        Harm::Kill | Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) | Harm::Liar(_) => true,
-        Harm::Pause
-        | Harm::FullDisk
-        | Harm::SlowDisk(_)
-        | Harm::ClockJump(_)
-        | Harm::Twin(_)
-        | Harm::OldState => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::scenario::engine::blame::Cause;
 
     const TEXT: &str = "\
 name: a
@@ -355,8 +245,8 @@ criteria: [equal_roots]
         ]);
         let behind = story.behind(&seen);
         let untils: Vec<Option<u64>> = behind.iter().map(|it| it.until_ms).collect();
-        // The last kill of `late`, the restart of `near`, and its last kill.
-        let next = [Some(98_000), Some(50_000), Some(99_000), None, Some(98_000), None, None];
+        // The slow disk of `late`, the restart of `near`, and its last kill.
+        let next = [Some(70_000), Some(50_000), Some(99_000), None, Some(98_000), None, None];
         assert_eq!(untils, next);
         let told: Vec<(&str, &str, u64, u64)> =
             behind.iter().map(|it| (it.name.as_str(), it.mode, it.from_ms, it.seen_ms)).collect();
@@ -408,6 +298,11 @@ criteria: [equal_roots]
         let lies =
             ["5000ms..9000ms,lie=garbage,primary", "12000ms..30000ms,lying-peers=forged-heads:2,primary"];
         assert_eq!(told, [Some(lies[0]), Some(lies[1]), None]);
+        // Nobody who tells of it then is excused: liars leave sooner than that is certain, and a lie ends later.
+        for (index, over_ms) in [(0, 10_000), (1, 29_000)] {
+            let meeting = &story.meetings()[index];
+            assert_eq!([meeting.is_over(over_ms - 1), meeting.is_over(over_ms)], [false, true]);
+        }
         assert_eq!(story.orders(), BTreeSet::from(lies.map(str::to_owned)));
         assert!(story.meetings().iter().all(|it| it.is_drawn && it.whom == [Place(0), Place(1), Place(2)]));
         let seen =
@@ -419,6 +314,24 @@ criteria: [equal_roots]
             [("validator-1".to_owned(), 9_000, 9_500), ("validator-2".to_owned(), 21_000, 21_200)]
         );
         assert!(story.surprises(&seen).is_empty());
+    }
+
+    /// Goal: a node that comes back while its disk is slow is behind once that is over, until its clock jumps for a while. Liars change
+    /// nothing of that.
+    #[test]
+    fn who_is_slow_is_not_behind_yet() {
+        let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+            topology: { validators: 2, groups: [{ name: near }] }\n\
+            faults:\n- { at: 5s, for: 5s, what: { kill: { nodes: [near] } } }\n\
+            - { at: 8s, for: 6s, what: { slow_disk: { who: { nodes: [near] }, delay: 50ms } } }\n\
+            - { at: 20s, for: 5s, what: { clock_jump: { who: { nodes: [near] }, ahead: 1m } } }\n\
+            - { at: 16s, for: 30s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let seen = starts(&[("near", &[0, 10_500])]);
+        let behind = Story::of(&scenario, &names).behind(&seen);
+        let told: Vec<_> = behind.iter().map(|it| (it.from_ms, it.seen_ms, it.until_ms)).collect();
+        assert_eq!(told, [(14_000, 14_000, Some(20_000)), (25_000, 25_000, None)]);
     }
 
     /// Goal: a node with old data starts twice, and lies from the second time on.

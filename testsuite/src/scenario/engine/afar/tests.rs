@@ -268,10 +268,22 @@ async fn whoever_takes_an_order_is_met() {
     let inbox = Inbox::open(([127, 0, 0, 1], 0).into(), [from.clone()].into_iter(), orders).await.unwrap();
     let delivery = crate::load::Delivery { from, ending: Ending::Taken { order } };
     delivery.send(&inbox.address().to_string(), Duration::from_secs(60)).await.unwrap();
+    let missed = |judge: &Judge<'_>| not_taken_once(&judge.story.orders(), &judge.heard);
+    assert!(missed(&judge)[0].starts_with("no validator took the order 60000ms..80000ms,old-data,primary"));
     judge.note_taken(&inbox);
+    assert!(missed(&judge).is_empty());
     // Its data come back with the second of the two starts.
     let taker = BTreeSet::from(["validator-1".to_owned()]);
     assert_eq!(judge.takers, BTreeMap::from([(1, taker)]));
     judge.begin(1).unwrap();
     assert!(judge.takers.is_empty());
+    // Views changed while validators were asked.
+    judge
+        .heard
+        .entry(judge.story.orders().pop_first().unwrap())
+        .or_default()
+        .insert("validator-0".to_owned());
+    let twice =
+        "validator-0 and validator-1 took the order 60000ms..80000ms,old-data,primary, which is for one";
+    assert_eq!(missed(&judge), [twice]);
 }

@@ -1,0 +1,115 @@
+//! [`State`]: what a node is like at a moment, of all its orders together. Pure.
+
+use std::time::Duration;
+
+use super::{Order, What};
+
+/// What a node is like at a moment, of all orders together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct State {
+    pub(super) is_down: bool,
+    pub(super) is_paused: bool,
+    pub(super) is_full: bool,
+    /// Whether its data are to be put back later.
+    pub(super) keeps_data: bool,
+    /// How the program lies that is in its place, if one is.
+    pub(super) lie: Option<&'static str>,
+    pub(super) flush_ms: u64,
+    pub(super) clock_ms: i64,
+}
+
+impl State {
+    /// Whether the node does not run, or not as it should.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_down || self.is_paused || self.is_full || self.lie.is_some()
+    }
+}
+
+/// What the orders make of a node; before the start no moment has come. Of several slow disks the slowest
+/// counts, and jumps of the clock add up.
+pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<Duration>) -> State {
+    let mut orders: Vec<&Order> = orders.collect();
+    orders.sort_by_key(|order| order.from);
+    let mut state = State::default();
+    for order in orders {
+        let holds = order.holds_at(moment);
+        match order.what {
+            What::Join => state.is_down |= !order.has_begun(moment),
+            What::Kill => state.is_down |= holds,
+            // Without an end they are over once they are done.
+            What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
+            What::Pause => state.is_paused |= holds,
+            What::FullDisk => state.is_full |= holds,
+            What::OldData => state.keeps_data |= holds,
+            What::Lie(lie) if holds => state.lie = Some(lie),
+            What::SlowDisk(ms) if holds => state.flush_ms = state.flush_ms.max(ms),
+            What::ClockJump(ms) if holds => state.clock_ms = state.clock_ms.saturating_add(ms),
+            What::SlowDisk(_) | What::ClockJump(_) | What::Lie(_) => {}
+            What::BitFlip(_) | What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => {}
+            What::LyingPeers(..) | What::Attack(_) | What::Upgrade(_) => {}
+        }
+    }
+    state
+}
+
+/// When the next order begins or ends.
+pub(super) fn next<'a>(
+    orders: impl Iterator<Item = &'a Order>,
+    passed: Option<Duration>,
+) -> Option<Duration> {
+    let moments = orders.flat_map(|order| [Some(order.from), order.until]).flatten();
+    moments.filter(|moment| passed < Some(*moment)).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders(texts: &[&str]) -> Vec<Order> {
+        texts.iter().map(|text| text.parse().unwrap_or_else(|error| panic!("{error:#}"))).collect()
+    }
+
+    /// Goal: orders that overlap hold a node until the last of them ends, and what is over once it is done holds nothing.
+    #[test]
+    fn a_state_is_that_of_all_orders() {
+        let orders = orders(&[
+            "5s..,join",
+            "10s..20s,kill",
+            "15s..30s,wipe",
+            "40s..,restart",
+            "41s..,bit-flip=1",
+            "41s..,export-snapshot",
+            "50s..60s,pause",
+            "50s..70s,slow-disk-ms=9",
+            "55s..60s,slow-disk-ms=5",
+            "55s..,clock-jump-ms=-3",
+            "57s..60s,clock-jump-ms=-4",
+            "65s..75s,full-disk",
+            "80s..90s,lie=garbage",
+            "80s..90s,attack=junk-transactions",
+            "85s..95s,old-data",
+        ]);
+        let at = |seconds: u64| state(orders.iter(), Some(Duration::from_secs(seconds)));
+        let down = State { is_down: true, ..State::default() };
+        assert_eq!([state(orders.iter(), None), at(4), at(10), at(29)], [down; 4]);
+        assert_eq!([at(5), at(30), at(40), at(41)], [State::default(); 4]);
+        assert_eq!(at(50), State { is_paused: true, flush_ms: 9, ..State::default() });
+        assert_eq!(at(55), State { is_paused: true, flush_ms: 9, clock_ms: -3, ..State::default() });
+        assert_eq!(at(57), State { is_paused: true, flush_ms: 9, clock_ms: -7, ..State::default() });
+        assert_eq!(at(60), State { flush_ms: 9, clock_ms: -3, ..State::default() });
+        assert_eq!(at(74), State { is_full: true, clock_ms: -3, ..State::default() });
+        assert_eq!(at(75), State { clock_ms: -3, ..State::default() });
+        assert_eq!(at(94), State { keeps_data: true, clock_ms: -3, ..State::default() });
+        assert_eq!(at(80), State { lie: Some("garbage"), clock_ms: -3, ..State::default() });
+        let mut moments = Vec::new();
+        while let Some(moment) = next(orders.iter(), moments.last().copied()) {
+            moments.push(moment);
+        }
+        assert_eq!(
+            moments.iter().map(Duration::as_secs).collect::<Vec<_>>(),
+            [5, 10, 15, 20, 30, 40, 41, 50, 55, 57, 60, 65, 70, 75, 80, 85, 90, 95]
+        );
+        assert!(orders[0].begins_within(None, Some(Duration::from_secs(5))));
+        assert!(!orders[0].begins_within(Some(Duration::from_secs(5)), Some(Duration::from_secs(9))));
+    }
+}

@@ -1,0 +1,140 @@
+//! [`Meeting`]: one event of a scenario, and what it makes of which nodes. Pure.
+
+use crate::scenario::{
+    engine::{
+        act::{ends, is_moment},
+        blame::Cause,
+    },
+    export,
+    model::Scenario,
+    names::{Names, Place, may_validate},
+    plan::{Action, Event, Harm, Who},
+};
+
+/// Clocks of machines that keep time differ by less: what comes about by this much sooner than it should is no surprise.
+pub(super) const SKEW_MS: u64 = 1_000;
+
+/// One event, and whom it meets.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Meeting {
+    pub(super) from_ms: u64,
+    /// When what it does is over; its beginning, if it is done at once. None if it lasts.
+    pub(super) until_ms: Option<u64>,
+    /// All that it may meet.
+    pub(super) whom: Vec<Place>,
+    pub(super) cause: Cause,
+    /// Whether another process runs afterwards.
+    pub(super) restarts: bool,
+    /// Whether the node does not run, or not as it should, meanwhile.
+    pub(super) holds: bool,
+    /// Whether it meets one of `whom` alone, whoever is the primary then.
+    pub(super) is_drawn: bool,
+    pub(super) is_join: bool,
+    /// How the peers lie that it gives them, if it does nothing else.
+    pub(super) liars: Option<String>,
+    /// The order of which the node that takes it tells: it meets that one alone.
+    pub(super) told: Option<String>,
+}
+
+impl Meeting {
+    /// From when on it is over, whatever the clocks of machines.
+    pub(super) fn over_ms(&self) -> Option<u64> {
+        self.until_ms.map(|until| match &self.liars {
+            None => until.saturating_add(SKEW_MS),
+            // What a node thinks of liars that have left comes from their leaving.
+            Some(_) => until.saturating_sub(SKEW_MS),
+        })
+    }
+
+    pub(super) fn is_over(&self, now_ms: u64) -> bool {
+        self.over_ms().is_some_and(|over_ms| over_ms <= now_ms)
+    }
+}
+
+/// What an event makes of nodes. Data are copied at the beginning and put back at the end, with a start of the node at both times: until the
+/// end it is honest.
+pub(super) fn meetings(scenario: &Scenario, names: &Names, event: &Event) -> Vec<Meeting> {
+    let all = meeting(scenario, names, event);
+    match (all, &event.action) {
+        (Some(whole), Action::Node { harm: Harm::OldState, .. }) => {
+            let at = |at_ms: u64| Meeting {
+                from_ms: at_ms,
+                until_ms: Some(at_ms),
+                restarts: true,
+                holds: false,
+                ..whole.clone()
+            };
+            let put_back = event.until_ms.map(|until| Meeting { cause: Cause::Lies, ..at(until) });
+            [Meeting { told: None, ..at(whole.from_ms) }].into_iter().chain(put_back).collect()
+        }
+        (all, _) => all.into_iter().collect(),
+    }
+}
+
+/// What an event makes of nodes while it lasts; none if it does nothing that others could hold against one.
+fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting> {
+    let all = Meeting {
+        from_ms: event.at_ms,
+        until_ms: event.until_ms,
+        whom: Vec::new(),
+        cause: Cause::Away,
+        restarts: false,
+        holds: false,
+        is_drawn: false,
+        is_join: false,
+        liars: None,
+        told: export::told_order(scenario, event),
+    };
+    let may_be_primary = || -> Vec<Place> {
+        names.all().filter(|place| may_validate(&scenario.topology, names, *place)).collect()
+    };
+    match &event.action {
+        Action::Join(place) => Some(Meeting {
+            until_ms: Some(event.at_ms),
+            whom: vec![*place],
+            restarts: true,
+            is_join: true,
+            ..all
+        }),
+        Action::Links { pairs, .. } => Some(Meeting { whom: ends(pairs), ..all }),
+        Action::Node { harm, who } => {
+            let whom = match who {
+                Who::Node(place) => vec![*place],
+                Who::Primary => may_be_primary(),
+            };
+            let at_once = is_moment(harm, event.until_ms.is_some());
+            Some(Meeting {
+                until_ms: if at_once { Some(event.at_ms) } else { event.until_ms },
+                whom,
+                cause: Cause::of(harm),
+                restarts: restarts(harm),
+                holds: !at_once && !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_)),
+                is_drawn: *who == Who::Primary,
+                ..all
+            })
+        }
+        Action::LyingPeers { lie, who: Who::Node(place), .. } => {
+            Some(Meeting { whom: vec![*place], liars: Some(lie.name()), ..all })
+        }
+        Action::LyingPeers { lie, who: Who::Primary, .. } => {
+            Some(Meeting { whom: may_be_primary(), liars: Some(lie.name()), is_drawn: true, ..all })
+        }
+        Action::Attack { .. }
+        | Action::ExportSnapshot(_)
+        | Action::AddValidator(_)
+        | Action::RemoveValidator(_) => None,
+    }
+}
+
+/// Whether another process runs after this harm.
+fn restarts(harm: &Harm) -> bool {
+    match harm {
+        Harm::Kill | Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) | Harm::Liar(_) => true,
+        Harm::Pause
+        | Harm::FullDisk
+        | Harm::SlowDisk(_)
+        | Harm::ClockJump(_)
+        | Harm::Twin(_)
+        | Harm::OldState => false,
+    }
+}
