@@ -1,17 +1,21 @@
 //! Threads for callers' work that may block: a fixed number of their own, shared fairly by the addresses that call.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    fair::Places,
+    fair::{Place, Places},
     leash::Leash,
     origin::Origin,
     probation::Probation,
     turns::Turns,
     workers::{Rank, WorkError, Workers},
 };
+
+/// How long work on probation waits for its turn among others of its kind.
+const PROBATION_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A fixed number of places for work that blocks. If all are taken, callers wait without a thread.
 #[derive(Clone)]
@@ -68,12 +72,24 @@ impl Blocking {
         gone: CancellationToken,
         work: impl FnOnce(&Leash) -> T + Send + 'static,
     ) -> Result<T, WorkError> {
-        let place = match &probation {
-            Some(_) => self.places.take_on_probation(origin).await,
-            None => self.places.take(origin).await,
-        };
+        let (place, probation) = self.place(origin, probation).await.ok_or(WorkError::NoPlace)?;
         let turns = self.turns.clone();
         self.workers.run(move || work(&Leash::begin(Some(place), probation, turns, gone))).await
+    }
+
+    /// A place for work. Work on probation that waits for one holds a place of few meanwhile: after a while it needs one for long calls,
+    /// and waits as these do. Without one it is refused.
+    async fn place(
+        &self,
+        origin: Origin,
+        probation: Option<Probation>,
+    ) -> Option<(Place, Option<Probation>)> {
+        let Some(probation) = probation else { return Some((self.places.take(origin).await, None)) };
+        match timeout(PROBATION_WAIT_MAX, self.places.take_on_probation(origin)).await {
+            Ok(place) => Some((place, Some(probation))),
+            Err(_) if probation.lengthen(true) => Some((self.places.take(origin).await, None)),
+            Err(_) => None,
+        }
     }
 
     /// Whether work of this caller took long here of late.

@@ -30,7 +30,7 @@ use crate::{
 /// CPU time after which work is long. Nearly all that is asked takes less; a call that burns its gas takes some ten times as much.
 const SHORT_MAX: Duration = Duration::from_millis(5);
 /// How long work on probation may go on by the clock: work that waits for a disk uses little CPU time, and others want its place.
-const PROBATION_MAX: Duration = Duration::from_millis(250);
+const PROBATION_MAX: Duration = Duration::from_secs(1);
 /// CPU time of one turn.
 const SLICE: Duration = Duration::from_millis(20);
 /// The least part of a thread's time that counts as CPU time: one in so many. It concerns work that mostly waits, for a disk or a

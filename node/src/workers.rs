@@ -70,6 +70,9 @@ pub(crate) enum WorkError {
     /// The system gives no thread.
     #[error("no thread to work on: {0}")]
     NoThread(#[from] io::Error),
+    /// On probation, it waited for its turn for too long.
+    #[error("there is no place for it")]
+    NoPlace,
 }
 
 /// Threads that are started when they are needed and end with this.

@@ -150,6 +150,8 @@ impl Table {
         };
         let mut reply = run(probation.clone()).await;
         if probation.as_ref().is_some_and(Probation::begins_again) {
+            // Before the next one begins: a poll that it holds may be made by one caller at a time.
+            drop(reply);
             reply = run(None).await;
         }
         if probation.as_ref().is_some_and(Probation::is_refused) {

@@ -346,7 +346,7 @@ impl Engine {
     /// A wanted answer is here. Peers that were late with it lose score, and come later until they deliver again.
     pub(super) fn settle(&mut self, key: &Key, now: Instant) {
         for peer in self.streams.settle(key, &mut self.effects) {
-            self.streams.links.overtaken(&peer);
+            self.streams.links.overtaken(&peer, now);
             self.book.overtaken(&peer, now);
         }
     }

@@ -36,9 +36,12 @@ const DELAY_AGE: Duration = Duration::from_secs(60);
 pub(super) const RATE_UNKNOWN: f64 = 2e6;
 /// And how soon it is thought to answer.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
-/// A peer that another one overtook counts as so much slower, twice as much each time in a row, until it delivers again.
+/// A peer that another one overtook counts as so much slower, twice as much each time in a row, until it delivers again. What is open
+/// at the same moment is late by one cause, and counts once.
 const LATE_FIRST: Duration = Duration::from_millis(200);
 const LATE_MAX: Duration = Duration::from_secs(10);
+/// That is forgotten after this, so that a peer that stood still once is asked again.
+const LATE_AGE: Duration = Duration::from_secs(30);
 /// Samples of a kind.
 const SAMPLES: usize = 64;
 
@@ -63,8 +66,8 @@ struct Link {
     delays: VecDeque<(Instant, Duration)>,
     /// Requests that were given to another peer as well and are still open.
     overdue: usize,
-    /// Requests that another peer answered first, since the last answer.
-    overtaken: u32,
+    /// How often another peer answered first since the last answer, and when it counted last.
+    overtaken: Option<(u32, Instant)>,
 }
 
 /// The notes on a request from when it was sent.
@@ -110,7 +113,7 @@ impl Links {
     ) {
         let Some(link) = self.0.get_mut(peer) else { return };
         let took = arrived.saturating_duration_since(sent.at).max(Duration::from_micros(100));
-        link.overtaken = 0;
+        link.overtaken = None;
         link.delivered += bytes as u64;
         link.is_starting = arrived.saturating_duration_since(*link.began.get_or_insert(arrived)) < STARTING;
         let rate = (link.delivered.saturating_sub(sent.delivered)) as f64 / took.as_secs_f64();
@@ -137,18 +140,24 @@ impl Links {
     }
 
     /// Notes that another peer was asked too, and answered first.
-    pub(super) fn overtaken(&mut self, peer: &PeerId) {
-        if let Some(link) = self.0.get_mut(peer) {
-            link.overtaken = link.overtaken.saturating_add(1);
-        }
+    pub(super) fn overtaken(&mut self, peer: &PeerId, now: Instant) {
+        let Some(link) = self.0.get_mut(peer) else { return };
+        let since = |last: Instant| now.saturating_duration_since(last);
+        link.overtaken = match link.overtaken {
+            Some((times, last)) if since(last) < LATE_FIRST => Some((times, last)),
+            Some((times, last)) if since(last) < LATE_AGE => Some((times.saturating_add(1), now)),
+            _ => Some((1, now)),
+        };
     }
 
     /// The time by which a peer counts as slower than its answers were. However well it did for long: who begins to hold answers back
     /// delays a request or two, and not each.
-    pub(super) fn lateness(&self, peer: &PeerId) -> Duration {
-        let times = self.0.get(peer).map_or(0, |link| link.overtaken);
-        let doubled = |more: u32| LATE_FIRST.saturating_mul(2u32.saturating_pow(more));
-        times.checked_sub(1).map_or(Duration::ZERO, |more| doubled(more).min(LATE_MAX))
+    pub(super) fn lateness(&self, peer: &PeerId, now: Instant) -> Duration {
+        let overtaken = self.0.get(peer).and_then(|link| link.overtaken);
+        match overtaken.filter(|(_, last)| now.saturating_duration_since(*last) < LATE_AGE) {
+            Some((times, _)) => LATE_FIRST.saturating_mul(2u32.saturating_pow(times - 1)).min(LATE_MAX),
+            None => Duration::ZERO,
+        }
     }
 
     /// Forgets peers that are gone and have nothing open.
@@ -291,15 +300,22 @@ mod tests {
     fn who_was_overtaken_comes_later_until_it_delivers() {
         let (mut links, now) = (Links::default(), Instant::now());
         let sent = links.send(peer(), now, 10);
-        let mut late = vec![links.lateness(&peer()).as_millis()];
+        let mut now = now;
+        let mut late = vec![links.lateness(&peer(), now).as_millis()];
         for _ in 0..8 {
-            links.overtaken(&peer());
-            late.push(links.lateness(&peer()).as_millis());
+            now += LATE_FIRST;
+            for _ in 0..3 {
+                links.overtaken(&peer(), now);
+            }
+            late.push(links.lateness(&peer(), now).as_millis());
         }
-        assert_eq!(late, [0, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);
+        assert_eq!(late, [0, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000], "three at once count once");
+        assert_eq!(links.lateness(&peer(), now + LATE_AGE), Duration::ZERO, "it is asked again some day");
+        links.overtaken(&peer(), now + LATE_AGE);
+        assert_eq!(links.lateness(&peer(), now + LATE_AGE), LATE_FIRST);
         links.end(&peer(), &sent, true);
         links.delivered(&peer(), now, now, &sent, 10);
-        assert_eq!(links.lateness(&peer()), Duration::ZERO);
+        assert_eq!(links.lateness(&peer(), now), Duration::ZERO);
     }
 
     #[test]

@@ -320,7 +320,7 @@ impl Streams {
             // A failure costs a hedge's time at least. So a batch at the head, whose answer takes some milliseconds, goes to a peer that
             // has delivered, and not to a stranger that is nearer.
             let failing = expected.max(HEDGE_MIN).mul_f64(1.0 / reliability - 1.0);
-            expected + failing + self.links.lateness(&peer.peer)
+            expected + failing + self.links.lateness(&peer.peer, now)
         };
         free.iter().min_by_key(|peer| time(peer)).cloned()
     }

@@ -85,10 +85,12 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The only request of the body, if its lane is one in which a call may turn out to be short or long. A trace is always long.
+    /// The lane of the body's only request, if a call may turn out to be short or long there. A trace is always long, and a filter is
+    /// installed once.
     fn open_lane(&self) -> Option<Lane> {
         let [request] = self.requests() else { return None };
-        Some(lane_of(request)).filter(|lane| matches!(lane, Lane::Calls | Lane::Searches))
+        let installs = request.call().is_some_and(|call| call.method == "eth_newFilter");
+        Some(lane_of(request)).filter(|lane| !installs && matches!(lane, Lane::Calls | Lane::Searches))
     }
 
     fn requests(&self) -> &[Request<'a>] {

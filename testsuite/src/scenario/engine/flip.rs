@@ -7,7 +7,8 @@ use slipstream_storage::{StorageConfig, plain_database};
 
 /// Where a node's rows are, and how they are called.
 const DATABASE: &str = "db";
-const ROWS: &str = "state_a";
+/// A state that was fetched whole is in the other one than the state before it.
+const ROWS: [&str; 2] = ["state_a", "state_b"];
 /// Rows among which one is drawn.
 const ROWS_MAX: usize = 10_000;
 
@@ -17,20 +18,21 @@ const ROWS_MAX: usize = 10_000;
 /// If the database cannot be opened, or has no rows.
 pub(crate) fn row(data: &Path, draw: u64) -> Result<()> {
     let database = plain_database(&StorageConfig::default(), &data.join(DATABASE))?;
-    let rows = database.cf_handle(ROWS).with_context(|| format!("the database has no {ROWS}"))?;
     let mut found = Vec::new();
-    let mut all = database.raw_iterator_cf(rows);
-    all.seek_to_first();
-    while let Some((key, row)) = all.item().filter(|_| found.len() < ROWS_MAX) {
-        if !row.is_empty() {
-            found.push((key.to_vec(), row.to_vec()));
+    for name in ROWS {
+        let rows = database.cf_handle(name).with_context(|| format!("the database has no {name}"))?;
+        let mut all = database.raw_iterator_cf(rows);
+        all.seek_to_first();
+        while let Some((key, row)) = all.item().filter(|_| found.len() < ROWS_MAX) {
+            if !row.is_empty() {
+                found.push((rows, key.to_vec(), row.to_vec()));
+            }
+            all.next();
         }
-        all.next();
     }
-    drop(all);
     ensure!(!found.is_empty(), "the state of {} has no rows yet: let the fault come later", data.display());
     let count = u64::try_from(found.len())?;
-    let (key, mut row) = found.swap_remove(usize::try_from(draw % count)?);
+    let (rows, key, mut row) = found.swap_remove(usize::try_from(draw % count)?);
     let bits = u64::try_from(row.len())? * 8;
     let bit = draw / count % bits;
     row[usize::try_from(bit / 8)?] ^= 1 << (bit % 8);

@@ -122,12 +122,8 @@ mod tests {
     fn no_node_is_called_like_an_event() {
         let group = |name: &str| {
             let text = format!(
-                "name: a
-description: b
-duration: 60s
-criteria: [equal_roots]
-                 topology: {{ groups: [{{ name: "{name}" }}] }}
-"
+                "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+                 topology: {{ groups: [{{ name: \"{name}\" }}] }}\n"
             );
             Scenario::parse(&text, Path::new("a.yaml")).map(drop).map_err(|error| error.to_string())
         };
