@@ -158,6 +158,33 @@ mod tests {
         assert_eq!(blocking.run(Origin::Trusted, || 7).await.unwrap(), 7);
     }
 
+    /// Goal: work on probation holds its place of few for a moment, also while it waits for a thread. Then it waits as long work, or is
+    /// refused.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_on_probation_has_an_end() {
+        let blocking = Blocking::with_long("test", (1, 1), Rank::Own, Turns::new(1));
+        let (few, long) = (Room::new(1, 0), Room::new(1, 0));
+        let origin = Origin::V4([192, 0, 2, 1].into());
+        let begin = || {
+            let mut place = few.share(origin);
+            assert!(place.grow_to(1));
+            Probation::new(place, long.share(origin))
+        };
+        let held = blocking.places.take(Origin::Trusted).await;
+        let mut taken = long.share(Origin::Trusted);
+        assert!(taken.grow_to(1));
+        let probation = begin();
+        let refused = blocking.run_while_awaited(origin, Some(probation.clone()), |_| ()).await;
+        assert!(matches!(refused, Err(WorkError::NoPlace)) && probation.is_refused());
+        assert_eq!(few.free(), 1);
+        drop(taken);
+        let mut waits = Box::pin(blocking.run_while_awaited(origin, Some(begin()), |_| ()));
+        assert!(timeout(2 * PROBATION_WAIT_MAX, waits.as_mut()).await.is_err());
+        assert_eq!((few.free(), long.free()), (1, 0));
+        drop(held);
+        waits.await.unwrap();
+    }
+
     /// Goal: however work on probation ends, it leaves its places to others: refused, abandoned while it waits, finished, or panicked.
     #[tokio::test(flavor = "multi_thread")]
     async fn work_on_probation_leaves_its_places() {

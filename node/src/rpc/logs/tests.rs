@@ -18,8 +18,14 @@ use super::{
     *,
 };
 use crate::{
+    api::room::Room,
     leash::Leash,
-    rpc::tests::{Fixture, context, loose},
+    origin::Origin,
+    probation::Probation,
+    rpc::{
+        Caller,
+        tests::{Fixture, context, loose},
+    },
 };
 
 const MUCH: Budget = Budget { work_bytes: usize::MAX, logs: usize::MAX, data_bytes: usize::MAX };
@@ -337,6 +343,26 @@ async fn ranges_that_are_reversed_or_in_the_future_are_refused() {
     let logs = rpc.result("eth_getLogs", json!([{ "fromBlock": "earliest" }])).await;
     assert_eq!(logs.as_array().unwrap().len(), 3);
     assert_eq!(rpc.result("eth_getLogs", json!([{}])).await.as_array().unwrap().len(), 1, "the head's");
+}
+
+/// Goal: a poll that begins again as a long call tells what its first attempt would have told.
+#[tokio::test]
+async fn a_poll_that_begins_again_loses_nothing() {
+    let context = context();
+    let store = context.store.clone();
+    let rpc = Fixture(crate::rpc::table(context));
+    let id = rpc.result("eth_newFilter", json!([{}])).await;
+    commit(&store, &[vec![log(1, &[], 0)]]);
+    let room = Room::new(2, 0);
+    let mut place = room.share(Origin::Trusted);
+    assert!(place.grow_to(1));
+    let probation = Probation::new(place, room.share(Origin::Trusted));
+    assert!(!probation.lengthen(false), "its thread is wanted");
+    let caller = Caller { origin: Origin::Trusted, listening: None, probation: Some(probation) };
+    let params = serde_json::value::to_raw_value(&json!([id])).unwrap();
+    let reply = rpc.0.call(caller, "eth_getFilterChanges", Some(&params)).await.unwrap();
+    let logs: Value = serde_json::from_str(reply.result.unwrap().get()).unwrap();
+    assert_eq!(logs.as_array().unwrap().len(), 1);
 }
 
 /// Goal: each kind of filter tells its changes once, in order; an unknown filter is an error.
