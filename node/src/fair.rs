@@ -116,7 +116,7 @@ impl State {
     /// work finds no place.
     fn is_known_long(&self, origin: Origin, now: Instant) -> bool {
         let is_fresh = |used: &&Use| now.saturating_duration_since(used.at) < HALF_LIFE;
-        self.used.get(&origin).filter(is_fresh).is_some_and(|used| used.typical > 2.0 * UNKNOWN.as_secs_f64())
+        self.used.get(&origin).filter(is_fresh).is_some_and(|used| used.typical > UNKNOWN.as_secs_f64())
     }
 
     fn is_known_short(&self, origin: Origin, now: Instant) -> bool {

@@ -89,7 +89,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str| {
             let text = format!(
-                "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\ntopology: {{ validators: 1 }}\n\
+                "name: a\ndescription: b\nduration: 30s\ncriteria: [no_alarm]\ntopology: {{ validators: 1 }}\n\
                  faults: [{{ at: 5s, what: {{ upgrade: {{ who: {{ nodes: [validator-0] }}, to: {name} }} }} }}]\n"
             );
             let scenario =
