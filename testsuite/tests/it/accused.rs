@@ -14,12 +14,13 @@ name: liar
 description: The primary runs twice for a while, and has old data afterwards.
 duration: 45s
 topology:
-  batch_interval_ms: 100
+  # It is to be primary still when it has been started again, and an order of it is to be under way when it stops: the next one follows
+  # upon each.
+  batch_interval_ms: 20
   accounts: 20
-  # It is to be primary still when it has been started again: an order of it is under way whenever it stops.
   config: { consensus.view_timeout_ms: 10000 }
   settings: [{ nodes: [validators], region: here }]
-  links: [{ between: [here, here], shape: { delay: 100ms } }]
+  links: [{ between: [here, here], shape: { delay: 200ms } }]
 faults:
 - { at: 5s, for: 12s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [validator-1] } } } } }
 - { at: 25s, for: 5s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }
