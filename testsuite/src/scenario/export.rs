@@ -265,10 +265,7 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
         Action::RemoveValidator(place) => operate::What::RemoveValidator(key(index(place)?)),
         Action::Links { .. } => return None,
     };
-    let to_primary = matches!(
-        event.action,
-        Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. }
-    );
+    let to_primary = event.action.whom() == Some(Who::Primary);
     // An upgrade is over once the node runs again.
     let is_upgrade = matches!(event.action, Action::Node { harm: Harm::Upgrade(_), .. });
     let until = until_ms(scenario, event).filter(|_| !is_upgrade).map(Duration::from_millis);

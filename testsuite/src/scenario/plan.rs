@@ -51,6 +51,21 @@ pub(super) enum Action {
     RemoveValidator(Place),
 }
 
+impl Action {
+    /// Whom it meets; none if it meets links.
+    pub(super) fn whom(&self) -> Option<Who> {
+        match self {
+            Action::Node { who, .. } | Action::LyingPeers { who, .. } => Some(*who),
+            Action::Join(place)
+            | Action::ExportSnapshot(place)
+            | Action::AddValidator(place)
+            | Action::RemoveValidator(place)
+            | Action::Attack { victim: place, .. } => Some(Who::Node(*place)),
+            Action::Links { .. } => None,
+        }
+    }
+}
+
 /// What happens to one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Harm {

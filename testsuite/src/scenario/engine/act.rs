@@ -77,18 +77,10 @@ impl Stage<'_> {
     /// # Errors
     /// If it is the primary, and nobody may be that.
     async fn met(&self, action: &Action) -> Result<Option<Place>> {
-        match action {
-            Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. } => {
-                self.primary().await.map(Some)
-            }
-            Action::Node { who: Who::Node(place), .. }
-            | Action::LyingPeers { who: Who::Node(place), .. }
-            | Action::Join(place)
-            | Action::ExportSnapshot(place)
-            | Action::AddValidator(place)
-            | Action::RemoveValidator(place)
-            | Action::Attack { victim: place, .. } => Ok(Some(*place)),
-            Action::Links { .. } => Ok(None),
+        match action.whom() {
+            Some(Who::Primary) => self.primary().await.map(Some),
+            Some(Who::Node(place)) => Ok(Some(place)),
+            None => Ok(None),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
         export,
         model::Scenario,
         names::{Names, Place},
-        plan::{Action, Event, Who, plan},
+        plan::{Event, Who, plan},
     },
 };
 
@@ -55,18 +55,11 @@ impl<'a> Story<'a> {
 
     /// What was done, for a report. Whom an order to the primary met nobody knows for certain.
     pub(super) fn marks(&self) -> Vec<FaultMark> {
-        let node = |event: &Event| match &event.action {
-            Action::Links { .. } => None,
-            Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. } => {
-                Some("the primary".to_owned())
-            }
-            Action::Node { who: Who::Node(place), .. }
-            | Action::LyingPeers { who: Who::Node(place), .. }
-            | Action::Join(place)
-            | Action::ExportSnapshot(place)
-            | Action::AddValidator(place)
-            | Action::RemoveValidator(place)
-            | Action::Attack { victim: place, .. } => Some(self.names.name(*place).to_owned()),
+        let node = |event: &Event| {
+            event.action.whom().map(|who| match who {
+                Who::Primary => "the primary".to_owned(),
+                Who::Node(place) => self.names.name(place).to_owned(),
+            })
         };
         let mark = |event: &Event| FaultMark {
             at_ms: event.at_ms,
