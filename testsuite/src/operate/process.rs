@@ -1,4 +1,6 @@
-//! [`Operated`]: the process of the node, and what orders do to it.
+//! [`Operated`]: the process of the node, and what it is like while orders last.
+
+mod obey;
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +22,11 @@ use super::{
     OperateOptions, failures::Failures, old::OldData, order::What, rewritten, state::State, waypoint,
 };
 use crate::{
-    accounts::Account,
-    devnet::{Process, clear, die_with_parent},
+    devnet::{Process, die_with_parent},
     leftovers::RunDir,
     output,
     rpc::Rpc,
-    scenario::{ARCHIVE, Knobs, assault, disk, flip_row, preload_environment, slipstream},
+    scenario::{Knobs, assault, disk, preload_environment},
     target::write_private,
 };
 
@@ -207,47 +208,6 @@ impl Operated {
         Ok(())
     }
 
-    /// Does what an order does once; what holds for a while follows from the state.
-    pub(super) async fn obey(&mut self, what: &What) -> Result<()> {
-        match what {
-            What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
-            What::Lie(_) | What::LyingPeers(..) | What::Attack(_) => Ok(()),
-            What::Kill => self.kill().await,
-            What::Restart | What::Upgrade(_) => {
-                self.stop_or_note().await;
-                Ok(())
-            }
-            What::Wipe => {
-                self.kill().await?;
-                clear(&self.data)
-            }
-            What::OldData => {
-                self.stop_or_note().await;
-                tokio::task::block_in_place(|| self.old.keep())
-            }
-            What::BitFlip(draw) => {
-                self.stop_or_note().await;
-                tokio::task::block_in_place(|| flip_row(&self.data, *draw))
-            }
-            What::ExportSnapshot => {
-                let archive = self.shared.as_ref().map(|shared| shared.join(ARCHIVE));
-                let archive = archive.unwrap_or_else(|| self.data.with_file_name(ARCHIVE));
-                let to = format!("file://{}", archive.display());
-                let config = self.config.display().to_string();
-                self.beside(
-                    ["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(),
-                    None,
-                );
-                Ok(())
-            }
-            What::AddValidator(key, fees) => {
-                let (key, fees) = (key.to_string(), fees.to_string());
-                self.change_validators(&["add", &key, "--fee-recipient", &fees])
-            }
-            What::RemoveValidator(key) => self.change_validators(&["remove", &key.to_string()]),
-        }
-    }
-
     /// Puts the node's data back to what they were. A copy that cannot be put back is not tried again.
     async fn put_back(&mut self) {
         self.stop_or_note().await;
@@ -255,19 +215,6 @@ impl Operated {
         if let Err(error) = done.or_else(|error| self.old.forget().and(Err(error))) {
             self.failures.note("putting the node's data back", &error);
         }
-    }
-
-    /// Everybody who knows the seed knows the owner's key.
-    fn change_validators(&self, change: &[&str]) -> Result<()> {
-        let dir = RunDir::new("owner-")?;
-        let file = dir.path().join("owner.key");
-        write_private(&file, &Account::owner(&self.seed).key_hex())?;
-        let file = file.display().to_string();
-        let mut arguments = vec!["validators"];
-        arguments.extend(change);
-        arguments.extend(["--rpc", &self.api, "--key-file", &file]);
-        self.beside(arguments.into_iter().map(str::to_owned).collect(), Some(dir));
-        Ok(())
     }
 
     /// Starts the program that lies with the node's key, at its address.
@@ -396,19 +343,5 @@ impl Operated {
             tokio::time::sleep(POLL).await;
         }
         set()
-    }
-
-    /// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for
-    /// it.
-    fn beside(&self, arguments: Vec<String>, dir: Option<RunDir>) {
-        let (failures, work) = (self.failures.clone(), self.failures.work());
-        tokio::spawn(async move {
-            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            if let Err(error) = slipstream(&words).await {
-                failures.note(format_args!("slipstream {}", words[..2].join(" ")), &error);
-            }
-            drop(dir);
-            drop(work);
-        });
     }
 }

@@ -1,0 +1,83 @@
+//! What orders do once to a node, or have its operator's commands do beside it.
+
+use anyhow::Result;
+
+use super::Operated;
+use crate::{
+    accounts::Account,
+    devnet::clear,
+    leftovers::RunDir,
+    operate::What,
+    scenario::{ARCHIVE, flip_row, slipstream},
+    target::write_private,
+};
+
+impl Operated {
+    /// Does what an order does once; what holds for a while follows from the state.
+    pub(in crate::operate) async fn obey(&mut self, what: &What) -> Result<()> {
+        match what {
+            What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
+            What::Lie(_) | What::LyingPeers(..) | What::Attack(_) => Ok(()),
+            What::Kill => self.kill().await,
+            What::Restart | What::Upgrade(_) => {
+                self.stop_or_note().await;
+                Ok(())
+            }
+            What::Wipe => {
+                self.kill().await?;
+                clear(&self.data)
+            }
+            What::OldData => {
+                self.stop_or_note().await;
+                tokio::task::block_in_place(|| self.old.keep())
+            }
+            What::BitFlip(draw) => {
+                self.stop_or_note().await;
+                tokio::task::block_in_place(|| flip_row(&self.data, *draw))
+            }
+            What::ExportSnapshot => {
+                let archive = self.shared.as_ref().map(|shared| shared.join(ARCHIVE));
+                let archive = archive.unwrap_or_else(|| self.data.with_file_name(ARCHIVE));
+                let to = format!("file://{}", archive.display());
+                let config = self.config.display().to_string();
+                self.beside(
+                    ["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(),
+                    None,
+                );
+                Ok(())
+            }
+            What::AddValidator(key, fees) => {
+                let (key, fees) = (key.to_string(), fees.to_string());
+                self.change_validators(&["add", &key, "--fee-recipient", &fees])
+            }
+            What::RemoveValidator(key) => self.change_validators(&["remove", &key.to_string()]),
+        }
+    }
+
+    /// Everybody who knows the seed knows the owner's key.
+    fn change_validators(&self, change: &[&str]) -> Result<()> {
+        let dir = RunDir::new("owner-")?;
+        let file = dir.path().join("owner.key");
+        write_private(&file, &Account::owner(&self.seed).key_hex())?;
+        let file = file.display().to_string();
+        let mut arguments = vec!["validators"];
+        arguments.extend(change);
+        arguments.extend(["--rpc", &self.api, "--key-file", &file]);
+        self.beside(arguments.into_iter().map(str::to_owned).collect(), Some(dir));
+        Ok(())
+    }
+
+    /// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for
+    /// it.
+    fn beside(&self, arguments: Vec<String>, dir: Option<RunDir>) {
+        let (failures, work) = (self.failures.clone(), self.failures.work());
+        tokio::spawn(async move {
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            if let Err(error) = slipstream(&words).await {
+                failures.note(format_args!("slipstream {}", words[..2].join(" ")), &error);
+            }
+            drop(dir);
+            drop(work);
+        });
+    }
+}
