@@ -163,6 +163,24 @@ mod tests {
         assert_eq!(seconds(&[killed_at(32_000), Behind::new("late", "auto", 33_000)], 12_000)[0], Some(30.0));
     }
 
+    /// Goal: a node that joins while a partition cuts it off is measured from the partition's end alone. If it never gets there, it did not
+    /// catch up.
+    #[test]
+    fn a_join_behind_a_cut_is_measured_from_its_end() {
+        let nodes = [
+            node("ahead", &[(0, 100.0), (40_000, 100.0)]),
+            node("late", &[(1_000, 0.0), (20_000, 0.0), (31_000, 100.0)]),
+        ];
+        let mut joined = Behind::new("late", "auto", 1_000);
+        joined.interrupt(joined.from_ms);
+        let seconds = |behind: &[Behind]| {
+            let all = curves(behind, &nodes, |_| Some(5_000));
+            all.into_iter().map(|curve| curve.seconds).collect::<Vec<_>>()
+        };
+        assert_eq!(seconds(&[joined.clone(), Behind::new("late", "auto", 30_000)]), [Some(1.0)]);
+        assert_eq!(seconds(&[joined]), [None]);
+    }
+
     #[test]
     fn the_least_time_of_all_criteria_is_what_a_node_has() {
         let text = "name: a\ndescription: b\nduration: 60s\ntopology: { groups: [{ name: f, joins: 1s }, { name: g, joins: 1s }, { name: h }] }\n\

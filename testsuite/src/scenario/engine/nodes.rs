@@ -177,7 +177,12 @@ impl Stage<'_> {
             .clone();
         let peers = self.peers_of(place, &group).await;
         if group.joins.is_some() {
-            self.behind.push(Behind::new(&name, group.mode.name(), self.elapsed_ms()));
+            let mut behind = Behind::new(&name, group.mode.name(), self.elapsed_ms());
+            if self.ends_later(place) {
+                // Whoever joins behind a cut has its time from the cut's end on.
+                behind.interrupt(behind.from_ms);
+            }
+            self.behind.push(behind);
         }
         let (peers, liars) = peers?;
         let added = self.add_node(&name, &group, &peers).await;
@@ -257,13 +262,17 @@ impl Stage<'_> {
     /// A node may be behind the head from now on, unless it is not there, or a fault goes on that leaves it behind at its own end: that one
     /// has interrupted what was before, and would not interrupt this.
     pub(super) fn was_behind(&mut self, place: Place) {
-        let ends_later = self.lasting.ends_later(place) || over::ends_later(&self.over, place);
-        if ends_later || !self.running().contains(&place) {
+        if self.ends_later(place) || !self.running().contains(&place) {
             return;
         }
         let mode = self.group(place).map_or("auto", |group| group.mode.name());
         let from_ms = self.elapsed_ms();
         self.behind.push(Behind::new(self.names.name(place), mode, from_ms));
+    }
+
+    /// Whether a fault goes on that leaves the node behind at its end.
+    fn ends_later(&self, place: Place) -> bool {
+        self.lasting.ends_later(place) || over::ends_later(&self.over, place)
     }
 
     /// A fault begins: what it costs a node that catches up is none of its slowness.

@@ -76,8 +76,8 @@ impl<'a> Story<'a> {
         for (index, meeting) in self.meetings.iter().enumerate() {
             let Some(from_ms) = meeting.until_ms.filter(|_| meeting.liars.is_none()) else { continue };
             for place in &meeting.whom {
-                // Whoever another fault meets then is behind when that has ended.
-                if self.is_met(*place, from_ms, index) {
+                // Whoever another fault meets then is behind when that has ended; whoever joins later, from then on.
+                if self.is_met(*place, from_ms, index) || self.joins_after(*place, from_ms) {
                     continue;
                 }
                 let seen_ms = match (meeting.restarts, self.started(*place, meeting.from_ms, starts)) {
@@ -147,6 +147,12 @@ impl<'a> Story<'a> {
                 && meeting.from_ms <= at_ms
                 && meeting.until_ms.is_none_or(|until| at_ms < until)
         })
+    }
+
+    /// Whether a node is not there yet: a cut of its links may end before it joins.
+    fn joins_after(&self, place: Place, at_ms: u64) -> bool {
+        let mut joins = self.meetings.iter().filter(|meeting| meeting.is_join);
+        joins.any(|meeting| meeting.whom.contains(&place) && meeting.from_ms > at_ms)
     }
 
     /// When the next event takes a node down, or makes it slow for a while. Of those to the primary nobody knows.
@@ -325,6 +331,21 @@ criteria: [equal_roots]
         let behind = Story::of(&scenario, &names).behind(&seen);
         let told: Vec<_> = behind.iter().map(|it| (it.from_ms, it.seen_ms, it.until_ms)).collect();
         assert_eq!(told, [(14_000, 14_000, Some(20_000)), (25_000, 25_000, None)]);
+    }
+
+    /// Goal: a node that joins behind a partition is behind from the partition's end on. One that ends before it joins does not matter.
+    #[test]
+    fn a_join_behind_a_cut_is_measured_from_its_end() {
+        let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+            topology: { validators: 2, groups: [{ name: late, joins: 20s }] }\n\
+            faults:\n- { at: 5s, for: 5s, what: { partition: { between: [[late], [validators]] } } }\n\
+            - { at: 15s, for: 25s, what: { partition: { between: [[late], [validators]] } } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let names = Names::of(&scenario);
+        let behind = Story::of(&scenario, &names).behind(&starts(&[("late", &[21_000])]));
+        let late = behind.iter().filter(|it| it.name == "late");
+        let told: Vec<_> = late.map(|it| (it.from_ms, it.seen_ms, it.until_ms)).collect();
+        assert_eq!(told, [(40_000, 40_000, None)]);
     }
 
     /// Goal: a node with old data starts twice, and lies from the second time on.
