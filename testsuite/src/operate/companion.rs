@@ -2,11 +2,12 @@
 //!
 //! They are beside it because they come from many addresses of loopback. What fails of one is among the [`Failures`], and the node's other
 //! orders go on. As on one machine, a node that is held when they are to begin has none for that order, and attackers whose victim another
-//! order takes away may end by that.
+//! order takes away may end by that. Here they begin beside the clock: an order may take the node while they do, and they may then fail to
+//! begin.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use parking_lot::Mutex;
 use slipstream_config::Overrides;
 use slipstream_types::SecretKey;
@@ -35,8 +36,17 @@ const POLL: Duration = Duration::from_millis(250);
 /// How often attackers are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Attackers of a companion, once they attack.
-type Attackers = Arc<Mutex<Option<Assault>>>;
+/// What a companion shares with whoever ends it.
+type Attackers = Arc<Mutex<Crew>>;
+
+/// Attackers of a companion.
+#[derive(Default)]
+struct Crew {
+    /// None until they attack.
+    assault: Option<Assault>,
+    /// Whether another order took the node away, perhaps before they attacked.
+    lost_victim: bool,
+}
 
 /// The node that others attack, or lie to.
 pub(super) struct Victim {
@@ -143,17 +153,36 @@ impl Victim {
         };
         let tag = place.to_string();
         let crowd = liars.map(|count| (count, ADDRESS_FIRST + place * ADDRESSES));
-        let (assault, _dir) = tokio::select! {
-            started = self.assault((&self.rpc, self.peer()), (name, &tag), crowd) => started?,
-            () = stop.cancelled() => bail!("it had not begun when it was to end"),
+        let excused = |error: Error| {
+            if !attackers.lock().lost_victim {
+                return Err(error);
+            }
+            output::note(&format!("{what} did not begin, as another order took the node: {error:#}"));
+            Ok(())
+        };
+        let begun = tokio::select! {
+            begun = self.assault((&self.rpc, self.peer()), (name, &tag), crowd) => begun,
+            () = stop.cancelled() => Err(anyhow!("it had not begun when it was to end")),
+        };
+        let (mut assault, _dir) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return excused(error),
         };
         let config = self.config.display().to_string();
         // Those of an attack are no peers of the node.
         let servers = if liars.is_some() { assault.servers.clone() } else { Vec::new() };
         for server in &servers {
-            slipstream(&["peers", "add", server, "--config", &config]).await?;
+            if let Err(error) = slipstream(&["peers", "add", server, "--config", &config]).await {
+                return excused(error);
+            }
         }
-        *attackers.lock() = Some(assault);
+        {
+            let mut crew = attackers.lock();
+            if crew.lost_victim && liars.is_none() {
+                assault.lose_victim();
+            }
+            crew.assault = Some(assault);
+        }
         drop(beginning);
         goes_on(attackers, stop).await;
         for server in &servers {
@@ -163,14 +192,14 @@ impl Victim {
                 output::note(&format!("{error:#}"));
             }
         }
-        let assault = attackers.lock().take();
+        let assault = attackers.lock().assault.take();
         assault.map_or(Ok(()), Assault::end)
     }
 }
 
 /// Waits until attackers are to end, or have ended.
 async fn goes_on(attackers: &Attackers, stop: &CancellationToken) {
-    let goes_on = || attackers.lock().as_mut().is_some_and(|assault| assault.check().is_ok());
+    let goes_on = || attackers.lock().assault.as_mut().is_some_and(|assault| assault.check().is_ok());
     while goes_on() {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -227,10 +256,12 @@ impl Companions {
         }
     }
 
-    /// Another order takes the node away from its attackers, which may end by that. Peers that lie do not.
+    /// Another order takes the node away from its attackers, which may end by that, or not begin. Peers that lie do not end.
     pub(super) fn lose_victim(&mut self) {
-        for companion in self.running.values().flatten().filter(|it| matches!(it.what, What::Attack(_))) {
-            if let Some(assault) = companion.attackers.lock().as_mut() {
+        for companion in self.running.values().flatten() {
+            let mut crew = companion.attackers.lock();
+            crew.lost_victim = true;
+            if let (What::Attack(_), Some(assault)) = (&companion.what, &mut crew.assault) {
                 assault.lose_victim();
             }
         }
@@ -328,6 +359,24 @@ mod tests {
             error.contains("lying-peers=corrupt-answers:2 failed: it had not begun when it was to end"),
             "{error}"
         );
+    }
+
+    /// Goal: attackers and liars that had not begun when another order took the node are no failure.
+    #[tokio::test]
+    async fn who_loses_the_node_need_not_begin() {
+        for order in ["1s..2s,attack=junk-transactions", "1s..2s,lying-peers=corrupt-answers:2"] {
+            let dir = tempfile::tempdir().unwrap();
+            let options = options(dir.path(), order);
+            let failures = Arc::<Failures>::default();
+            let victim = Victim::new(&options, Rpc::new("127.0.0.1:1").unwrap()).unwrap();
+            let mut companions = Companions::of(victim, failures.clone());
+            companions.become_as(BTreeMap::from([(0, options.orders[0].what.clone())]), false);
+            companions.lose_victim();
+            assert!(companions.running[&0].is_some());
+            companions.become_as(BTreeMap::new(), true);
+            failures.settle(Duration::from_secs(60)).await;
+            failures.end().unwrap_or_else(|error| panic!("{order}: {error}"));
+        }
     }
 
     /// Goal: an attack on a node that is held is left out, also when the node runs again, and is no failure.
