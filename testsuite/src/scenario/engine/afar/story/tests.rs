@@ -1,0 +1,204 @@
+//! Stories of short scenarios.
+
+use std::path::Path;
+
+use super::*;
+use crate::scenario::engine::blame::Cause;
+
+const TEXT: &str = "\
+name: a
+description: b
+duration: 100s
+topology:
+  validators: 2
+  ready_within: 10s
+  groups:
+  - { name: near, mode: delta }
+  - { name: late, joins: 20s }
+faults:
+- { at: 30s, for: 10s, what: { kill: { nodes: [near] } } }
+- { at: 35s, for: 10s, what: { pause: { nodes: [near] } } }
+- { at: 50s, what: { restart: { nodes: [near] } } }
+- { at: 60s, for: 5s, what: { kill: { nodes: [primary] } } }
+- { at: 70s, for: 5s, what: { slow_disk: { who: { nodes: [late] }, delay: 50ms } } }
+- { at: 80s, for: 10s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }
+- { at: 80s, for: 10s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: garbage } } }
+- { at: 98s, for: 20s, what: { kill: { nodes: [late] } } }
+- { at: 99s, what: { pause: { nodes: [primary] } } }
+- { at: 99s, what: { kill: { nodes: [near] } } }
+criteria: [equal_roots]
+";
+
+fn scenario() -> Scenario {
+    Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn starts(of: &[(&str, &[u64])]) -> Starts {
+    of.iter().map(|(name, seen)| ((*name).to_owned(), seen.to_vec())).collect()
+}
+
+/// Goal: a node is behind once nothing holds it any more, and what the process before showed does not count. Of the validators
+/// only those count that came back.
+#[test]
+fn who_came_back_is_behind() {
+    let scenario = scenario();
+    let names = Names::of(&scenario);
+    let story = Story::of(&scenario, &names);
+    let seen = starts(&[
+        ("validator-0", &[0, 91_000]),
+        ("validator-1", &[0, 66_000]),
+        ("near", &[0, 46_000, 52_000]),
+        ("late", &[21_500]),
+    ]);
+    let behind = story.behind(&seen);
+    let untils: Vec<Option<u64>> = behind.iter().map(|it| it.until_ms).collect();
+    // The slow disk of `late`, the restart of `near`, and its last kill.
+    let next = [Some(70_000), Some(50_000), Some(99_000), None, Some(98_000), None, None];
+    assert_eq!(untils, next);
+    let told: Vec<(&str, &str, u64, u64)> =
+        behind.iter().map(|it| (it.name.as_str(), it.mode, it.from_ms, it.seen_ms)).collect();
+    assert_eq!(
+        told,
+        [
+            ("late", "auto", 20_000, 21_500),
+            // The kill ends at 40 s, while the pause holds it.
+            ("near", "delta", 45_000, 45_000),
+            ("near", "delta", 50_000, 52_000),
+            ("validator-1", "auto", 65_000, 66_000),
+            ("late", "auto", 75_000, 75_000),
+            // The liar has gone from its place.
+            ("validator-0", "auto", 90_000, 91_000),
+            // It never came back; the scenario ends what lasts longer than itself.
+            ("late", "auto", 100_000, u64::MAX),
+        ]
+    );
+}
+
+/// Goal: a process that no event started is told, with its time; one that an event started, or whose container began again
+/// because of one, is not.
+#[test]
+fn processes_that_nobody_ordered_are_told() {
+    let scenario = scenario();
+    let names = Names::of(&scenario);
+    let story = Story::of(&scenario, &names);
+    let seen = starts(&[
+        ("validator-0", &[0, 10_000, 61_000]),
+        ("near", &[0, 41_000, 49_500, 52_000]),
+        ("late", &[21_000]),
+    ]);
+    let told = story.surprises(&seen);
+    assert_eq!(told, ["validator-0 was started again at 10.0 s, and no event did that"]);
+}
+
+/// Goal: a lie of the primary, and liars among its peers, are of whoever says that it took the order, in the words of `slipnet operate`.
+#[test]
+fn whoever_takes_an_order_to_lie_tells() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology: { validators: 3, groups: [{ name: near }] }\n\
+        faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [primary] }, lie: garbage } } }\n\
+        - { at: 12s, what: { lying_peers: { who: { nodes: [primary] }, lie: forged_heads, count: 2 } } }\n\
+        - { at: 20s, for: 1s, what: { kill: { nodes: [primary] } } }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let names = Names::of(&scenario);
+    let story = Story::of(&scenario, &names);
+    let told: Vec<_> = story.meetings().iter().map(|meeting| meeting.told.as_deref()).collect();
+    let lies = ["5000ms..9000ms,lie=garbage,primary", "12000ms..30000ms,lying-peers=forged-heads:2,primary"];
+    assert_eq!(told, [Some(lies[0]), Some(lies[1]), None]);
+    // Nobody who tells of it then is excused: liars leave sooner than that is certain, and a lie ends later.
+    for (index, over_ms) in [(0, 10_000), (1, 29_000)] {
+        let meeting = &story.meetings()[index];
+        assert_eq!([meeting.is_over(over_ms - 1), meeting.is_over(over_ms)], [false, true]);
+    }
+    assert_eq!(story.orders(), BTreeSet::from(lies.map(str::to_owned)));
+    assert!(story.meetings().iter().all(|it| it.is_drawn && it.whom == [Place(0), Place(1), Place(2)]));
+    let seen = starts(&[("validator-0", &[0]), ("validator-1", &[0, 9_500]), ("validator-2", &[0, 21_200])]);
+    let behind: Vec<_> =
+        story.behind(&seen).into_iter().map(|it| (it.name, it.from_ms, it.seen_ms)).collect();
+    assert_eq!(
+        behind,
+        [("validator-1".to_owned(), 9_000, 9_500), ("validator-2".to_owned(), 21_000, 21_200)]
+    );
+    assert!(story.surprises(&seen).is_empty());
+}
+
+/// Goal: a node that comes back while its disk is slow is behind once that is over, until its clock jumps for a while. Liars change
+/// nothing of that.
+#[test]
+fn who_is_slow_is_not_behind_yet() {
+    let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+        topology: { validators: 2, groups: [{ name: near }] }\n\
+        faults:\n- { at: 5s, for: 5s, what: { kill: { nodes: [near] } } }\n\
+        - { at: 8s, for: 6s, what: { slow_disk: { who: { nodes: [near] }, delay: 50ms } } }\n\
+        - { at: 20s, for: 5s, what: { clock_jump: { who: { nodes: [near] }, ahead: 1m } } }\n\
+        - { at: 16s, for: 30s, what: { lying_peers: { who: { nodes: [near] }, lie: forged_heads } } }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let names = Names::of(&scenario);
+    let seen = starts(&[("near", &[0, 10_500])]);
+    let behind = Story::of(&scenario, &names).behind(&seen);
+    let told: Vec<_> = behind.iter().map(|it| (it.from_ms, it.seen_ms, it.until_ms)).collect();
+    assert_eq!(told, [(14_000, 14_000, Some(20_000)), (25_000, 25_000, None)]);
+}
+
+/// Goal: a node that joins behind a partition is behind from the partition's end on. One that ends before it joins does not matter.
+#[test]
+fn a_join_behind_a_cut_is_measured_from_its_end() {
+    let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+        topology: { validators: 2, groups: [{ name: late, joins: 20s }] }\n\
+        faults:\n- { at: 5s, for: 5s, what: { partition: { between: [[late], [validators]] } } }\n\
+        - { at: 15s, for: 25s, what: { partition: { between: [[late], [validators]] } } }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let names = Names::of(&scenario);
+    let behind = Story::of(&scenario, &names).behind(&starts(&[("late", &[21_000])]));
+    let late = behind.iter().filter(|it| it.name == "late");
+    let told: Vec<_> = late.map(|it| (it.from_ms, it.seen_ms, it.until_ms)).collect();
+    assert_eq!(told, [(40_000, 40_000, None)]);
+}
+
+/// Goal: a node with old data starts twice, and lies from the second time on.
+#[test]
+fn old_data_are_a_lie_once_they_are_back() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology: { validators: 2 }\n\
+        faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let names = Names::of(&scenario);
+    let story = Story::of(&scenario, &names);
+    let told: Vec<_> = story
+        .meetings()
+        .iter()
+        .map(|it| (it.from_ms, it.until_ms, it.cause, it.restarts, it.holds))
+        .collect();
+    assert_eq!(
+        told,
+        [(5_000, Some(5_000), Cause::Away, true, false), (9_000, Some(9_000), Cause::Lies, true, false)]
+    );
+    let seen = starts(&[("validator-0", &[0, 5_600, 9_700])]);
+    let behind: Vec<_> = story.behind(&seen).into_iter().map(|it| (it.from_ms, it.seen_ms)).collect();
+    assert_eq!(behind, [(5_000, 5_600), (9_000, 9_700)]);
+    assert!(story.surprises(&seen).is_empty() && story.marks().len() == 1);
+}
+
+#[test]
+fn who_is_held_at_the_end_is_known_but_for_the_primary() {
+    let scenario = scenario();
+    let names = Names::of(&scenario);
+    let (held, drawn) = Story::of(&scenario, &names).held_at_end();
+    assert_eq!((held.into_iter().collect::<Vec<_>>(), drawn), (vec![Place(2)], 1));
+}
+
+/// Goal: a report marks each event with its node, and what lasts longer than the scenario ends with it.
+#[test]
+fn marks_are_those_of_the_plan() {
+    let scenario = scenario();
+    let names = Names::of(&scenario);
+    let marks = Story::of(&scenario, &names).marks();
+    let told: Vec<_> =
+        marks.iter().map(|it| (it.at_ms, it.until_ms, it.what.as_str(), it.node.as_deref())).collect();
+    assert_eq!(told[0], (20_000, None, "join", Some("late")));
+    assert_eq!(told[4], (60_000, Some(65_000), "kill", Some("the primary")));
+    assert!(told.contains(&(98_000, Some(100_000), "kill", Some("late"))), "{told:?}");
+    assert_eq!(told.len(), 11);
+    let liars: Vec<_> =
+        Story::of(&scenario, &names).meetings().iter().filter_map(|it| it.liars.clone()).collect();
+    assert_eq!(liars, ["forged_heads"]);
+}
