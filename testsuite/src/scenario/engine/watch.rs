@@ -81,10 +81,9 @@ impl Watch {
         known.nodes.push((name.to_owned(), rpc));
     }
 
-    /// When a process of the node was first seen that is not the one before it, and not before this moment.
-    pub(super) fn started_since(&self, name: &str, since_ms: u64) -> Option<u64> {
-        let known = self.known.lock();
-        known.starts.get(name)?.iter().copied().find(|seen_ms| *seen_ms >= since_ms)
+    /// When each process of a node was first seen.
+    pub(super) fn starts(&self, name: &str) -> Vec<u64> {
+        self.known.lock().starts.get(name).cloned().unwrap_or_default()
     }
 
     /// An event begins to meet this node: what that explains is no blame.

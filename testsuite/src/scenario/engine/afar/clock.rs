@@ -75,7 +75,7 @@ impl Judge<'_> {
             self.watch.part(Some(&index.to_string()));
         } else if meeting.restarts {
             let until_ms = self.elapsed_ms().saturating_add(self.scenario.topology.ready_within.ms());
-            self.awaited.insert(index, (meeting.from_ms, until_ms));
+            self.awaited.insert(index, until_ms);
         } else {
             self.watch.end_excuses(index);
         }
@@ -96,10 +96,10 @@ impl Judge<'_> {
     fn note_answers(&mut self) {
         let now_ms = self.elapsed_ms();
         let (story, watch, names) = (&self.story, &self.watch, self.names);
-        self.awaited.retain(|index, (since_ms, until_ms)| {
-            let since_ms = since_ms.saturating_sub(SKEW_MS);
-            let mut whom = story.meetings()[*index].whom.iter();
-            let answers = whom.any(|place| watch.started_since(names.name(*place), since_ms).is_some());
+        self.awaited.retain(|index, until_ms| {
+            let meeting = &story.meetings()[*index];
+            let mut whom = meeting.whom.iter();
+            let answers = whom.any(|place| meeting.started(&watch.starts(names.name(*place))).is_some());
             let is_over = answers || now_ms >= *until_ms;
             if is_over {
                 watch.end_excuses(*index);

@@ -25,6 +25,8 @@ pub(super) struct Meeting {
     pub(super) cause: Cause,
     /// Whether another process runs afterwards.
     pub(super) restarts: bool,
+    /// When the same event had started a process before this one. That may come as late as this one: it waits for a copy.
+    pub(super) before_ms: Option<u64>,
     /// Whether the node does not run, or not as it should, meanwhile.
     pub(super) holds: bool,
     /// Whether it meets one of `whom` alone, whoever is the primary then.
@@ -49,6 +51,26 @@ impl Meeting {
     pub(super) fn is_over(&self, now_ms: u64) -> bool {
         self.over_ms().is_some_and(|over_ms| over_ms <= now_ms)
     }
+
+    /// Of when the processes of a node were first seen, the one that this started.
+    pub(super) fn started(&self, seen: &[u64]) -> Option<u64> {
+        let before = self.before_ms.and_then(|before_ms| first_since(seen, before_ms));
+        let mut others = seen.iter().copied().filter(|seen_ms| Some(*seen_ms) != before);
+        others.find(|seen_ms| is_since(*seen_ms, self.from_ms))
+    }
+
+    /// The same once nothing more will be seen: of two processes that an event starts within a moment the first may never be seen.
+    pub(super) fn started_at_last(&self, seen: &[u64]) -> Option<u64> {
+        self.started(seen).or_else(|| first_since(seen, self.from_ms))
+    }
+}
+
+fn first_since(seen: &[u64], from_ms: u64) -> Option<u64> {
+    seen.iter().copied().find(|seen_ms| is_since(*seen_ms, from_ms))
+}
+
+fn is_since(seen_ms: u64, from_ms: u64) -> bool {
+    seen_ms.saturating_add(SKEW_MS) >= from_ms
 }
 
 /// What an event makes of nodes. Data are copied at the beginning and put back at the end, with a start of the node at both times: until the
@@ -64,7 +86,8 @@ pub(super) fn meetings(scenario: &Scenario, names: &Names, event: &Event) -> Vec
                 holds: false,
                 ..whole.clone()
             };
-            let put_back = event.until_ms.map(|until| Meeting { cause: Cause::Lies, ..at(until) });
+            let before_ms = Some(whole.from_ms);
+            let put_back = event.until_ms.map(|until| Meeting { cause: Cause::Lies, before_ms, ..at(until) });
             [Meeting { told: None, ..at(whole.from_ms) }].into_iter().chain(put_back).collect()
         }
         (all, _) => all.into_iter().collect(),
@@ -79,6 +102,7 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
         whom: Vec::new(),
         cause: Cause::Away,
         restarts: false,
+        before_ms: None,
         holds: false,
         is_drawn: false,
         is_join: false,

@@ -114,8 +114,8 @@ struct Judge<'a> {
     begin: Instant,
     collector: Collector,
     watch: Watch,
-    /// Meetings that are over once another process runs: since when, and until when at the latest.
-    awaited: BTreeMap<usize, (u64, u64)>,
+    /// Meetings that are over once another process runs: until when at the latest.
+    awaited: BTreeMap<usize, u64>,
     /// Who told that it takes the order of a meeting that has not begun.
     takers: BTreeMap<usize, BTreeSet<String>>,
     /// Who told that it took an order, of each that anybody took.

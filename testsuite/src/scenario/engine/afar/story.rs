@@ -80,7 +80,8 @@ impl<'a> Story<'a> {
                 if self.is_met(*place, from_ms, index) || self.joins_after(*place, from_ms) {
                     continue;
                 }
-                let seen_ms = match (meeting.restarts, self.started(*place, meeting.from_ms, starts)) {
+                let seen = starts.get(self.names.name(*place)).map(Vec::as_slice).unwrap_or_default();
+                let seen_ms = match (meeting.restarts, meeting.started_at_last(seen)) {
                     (false, _) => from_ms,
                     (true, Some(seen_ms)) if meeting.is_drawn && self.is_of_later(*place, index, seen_ms) => {
                         continue;
@@ -91,6 +92,10 @@ impl<'a> Story<'a> {
                     // It did not come back at all.
                     (true, None) => u64::MAX,
                 };
+                // A copy that outlasts its order: it was to be put back at once.
+                if self.is_followed_by(index, seen_ms) {
+                    continue;
+                }
                 behind.push(Behind {
                     name: self.names.name(*place).to_owned(),
                     mode: self.mode(*place),
@@ -155,6 +160,13 @@ impl<'a> Story<'a> {
         joins.any(|meeting| meeting.whom.contains(&place) && meeting.from_ms > at_ms)
     }
 
+    /// Whether the event at `index` has its second process to start by then.
+    fn is_followed_by(&self, index: usize, seen_ms: u64) -> bool {
+        let from_ms = self.meetings[index].from_ms;
+        let second = self.meetings.get(index + 1).filter(|second| second.before_ms == Some(from_ms));
+        second.is_some_and(|second| second.from_ms <= seen_ms)
+    }
+
     /// When the next event takes a node down, or makes it slow for a while. Of those to the primary nobody knows.
     fn next_ms(&self, place: Place, from_ms: u64) -> Option<u64> {
         let interrupts = |meeting: &&Meeting| {
@@ -176,12 +188,6 @@ impl<'a> Story<'a> {
                 && meeting.from_ms > from_ms
                 && meeting.from_ms <= seen_ms.saturating_add(SKEW_MS)
         })
-    }
-
-    /// When the process was first seen that an event of this moment started.
-    fn started(&self, place: Place, from_ms: u64, starts: &Starts) -> Option<u64> {
-        let seen = starts.get(self.names.name(place))?;
-        seen.iter().copied().find(|seen_ms| seen_ms.saturating_add(SKEW_MS) >= from_ms)
     }
 
     fn mode(&self, place: Place) -> &'static str {

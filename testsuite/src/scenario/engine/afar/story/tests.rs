@@ -176,6 +176,28 @@ fn old_data_are_a_lie_once_they_are_back() {
     let behind: Vec<_> = story.behind(&seen).into_iter().map(|it| (it.from_ms, it.seen_ms)).collect();
     assert_eq!(behind, [(5_000, 5_600), (9_000, 9_700)]);
     assert!(story.surprises(&seen).is_empty() && story.marks().len() == 1);
+    assert_eq!(story.meetings()[1].started(&[0, 5_600, 9_700]), Some(9_700));
+}
+
+/// Goal: where the copy of old data outlasts the order, the second of its two processes has them. The first one may never be seen.
+#[test]
+fn old_data_come_back_with_the_second_process() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
+        topology: { validators: 2 }\n\
+        faults:\n- { at: 5s, for: 4s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let names = Names::of(&scenario);
+    let story = Story::of(&scenario, &names);
+    for seen in [&[0, 12_100, 13_600][..], &[0, 8_500, 13_600], &[0, 13_600]] {
+        let behind = story.behind(&starts(&[("validator-0", seen)]));
+        let put_back: Vec<_> = behind.iter().filter(|it| it.from_ms == 9_000).map(|it| it.seen_ms).collect();
+        assert_eq!(put_back, [13_600], "{seen:?}");
+        // It had its time before only where it ran before.
+        assert_eq!(behind.len(), 1 + usize::from(seen[1] < 9_000), "{seen:?}");
+    }
+    let [copied, put_back] = story.meetings() else { panic!("two processes start") };
+    assert_eq!([copied, put_back].map(|it| it.started(&[0, 12_100])), [Some(12_100), None]);
+    assert_eq!(put_back.started(&[0, 12_100, 13_600]), Some(13_600));
 }
 
 #[test]
