@@ -1,10 +1,12 @@
 //! [`Inbox`]: where loads of other containers leave what they came to, and nodes what came of their orders.
 //!
-//! One connection brings one [`Delivery`] and is answered in a line. What comes is bounded: two at a time, each of a known source that
-//! has brought nothing yet, and all of them together. Nodes may tell before that they take an order, each one that is known once.
+//! One connection brings one [`Delivery`] and is answered in a line. What comes is bounded: two long ones at a time, each of a known source that
+//! has brought nothing yet, and all of them together. Nodes may tell before that they take an order, each one that is known once. What they
+//! tell is short, and waits for nobody who is slow.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     net::SocketAddr,
     sync::Arc,
     time::Duration,
@@ -22,11 +24,17 @@ use tokio::{
 
 use crate::load::{DELIVERY_BYTES_MAX, Delivery, Ending, Source, TAKEN};
 
-/// Connections that are read at a time: each may fill the memory of one delivery.
-const READ_AT_A_TIME: usize = 2;
+/// Connections at a time, each of which brings something short: all loads and nodes of a scenario may come at once.
+const CONNECTIONS_MAX: usize = 384;
+/// More than that is long, as the figures of a load are; a node's orders are shorter.
+const SHORT_BYTES_MAX: usize = 8 << 10;
+/// How long a connection may take to bring what is short. Whoever brings nothing has its place for no longer.
+const SHORT_WITHIN: Duration = Duration::from_secs(5);
+/// Long deliveries that are read at a time: each may fill the memory of one.
+const LONG_AT_A_TIME: usize = 2;
 /// All deliveries together, as text: a scenario has 256 phases at most, and what nodes bring is short.
 const ALL_BYTES_MAX: usize = 256 << 20;
-/// How long a connection may take to bring what it has.
+/// How long a long delivery may wait for its place, and how long it may take then.
 const READ_WITHIN: Duration = Duration::from_secs(15);
 /// After an accept that failed: file handles may be short for a moment.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -113,32 +121,44 @@ impl Drop for Inbox {
 }
 
 async fn serve(listener: TcpListener, shelf: Arc<Shelf>) {
-    let places = Arc::new(Semaphore::new(READ_AT_A_TIME));
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let long = Arc::new(Semaphore::new(LONG_AT_A_TIME));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_AGAIN).await;
             continue;
         };
-        let shelf = shelf.clone();
+        let (shelf, long) = (shelf.clone(), long.clone());
         tokio::spawn(async move {
             // Who brings nothing in time, or hangs up, is not answered; it tries again.
-            let _ = timeout(READ_WITHIN, take(stream, &shelf)).await;
+            let _ = take(stream, &shelf, &long).await;
             drop(place);
         });
     }
 }
 
-async fn take(mut stream: TcpStream, shelf: &Shelf) -> Result<()> {
+async fn take(mut stream: TcpStream, shelf: &Shelf, long: &Semaphore) -> Result<()> {
     let mut text = Vec::new();
-    let longest = DELIVERY_BYTES_MAX as u64 + 1;
-    (&mut stream).take(longest).read_to_end(&mut text).await?;
+    timeout(SHORT_WITHIN, read_up_to(&mut stream, SHORT_BYTES_MAX, &mut text)).await??;
+    let mut place = None;
+    if text.len() == SHORT_BYTES_MAX {
+        place = Some(timeout(READ_WITHIN, long.acquire()).await??);
+        timeout(READ_WITHIN, read_up_to(&mut stream, DELIVERY_BYTES_MAX + 1, &mut text)).await??;
+    }
     let answer = match shelf.put(&text) {
         Ok(()) => TAKEN.to_owned(),
         Err(refusal) => refusal,
     };
-    stream.write_all((answer + "\n").as_bytes()).await?;
+    drop((text, place));
+    timeout(SHORT_WITHIN, stream.write_all((answer + "\n").as_bytes())).await??;
     Ok(())
+}
+
+/// Reads until this text has so many bytes, or nothing more comes.
+async fn read_up_to(stream: &mut TcpStream, bytes: usize, text: &mut Vec<u8>) -> io::Result<()> {
+    let left = bytes.saturating_sub(text.len()) as u64;
+    stream.take(left).read_to_end(text).await.map(drop)
 }
 
 impl Shelf {
@@ -272,6 +292,29 @@ mod tests {
         assert!(answer.starts_with("these are no figures of a load"), "{answer}");
         let came = inbox.close(Instant::now()).await;
         assert!(came[&phase("main")].is_none());
+    }
+
+    /// Goal: connections that bring nothing, or begin something long and stand, keep nobody with something short waiting.
+    #[tokio::test]
+    async fn who_stands_keeps_nobody_waiting() {
+        let inbox = open(&["main", "peaks"]).await;
+        let judge = inbox.address().to_string();
+        let mut standing = Vec::new();
+        for brought in [0, 1, SHORT_BYTES_MAX, SHORT_BYTES_MAX + 1, 2 * SHORT_BYTES_MAX, 3 * SHORT_BYTES_MAX]
+        {
+            let mut stream = TcpStream::connect(inbox.address()).await.unwrap();
+            stream.write_all(&vec![b' '; brought]).await.unwrap();
+            standing.push(stream);
+        }
+        let begin = Instant::now();
+        failed("main", "no node").send(&judge, Duration::ZERO).await.unwrap();
+        assert!(begin.elapsed() < SHORT_WITHIN, "it waited for those that stand");
+        drop(standing);
+        // What is long has its place once they have gone.
+        let long = "x".repeat(3 * SHORT_BYTES_MAX);
+        failed("peaks", &long).send(&judge, Duration::from_secs(60)).await.unwrap();
+        let came = inbox.close(in_a_minute()).await;
+        assert!(matches!(&came[&phase("peaks")], Some(Ending::Failed(why)) if *why == long));
     }
 
     #[tokio::test]
