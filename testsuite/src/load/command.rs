@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     Delivery, Ending, Found, LoadOptions, LoadSummary, Mix, Rate, Rule, SaturationOptions, Source, Workload,
+    given_secret,
 };
 use crate::{
     accounts::{Account, DEFAULT_SEED},
@@ -109,7 +110,7 @@ pub struct LoadCommand {
     /// Also write the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Also send the figures to the `slipnet judge` that listens at this HOST:PORT, as those of --phase.
+    /// Also send the figures to the `slipnet judge` that listens at this HOST:PORT, as those of --phase, with the secret in SLIPNET_JUDGE_SECRET.
     #[arg(long, requires = "phase", value_name = "HOST:PORT")]
     judge: Option<String>,
     /// The phase of the scenario that this load is.
@@ -191,7 +192,7 @@ impl LoadCommand {
     async fn deliver(&self, ending: Ending) -> Ending {
         let (Some(judge), Some(phase)) = (&self.judge, &self.phase) else { return ending };
         let delivery = Delivery { from: Source::Phase(phase.clone()), ending };
-        if let Err(error) = delivery.send(judge, JUDGE_PATIENCE).await {
+        if let Err(error) = delivery.send(judge, &given_secret(), JUDGE_PATIENCE).await {
             output::note(&format!("{error:#}"));
         }
         delivery.ending

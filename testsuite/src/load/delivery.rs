@@ -1,5 +1,5 @@
 //! [`Delivery`]: what a load came to, or the orders of a node, sent to whoever judges the scenario: one JSON value over a connection of its
-//! own, and a line back.
+//! own, behind a line with the judge's secret, and a line back.
 
 use std::{
     fmt,
@@ -17,6 +17,8 @@ use super::{LoadSummary, Saturation};
 
 /// The longest delivery: a search of sixty steps with all that was read at sixty nodes is a few MiB.
 pub(crate) const DELIVERY_BYTES_MAX: usize = 32 << 20;
+/// The variable with the judge's secret: what is told without it is refused.
+pub(crate) const JUDGE_SECRET: &str = "SLIPNET_JUDGE_SECRET";
 /// What the judge answers to a delivery that it keeps.
 pub(crate) const TAKEN: &str = "taken";
 /// The longest answer that is read.
@@ -77,14 +79,21 @@ pub(crate) enum Ending {
     },
 }
 
+/// The judge's secret, as the environment has it; empty where it has none.
+pub(crate) fn given_secret() -> String {
+    std::env::var_os(JUDGE_SECRET).unwrap_or_default().to_string_lossy().trim().to_owned()
+}
+
 impl Delivery {
-    /// Sends it to the judge at `HOST:PORT`, again and again for so long.
+    /// Sends it, behind the secret, to the judge at `HOST:PORT`, again and again for so long.
     ///
     /// # Errors
     /// If it is too long, nobody takes it in time, or the judge refuses it.
-    pub(crate) async fn send(&self, judge: &str, patience: Duration) -> Result<()> {
-        let text = serde_json::to_vec(self)?;
-        let length = text.len();
+    pub(crate) async fn send(&self, judge: &str, secret: &str, patience: Duration) -> Result<()> {
+        let mut text = format!("{secret}\n").into_bytes();
+        let begin = text.len();
+        serde_json::to_writer(&mut text, self)?;
+        let length = text.len() - begin;
         ensure!(
             length <= DELIVERY_BYTES_MAX,
             "the figures of {} have {length} bytes, and a judge takes {DELIVERY_BYTES_MAX}",
@@ -141,8 +150,10 @@ mod tests {
             stream.write_all(format!("{TAKEN}\n").as_bytes()).await.unwrap();
             text
         });
-        failed().send(&judge, Duration::from_secs(60)).await.unwrap();
-        let delivery: Delivery = serde_json::from_slice(&server.await.unwrap()).unwrap();
+        failed().send(&judge, "the secret", Duration::from_secs(60)).await.unwrap();
+        let text = server.await.unwrap();
+        let value = text.strip_prefix(b"the secret\n").expect("the secret stands before the value");
+        let delivery: Delivery = serde_json::from_slice(value).unwrap();
         assert_eq!(delivery.from, Source::Phase("main".to_owned()));
         assert!(matches!(delivery.ending, Ending::Failed(why) if why == "no node answers"));
     }
@@ -158,14 +169,14 @@ mod tests {
             stream.read_to_end(&mut text).await.unwrap();
             stream.write_all(b"no such phase\n").await.unwrap();
         });
-        let refused = failed().send(&judge, Duration::from_secs(60)).await.unwrap_err().to_string();
+        let refused = failed().send(&judge, "", Duration::from_secs(60)).await.unwrap_err().to_string();
         assert!(refused.contains("refused: no such phase"), "{refused}");
         server.await.unwrap();
         // Bound, so that nobody else gets the port, and not listened at.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = held.local_addr().unwrap().to_string();
-        let absent = failed().send(&closed, Duration::ZERO).await.unwrap_err().to_string();
+        let absent = failed().send(&closed, "", Duration::ZERO).await.unwrap_err().to_string();
         assert!(absent.contains(&closed) && absent.contains("within 0 s"), "{absent}");
     }
 }

@@ -64,7 +64,7 @@ pub(crate) use access_lists::numbers as access_lists_in;
 pub use audit::{Audit, AuditFigures, Difference, Place, Unit};
 pub use command::LoadCommand;
 pub use commits::Point;
-pub(crate) use delivery::{DELIVERY_BYTES_MAX, Delivery, Ending, Source, TAKEN};
+pub(crate) use delivery::{DELIVERY_BYTES_MAX, Delivery, Ending, JUDGE_SECRET, Source, TAKEN, given_secret};
 pub use feed::HeadNews;
 pub use percentiles::{Latencies, Percentiles};
 pub use protocol::ReadWay;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use super::{OperateOptions, Order, failures::Failures};
 use crate::{
-    load::{Delivery, Ending, Source},
+    load::{Delivery, Ending, Source, given_secret},
     output,
 };
 
@@ -24,6 +24,7 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(20);
 /// See the module.
 pub(super) struct Judge {
     at: String,
+    secret: String,
     /// What the scenario calls the node.
     node: String,
     has_heard: AtomicBool,
@@ -33,7 +34,7 @@ impl Judge {
     /// None if nobody judges.
     pub(super) fn of(options: &OperateOptions) -> Option<Judge> {
         let (at, node) = (options.judge.clone()?, options.name.clone()?);
-        Some(Judge { at, node, has_heard: AtomicBool::new(false) })
+        Some(Judge { at, secret: given_secret(), node, has_heard: AtomicBool::new(false) })
     }
 
     /// Tells that the node takes an order to the primary, before it is carried out.
@@ -43,7 +44,8 @@ impl Judge {
     pub(super) async fn tell_taken(&self, order: &Order) -> Result<()> {
         let ending = Ending::Taken { order: order.to_string() };
         let delivery = Delivery { from: Source::Node(self.node.clone()), ending };
-        let sent = tokio::time::timeout(BEFORE_WITHIN, delivery.send(&self.at, BEFORE_WITHIN)).await;
+        let sending = delivery.send(&self.at, &self.secret, BEFORE_WITHIN);
+        let sent = tokio::time::timeout(BEFORE_WITHIN, sending).await;
         sent.with_context(|| format!("no judge at {} took it within {} s", self.at, BEFORE_WITHIN.as_secs()))?
     }
 
@@ -59,7 +61,7 @@ impl Judge {
             return;
         }
         let delivery = Delivery { from: Source::Node(self.node.clone()), ending: Ending::Orders { failed } };
-        if let Err(error) = delivery.send(&self.at, PATIENCE).await {
+        if let Err(error) = delivery.send(&self.at, &self.secret, PATIENCE).await {
             output::note(&format!("{error:#}"));
         }
     }
@@ -81,6 +83,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let judge = Judge {
             at: listener.local_addr().unwrap().to_string(),
+            secret: "the secret".to_owned(),
             node: "validator-1".to_owned(),
             has_heard: AtomicBool::new(false),
         };
@@ -97,7 +100,9 @@ mod tests {
             text
         });
         judge.tell_taken(&order).await.unwrap();
-        let Delivery { from, ending } = serde_json::from_slice(&hears.await.unwrap()).unwrap();
+        let text = hears.await.unwrap();
+        let value = text.strip_prefix(b"the secret\n").expect("the secret stands before the value");
+        let Delivery { from, ending } = serde_json::from_slice(value).unwrap();
         assert_eq!(from, Source::Node("validator-1".to_owned()));
         assert!(matches!(ending, Ending::Taken { order: told } if told == order.to_string()));
         // Nobody listens any more.

@@ -88,7 +88,8 @@ pub struct OperateOptions {
     /// Accounts of loads, before those that attackers have for themselves.
     #[arg(long, default_value_t = 0)]
     pub skip_accounts: u32,
-    /// Tell the `slipnet judge` that listens at this HOST:PORT whether the orders were carried out, as those of --name.
+    /// Tell the `slipnet judge` that listens at this HOST:PORT whether the orders were carried out, as those of --name, with the secret in
+    /// SLIPNET_JUDGE_SECRET.
     #[arg(long, requires = "name", value_name = "HOST:PORT")]
     pub judge: Option<String>,
     /// What the scenario calls the node.

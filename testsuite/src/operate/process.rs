@@ -24,6 +24,7 @@ use super::{
 use crate::{
     devnet::{Process, die_with_parent},
     leftovers::RunDir,
+    load::JUDGE_SECRET,
     output,
     rpc::Rpc,
     scenario::{Knobs, assault, disk, preload_environment},
@@ -318,6 +319,8 @@ impl Operated {
     fn start(&mut self, program: &Path) -> Result<()> {
         let mut command = Command::new(program);
         command.arg("run").arg("--config").arg(&self.config).envs(&self.environment);
+        // The node has nothing to tell the judge.
+        command.env_remove(JUDGE_SECRET);
         // A group of its own: ctrl-c reaches this program alone, which stops the node.
         command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
         die_with_parent(command.as_std_mut());

@@ -9,14 +9,16 @@ use serde_json::{Map, Value, json};
 use super::{
     ACCESS_LISTS, API_PORT, Blueprint, JUDGE, Member, NAME, NODE_IMAGE, PEERS_PORT, REPORT, SCENARIO, START,
     TOOLS_IMAGE, Written, comment, config, escaped, judge, load, notes, operator, peers, programs, sidecar,
-    write_member, write_yaml,
+    write_member, write_private, write_yaml,
 };
-use crate::devnet::files;
+use crate::{accounts::judge_secret, devnet::files, load::JUDGE_SECRET};
 
 /// Where the devnet's directory is in a container.
 const MOUNT: &str = "/devnet";
 /// The directory beside compose.yaml that all nodes share.
 const SHARED_DIR: &str = "shared";
+/// The file beside compose.yaml with the judge's secret.
+const JUDGE_ENV: &str = "judge.env";
 /// When an image is fetched.
 const PULL: &str = "never";
 /// Where Compose puts the start; the text after `?` is what it says where there is none.
@@ -58,9 +60,12 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
             // Whoever can read that directory.
             service["user"] = json!(user());
         }
+        give_secret(blueprint, &mut service);
         add(job.name.clone(), service)?;
     }
     if let Some(scenario) = &blueprint.judged {
+        let secret = format!("{JUDGE_SECRET}={}\n", judge_secret(&blueprint.seed));
+        write_private(&blueprint.dir.join(JUDGE_ENV), &secret)?;
         add(JUDGE.to_owned(), judge_service(blueprint, scenario)?)?;
     }
     if blueprint.shared.is_some() {
@@ -155,6 +160,9 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
         "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
         "stop_grace_period": "60s",
     });
+    if member.is_operated() {
+        give_secret(blueprint, &mut service);
+    }
     if let Some(volumes) = service["volumes"].as_array_mut() {
         volumes.extend(blueprint.shared.map(|shared| json!(format!("./{SHARED_DIR}:{shared}"))));
         let target = format!("{MOUNT}/{name}/{}", files::DATA);
@@ -176,7 +184,7 @@ fn judge_service(blueprint: &Blueprint, scenario: &str) -> Result<Value> {
     let report = blueprint.dir.join(REPORT);
     fs::create_dir_all(&report).with_context(|| format!("cannot make the directory {}", report.display()))?;
     let arguments = judge(blueprint, host, (MOUNT, &format!("{MOUNT}/{REPORT}")));
-    Ok(json!({
+    let mut service = json!({
         "image": TOOLS_IMAGE,
         "pull_policy": PULL,
         // With the loads: it waits for them.
@@ -185,7 +193,16 @@ fn judge_service(blueprint: &Blueprint, scenario: &str) -> Result<Value> {
         "user": user(),
         "command": escaped(&arguments, start(blueprint.is_timed)),
         "volumes": [format!("./{SCENARIO}:{MOUNT}/{SCENARIO}:ro"), format!("./{REPORT}:{MOUNT}/{REPORT}")],
-    }))
+    });
+    give_secret(blueprint, &mut service);
+    Ok(service)
+}
+
+/// Gives a service the judge's secret, where there is a judge.
+fn give_secret(blueprint: &Blueprint, service: &mut Value) {
+    if blueprint.judged.is_some() {
+        service["env_file"] = json!([format!("./{JUDGE_ENV}")]);
+    }
 }
 
 /// Whoever writes these files.

@@ -9,7 +9,7 @@ use super::{
     Blueprint, JUDGE, JUDGE_PORT, Member, NAME, NODE_IMAGE, SCENARIO, START, TOOLS_IMAGE, Written, comment,
     config, escaped, judge, load, notes, operator, peers, programs, sidecar, write_private, write_yaml, yaml,
 };
-use crate::devnet::files;
+use crate::{accounts::judge_secret, devnet::files, load::JUDGE_SECRET};
 
 /// Where the chart puts a node's configuration.
 const CONFIG: &str = "/config/node.yaml";
@@ -19,8 +19,9 @@ const CLAIM: &str = "/claim";
 /// The claim whose directory all nodes share, where their keys name one. It is the user's: not every storage class has one that several pods
 /// may write.
 const SHARED_CLAIM: &str = "devnet-shared";
-/// The Secret of all nodes' keys.
+/// The Secret of all nodes' keys, and the key in it of what is told to the judge with.
 const SECRET: &str = "devnet-keys";
+const JUDGE_KEY: &str = "judge.secret";
 /// When a node of the cluster fetches an image: a registry's image of that name is somebody else's, and would be given the keys.
 const PULL: &str = "Never";
 /// The ConfigMap with the start, which is not known when the files are written, and its key.
@@ -72,7 +73,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     }
     write_yaml(&values, &comment(COMMENT, &notes), &value)?;
     let keys = dir.join("keys.yaml");
-    write_keys(&keys, &blueprint.members)?;
+    write_keys(&keys, blueprint)?;
     let usage = format!(
         "{values}\n{image}{claim}start: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n{loads}",
         values = values.display(),
@@ -121,9 +122,7 @@ fn job_name(name: &str) -> String {
 
 fn job_value(blueprint: &Blueprint, arguments: &[String]) -> Value {
     let mut value = json!({ "image": TOOLS_IMAGE, "args": escaped(arguments, start(blueprint.is_timed)) });
-    if blueprint.is_timed {
-        value["env"] = start_environment();
-    }
+    give_environment(blueprint, &mut value);
     value
 }
 
@@ -186,11 +185,26 @@ fn start(is_timed: bool) -> Option<&'static str> {
     is_timed.then_some(START_VARIABLE)
 }
 
-fn start_environment() -> Value {
-    json!([{
+fn start_variable() -> Value {
+    json!({
         "name": START,
         "valueFrom": { "configMapKeyRef": { "name": START_MAP, "key": START_KEY } },
-    }])
+    })
+}
+
+/// Gives a container the start, and the judge's secret, where there are such.
+fn give_environment(blueprint: &Blueprint, container: &mut Value) {
+    let mut variables = Vec::new();
+    if blueprint.is_timed {
+        variables.push(start_variable());
+    }
+    if blueprint.judged.is_some() {
+        let secret = json!({ "secretKeyRef": { "name": SECRET, "key": JUDGE_KEY } });
+        variables.push(json!({ "name": JUDGE_SECRET, "valueFrom": secret }));
+    }
+    if !variables.is_empty() {
+        container["env"] = json!(variables);
+    }
 }
 
 fn group(blueprint: &Blueprint, member: &Member) -> Value {
@@ -218,9 +232,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
     if let Some(arguments) = operator(blueprint, member, CONFIG, (pods, &job_name(JUDGE))) {
         group["image"] = json!(member.operator_image());
         group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
-        if blueprint.is_timed {
-            group["env"] = start_environment();
-        }
+        give_environment(blueprint, &mut group);
     }
     if let Some(region) = &member.region {
         group["annotations"] = json!({ "slipstream.dev/region": region });
@@ -256,18 +268,21 @@ fn relay(arguments: &[String], is_timed: bool) -> Value {
         },
     });
     if is_timed {
-        container["env"] = start_environment();
+        container["env"] = json!([start_variable()]);
     }
     container
 }
 
-/// A Secret with the file that the chart expects for each pod.
-fn write_keys(path: &Path, members: &[Member]) -> Result<()> {
+/// A Secret with the file that the chart expects for each pod, and with the judge's secret where there is a judge.
+fn write_keys(path: &Path, blueprint: &Blueprint) -> Result<()> {
     let key = |member: &Member| {
         let text = hex::encode(member.key.seed()) + "\n";
         (format!("{}-0.key", service(member)), Value::String(text))
     };
-    let keys: Map<String, Value> = members.iter().map(key).collect();
+    let mut keys: Map<String, Value> = blueprint.members.iter().map(key).collect();
+    if blueprint.judged.is_some() {
+        keys.insert(JUDGE_KEY.to_owned(), judge_secret(&blueprint.seed).into());
+    }
     let secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",

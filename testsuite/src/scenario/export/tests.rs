@@ -1,5 +1,7 @@
 //! Blueprints of scenarios, and what their files say.
 
+mod judged;
+
 use std::fs;
 
 use serde_json::json;
@@ -282,37 +284,6 @@ fn attackers_have_a_way_and_accounts() {
     assert!(text.contains("5000ms..14000ms,attack=gas-hogs") && text.contains("--skip-accounts"), "{text}");
 }
 
-/// Goal: a load has its access lists where directories are mounted, whatever the directory is called; elsewhere it is left out, and what is
-/// about it is not judged.
-#[test]
-fn access_lists_are_mounted_or_left_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let lists = dir.path().join("$lists");
-    fs::create_dir(&lists).unwrap();
-    let text = format!(
-        "name: a\ndescription: b\nduration: 30s\ncriteria:\n- equal_roots\n- throughput: {{ phase: main, at_least: 1 }}\n\
-         workload:\n- {{ name: main, for: 9s, rate: {{ constant: 5 }}, mix: {{ access-lists: 1 }}, access_lists: '{}' }}\n",
-        lists.display()
-    );
-    let scenario = parsed(&text);
-    let written = |target, file: &str| {
-        let dir = tempfile::tempdir().unwrap();
-        let notes = write_files(target, &scenario, dir.path(), None).unwrap().notes.join("\n");
-        (fs::read_to_string(dir.path().join(file)).unwrap(), notes)
-    };
-    let (text, notes) = written(Target::Compose, "compose.yaml");
-    let source = lists.canonicalize().unwrap().display().to_string();
-    assert!(text.contains(&source.replace("$lists", "$$lists")) && notes.is_empty(), "{text}{notes}");
-    assert_eq!(text.matches("--access-lists").count(), 2, "of the load and of the judge: {text}");
-    let value: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
-    let services = &value["services"];
-    assert!(services["load-main"]["user"].is_string(), "the directory may be its owner's alone");
-    assert_eq!(services["load-main"]["user"], services["validator-0"]["user"]);
-    let (text, notes) = written(Target::Kubernetes, "values.yaml");
-    assert!(!text.contains("--access-lists") && notes.contains("the phase main"), "{text}{notes}");
-    assert!(notes.contains("throughput of main is not judged: the load main is left out"), "{notes}");
-}
-
 /// Goal: lies of the primary, and liars among its peers, are orders to each validator, and nothing of them is left out or not judged.
 #[test]
 fn whoever_is_primary_takes_orders_to_lie() {
@@ -399,17 +370,6 @@ fn nodes_share_a_directory() {
     {
         assert!(text.contains(part), "{part} is not in {text}");
     }
-}
-
-/// Goal: whoever judges reads the scenario that was written, and no other.
-#[test]
-fn the_judge_reads_the_same_scenario() {
-    for shipped in shipped::ALL {
-        let scenario = shipped.scenario().unwrap();
-        let read = parsed(&text(&scenario).unwrap());
-        assert_eq!(read, scenario, "{}", shipped.name);
-    }
-    assert_eq!(parsed(&text(&parsed(TEXT)).unwrap()), parsed(TEXT));
 }
 
 /// Goal: what lasts longer than the scenario ends with it, at nodes and on links.

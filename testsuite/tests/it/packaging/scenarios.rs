@@ -170,6 +170,7 @@ fn compose_takes_scenarios() {
 /// What the judge reads and where it writes are there, and its own.
 fn check_compose_judge(judge: &Value, dir: &Path, scenario: &Scenario) {
     assert_eq!(strings(&judge["profiles"]), ["load"]);
+    assert_eq!(strings(&judge["env_file"]), ["./judge.env"]);
     let volumes = strings(&judge["volumes"]);
     assert_eq!(volumes, ["./scenario.yaml:/devnet/scenario.yaml:ro", "./report:/devnet/report"]);
     assert!(dir.join("report").is_dir());
@@ -222,6 +223,7 @@ fn kubernetes_takes(name: &str) {
                 let name = set["metadata"]["name"].as_str().unwrap().trim_start_matches("devnet-");
                 joins += check_operator(&arguments, name, "devnet-judge:9100");
                 assert_eq!(node["env"][0]["name"], "SLIPNET_START", "{name}");
+                assert_eq!(node["env"][1]["name"], "SLIPNET_JUDGE_SECRET", "{name}");
             }
             image => assert_eq!((image, &node["args"][0]), ("slipstream:latest", &Value::from("run"))),
         }

@@ -2,7 +2,7 @@
 //!
 //! One connection brings one [`Delivery`] and is answered in a line. What comes is bounded: two long ones at a time, each of a known source that
 //! has brought nothing yet, and all of them together. Nodes may tell before that they take an order, each one that is known once. What they
-//! tell is short, and waits for nobody who is slow.
+//! tell is short, and waits for nobody who is slow. Whoever does not begin with the judge's secret is refused before anything else is read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::load::{DELIVERY_BYTES_MAX, Delivery, Ending, Source, TAKEN};
+use crate::load::{DELIVERY_BYTES_MAX, Delivery, Ending, JUDGE_SECRET, Source, TAKEN};
 
 /// Connections at a time, each of which brings something short: all loads and nodes of a scenario may come at once.
 const CONNECTIONS_MAX: usize = 384;
@@ -47,6 +47,8 @@ pub(super) struct Inbox {
 }
 
 struct Shelf {
+    /// What stands in the first line of whoever is heard; empty where everybody is.
+    secret: String,
     held: Mutex<Held>,
     /// How many have brought nothing yet.
     missing: watch::Sender<usize>,
@@ -64,12 +66,13 @@ struct Held {
 }
 
 impl Inbox {
-    /// Listens for what these bring, and for which nodes take these orders.
+    /// Listens for what these bring behind the secret, and for which nodes take these orders.
     ///
     /// # Errors
     /// If nobody may listen there.
     pub(super) async fn open(
         listen: SocketAddr,
+        secret: String,
         sources: impl Iterator<Item = Source>,
         orders: BTreeSet<String>,
     ) -> Result<Inbox> {
@@ -86,7 +89,7 @@ impl Inbox {
             taken: BTreeSet::new(),
             new: Vec::new(),
         });
-        let shelf = Arc::new(Shelf { held, missing });
+        let shelf = Arc::new(Shelf { secret, held, missing });
         let task = tokio::spawn(serve(listener, shelf.clone()));
         Ok(Inbox { shelf, address, task })
     }
@@ -142,13 +145,16 @@ async fn take(mut stream: TcpStream, shelf: &Shelf, long: &Semaphore) -> Result<
     let mut text = Vec::new();
     timeout(SHORT_WITHIN, read_up_to(&mut stream, SHORT_BYTES_MAX, &mut text)).await??;
     let mut place = None;
-    if text.len() == SHORT_BYTES_MAX {
-        place = Some(timeout(READ_WITHIN, long.acquire()).await??);
-        timeout(READ_WITHIN, read_up_to(&mut stream, DELIVERY_BYTES_MAX + 1, &mut text)).await??;
-    }
-    let answer = match shelf.put(&text) {
-        Ok(()) => TAKEN.to_owned(),
-        Err(refusal) => refusal,
+    let answer = match shelf.begin(&text) {
+        Some(begin) => {
+            if text.len() == SHORT_BYTES_MAX {
+                place = Some(timeout(READ_WITHIN, long.acquire()).await??);
+                let longest = begin + DELIVERY_BYTES_MAX + 1;
+                timeout(READ_WITHIN, read_up_to(&mut stream, longest, &mut text)).await??;
+            }
+            shelf.put(&text[begin..]).err().unwrap_or_else(|| TAKEN.to_owned())
+        }
+        None => format!("it does not begin with the judge's secret: give it in {JUDGE_SECRET}"),
     };
     drop((text, place));
     timeout(SHORT_WITHIN, stream.write_all((answer + "\n").as_bytes())).await??;
@@ -162,6 +168,12 @@ async fn read_up_to(stream: &mut TcpStream, bytes: usize, text: &mut Vec<u8>) ->
 }
 
 impl Shelf {
+    /// Where the delivery begins, behind the secret; none without that.
+    fn begin(&self, text: &[u8]) -> Option<usize> {
+        let end = text.iter().position(|byte| *byte == b'\n')?;
+        (text[..end] == *self.secret.as_bytes()).then_some(end + 1)
+    }
+
     /// Keeps a delivery; or says why not.
     fn put(&self, text: &[u8]) -> Result<(), String> {
         let length = text.len();
@@ -215,9 +227,12 @@ mod tests {
         Delivery { from: phase(name), ending: Ending::Failed(why.to_owned()) }
     }
 
+    const SECRET: &str = "the secret";
+
     async fn open(phases: &[&str]) -> Inbox {
         let sources: Vec<Source> = phases.iter().map(|name| phase(name)).collect();
-        Inbox::open(([127, 0, 0, 1], 0).into(), sources.into_iter(), BTreeSet::new()).await.unwrap()
+        let listen = ([127, 0, 0, 1], 0).into();
+        Inbox::open(listen, SECRET.to_owned(), sources.into_iter(), BTreeSet::new()).await.unwrap()
     }
 
     fn in_a_minute() -> Instant {
@@ -230,12 +245,12 @@ mod tests {
         let inbox = open(&["main", "peaks"]).await;
         let judge = inbox.address().to_string();
         let patience = Duration::from_secs(30);
-        failed("main", "no node").send(&judge, patience).await.unwrap();
-        let again = failed("main", "another").send(&judge, patience).await.unwrap_err().to_string();
+        failed("main", "no node").send(&judge, SECRET, patience).await.unwrap();
+        let again = failed("main", "another").send(&judge, SECRET, patience).await.unwrap_err().to_string();
         assert!(again.contains("the load main was heard already"), "{again}");
-        let strange = failed("mine", "no node").send(&judge, patience).await.unwrap_err().to_string();
+        let strange = failed("mine", "no node").send(&judge, SECRET, patience).await.unwrap_err().to_string();
         assert!(strange.contains("no such phase"), "{strange}");
-        failed("peaks", "late").send(&judge, patience).await.unwrap();
+        failed("peaks", "late").send(&judge, SECRET, patience).await.unwrap();
         let begin = Instant::now();
         let mut came = inbox.close(in_a_minute()).await;
         assert!(begin.elapsed() < Duration::from_secs(30));
@@ -251,7 +266,8 @@ mod tests {
         let near = || Source::Node("near".to_owned());
         let sources = [phase("near"), near()];
         let orders = BTreeSet::from(["1ms..,lie=garbage,primary".to_owned()]);
-        let inbox = Inbox::open(([127, 0, 0, 1], 0).into(), sources.into_iter(), orders).await.unwrap();
+        let (listen, secret) = (([127, 0, 0, 1], 0).into(), String::new());
+        let inbox = Inbox::open(listen, secret, sources.into_iter(), orders).await.unwrap();
         let put = |from: Source, ending: Ending| {
             inbox.shelf.put(&serde_json::to_vec(&Delivery { from, ending }).unwrap())
         };
@@ -280,12 +296,27 @@ mod tests {
         assert!(matches!(&came[&near()], Some(Ending::Orders { failed: Some(why) }) if why == "no room"));
     }
 
+    /// Goal: whoever does not give the secret is refused, also where it is a part of what is given, and has brought nothing.
+    #[tokio::test]
+    async fn nobody_is_heard_without_the_secret() {
+        let inbox = open(&["main"]).await;
+        let (judge, patience) = (inbox.address().to_string(), Duration::from_secs(30));
+        for wrong in ["", "the secre", "the secrets", "another"] {
+            let refused =
+                failed("main", "forged").send(&judge, wrong, patience).await.unwrap_err().to_string();
+            assert!(refused.contains("does not begin with the judge's secret"), "{wrong}: {refused}");
+        }
+        failed("main", "no node").send(&judge, SECRET, patience).await.unwrap();
+        let came = inbox.close(in_a_minute()).await;
+        assert!(matches!(&came[&phase("main")], Some(Ending::Failed(why)) if why == "no node"));
+    }
+
     /// Goal: a load that brings nothing is missing once the time is over; what is no delivery is refused with a reason.
     #[tokio::test]
     async fn who_brings_nothing_is_missing() {
         let inbox = open(&["main"]).await;
         let mut stream = TcpStream::connect(inbox.address()).await.unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        stream.write_all(b"the secret\nGET / HTTP/1.1\r\n\r\n").await.unwrap();
         stream.shutdown().await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -303,16 +334,17 @@ mod tests {
         for brought in [0, 1, SHORT_BYTES_MAX, SHORT_BYTES_MAX + 1, 2 * SHORT_BYTES_MAX, 3 * SHORT_BYTES_MAX]
         {
             let mut stream = TcpStream::connect(inbox.address()).await.unwrap();
-            stream.write_all(&vec![b' '; brought]).await.unwrap();
+            let text = format!("{SECRET}\n{}", " ".repeat(brought));
+            stream.write_all(&text.as_bytes()[..brought]).await.unwrap();
             standing.push(stream);
         }
         let begin = Instant::now();
-        failed("main", "no node").send(&judge, Duration::ZERO).await.unwrap();
+        failed("main", "no node").send(&judge, SECRET, Duration::ZERO).await.unwrap();
         assert!(begin.elapsed() < SHORT_WITHIN, "it waited for those that stand");
         drop(standing);
         // What is long has its place once they have gone.
         let long = "x".repeat(3 * SHORT_BYTES_MAX);
-        failed("peaks", &long).send(&judge, Duration::from_secs(60)).await.unwrap();
+        failed("peaks", &long).send(&judge, SECRET, Duration::from_secs(60)).await.unwrap();
         let came = inbox.close(in_a_minute()).await;
         assert!(matches!(&came[&phase("peaks")], Some(Ending::Failed(why)) if *why == long));
     }

@@ -46,7 +46,7 @@ use super::{
 use crate::{
     accounts::node_key,
     devnet::MemoryPeak,
-    load::Source,
+    load::{JUDGE_SECRET, Source, given_secret},
     output::print,
     progress::Progress,
     report::{Collector, CriterionResult, Environment, RunReport},
@@ -81,7 +81,7 @@ pub struct JudgeOptions {
     /// When the scenario's clock starts, in seconds since 1970, as for all containers.
     #[arg(long)]
     pub start: u64,
-    /// Where loads bring their figures, and nodes what came of their orders.
+    /// Where loads bring their figures, and nodes what came of their orders, with the secret in SLIPNET_JUDGE_SECRET if that is set.
     #[arg(long, default_value = "0.0.0.0:9100")]
     pub listen: SocketAddr,
     /// Loads have their access lists; without it, those of the kind `access-lists` are not waited for.
@@ -137,10 +137,14 @@ impl JudgeOptions {
             .filter(|phase| export::has_load(&scenario, &phase.name, self.access_lists));
         let loaded = loaded.map(|phase| Source::Phase(phase.name.clone()));
         let orders = Story::of(&scenario, &names).orders();
-        let inbox = Inbox::open(self.listen, loaded.chain(operated(&scenario, &names)), orders).await?;
+        let secret = given_secret();
+        let heard =
+            if secret.is_empty() { "nobody needs the secret" } else { "who gives the secret is heard" };
+        let sources = loaded.chain(operated(&scenario, &names));
+        let inbox = Inbox::open(self.listen, secret, sources, orders).await?;
         let clock = StartClock::new(Some(self.start));
         progress.step(&format!(
-            "{}: loads and nodes bring what they have to tell to {}",
+            "{}: loads and nodes bring what they have to tell to {}; {heard} ({JUDGE_SECRET})",
             scenario.name,
             inbox.address()
         ));

@@ -115,7 +115,7 @@ async fn run_anew() -> (String, RunReport) {
         summary.reads[0].node.clone_from(&nodes[0].1);
         let ending = Ending::Run { begin_ms: 100, summary: Box::new(summary) };
         let delivery = crate::load::Delivery { from: Source::Phase("main".to_owned()), ending };
-        delivery.send(&listen.to_string(), Duration::from_secs(60)).await
+        delivery.send(&listen.to_string(), "", Duration::from_secs(60)).await
     };
     let (judged, sent) = tokio::join!(options.run(Progress::Quiet), load);
     sent.unwrap();
@@ -265,9 +265,10 @@ async fn whoever_takes_an_order_is_met() {
     let (orders, from) = (judge.story.orders(), Source::Node("validator-1".to_owned()));
     let order = orders.first().unwrap().clone();
     assert_eq!(order, "60000ms..80000ms,old-data,primary");
-    let inbox = Inbox::open(([127, 0, 0, 1], 0).into(), [from.clone()].into_iter(), orders).await.unwrap();
+    let (listen, secret) = (([127, 0, 0, 1], 0).into(), String::new());
+    let inbox = Inbox::open(listen, secret, [from.clone()].into_iter(), orders).await.unwrap();
     let delivery = crate::load::Delivery { from, ending: Ending::Taken { order } };
-    delivery.send(&inbox.address().to_string(), Duration::from_secs(60)).await.unwrap();
+    delivery.send(&inbox.address().to_string(), "", Duration::from_secs(60)).await.unwrap();
     let missed = |judge: &Judge<'_>| not_taken_once(&judge.story.orders(), &judge.heard);
     assert!(missed(&judge)[0].starts_with("no validator took the order 60000ms..80000ms,old-data,primary"));
     judge.note_taken(&inbox);
