@@ -3,7 +3,9 @@
 //! Number, hash, parent, timestamp and roots are Slipstream's own. A field that a batch lacks stands as Ethereum's empty constant,
 //! so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP form.
 
-use alloy_consensus::constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS};
+use alloy_consensus::constants::{
+    EMPTY_OMMER_ROOT_HASH, EMPTY_RECEIPTS, EMPTY_TRANSACTIONS, EMPTY_WITHDRAWALS,
+};
 use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
 use alloy_primitives::{Bloom, U64, U256};
 use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, Header, TransactionReceipt};
@@ -133,13 +135,18 @@ pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         // Without receipts every log is possible.
         None => logs_bloom = Bloom::repeat_byte(0xff),
     }
+    // Go's client reads no block without transactions unless its root is that of Ethereum's empty list.
+    let (transactions_root, receipts_root) = match header.tx_count {
+        0 => (EMPTY_TRANSACTIONS, EMPTY_RECEIPTS),
+        _ => (header.transactions_root.into(), header.receipts_root.into()),
+    };
     let inner = alloy_consensus::Header {
         parent_hash: header.parent.into(),
         ommers_hash: EMPTY_OMMER_ROOT_HASH,
         beneficiary: header.proposer,
         state_root: header.state_root.into(),
-        transactions_root: header.transactions_root.into(),
-        receipts_root: header.receipts_root.into(),
+        transactions_root,
+        receipts_root,
         logs_bloom,
         difficulty: U256::ZERO,
         number: header.number.get(),

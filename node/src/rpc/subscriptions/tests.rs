@@ -147,6 +147,8 @@ fn every_batch_gives_one_head_in_order() {
     socket.context.feed.advance(&socket.context);
     let (rest, worked) = socket.told_by(64 << 10);
     assert_eq!(numbers(&rest, "number"), (3..=303).collect::<Vec<_>>());
+    let empty = json!(alloy_consensus::EMPTY_ROOT_HASH);
+    assert!(rest.iter().all(|(_, head)| head["transactionsRoot"] == empty), "they have no transactions");
     assert!(worked > 0);
     assert!(socket.told().is_empty());
 }
