@@ -3,6 +3,8 @@
 //! Number, hash, parent, timestamp and roots are Slipstream's own. A field that a batch lacks stands as Ethereum's empty constant,
 //! so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP form.
 
+use std::sync::Arc;
+
 use alloy_consensus::constants::{
     EMPTY_OMMER_ROOT_HASH, EMPTY_RECEIPTS, EMPTY_TRANSACTIONS, EMPTY_WITHDRAWALS,
 };
@@ -11,7 +13,7 @@ use alloy_primitives::{Bloom, U64, U256};
 use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, Header, TransactionReceipt};
 use jsonrpsee::types::Params;
 use serde::de::DeserializeOwned;
-use slipstream_types::{BatchNumber, ChainConfig, chain::Fork};
+use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, chain::Fork};
 
 use super::{
     RpcContext, RpcTransaction,
@@ -37,9 +39,27 @@ impl RpcContext {
         Ok((number <= head).then_some(number))
     }
 
-    /// The batch that a block id names, with its parts.
-    pub(super) fn batch(&self, id: BlockId) -> Result<Option<std::sync::Arc<Batch>>, RpcError> {
-        self.batch_number(id)?.map_or(Ok(None), |number| self.batches.get(number))
+    /// The batch that a block id names, with its parts: `None` if it is missing.
+    ///
+    /// # Errors
+    /// If it is there, and its header is not kept.
+    pub(super) fn batch(&self, id: BlockId) -> Result<Option<Arc<Batch>>, RpcError> {
+        self.batch_number(id)?.map(|number| self.stored(number)).transpose()
+    }
+
+    /// A batch up to the head, with its parts.
+    ///
+    /// # Errors
+    /// If its header is not kept.
+    pub(super) fn stored(&self, number: BatchNumber) -> Result<Arc<Batch>, RpcError> {
+        self.batches.get(number)?.ok_or(RpcError::NotStored { what: "header", number })
+    }
+
+    /// The header that a block id names: `None` if it is missing.
+    fn header(&self, id: BlockId) -> Result<Option<BatchHeader>, RpcError> {
+        let Some(number) = self.batch_number(id)? else { return Ok(None) };
+        let header = self.store.header(number)?;
+        header.ok_or(RpcError::NotStored { what: "header", number }).map(Some)
     }
 }
 
@@ -83,9 +103,7 @@ pub(super) fn transaction_count<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
 ) -> RpcResult<Option<U64>> {
     let (id,): (I,) = args(params)?;
-    let number = context.batch_number(id.into().0)?;
-    let header = number.map_or(Ok(None), |number| context.store.header(number)).map_err(RpcError::from)?;
-    Ok(header.map(|header| U64::from(header.tx_count)))
+    Ok(context.header(id.into().0)?.map(|header| U64::from(header.tx_count)))
 }
 
 /// `eth_getUncleCountByBlockNumber` and `eth_getUncleCountByBlockHash`
@@ -94,7 +112,7 @@ pub(super) fn uncle_count<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
 ) -> RpcResult<Option<U64>> {
     let (id,): (I,) = args(params)?;
-    Ok(context.batch_number(id.into().0)?.map(|_| U64::ZERO))
+    Ok(context.header(id.into().0)?.map(|_| U64::ZERO))
 }
 
 /// `eth_getUncleByBlockNumberAndIndex` and `eth_getUncleByBlockHashAndIndex`: there are none.

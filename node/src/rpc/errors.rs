@@ -55,8 +55,10 @@ pub(crate) enum RpcError {
     NoTrie,
     #[error("unknown block {0}")]
     UnknownBlock(B256),
+    // The first words are geth's, as those of the next one.
     #[error(
-        "the {what} of batch {number} are not stored: this node pruned them, or took the batch as a state change or from a snapshot; ask a node that keeps them"
+        "pruned history unavailable: this node has no {what} of batch {number}: it pruned that part, or took the batch as a state \
+         change or from a snapshot; ask a node that keeps it"
     )]
     NotStored { what: &'static str, number: BatchNumber },
     #[error(
@@ -167,7 +169,7 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::TooMuch(_)
             | RpcError::TooManyLong
             | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
-            RpcError::LogsNotStored { .. } => PRUNED_CODE,
+            RpcError::LogsNotStored { .. } | RpcError::NotStored { .. } => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
             RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {
                 SERVER_ERROR_CODE
@@ -183,7 +185,6 @@ impl From<RpcError> for ErrorObjectOwned {
             | RpcError::BeyondHead { .. }
             | RpcError::NotCertified { .. }
             | RpcError::UnknownBlock(_)
-            | RpcError::NotStored { .. }
             | RpcError::FilterNotFound
             | RpcError::FilterBusy
             | RpcError::SubscriptionNotFound

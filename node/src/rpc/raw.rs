@@ -30,7 +30,6 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
 ) -> RpcResult<Bytes> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
-    let Some(number) = context.batch_number(id.into().0)? else { return Ok(Bytes::new()) };
-    let Some(batch) = context.batches.get(number)? else { return Ok(Bytes::new()) };
+    let Some(batch) = context.batch(id.into().0)? else { return Ok(Bytes::new()) };
     Ok(batch.raw(usize::try_from(index).unwrap_or(usize::MAX))?.unwrap_or_default())
 }

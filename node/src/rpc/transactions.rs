@@ -40,8 +40,7 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
 ) -> RpcResult<Option<RpcTransaction>> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
-    let Some(number) = context.batch_number(id.into().0)? else { return Ok(None) };
-    let Some(batch) = context.batches.get(number)? else { return Ok(None) };
+    let Some(batch) = context.batch(id.into().0)? else { return Ok(None) };
     Ok(to_transaction(&context.chain, &batch, usize::try_from(index).unwrap_or(usize::MAX))?)
 }
 
