@@ -154,9 +154,9 @@ pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         None => logs_bloom = Bloom::repeat_byte(0xff),
     }
     // Go's client reads no block without transactions unless its root is that of Ethereum's empty list.
-    let (transactions_root, receipts_root) = match header.tx_count {
-        0 => (EMPTY_TRANSACTIONS, EMPTY_RECEIPTS),
-        _ => (header.transactions_root.into(), header.receipts_root.into()),
+    let (transactions_root, receipts_root) = match batch.is_empty() {
+        true => (EMPTY_TRANSACTIONS, EMPTY_RECEIPTS),
+        false => (header.transactions_root.into(), header.receipts_root.into()),
     };
     let inner = alloy_consensus::Header {
         parent_hash: header.parent.into(),

@@ -122,7 +122,7 @@ pub(super) fn filter(
         asker.still_waits()?;
         let batch = context.stored(number)?;
         // The genesis, too.
-        if batch.header.tx_count == 0 {
+        if batch.is_empty() {
             continue;
         }
         let batch = Executable::open(context, batch)?;

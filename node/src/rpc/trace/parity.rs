@@ -45,7 +45,7 @@ pub(super) struct Replayed {
     transaction_hash: B256,
 }
 
-/// `trace_block`: all calls of a block; null if the block is missing.
+/// `trace_block`: all calls of a block; null if the block is missing. One without transactions, as the genesis, needs no state.
 pub(super) fn block(
     context: &RpcContext,
     params: &Params<'_>,
@@ -54,6 +54,9 @@ pub(super) fn block(
     let (BlockParam(id),) = args(params)?;
     let request = Request::begin(context, asker);
     let Some(batch) = context.batch(id)? else { return Ok(None) };
+    if batch.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
     let batch = Executable::open(context, batch)?;
     let (traces, _) = batch.all(&request, request.bytes_max(), Rerun::calls)?;
     Ok(Some(traces.concat()))
@@ -122,6 +125,9 @@ pub(super) fn replay_block(
     let (BlockParam(id), asked): (BlockParam, Types) = args(params)?;
     let (request, types) = (Request::begin(context, asker), types(asked)?);
     let Some(batch) = context.batch(id)? else { return Ok(None) };
+    if batch.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
     let batch = Executable::open(context, batch)?;
     let (traces, _) = batch.all(&request, request.bytes_max(), |rerun, past| {
         let (rerun, results) = rerun.replay(past, &types)?;
