@@ -37,12 +37,16 @@ pub(crate) type RpcResult<T> = Result<T, ErrorObjectOwned>;
 pub(crate) enum RpcError {
     #[error("{0}")]
     InvalidParams(String),
+    // The first words of these three are geth's: tools look for them.
     #[error(
-        "state of batch {asked} is not kept; this node answers for batches {first} to {head}: ask one that keeps more (storage.state_history)"
+        "missing trie node: state of batch {asked} is not kept; this node answers for batches {first} to {head}: ask one that keeps \
+         more (storage.state_history)"
     )]
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
-    #[error("batch {asked} does not exist yet; the head is batch {head}")]
+    #[error("header not found: batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
+    #[error("header for hash not found: no block here has the hash {0}")]
+    UnknownHash(B256),
     #[error(
         "no certificate of batch {asked} or a later one is here yet, and a proof needs one; try again when the node is in sync"
     )]
@@ -150,7 +154,13 @@ impl RpcError {
 
 impl From<RpcError> for ErrorObjectOwned {
     fn from(error: RpcError) -> Self {
-        let message = error.to_string();
+        let message = match &error {
+            // It went while it was read.
+            RpcError::Storage(gone @ StorageError::StateNotKept { .. }) => {
+                format!("missing trie node: {gone}")
+            }
+            error => error.to_string(),
+        };
         let code = match error {
             RpcError::Reverted { output, .. } => {
                 return ErrorObjectOwned::owned(REVERTED_CODE, message, Some(output));
@@ -184,6 +194,7 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::StateNotKept { .. }
             | RpcError::BeyondHead { .. }
             | RpcError::NotCertified { .. }
+            | RpcError::UnknownHash(_)
             | RpcError::UnknownBlock(_)
             | RpcError::FilterNotFound
             | RpcError::FilterBusy
@@ -249,6 +260,18 @@ mod tests {
         let code = |error: StorageError| ErrorObjectOwned::from(RpcError::Storage(error)).code();
         assert_eq!(code(StorageError::TreeInUse { number }), LIMIT_EXCEEDED_CODE);
         assert_eq!(code(StorageError::StateNotKept { number }), SERVER_ERROR_CODE);
+    }
+
+    /// Goal: the words of a state that goes while it is read are those of one that had gone before.
+    #[test]
+    fn a_state_that_goes_has_geths_words() {
+        let number = BatchNumber::new(3);
+        let text = |error: RpcError| ErrorObjectOwned::from(error).message().to_owned();
+        let before = RpcError::StateNotKept { asked: number, first: number, head: number };
+        for error in [before, RpcError::Storage(StorageError::StateNotKept { number })] {
+            let text = text(error);
+            assert!(text.starts_with("missing trie node: ") && text.contains("batch 3"), "{text}");
+        }
     }
 
     #[test]

@@ -33,8 +33,11 @@ async fn state_at_the_head() {
         );
     }
     let (code, text) = rpc.error("eth_getBalance", json!([sender(), "0x5"])).await;
-    assert_eq!((code, &*text), (-32000, "batch 5 does not exist yet; the head is batch 0"));
+    assert_eq!((code, &*text), (-32000, "header not found: batch 5 does not exist yet; the head is batch 0"));
     let block = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await;
+    let (code, text) = rpc.error("eth_getBalance", json!([sender(), B256::ZERO])).await;
+    assert_eq!(code, -32000);
+    assert!(text.starts_with("header for hash not found: no block here has the hash 0x0000"), "{text}");
     let at_hash = json!([sender(), { "blockHash": block["hash"] }]);
     assert_eq!(rpc.result("eth_getTransactionCount", at_hash).await, "0x1");
     assert_eq!(rpc.error("eth_getBalance", json!(["0x12"])).await.0, -32602);
@@ -117,7 +120,7 @@ async fn slots_of_several_accounts_at_once() {
     assert_eq!(values, expected);
     assert_eq!(rpc.result("eth_getStorageValues", json!([{}])).await, json!({}));
     let (code, text) = rpc.error("eth_getStorageValues", json!([asked, "0x5"])).await;
-    assert_eq!((code, &*text), (-32000, "batch 5 does not exist yet; the head is batch 0"));
+    assert_eq!((code, &*text), (-32000, "header not found: batch 5 does not exist yet; the head is batch 0"));
 
     let most = json!({ (CONTRACT.to_string()): vec!["0x1"; 1_024] });
     let values = rpc.result("eth_getStorageValues", json!([most])).await;

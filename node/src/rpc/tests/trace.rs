@@ -222,7 +222,7 @@ async fn old_states_are_not_traced() {
     let rpc = Fixture(table(context));
     let (code, text) = rpc.error("debug_traceTransaction", json!([keccak256(&raws[0])])).await;
     assert_eq!(code, -32000);
-    assert!(text.starts_with("state of batch 0 is not kept"), "{text}");
+    assert!(text.starts_with("missing trie node: state of batch 0 is not kept"), "{text}");
     let newest = rpc.result("trace_block", json!(["latest"])).await;
     assert_eq!(newest.as_array().unwrap().len(), 1);
 }
