@@ -191,7 +191,9 @@ fn syncing(context: &RpcContext) -> RpcResult<Value> {
     if !health.syncing {
         return Ok(json!(false));
     }
-    let highest = health.head.after(health.behind_batches);
-    let (head, highest) = (U64::from(health.head.get()), U64::from(highest.get()));
-    Ok(json!({ "startingBlock": head, "currentBlock": head, "highestBlock": highest }))
+    let (head, highest) = (health.head, health.head.after(health.behind_batches));
+    // A progress bar is made of the three.
+    let start = context.health.syncing_from().unwrap_or(head);
+    let [start, head, highest] = [start, head, highest].map(|number| U64::from(number.get()));
+    Ok(json!({ "startingBlock": start, "currentBlock": head, "highestBlock": highest }))
 }
