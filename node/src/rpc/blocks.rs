@@ -80,6 +80,19 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     Ok(Some(to_block(&context.chain, &batch, full.unwrap_or(false), asker.leash)?))
 }
 
+/// `eth_getHeaderByNumber` and `eth_getHeaderByHash`, as in geth: of the block in the making there is none.
+pub(super) fn header<I: DeserializeOwned + Into<BlockParam>>(
+    context: &RpcContext,
+    params: &Params<'_>,
+) -> RpcResult<Option<Header>> {
+    let (id,): (I,) = args(params)?;
+    let id = id.into().0;
+    if id.is_pending() {
+        return Ok(None);
+    }
+    Ok(context.batch(id)?.map(|batch| to_header(&context.chain, &batch)))
+}
+
 /// `eth_getBlockReceipts`
 pub(super) fn receipts(
     context: &RpcContext,
@@ -139,11 +152,12 @@ pub(super) fn to_block(
         batch.body()?;
         BlockTransactions::Hashes(batch.hashes.clone())
     };
-    let block =
-        Block { header: to_header(chain, batch), uncles: Vec::new(), transactions, withdrawals: None };
+    let header = Header { size: Some(U256::from(batch.header.tx_bytes)), ..to_header(chain, batch) };
+    let block = Block { header, uncles: Vec::new(), transactions, withdrawals: None };
     Ok(block.with_withdrawals(Some(Default::default())))
 }
 
+/// A size is a block's: headers of geth have none.
 pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
     let header = &batch.header;
     let rules = chain.rules_at(header.number, header.timestamp_ms);
@@ -181,5 +195,5 @@ pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         requests_hash: (rules.fork != Fork::Cancun).then_some(EMPTY_REQUESTS_HASH),
         ..Default::default()
     };
-    Header { hash: batch.hash, inner, total_difficulty: None, size: Some(U256::from(header.tx_bytes)) }
+    Header { hash: batch.hash, inner, total_difficulty: None, size: None }
 }

@@ -126,6 +126,8 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.plain("eth_blockNumber", blocks::block_number);
     table.add_long("eth_getBlockByNumber", blocks::block::<Number>);
     table.add_long("eth_getBlockByHash", blocks::block::<Hash>);
+    table.add("eth_getHeaderByNumber", blocks::header::<Number>);
+    table.add("eth_getHeaderByHash", blocks::header::<Hash>);
     table.add_long("eth_getBlockReceipts", blocks::receipts);
     table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count::<Number>);
     table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>);

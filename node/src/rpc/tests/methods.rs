@@ -93,7 +93,17 @@ async fn blocks_fees_and_the_rest() {
     assert_eq!(rpc.result("eth_getBlockByHash", json!([B256::ZERO, false])).await, Value::Null);
     assert_eq!(rpc.result("eth_getBlockReceipts", json!(["latest"])).await, json!([]));
     assert_eq!(rpc.result("eth_getBlockTransactionCountByNumber", json!(["latest"])).await, "0x0");
-    let hash = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await["hash"].clone();
+    let block = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await;
+    let hash = block["hash"].clone();
+    let header = rpc.result("eth_getHeaderByNumber", json!(["latest"])).await;
+    assert_eq!(rpc.result("eth_getHeaderByHash", json!([hash])).await, header);
+    let mut others: Vec<_> =
+        block.as_object().unwrap().keys().filter(|field| header[&***field] != block[&***field]).collect();
+    others.sort_unstable();
+    assert_eq!(others, ["size", "transactions", "uncles", "withdrawals"]);
+    for missing in ["0x7", "pending"] {
+        assert_eq!(rpc.result("eth_getHeaderByNumber", json!([missing])).await, Value::Null);
+    }
     for (method, block, count) in [
         ("eth_getUncleCountByBlockNumber", json!("latest"), json!("0x0")),
         ("eth_getUncleCountByBlockNumber", json!("0x7"), Value::Null),
