@@ -12,8 +12,9 @@ use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
 use alloy_primitives::{Bloom, U64, U256};
 use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, Header, TransactionReceipt};
 use jsonrpsee::types::Params;
-use serde::de::DeserializeOwned;
-use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, chain::Fork};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Digest, Receipts, chain::Fork};
 
 use super::{
     RpcContext, RpcTransaction,
@@ -33,7 +34,7 @@ impl RpcContext {
             BlockId::Hash(hash) => return Ok(self.store.find_header(&hash.block_hash.into())?),
             BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber::GENESIS,
             BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
-            // A certified batch is final, and there is no block in the making to show.
+            // A certified batch is final, and the one in the making has no number here.
             BlockId::Number(_) => head,
         };
         Ok((number <= head).then_some(number))
@@ -44,6 +45,9 @@ impl RpcContext {
     /// # Errors
     /// If it is there, and its header is not kept.
     pub(super) fn batch(&self, id: BlockId) -> Result<Option<Arc<Batch>>, RpcError> {
+        if id.is_pending() {
+            return Ok(Some(Arc::new(self.pending_batch()?)));
+        }
         self.batch_number(id)?.map(|number| self.stored(number)).transpose()
     }
 
@@ -55,8 +59,28 @@ impl RpcContext {
         self.batches.get(number)?.ok_or(RpcError::NotStored { what: "header", number })
     }
 
+    /// The batch in the making. Nobody knows which transactions its proposer takes, so it has none here, and no root of the state
+    /// behind them.
+    fn pending_batch(&self) -> Result<Batch, RpcError> {
+        let head = self.store.head()?;
+        let header = BatchHeader {
+            number: head.header.number.next(),
+            parent: head.digest,
+            timestamp_ms: self.clock.now_ms().max(head.header.timestamp_ms),
+            tx_count: 0,
+            tx_bytes: 0,
+            gas_used: 0,
+            state_root: Digest::ZERO,
+            ..head.header
+        };
+        Ok(Batch::new(header, Some(Body::default()), Some(Receipts::default())))
+    }
+
     /// The header that a block id names: `None` if it is missing.
     fn header(&self, id: BlockId) -> Result<Option<BatchHeader>, RpcError> {
+        if id.is_pending() {
+            return Ok(Some(self.pending_batch()?.header));
+        }
         let Some(number) = self.batch_number(id)? else { return Ok(None) };
         let header = self.store.header(number)?;
         header.ok_or(RpcError::NotStored { what: "header", number }).map(Some)
@@ -69,15 +93,36 @@ pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
     Ok(U64::from(head.header.number.get()))
 }
 
+/// A block as it is answered.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Shown {
+    Block(Box<Block<RpcTransaction>>),
+    /// The one in the making.
+    Pending(Value),
+}
+
 /// `eth_getBlockByNumber` and `eth_getBlockByHash`
 pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &Asker<'_>,
-) -> RpcResult<Option<Block<RpcTransaction>>> {
+) -> RpcResult<Option<Shown>> {
     let (id, full): (I, Option<bool>) = args(params)?;
-    let Some(batch) = context.batch(id.into().0)? else { return Ok(None) };
-    Ok(Some(to_block(&context.chain, &batch, full.unwrap_or(false), asker.leash)?))
+    let id = id.into().0;
+    let Some(batch) = context.batch(id)? else { return Ok(None) };
+    let block = to_block(&context.chain, &batch, full.unwrap_or(false), asker.leash)?;
+    Ok(Some(if id.is_pending() { Shown::Pending(unmade(&block)?) } else { Shown::Block(Box::new(block)) }))
+}
+
+/// A block in the making as geth shows it: nobody has made it yet.
+fn unmade(block: &Block<RpcTransaction>) -> Result<Value, RpcError> {
+    let shown = serde_json::to_value(block);
+    let mut shown = shown.map_err(|error| RpcError::internal("eth_getBlockByNumber", &error))?;
+    for field in ["hash", "nonce", "miner"] {
+        shown[field] = Value::Null;
+    }
+    Ok(shown)
 }
 
 /// `eth_getHeaderByNumber` and `eth_getHeaderByHash`, as in geth: of the block in the making there is none.

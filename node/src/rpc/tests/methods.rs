@@ -119,6 +119,43 @@ async fn blocks_fees_and_the_rest() {
     assert_eq!(rpc.error("eth_getLogs", json!([{ "blockHash": B256::ZERO }])).await.0, -32000);
 }
 
+/// Goal: the block in the making stands behind the head and has not been made, as in geth; nothing is taken for its content that may
+/// not be in it.
+#[tokio::test]
+async fn the_pending_block_is_not_made_yet() {
+    let rpc = Fixture::new();
+    rpc.result("eth_sendRawTransaction", json!([raw()])).await;
+    let latest = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await;
+    let pending = rpc.result("eth_getBlockByNumber", json!(["pending", true])).await;
+    for (field, value) in [
+        ("number", json!("0x1")),
+        ("parentHash", latest["hash"].clone()),
+        ("hash", Value::Null),
+        ("nonce", Value::Null),
+        ("miner", Value::Null),
+        ("stateRoot", json!(B256::ZERO)),
+        ("gasUsed", json!("0x0")),
+        ("gasLimit", latest["gasLimit"].clone()),
+        ("baseFeePerGas", latest["baseFeePerGas"].clone()),
+        ("transactions", json!([])),
+    ] {
+        assert_eq!(pending.get(field), Some(&value), "{field}");
+    }
+    let keys = |block: &Value| block.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&pending), keys(&latest));
+    for (method, params, expected) in [
+        ("eth_getBlockTransactionCountByNumber", json!(["pending"]), json!("0x0")),
+        ("eth_getBlockReceipts", json!(["pending"]), json!([])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!(["pending", "0x0"]), Value::Null),
+        ("eth_getRawTransactionByBlockNumberAndIndex", json!(["pending", "0x0"]), json!("0x")),
+        ("eth_getUncleCountByBlockNumber", json!(["pending"]), json!("0x0")),
+        ("trace_block", json!(["pending"]), json!([])),
+        ("debug_traceBlockByNumber", json!(["pending"]), json!([])),
+    ] {
+        assert_eq!(rpc.result(method, params).await, expected, "{method}");
+    }
+}
+
 /// Goal: slots of several accounts are read in one call, in the order asked for, and no more of them than one call may read.
 #[tokio::test]
 async fn slots_of_several_accounts_at_once() {
