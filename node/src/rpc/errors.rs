@@ -72,6 +72,16 @@ pub(crate) enum RpcError {
     )]
     LogsNotStored { number: BatchNumber, kept_from: Option<BatchNumber> },
     #[error(
+        "pruned history unavailable: this node keeps no transactions and receipts (`sync.history`), so it does not know what was \
+         executed; ask a node that keeps them"
+    )]
+    NoTransactions,
+    #[error(
+        "pruned history unavailable: this node finds no executed transaction by its hash (`storage.transaction_index`); ask a node \
+         that does, or this one by block and index"
+    )]
+    NoPlaces,
+    #[error(
         "filter not found: it was never made here, was uninstalled, or was not polled for five minutes; make a new one"
     )]
     FilterNotFound,
@@ -179,7 +189,10 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::TooMuch(_)
             | RpcError::TooManyLong
             | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
-            RpcError::LogsNotStored { .. } | RpcError::NotStored { .. } => PRUNED_CODE,
+            RpcError::LogsNotStored { .. }
+            | RpcError::NotStored { .. }
+            | RpcError::NoTransactions
+            | RpcError::NoPlaces => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
             RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {
                 SERVER_ERROR_CODE

@@ -13,6 +13,7 @@ mod errors;
 mod feed;
 mod fees;
 mod forks;
+mod keeps;
 mod lanes;
 mod logs;
 mod params;
@@ -46,6 +47,7 @@ pub(crate) use self::{
     caller::Caller,
     effect::Effect,
     feed::{Feed, News},
+    keeps::Keeps,
     lanes::Lane,
     logs::{Filters, LogIndex, log_records_behind},
     subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies, Turn},
@@ -74,6 +76,7 @@ pub(crate) struct RpcContext {
     pub(crate) health: Arc<HealthSource>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) batches: Batches,
+    pub(crate) keeps: Keeps,
     pub(crate) log_index: Arc<LogIndex>,
     pub(crate) filters: Arc<Filters>,
     pub(crate) feed: Arc<Feed>,

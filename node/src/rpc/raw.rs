@@ -21,7 +21,11 @@ fn of(context: &RpcContext, hash: &B256) -> Result<Bytes, RpcError> {
     if let Some((batch, index)) = find(context, hash)? {
         return Ok(batch.raw(index)?.unwrap_or_default());
     }
-    Ok(context.pool.get(hash).map(|transaction| transaction.raw).unwrap_or_default())
+    let Some(waiting) = context.pool.get(hash) else {
+        context.keeps.check_found()?;
+        return Ok(Bytes::new());
+    };
+    Ok(waiting.raw)
 }
 
 /// `eth_getRawTransactionByBlockNumberAndIndex` and `eth_getRawTransactionByBlockHashAndIndex`

@@ -30,7 +30,7 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Batches, Feed, LogIndex, RpcContext, Table, TraceLimits,
+    Batches, Feed, Keeps, LogIndex, RpcContext, Table, TraceLimits,
     batches::Batch,
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
@@ -227,6 +227,7 @@ fn context_keeping(chain: ChainConfig, storage: &StorageConfig) -> RpcContext {
     );
     RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
+        keeps: Keeps { bodies: true, places: true },
         chain,
         forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)
             .unwrap(),

@@ -404,6 +404,18 @@ fn subscriptions_are_bounded() {
     assert!(socket.made(wide).is_ok());
 }
 
+/// Goal: a node without bodies refuses at once to tell of logs, instead of ending the socket with the first transaction.
+#[test]
+fn who_keeps_no_receipts_tells_of_no_logs() {
+    let keeps = crate::rpc::Keeps { bodies: false, places: false };
+    let mut socket = Socket::of(&Arc::new(RpcContext { keeps, ..context() }));
+    let (code, text) = socket.made(json!(["logs", {}])).err().unwrap();
+    assert!(code == 4444 && text.contains("`sync.history`"), "{code} {text}");
+    for kind in ["newHeads", "newPendingTransactions", "syncing"] {
+        assert!(socket.made(json!([kind])).is_ok(), "{kind}");
+    }
+}
+
 /// Goal: names, and the errors that clients match on.
 #[test]
 fn names_and_errors() {

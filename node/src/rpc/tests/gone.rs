@@ -58,3 +58,51 @@ async fn pruned_headers_are_no_missing_blocks() {
     }
     assert_eq!(rpc.result("eth_getBlockByNumber", json!(["0x7000", false])).await, Value::Null);
 }
+
+/// Goal: a node that keeps no bodies does not say of an executed transaction that it does not exist, and takes none whose receipt it
+/// will never have. What it knows it tells: the pool, blocks, headers.
+#[tokio::test]
+async fn a_node_without_bodies_knows_of_no_execution() {
+    let keeps = Keeps { bodies: false, places: false };
+    let rpc = Fixture(table(RpcContext { keeps, ..context() }));
+    let (code, text) = rpc.error("eth_sendRawTransactionSync", json!([raw()])).await;
+    assert!(code == 4444 && text.contains("`sync.history`"), "{code} {text}");
+    assert_eq!(rpc.result("txpool_status", json!([])).await["pending"], "0x0", "it was not taken");
+
+    for (method, params) in [
+        ("eth_getTransactionByHash", json!([B256::ZERO])),
+        ("eth_getTransactionReceipt", json!([B256::ZERO])),
+        ("eth_getRawTransactionByHash", json!([B256::ZERO])),
+        ("debug_getRawTransaction", json!([B256::ZERO])),
+        ("debug_traceTransaction", json!([B256::ZERO])),
+        ("trace_transaction", json!([B256::ZERO])),
+        ("trace_get", json!([B256::ZERO, []])),
+        ("trace_replayTransaction", json!([B256::ZERO, ["trace"]])),
+        ("eth_newFilter", json!([{}])),
+    ] {
+        let (code, text) = rpc.error(method, params).await;
+        let words = "pruned history unavailable: this node keeps no transactions and receipts";
+        assert!(code == 4444 && text.starts_with(words), "{method}: {code} {text}");
+    }
+
+    let hash = rpc.result("eth_sendRawTransaction", json!([raw()])).await;
+    assert_eq!(rpc.result("eth_getTransactionByHash", json!([hash])).await["hash"], hash);
+    assert_eq!(rpc.result("eth_getTransactionReceipt", json!([hash])).await, Value::Null, "it waits");
+    assert_eq!(rpc.result("eth_getRawTransactionByHash", json!([hash])).await, json!(raw()));
+    assert_eq!(rpc.result("eth_getHeaderByNumber", json!(["latest"])).await["number"], "0x0");
+    rpc.result("eth_newBlockFilter", json!([])).await;
+}
+
+/// Goal: a node without the index of transactions says that it cannot find one, and how it may be asked.
+#[tokio::test]
+async fn a_node_without_the_index_finds_no_transaction_by_its_hash() {
+    let keeps = Keeps { bodies: true, places: false };
+    let rpc = Fixture(table(RpcContext { keeps, ..context() }));
+    for (method, params) in
+        [("eth_getTransactionReceipt", json!([B256::ZERO])), ("eth_sendRawTransactionSync", json!([raw()]))]
+    {
+        let (code, text) = rpc.error(method, params).await;
+        assert!(code == 4444 && text.contains("`storage.transaction_index`"), "{method}: {code} {text}");
+    }
+    rpc.result("eth_newFilter", json!([{}])).await;
+}

@@ -53,6 +53,7 @@ pub(super) fn transaction(
     let (Strict(hash), options): (Hash, Option<GethDebugTracingOptions>) = args(params)?;
     let (request, options) = (Request::begin(context, asker), options.unwrap_or_default());
     let Some((batch, index)) = transactions::find(context, &hash)? else {
+        transactions::check_unknown(context, &hash)?;
         return Err(RpcError::Rejected("transaction not found".into()).into());
     };
     let batch = Executable::open(context, batch)?;

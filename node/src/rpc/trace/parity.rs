@@ -96,7 +96,10 @@ fn calls(
     asker: &Asker<'_>,
 ) -> Result<Option<Vec<LocalizedTransactionTrace>>, RpcError> {
     let request = Request::begin(context, asker);
-    let Some((batch, index)) = transactions::find(context, &hash)? else { return Ok(None) };
+    let Some((batch, index)) = transactions::find(context, &hash)? else {
+        transactions::check_unknown(context, &hash)?;
+        return Ok(None);
+    };
     let batch = Executable::open(context, batch)?;
     batch.one(&request, index, Rerun::calls).map(Some)
 }
@@ -110,6 +113,7 @@ pub(super) fn replay(
     let (Strict(hash), asked): (Hash, Types) = args(params)?;
     let (request, types) = (Request::begin(context, asker), types(asked)?);
     let Some((batch, index)) = transactions::find(context, &hash)? else {
+        transactions::check_unknown(context, &hash)?;
         return Err(RpcError::Rejected("transaction not found".into()).into());
     };
     let batch = Executable::open(context, batch)?;
