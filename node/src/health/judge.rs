@@ -85,6 +85,8 @@ pub(super) struct Judge {
     lags: bool,
     /// Whether its head is too old. That ends with a head that is nearer to now, or with several that move.
     is_old: bool,
+    /// The head at which it began to sync, while it does.
+    pub(super) syncing_from: Option<BatchNumber>,
 }
 
 impl Judge {
@@ -100,6 +102,7 @@ impl Judge {
             state: State::WaitingForPeers,
             lags: false,
             is_old: false,
+            syncing_from: None,
         }
     }
 
@@ -112,16 +115,18 @@ impl Judge {
         self.is_old = self.is_old(signs, now);
         let blocker = self.blocker(signs, behind, now);
         let reason = blocker.as_ref().map(|blocker| blocker.reason);
+        let syncing = match reason {
+            Some(Reason::Behind | Reason::Stalled) => true,
+            Some(Reason::NoPeers) => behind > 0 || self.heard_at.is_none() || self.is_old,
+            Some(Reason::Halted | Reason::NoBatch) => false,
+            // The operator may call a node ready that is far behind; callers are told how far.
+            None => behind >= BEHIND_BATCHES,
+        };
+        self.syncing_from = syncing.then(|| self.syncing_from.unwrap_or(signs.head));
         Health {
             ready: blocker.is_none(),
             state: self.state,
-            syncing: match reason {
-                Some(Reason::Behind | Reason::Stalled) => true,
-                Some(Reason::NoPeers) => behind > 0 || self.heard_at.is_none() || self.is_old,
-                Some(Reason::Halted | Reason::NoBatch) => false,
-                // The operator may call a node ready that is far behind; callers are told how far.
-                None => behind >= BEHIND_BATCHES,
-            },
+            syncing,
             blocker,
             head: signs.head,
             head_age_seconds: signs.head_age.map(|age| age.as_secs_f64()),

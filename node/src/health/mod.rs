@@ -163,6 +163,11 @@ impl HealthSource {
         Ok(self.judge(&head.header, &self.follower.status(), consensus.as_ref(), &self.transport.contacts()))
     }
 
+    /// The head at which the node began to sync, while it does, as of the last judgement.
+    pub(crate) fn syncing_from(&self) -> Option<BatchNumber> {
+        self.judge.lock().syncing_from
+    }
+
     /// Judges what has been read already.
     pub(crate) fn judge(
         &self,

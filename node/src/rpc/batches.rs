@@ -98,6 +98,11 @@ impl Batch {
         self.body.is_some() && self.receipts.is_some()
     }
 
+    /// Whether it has no transactions.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.header.tx_count == 0
+    }
+
     pub(crate) fn number(&self) -> BatchNumber {
         self.header.number
     }

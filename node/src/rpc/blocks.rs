@@ -3,13 +3,18 @@
 //! Number, hash, parent, timestamp and roots are Slipstream's own. A field that a batch lacks stands as Ethereum's empty constant,
 //! so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP form.
 
-use alloy_consensus::constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS};
+use std::sync::Arc;
+
+use alloy_consensus::constants::{
+    EMPTY_OMMER_ROOT_HASH, EMPTY_RECEIPTS, EMPTY_TRANSACTIONS, EMPTY_WITHDRAWALS,
+};
 use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
 use alloy_primitives::{Bloom, U64, U256};
 use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, Header, TransactionReceipt};
 use jsonrpsee::types::Params;
-use serde::de::DeserializeOwned;
-use slipstream_types::{BatchNumber, ChainConfig, chain::Fork};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Digest, Receipts, chain::Fork};
 
 use super::{
     RpcContext, RpcTransaction,
@@ -29,15 +34,56 @@ impl RpcContext {
             BlockId::Hash(hash) => return Ok(self.store.find_header(&hash.block_hash.into())?),
             BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber::GENESIS,
             BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
-            // A certified batch is final, and there is no block in the making to show.
+            // A certified batch is final, and the one in the making has no number here.
             BlockId::Number(_) => head,
         };
         Ok((number <= head).then_some(number))
     }
 
-    /// The batch that a block id names, with its parts.
-    pub(super) fn batch(&self, id: BlockId) -> Result<Option<std::sync::Arc<Batch>>, RpcError> {
-        self.batch_number(id)?.map_or(Ok(None), |number| self.batches.get(number))
+    /// The batch that a block id names, with its parts: `None` if it is missing.
+    ///
+    /// # Errors
+    /// If it is there, and its header is not kept.
+    pub(super) fn batch(&self, id: BlockId) -> Result<Option<Arc<Batch>>, RpcError> {
+        if id.is_pending() {
+            return Ok(Some(Arc::new(self.pending_batch()?)));
+        }
+        self.batch_number(id)?.map(|number| self.stored(number)).transpose()
+    }
+
+    /// A batch up to the head, with its parts.
+    ///
+    /// # Errors
+    /// If its header is not kept.
+    pub(super) fn stored(&self, number: BatchNumber) -> Result<Arc<Batch>, RpcError> {
+        self.batches.get(number)?.ok_or(RpcError::NotStored { what: "header", number })
+    }
+
+    /// The batch in the making. Nobody knows which transactions its proposer takes, so it has none here, and no root of the state
+    /// behind them.
+    fn pending_batch(&self) -> Result<Batch, RpcError> {
+        let head = self.store.head()?;
+        let header = BatchHeader {
+            number: head.header.number.next(),
+            parent: head.digest,
+            timestamp_ms: self.clock.now_ms().max(head.header.timestamp_ms),
+            tx_count: 0,
+            tx_bytes: 0,
+            gas_used: 0,
+            state_root: Digest::ZERO,
+            ..head.header
+        };
+        Ok(Batch::new(header, Some(Body::default()), Some(Receipts::default())))
+    }
+
+    /// The header that a block id names: `None` if it is missing.
+    fn header(&self, id: BlockId) -> Result<Option<BatchHeader>, RpcError> {
+        if id.is_pending() {
+            return Ok(Some(self.pending_batch()?.header));
+        }
+        let Some(number) = self.batch_number(id)? else { return Ok(None) };
+        let header = self.store.header(number)?;
+        header.ok_or(RpcError::NotStored { what: "header", number }).map(Some)
     }
 }
 
@@ -47,15 +93,49 @@ pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
     Ok(U64::from(head.header.number.get()))
 }
 
+/// A block as it is answered.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Shown {
+    Block(Box<Block<RpcTransaction>>),
+    /// The one in the making.
+    Pending(Value),
+}
+
 /// `eth_getBlockByNumber` and `eth_getBlockByHash`
 pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &Asker<'_>,
-) -> RpcResult<Option<Block<RpcTransaction>>> {
+) -> RpcResult<Option<Shown>> {
     let (id, full): (I, Option<bool>) = args(params)?;
-    let Some(batch) = context.batch(id.into().0)? else { return Ok(None) };
-    Ok(Some(to_block(&context.chain, &batch, full.unwrap_or(false), asker.leash)?))
+    let id = id.into().0;
+    let Some(batch) = context.batch(id)? else { return Ok(None) };
+    let block = to_block(&context.chain, &batch, full.unwrap_or(false), asker.leash)?;
+    Ok(Some(if id.is_pending() { Shown::Pending(unmade(&block)?) } else { Shown::Block(Box::new(block)) }))
+}
+
+/// A block in the making as geth shows it: nobody has made it yet.
+fn unmade(block: &Block<RpcTransaction>) -> Result<Value, RpcError> {
+    let shown = serde_json::to_value(block);
+    let mut shown = shown.map_err(|error| RpcError::internal("eth_getBlockByNumber", &error))?;
+    for field in ["hash", "nonce", "miner"] {
+        shown[field] = Value::Null;
+    }
+    Ok(shown)
+}
+
+/// `eth_getHeaderByNumber` and `eth_getHeaderByHash`, as in geth: of the block in the making there is none.
+pub(super) fn header<I: DeserializeOwned + Into<BlockParam>>(
+    context: &RpcContext,
+    params: &Params<'_>,
+) -> RpcResult<Option<Header>> {
+    let (id,): (I,) = args(params)?;
+    let id = id.into().0;
+    if id.is_pending() {
+        return Ok(None);
+    }
+    Ok(context.batch(id)?.map(|batch| to_header(&context.chain, &batch)))
 }
 
 /// `eth_getBlockReceipts`
@@ -81,9 +161,7 @@ pub(super) fn transaction_count<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
 ) -> RpcResult<Option<U64>> {
     let (id,): (I,) = args(params)?;
-    let number = context.batch_number(id.into().0)?;
-    let header = number.map_or(Ok(None), |number| context.store.header(number)).map_err(RpcError::from)?;
-    Ok(header.map(|header| U64::from(header.tx_count)))
+    Ok(context.header(id.into().0)?.map(|header| U64::from(header.tx_count)))
 }
 
 /// `eth_getUncleCountByBlockNumber` and `eth_getUncleCountByBlockHash`
@@ -92,7 +170,7 @@ pub(super) fn uncle_count<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
 ) -> RpcResult<Option<U64>> {
     let (id,): (I,) = args(params)?;
-    Ok(context.batch_number(id.into().0)?.map(|_| U64::ZERO))
+    Ok(context.header(id.into().0)?.map(|_| U64::ZERO))
 }
 
 /// `eth_getUncleByBlockNumberAndIndex` and `eth_getUncleByBlockHashAndIndex`: there are none.
@@ -119,11 +197,12 @@ pub(super) fn to_block(
         batch.body()?;
         BlockTransactions::Hashes(batch.hashes.clone())
     };
-    let block =
-        Block { header: to_header(chain, batch), uncles: Vec::new(), transactions, withdrawals: None };
+    let header = Header { size: Some(U256::from(batch.header.tx_bytes)), ..to_header(chain, batch) };
+    let block = Block { header, uncles: Vec::new(), transactions, withdrawals: None };
     Ok(block.with_withdrawals(Some(Default::default())))
 }
 
+/// A size is a block's: headers of geth have none.
 pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
     let header = &batch.header;
     let rules = chain.rules_at(header.number, header.timestamp_ms);
@@ -133,13 +212,18 @@ pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         // Without receipts every log is possible.
         None => logs_bloom = Bloom::repeat_byte(0xff),
     }
+    // Go's client reads no block without transactions unless its root is that of Ethereum's empty list.
+    let (transactions_root, receipts_root) = match batch.is_empty() {
+        true => (EMPTY_TRANSACTIONS, EMPTY_RECEIPTS),
+        false => (header.transactions_root.into(), header.receipts_root.into()),
+    };
     let inner = alloy_consensus::Header {
         parent_hash: header.parent.into(),
         ommers_hash: EMPTY_OMMER_ROOT_HASH,
         beneficiary: header.proposer,
         state_root: header.state_root.into(),
-        transactions_root: header.transactions_root.into(),
-        receipts_root: header.receipts_root.into(),
+        transactions_root,
+        receipts_root,
         logs_bloom,
         difficulty: U256::ZERO,
         number: header.number.get(),
@@ -156,5 +240,5 @@ pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         requests_hash: (rules.fork != Fork::Cancun).then_some(EMPTY_REQUESTS_HASH),
         ..Default::default()
     };
-    Header { hash: batch.hash, inner, total_difficulty: None, size: Some(U256::from(header.tx_bytes)) }
+    Header { hash: batch.hash, inner, total_difficulty: None, size: None }
 }

@@ -37,12 +37,16 @@ pub(crate) type RpcResult<T> = Result<T, ErrorObjectOwned>;
 pub(crate) enum RpcError {
     #[error("{0}")]
     InvalidParams(String),
+    // The first words of these three are geth's: tools look for them.
     #[error(
-        "state of batch {asked} is not kept; this node answers for batches {first} to {head}: ask one that keeps more (storage.state_history)"
+        "missing trie node: state of batch {asked} is not kept; this node answers for batches {first} to {head}: ask one that keeps \
+         more (storage.state_history)"
     )]
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
-    #[error("batch {asked} does not exist yet; the head is batch {head}")]
+    #[error("header not found: batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
+    #[error("header for hash not found: no block here has the hash {0}")]
+    UnknownHash(B256),
     #[error(
         "no certificate of batch {asked} or a later one is here yet, and a proof needs one; try again when the node is in sync"
     )]
@@ -55,8 +59,10 @@ pub(crate) enum RpcError {
     NoTrie,
     #[error("unknown block {0}")]
     UnknownBlock(B256),
+    // The first words are geth's, as those of the next one.
     #[error(
-        "the {what} of batch {number} are not stored: this node pruned them, or took the batch as a state change or from a snapshot; ask a node that keeps them"
+        "pruned history unavailable: this node has no {what} of batch {number}: it pruned that part, or took the batch as a state \
+         change or from a snapshot; ask a node that keeps it"
     )]
     NotStored { what: &'static str, number: BatchNumber },
     #[error(
@@ -65,6 +71,16 @@ pub(crate) enum RpcError {
         kept_from.map_or("ask a node that keeps them".to_owned(), |from| format!("ask from batch {from} (0x{from:x}) on", from = from.get()))
     )]
     LogsNotStored { number: BatchNumber, kept_from: Option<BatchNumber> },
+    #[error(
+        "pruned history unavailable: this node keeps no transactions and receipts (`sync.history`), so it does not know what was \
+         executed; ask a node that keeps them"
+    )]
+    NoTransactions,
+    #[error(
+        "pruned history unavailable: this node finds no executed transaction by its hash (`storage.transaction_index`); ask a node \
+         that does, or this one by block and index"
+    )]
+    NoPlaces,
     #[error(
         "filter not found: it was never made here, was uninstalled, or was not polled for five minutes; make a new one"
     )]
@@ -148,7 +164,13 @@ impl RpcError {
 
 impl From<RpcError> for ErrorObjectOwned {
     fn from(error: RpcError) -> Self {
-        let message = error.to_string();
+        let message = match &error {
+            // It went while it was read.
+            RpcError::Storage(gone @ StorageError::StateNotKept { .. }) => {
+                format!("missing trie node: {gone}")
+            }
+            error => error.to_string(),
+        };
         let code = match error {
             RpcError::Reverted { output, .. } => {
                 return ErrorObjectOwned::owned(REVERTED_CODE, message, Some(output));
@@ -167,7 +189,10 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::TooMuch(_)
             | RpcError::TooManyLong
             | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
-            RpcError::LogsNotStored { .. } => PRUNED_CODE,
+            RpcError::LogsNotStored { .. }
+            | RpcError::NotStored { .. }
+            | RpcError::NoTransactions
+            | RpcError::NoPlaces => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
             RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {
                 SERVER_ERROR_CODE
@@ -182,8 +207,8 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::StateNotKept { .. }
             | RpcError::BeyondHead { .. }
             | RpcError::NotCertified { .. }
+            | RpcError::UnknownHash(_)
             | RpcError::UnknownBlock(_)
-            | RpcError::NotStored { .. }
             | RpcError::FilterNotFound
             | RpcError::FilterBusy
             | RpcError::SubscriptionNotFound
@@ -248,6 +273,18 @@ mod tests {
         let code = |error: StorageError| ErrorObjectOwned::from(RpcError::Storage(error)).code();
         assert_eq!(code(StorageError::TreeInUse { number }), LIMIT_EXCEEDED_CODE);
         assert_eq!(code(StorageError::StateNotKept { number }), SERVER_ERROR_CODE);
+    }
+
+    /// Goal: the words of a state that goes while it is read are those of one that had gone before.
+    #[test]
+    fn a_state_that_goes_has_geths_words() {
+        let number = BatchNumber::new(3);
+        let text = |error: RpcError| ErrorObjectOwned::from(error).message().to_owned();
+        let before = RpcError::StateNotKept { asked: number, first: number, head: number };
+        for error in [before, RpcError::Storage(StorageError::StateNotKept { number })] {
+            let text = text(error);
+            assert!(text.starts_with("missing trie node: ") && text.contains("batch 3"), "{text}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod errors;
 mod feed;
 mod fees;
 mod forks;
+mod keeps;
 mod lanes;
 mod logs;
 mod params;
@@ -46,6 +47,7 @@ pub(crate) use self::{
     caller::Caller,
     effect::Effect,
     feed::{Feed, News},
+    keeps::Keeps,
     lanes::Lane,
     logs::{Filters, LogIndex, log_records_behind},
     subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies, Turn},
@@ -74,6 +76,7 @@ pub(crate) struct RpcContext {
     pub(crate) health: Arc<HealthSource>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) batches: Batches,
+    pub(crate) keeps: Keeps,
     pub(crate) log_index: Arc<LogIndex>,
     pub(crate) filters: Arc<Filters>,
     pub(crate) feed: Arc<Feed>,
@@ -126,6 +129,8 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.plain("eth_blockNumber", blocks::block_number);
     table.add_long("eth_getBlockByNumber", blocks::block::<Number>);
     table.add_long("eth_getBlockByHash", blocks::block::<Hash>);
+    table.add("eth_getHeaderByNumber", blocks::header::<Number>);
+    table.add("eth_getHeaderByHash", blocks::header::<Hash>);
     table.add_long("eth_getBlockReceipts", blocks::receipts);
     table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count::<Number>);
     table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>);
@@ -191,7 +196,9 @@ fn syncing(context: &RpcContext) -> RpcResult<Value> {
     if !health.syncing {
         return Ok(json!(false));
     }
-    let highest = health.head.after(health.behind_batches);
-    let (head, highest) = (U64::from(health.head.get()), U64::from(highest.get()));
-    Ok(json!({ "startingBlock": head, "currentBlock": head, "highestBlock": highest }))
+    let (head, highest) = (health.head, health.head.after(health.behind_batches));
+    // A progress bar is made of the three.
+    let start = context.health.syncing_from().unwrap_or(head);
+    let [start, head, highest] = [start, head, highest].map(|number| U64::from(number.get()));
+    Ok(json!({ "startingBlock": start, "currentBlock": head, "highestBlock": highest }))
 }

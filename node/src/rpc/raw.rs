@@ -21,7 +21,11 @@ fn of(context: &RpcContext, hash: &B256) -> Result<Bytes, RpcError> {
     if let Some((batch, index)) = find(context, hash)? {
         return Ok(batch.raw(index)?.unwrap_or_default());
     }
-    Ok(context.pool.get(hash).map(|transaction| transaction.raw).unwrap_or_default())
+    let Some(waiting) = context.pool.get(hash) else {
+        context.keeps.check_found()?;
+        return Ok(Bytes::new());
+    };
+    Ok(waiting.raw)
 }
 
 /// `eth_getRawTransactionByBlockNumberAndIndex` and `eth_getRawTransactionByBlockHashAndIndex`
@@ -30,7 +34,6 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
 ) -> RpcResult<Bytes> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
-    let Some(number) = context.batch_number(id.into().0)? else { return Ok(Bytes::new()) };
-    let Some(batch) = context.batches.get(number)? else { return Ok(Bytes::new()) };
+    let Some(batch) = context.batch(id.into().0)? else { return Ok(Bytes::new()) };
     Ok(batch.raw(usize::try_from(index).unwrap_or(usize::MAX))?.unwrap_or_default())
 }

@@ -45,6 +45,8 @@ pub(super) fn send(
 
 fn sent(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Awaited, RpcError> {
     let (Strict(raw), wanted): (Strict<Bytes>, Option<Value>) = args(params)?;
+    // Nothing is taken whose receipt will never be found.
+    context.keeps.check_found()?;
     let time = time(wanted.as_ref(), context.send_sync_time_max);
     let awaited = context.feed.await_receipt(keccak256(&raw), time);
     let hash = context.forwarder.submit(&raw, asker.origin.stranger())?;

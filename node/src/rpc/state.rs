@@ -47,7 +47,7 @@ impl RpcContext {
             BlockId::Number(_) => latest,
             BlockId::Hash(hash) => {
                 let found = self.store.find_header(&hash.block_hash.into())?;
-                found.ok_or(RpcError::UnknownBlock(hash.block_hash))?
+                found.ok_or(RpcError::UnknownHash(hash.block_hash))?
             }
         })
     }

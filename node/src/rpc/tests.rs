@@ -1,6 +1,7 @@
 //! A chain that has only its genesis, and JSON-RPC over it.
 
 mod calls;
+mod gone;
 mod methods;
 mod past;
 mod pool;
@@ -29,7 +30,7 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Batches, Feed, LogIndex, RpcContext, Table, TraceLimits,
+    Batches, Feed, Keeps, LogIndex, RpcContext, Table, TraceLimits,
     batches::Batch,
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
@@ -173,6 +174,13 @@ pub(crate) fn context() -> RpcContext {
 
 /// The same under other rules.
 fn context_under(chain: ChainConfig) -> RpcContext {
+    // A window that a test can outgrow.
+    let state_history = StateHistory::Batches(256);
+    context_keeping(chain, &StorageConfig { state_history, ..StorageConfig::default() })
+}
+
+/// The same over a store that keeps this.
+fn context_keeping(chain: ChainConfig, storage: &StorageConfig) -> RpcContext {
     let validators = slipstream_testkit::keys([1]);
     let validator = validators[0].public();
     // CALLDATASIZE ISZERO PUSH1 8 JUMPI  PUSH0 PUSH0 REVERT  JUMPDEST PUSH1 42 PUSH0 MSTORE PUSH1 32 PUSH0 RETURN
@@ -194,9 +202,7 @@ fn context_under(chain: ChainConfig) -> RpcContext {
         accounts: BTreeMap::from([(sender(), rich), (CONTRACT, contract), (ZEROS, zeros)]),
         ..Genesis::default()
     };
-    // A window that a test can outgrow.
-    let state_history = StateHistory::Batches(256);
-    let store = Store::memory(&StorageConfig { state_history, ..StorageConfig::default() });
+    let store = Store::memory(storage);
     store.initialize(&genesis).unwrap();
     let transport: Arc<dyn Transport> = MemoryHub::new().join(validator, Arc::new(Nobody));
     let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone()).unwrap();
@@ -221,6 +227,7 @@ fn context_under(chain: ChainConfig) -> RpcContext {
     );
     RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
+        keeps: Keeps { bodies: true, places: true },
         chain,
         forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)
             .unwrap(),

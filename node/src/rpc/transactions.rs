@@ -31,7 +31,11 @@ pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>) -> RpcResult<Op
     if let Some((batch, index)) = find(context, &hash)? {
         return Ok(to_transaction(&context.chain, &batch, index)?);
     }
-    Ok(context.pool.get(&hash).map(|transaction| pending(&transaction)))
+    let waiting = context.pool.get(&hash);
+    if waiting.is_none() {
+        context.keeps.check_found()?;
+    }
+    Ok(waiting.map(|transaction| pending(&transaction)))
 }
 
 /// `eth_getTransactionByBlockNumberAndIndex` and `eth_getTransactionByBlockHashAndIndex`
@@ -40,15 +44,24 @@ pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
 ) -> RpcResult<Option<RpcTransaction>> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
-    let Some(number) = context.batch_number(id.into().0)? else { return Ok(None) };
-    let Some(batch) = context.batches.get(number)? else { return Ok(None) };
+    let Some(batch) = context.batch(id.into().0)? else { return Ok(None) };
     Ok(to_transaction(&context.chain, &batch, usize::try_from(index).unwrap_or(usize::MAX))?)
 }
 
 /// `eth_getTransactionReceipt`
 pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<TransactionReceipt>> {
     let (Strict(hash),): (Hash,) = args(params)?;
-    Ok(receipt_of(context, &hash)?)
+    let receipt = receipt_of(context, &hash)?;
+    if receipt.is_none() {
+        check_unknown(context, &hash)?;
+    }
+    Ok(receipt)
+}
+
+/// # Errors
+/// If a transaction that was not found may have been executed: it is not in the pool, and this node cannot know.
+pub(super) fn check_unknown(context: &RpcContext, hash: &B256) -> Result<(), RpcError> {
+    if context.pool.contains(hash) { Ok(()) } else { context.keeps.check_found() }
 }
 
 /// The receipt of a transaction, if it is committed.

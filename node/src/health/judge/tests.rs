@@ -313,3 +313,23 @@ fn readiness_does_not_flap_about_the_age() {
         assert_eq!(step(pause, age), is_ready, "{pause} s, then {age} s old");
     }
 }
+
+/// Goal: the head at which syncing began stays while the node syncs, and the next time it is another.
+#[test]
+fn syncing_has_a_beginning() {
+    let mut rig = Rig::at_head(RULES, 970);
+    assert!(!rig.look().syncing);
+    assert_eq!(rig.judge.syncing_from, None);
+    for (target, heads) in [(1_970, [970, 1_200, 1_900]), (4_000, [1_970, 2_500, 3_900])] {
+        rig.meet(target);
+        for head in heads {
+            rig.signs.head = BatchNumber::new(head);
+            assert!(rig.wait(1).syncing);
+            assert_eq!(rig.judge.syncing_from, Some(BatchNumber::new(heads[0])), "at {head}");
+        }
+        rig.signs.head = BatchNumber::new(target);
+        rig.signs.head_age = Some(Duration::ZERO);
+        assert!(!rig.wait(1).syncing);
+        assert_eq!(rig.judge.syncing_from, None);
+    }
+}

@@ -62,11 +62,8 @@ pub(super) struct Head {
 
 impl Head {
     fn of(chain: &ChainConfig, batch: &Batch) -> Result<Head, RpcError> {
-        let mut header = blocks::to_header(chain, batch);
-        // A size is a block's, and geth's heads have none.
-        header.size = None;
-        let text =
-            serde_json::to_string(&header).map_err(|error| RpcError::internal("eth_subscribe", &error))?;
+        let text = serde_json::to_string(&blocks::to_header(chain, batch));
+        let text = text.map_err(|error| RpcError::internal("eth_subscribe", &error))?;
         Ok(Head { text: text.into(), bloom: batch.receipts.as_ref().map(bloom::of) })
     }
 }

@@ -111,7 +111,7 @@ async fn what_cannot_be_proved_is_refused() {
     let (code, text) = rpc.error("slipstream_getProof", ask("0x3")).await;
     assert!(code == -32000 && text.starts_with("no certificate of batch 3"), "{text}");
     let (code, text) = rpc.error("slipstream_getProof", ask("0x4")).await;
-    assert_eq!((code, &*text), (-32000, "batch 4 does not exist yet; the head is batch 3"));
+    assert_eq!((code, &*text), (-32000, "header not found: batch 4 does not exist yet; the head is batch 3"));
     let many = vec!["0x1"; SLOTS_MAX + 1];
     let (code, text) = rpc.error("slipstream_getProof", json!([NEW, many, "latest"])).await;
     assert!(code == -32602 && text.contains("at most 1024"), "{text}");
@@ -153,7 +153,7 @@ async fn epochs_and_waypoints_lead_a_client() {
         assert_eq!(LightClient::from_waypoint(&waypoint, &proof).unwrap(), client);
     }
     let (code, text) = rpc.error("slipstream_getWaypoint", json!(["0x6"])).await;
-    assert_eq!((code, &*text), (-32000, "batch 6 does not exist yet; the head is batch 5"));
+    assert_eq!((code, &*text), (-32000, "header not found: batch 6 does not exist yet; the head is batch 5"));
 }
 
 /// Goal: clients that ask for Ethereum's proofs see that there is no such method, why, and what to ask for.

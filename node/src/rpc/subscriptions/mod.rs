@@ -71,6 +71,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
             Watch::NewHeads { next: head()?.next() }
         }
         Kind::Logs => {
+            context.keeps.check_logs()?;
             let (_, wanted): (IgnoredAny, Option<Wanted>) = args(params)?;
             let filter = wanted.map(Wanted::into_filter).transpose()?.unwrap_or_default();
             Watch::logs(Arc::new(Watched::new(checked(filter, head()?)?)?), head()?.next())

@@ -147,6 +147,8 @@ fn every_batch_gives_one_head_in_order() {
     socket.context.feed.advance(&socket.context);
     let (rest, worked) = socket.told_by(64 << 10);
     assert_eq!(numbers(&rest, "number"), (3..=303).collect::<Vec<_>>());
+    let empty = json!(alloy_consensus::EMPTY_ROOT_HASH);
+    assert!(rest.iter().all(|(_, head)| head["transactionsRoot"] == empty), "they have no transactions");
     assert!(worked > 0);
     assert!(socket.told().is_empty());
 }
@@ -400,6 +402,18 @@ fn subscriptions_are_bounded() {
     assert_eq!(code, -32005, "it is not even read: {text}");
     drop(begun);
     assert!(socket.made(wide).is_ok());
+}
+
+/// Goal: a node without bodies refuses at once to tell of logs, instead of ending the socket with the first transaction.
+#[test]
+fn who_keeps_no_receipts_tells_of_no_logs() {
+    let keeps = crate::rpc::Keeps { bodies: false, places: false };
+    let mut socket = Socket::of(&Arc::new(RpcContext { keeps, ..context() }));
+    let (code, text) = socket.made(json!(["logs", {}])).err().unwrap();
+    assert!(code == 4444 && text.contains("`sync.history`"), "{code} {text}");
+    for kind in ["newHeads", "newPendingTransactions", "syncing"] {
+        assert!(socket.made(json!([kind])).is_ok(), "{kind}");
+    }
 }
 
 /// Goal: names, and the errors that clients match on.

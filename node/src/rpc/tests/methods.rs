@@ -33,8 +33,11 @@ async fn state_at_the_head() {
         );
     }
     let (code, text) = rpc.error("eth_getBalance", json!([sender(), "0x5"])).await;
-    assert_eq!((code, &*text), (-32000, "batch 5 does not exist yet; the head is batch 0"));
+    assert_eq!((code, &*text), (-32000, "header not found: batch 5 does not exist yet; the head is batch 0"));
     let block = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await;
+    let (code, text) = rpc.error("eth_getBalance", json!([sender(), B256::ZERO])).await;
+    assert_eq!(code, -32000);
+    assert!(text.starts_with("header for hash not found: no block here has the hash 0x0000"), "{text}");
     let at_hash = json!([sender(), { "blockHash": block["hash"] }]);
     assert_eq!(rpc.result("eth_getTransactionCount", at_hash).await, "0x1");
     assert_eq!(rpc.error("eth_getBalance", json!(["0x12"])).await.0, -32602);
@@ -90,7 +93,17 @@ async fn blocks_fees_and_the_rest() {
     assert_eq!(rpc.result("eth_getBlockByHash", json!([B256::ZERO, false])).await, Value::Null);
     assert_eq!(rpc.result("eth_getBlockReceipts", json!(["latest"])).await, json!([]));
     assert_eq!(rpc.result("eth_getBlockTransactionCountByNumber", json!(["latest"])).await, "0x0");
-    let hash = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await["hash"].clone();
+    let block = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await;
+    let hash = block["hash"].clone();
+    let header = rpc.result("eth_getHeaderByNumber", json!(["latest"])).await;
+    assert_eq!(rpc.result("eth_getHeaderByHash", json!([hash])).await, header);
+    let mut others: Vec<_> =
+        block.as_object().unwrap().keys().filter(|field| header[&***field] != block[&***field]).collect();
+    others.sort_unstable();
+    assert_eq!(others, ["size", "transactions", "uncles", "withdrawals"]);
+    for missing in ["0x7", "pending"] {
+        assert_eq!(rpc.result("eth_getHeaderByNumber", json!([missing])).await, Value::Null);
+    }
     for (method, block, count) in [
         ("eth_getUncleCountByBlockNumber", json!("latest"), json!("0x0")),
         ("eth_getUncleCountByBlockNumber", json!("0x7"), Value::Null),
@@ -106,6 +119,43 @@ async fn blocks_fees_and_the_rest() {
     assert_eq!(rpc.error("eth_getLogs", json!([{ "blockHash": B256::ZERO }])).await.0, -32000);
 }
 
+/// Goal: the block in the making stands behind the head and has not been made, as in geth; nothing is taken for its content that may
+/// not be in it.
+#[tokio::test]
+async fn the_pending_block_is_not_made_yet() {
+    let rpc = Fixture::new();
+    rpc.result("eth_sendRawTransaction", json!([raw()])).await;
+    let latest = rpc.result("eth_getBlockByNumber", json!(["latest", false])).await;
+    let pending = rpc.result("eth_getBlockByNumber", json!(["pending", true])).await;
+    for (field, value) in [
+        ("number", json!("0x1")),
+        ("parentHash", latest["hash"].clone()),
+        ("hash", Value::Null),
+        ("nonce", Value::Null),
+        ("miner", Value::Null),
+        ("stateRoot", json!(B256::ZERO)),
+        ("gasUsed", json!("0x0")),
+        ("gasLimit", latest["gasLimit"].clone()),
+        ("baseFeePerGas", latest["baseFeePerGas"].clone()),
+        ("transactions", json!([])),
+    ] {
+        assert_eq!(pending.get(field), Some(&value), "{field}");
+    }
+    let keys = |block: &Value| block.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&pending), keys(&latest));
+    for (method, params, expected) in [
+        ("eth_getBlockTransactionCountByNumber", json!(["pending"]), json!("0x0")),
+        ("eth_getBlockReceipts", json!(["pending"]), json!([])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!(["pending", "0x0"]), Value::Null),
+        ("eth_getRawTransactionByBlockNumberAndIndex", json!(["pending", "0x0"]), json!("0x")),
+        ("eth_getUncleCountByBlockNumber", json!(["pending"]), json!("0x0")),
+        ("trace_block", json!(["pending"]), json!([])),
+        ("debug_traceBlockByNumber", json!(["pending"]), json!([])),
+    ] {
+        assert_eq!(rpc.result(method, params).await, expected, "{method}");
+    }
+}
+
 /// Goal: slots of several accounts are read in one call, in the order asked for, and no more of them than one call may read.
 #[tokio::test]
 async fn slots_of_several_accounts_at_once() {
@@ -117,7 +167,7 @@ async fn slots_of_several_accounts_at_once() {
     assert_eq!(values, expected);
     assert_eq!(rpc.result("eth_getStorageValues", json!([{}])).await, json!({}));
     let (code, text) = rpc.error("eth_getStorageValues", json!([asked, "0x5"])).await;
-    assert_eq!((code, &*text), (-32000, "batch 5 does not exist yet; the head is batch 0"));
+    assert_eq!((code, &*text), (-32000, "header not found: batch 5 does not exist yet; the head is batch 0"));
 
     let most = json!({ (CONTRACT.to_string()): vec!["0x1"; 1_024] });
     let values = rpc.result("eth_getStorageValues", json!([most])).await;

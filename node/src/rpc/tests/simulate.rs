@@ -144,7 +144,7 @@ async fn refusals_have_their_codes() {
         (valid(fee("0x0")), -38010, "nonce too low"),
         (valid(fee("0x2")), -38011, "nonce too high"),
         (valid(json!({ "from": sender() })), -38012, "max fee per gas less than block base fee"),
-        (json!([{ "blockStateCalls": [{}] }, "0x5"]), -32000, "batch 5 does not exist yet"),
+        (json!([{ "blockStateCalls": [{}] }, "0x5"]), -32000, "header not found: batch 5 does not exist yet"),
         (
             json!([{ "blockStateCalls": [{}], "more": true }]),
             -32602,
@@ -202,5 +202,5 @@ async fn access_lists() {
     let failed = rpc.result("eth_createAccessList", json!([{ "to": CONTRACT, "data": "0x01" }])).await;
     assert_eq!((&failed["accessList"], &failed["error"]), (&json!([]), &json!("execution reverted")));
     let (code, text) = rpc.error("eth_createAccessList", json!([{ "to": CONTRACT }, "0x7"])).await;
-    assert!(code == -32000 && text.starts_with("batch 7 does not exist yet"), "{text}");
+    assert!(code == -32000 && text.starts_with("header not found: batch 7 does not exist yet"), "{text}");
 }

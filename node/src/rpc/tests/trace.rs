@@ -192,6 +192,26 @@ async fn traces_have_limits() {
     );
 }
 
+/// Goal: a batch without transactions has no traces, however old it is. An explorer that is refused asks again for ever.
+#[tokio::test]
+async fn empty_batches_have_no_traces_at_any_age() {
+    let context = context();
+    (0..260).for_each(|_| commit(&context, &[]));
+    let rpc = Fixture(table(context));
+    assert_eq!(rpc.error("eth_getBalance", json!([sender(), "0x1"])).await.0, -32000, "its state is gone");
+    for (method, params) in [
+        ("trace_block", json!(["0x0"])),
+        ("trace_block", json!(["0x2"])),
+        ("trace_block", json!(["latest"])),
+        ("trace_replayBlockTransactions", json!(["0x0", ["trace"]])),
+        ("trace_replayBlockTransactions", json!(["0x2", ["trace"]])),
+        ("debug_traceBlockByNumber", json!(["0x2"])),
+        ("debug_traceBlockByNumber", json!(["0x2", { "tracer": "callTracer" }])),
+    ] {
+        assert_eq!(rpc.result(method, params).await, json!([]), "{method}");
+    }
+}
+
 /// Goal: a batch whose earlier state is gone is refused as every state is that is not kept.
 #[tokio::test]
 async fn old_states_are_not_traced() {
@@ -202,7 +222,7 @@ async fn old_states_are_not_traced() {
     let rpc = Fixture(table(context));
     let (code, text) = rpc.error("debug_traceTransaction", json!([keccak256(&raws[0])])).await;
     assert_eq!(code, -32000);
-    assert!(text.starts_with("state of batch 0 is not kept"), "{text}");
+    assert!(text.starts_with("missing trie node: state of batch 0 is not kept"), "{text}");
     let newest = rpc.result("trace_block", json!(["latest"])).await;
     assert_eq!(newest.as_array().unwrap().len(), 1);
 }

@@ -10,6 +10,7 @@ use slipstream_executor::{
     CallRequest, Overrides,
     trace::{GethDebugTracingOptions, GethTrace, trace_call},
 };
+use slipstream_types::BatchNumber;
 
 use super::{Executable, Request};
 use crate::rpc::{
@@ -52,6 +53,7 @@ pub(super) fn transaction(
     let (Strict(hash), options): (Hash, Option<GethDebugTracingOptions>) = args(params)?;
     let (request, options) = (Request::begin(context, asker), options.unwrap_or_default());
     let Some((batch, index)) = transactions::find(context, &hash)? else {
+        transactions::check_unknown(context, &hash)?;
         return Err(RpcError::Rejected("transaction not found".into()).into());
     };
     let batch = Executable::open(context, batch)?;
@@ -69,6 +71,10 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     let Some(batch) = context.batch(id.into().0)? else {
         return Err(RpcError::Rejected("block not found".into()).into());
     };
+    // It needs no state. Of the genesis geth says that it is not traceable.
+    if batch.is_empty() && batch.number() != BatchNumber::GENESIS {
+        return Ok(Vec::new());
+    }
     let batch = Executable::open(context, batch)?;
     let (traces, _) = batch.all(&request, request.bytes_max(), |rerun, past| {
         let (rerun, result) = rerun.geth(past, &options)?;

@@ -120,9 +120,9 @@ pub(super) fn filter(
     let mut found = Vec::new();
     for number in from.through(to) {
         asker.still_waits()?;
-        let Some(batch) = context.batches.get(number)? else { continue };
+        let batch = context.stored(number)?;
         // The genesis, too.
-        if batch.header.tx_count == 0 {
+        if batch.is_empty() {
             continue;
         }
         let batch = Executable::open(context, batch)?;

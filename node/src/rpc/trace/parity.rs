@@ -45,7 +45,7 @@ pub(super) struct Replayed {
     transaction_hash: B256,
 }
 
-/// `trace_block`: all calls of a block; null if the block is missing.
+/// `trace_block`: all calls of a block; null if the block is missing. One without transactions, as the genesis, needs no state.
 pub(super) fn block(
     context: &RpcContext,
     params: &Params<'_>,
@@ -54,6 +54,9 @@ pub(super) fn block(
     let (BlockParam(id),) = args(params)?;
     let request = Request::begin(context, asker);
     let Some(batch) = context.batch(id)? else { return Ok(None) };
+    if batch.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
     let batch = Executable::open(context, batch)?;
     let (traces, _) = batch.all(&request, request.bytes_max(), Rerun::calls)?;
     Ok(Some(traces.concat()))
@@ -93,7 +96,10 @@ fn calls(
     asker: &Asker<'_>,
 ) -> Result<Option<Vec<LocalizedTransactionTrace>>, RpcError> {
     let request = Request::begin(context, asker);
-    let Some((batch, index)) = transactions::find(context, &hash)? else { return Ok(None) };
+    let Some((batch, index)) = transactions::find(context, &hash)? else {
+        transactions::check_unknown(context, &hash)?;
+        return Ok(None);
+    };
     let batch = Executable::open(context, batch)?;
     batch.one(&request, index, Rerun::calls).map(Some)
 }
@@ -107,6 +113,7 @@ pub(super) fn replay(
     let (Strict(hash), asked): (Hash, Types) = args(params)?;
     let (request, types) = (Request::begin(context, asker), types(asked)?);
     let Some((batch, index)) = transactions::find(context, &hash)? else {
+        transactions::check_unknown(context, &hash)?;
         return Err(RpcError::Rejected("transaction not found".into()).into());
     };
     let batch = Executable::open(context, batch)?;
@@ -122,6 +129,9 @@ pub(super) fn replay_block(
     let (BlockParam(id), asked): (BlockParam, Types) = args(params)?;
     let (request, types) = (Request::begin(context, asker), types(asked)?);
     let Some(batch) = context.batch(id)? else { return Ok(None) };
+    if batch.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
     let batch = Executable::open(context, batch)?;
     let (traces, _) = batch.all(&request, request.bytes_max(), |rerun, past| {
         let (rerun, results) = rerun.replay(past, &types)?;

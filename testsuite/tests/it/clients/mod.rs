@@ -4,6 +4,7 @@ mod cast;
 mod ethers;
 mod foundry;
 mod geth;
+mod go;
 mod hardhat;
 mod nodes;
 mod page;

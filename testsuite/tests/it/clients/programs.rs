@@ -1,6 +1,6 @@
 //! Installs the programs of `clients/` from their registries, and runs scripts with them.
 //!
-//! Lock files pin the versions; each is installed once, into the target directory. Where npm, Python or a registry is missing a test
+//! Lock files pin the versions; each is installed once, into the target directory. Where npm, Python, Go or a registry is missing a test
 //! says that it skips, unless `SLIPSTREAM_REQUIRE_CLIENTS=1`.
 
 use std::{
@@ -64,6 +64,19 @@ impl Client {
 pub(crate) fn geth() -> Option<PathBuf> {
     let program = target().join("tools/geth");
     is_installed("geth", || program.exists()).then_some(program)
+}
+
+/// The program of `clients/go`, compiled with the modules that its `go.sum` names; none if the test is to be skipped.
+pub(crate) fn go() -> Option<PathBuf> {
+    let compile = || {
+        let dir = installed("go", "go.sum", |_| Ok(()))?;
+        let mut go = Command::new("go");
+        // What has not changed is not compiled again.
+        let build = ["build", "-trimpath", "-buildvcs=false", "-o", "client", "."];
+        done(go.args(build).current_dir(&dir).env("GOFLAGS", ""))?;
+        Ok(dir.join("client"))
+    };
+    or_skip("the client of Go", compile())
 }
 
 fn or_skip<T>(name: &str, program: Result<T>) -> Option<T> {

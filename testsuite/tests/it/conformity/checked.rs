@@ -128,7 +128,11 @@ impl Checked<'_> {
         for block in [number.clone(), json!("latest"), json!("earliest"), json!("pending"), json!("0xffffff")]
         {
             for full in [false, true] {
-                self.call("eth_getBlockByNumber", json!([block, full])).await;
+                if block == "pending" {
+                    self.block_in_the_making(full).await;
+                } else {
+                    self.call("eth_getBlockByNumber", json!([block, full])).await;
+                }
             }
             self.call("eth_getBlockTransactionCountByNumber", json!([block])).await;
             self.call("eth_getBlockReceipts", json!([block])).await;
@@ -147,6 +151,20 @@ impl Checked<'_> {
             }
         }
         self.refused("eth_getBlockByNumber", json!(["newest", false]), -32602).await;
+    }
+
+    /// It has three nulls, as in geth, which the specification does not know.
+    async fn block_in_the_making(&self, full: bool) {
+        let params = json!(["pending", full]);
+        let mut block: Value = self.rpc.call("eth_getBlockByNumber", params.clone()).await.unwrap();
+        for (field, made) in [
+            ("hash", json!(B256::ZERO)),
+            ("nonce", json!("0x0000000000000000")),
+            ("miner", json!(Address::ZERO)),
+        ] {
+            assert_eq!(std::mem::replace(&mut block[field], made), Value::Null, "{field}");
+        }
+        self.specification.check("eth_getBlockByNumber", &params, &block);
     }
 
     pub(super) async fn logs(&mut self, token: Address, receipt: &Value) {

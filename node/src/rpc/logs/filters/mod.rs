@@ -57,6 +57,7 @@ pub(in crate::rpc) fn new_filter(
     asker: &Asker<'_>,
 ) -> RpcResult<U128> {
     let (wanted,): (Wanted,) = args(params)?;
+    context.keeps.check_logs()?;
     let criteria = Criteria::new(wanted.into_filter()?)?;
     let head = context.store.head().map_err(RpcError::from)?.header.number;
     check_watchable(criteria.filter(), head)?;
