@@ -71,9 +71,9 @@ pub(crate) fn go() -> Option<PathBuf> {
     let compile = || {
         let dir = installed("go", "go.sum", |_| Ok(()))?;
         let mut go = Command::new("go");
-        // What has not changed is not compiled again.
+        // What has not changed is not compiled again. An older Go fetches the version that go.mod names.
         let build = ["build", "-trimpath", "-buildvcs=false", "-o", "client", "."];
-        done(go.args(build).current_dir(&dir).env("GOFLAGS", ""))?;
+        done(go.args(build).current_dir(&dir).env("GOFLAGS", "").env("GOTOOLCHAIN", "auto"))?;
         Ok(dir.join("client"))
     };
     or_skip("the client of Go", compile())
