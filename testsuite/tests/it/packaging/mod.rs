@@ -1,6 +1,7 @@
 //! Tests that systemd, Kubernetes and the node take the units, charts and example configurations of `packaging/`.
 
 mod cluster;
+mod installed;
 mod scenarios;
 
 use std::{
