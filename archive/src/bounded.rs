@@ -1,9 +1,10 @@
-//! [`BoundedConnector`]: the HTTP client of an archive, whose answers end however long a server goes on.
+//! [`BoundedConnector`]: the HTTP client of an archive, whose answers end however long a server goes on, and whose failures repeat no secret.
 //!
-//! `object_store` reads listings and the texts of failures whole, and makes room for as much as the server announces. Here an answer
-//! announces nothing, and is cut. Objects are bounded more closely by who reads them.
+//! `object_store` reads listings and the texts of failures whole, makes room for as much as the server announces, and puts the texts into
+//! its errors. Here an answer announces nothing, and is cut. Objects are bounded more closely by who reads them.
 
 use std::{
+    future::poll_fn,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -26,8 +27,14 @@ use crate::manifest::MANIFEST_BYTES_MAX;
 
 /// Bytes of an answer that is no object: the longest is a page of a listing, with 1,000 names.
 const PAGE_BYTES_MAX: usize = 4 << 20;
-/// Bytes that are kept of what a server says of a failure: they end in a log.
+/// Bytes that are read of what a server says of a failure: S3 begins with its code and its message.
 const FAILURE_BYTES_MAX: usize = 1 << 10;
+/// Longest code of a failure that is repeated; S3's longest has half as many characters.
+const CODE_CHARS_MAX: usize = 64;
+/// Longest word of a message that is repeated: ids of access keys have 20 characters, secret keys, signatures and tokens more.
+const WORD_CHARS_MAX: usize = 19;
+/// The text in place of a longer word.
+const HIDDEN: &str = "***";
 
 #[derive(Debug)]
 pub(crate) struct BoundedConnector;
@@ -46,28 +53,19 @@ impl HttpService for BoundedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_object = request.method() == Method::GET && request.uri().query().is_none();
         let (parts, body) = self.0.execute(request).await?.into_parts();
-        let (kind, left) = match (parts.status.is_success(), is_object) {
-            (true, true) => (Kind::Answer, MANIFEST_BYTES_MAX),
-            (true, false) => (Kind::Answer, PAGE_BYTES_MAX),
-            (false, _) => (Kind::Failure, FAILURE_BYTES_MAX),
+        let body = if parts.status.is_success() {
+            let left = if is_object { MANIFEST_BYTES_MAX } else { PAGE_BYTES_MAX };
+            HttpResponseBody::new(Bounded { body, left })
+        } else {
+            said_of_failure(body).await.into()
         };
-        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(Bounded { body, kind, left })))
+        Ok(HttpResponse::from_parts(parts, body))
     }
-}
-
-/// How to treat an answer that is too long.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    /// It is an error: half of it would be something else.
-    Answer,
-    /// Cut the rest. The text is for people: unprintable characters are blanked, so it forges no line of a log.
-    Failure,
 }
 
 /// An answer that may still bring so many bytes.
 struct Bounded {
     body: HttpResponseBody,
-    kind: Kind,
     left: usize,
 }
 
@@ -83,26 +81,78 @@ impl Body for Bounded {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
-        if let (Kind::Failure, 0) = (self.kind, self.left) {
-            return Poll::Ready(None);
-        }
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
             Some(Ok(frame)) => frame,
             other => return Poll::Ready(other),
         };
         // Nobody reads what comes behind the data.
         let Ok(data) = frame.into_data() else { return Poll::Ready(None) };
-        let data = match self.kind {
-            Kind::Answer if data.len() > self.left => {
-                return Poll::Ready(Some(Err(HttpError::new(HttpErrorKind::Decode, TooLong))));
-            }
-            Kind::Answer => data,
-            Kind::Failure => {
-                let printable = |byte: &u8| if byte.is_ascii_graphic() { *byte } else { b' ' };
-                data.iter().take(self.left).map(printable).collect()
-            }
-        };
+        // Half of an answer would be something else.
+        if data.len() > self.left {
+            return Poll::Ready(Some(Err(HttpError::new(HttpErrorKind::Decode, TooLong))));
+        }
         self.left -= data.len();
         Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+}
+
+/// Reads the beginning of what a server says of a failure, and keeps what may be repeated. If the server breaks off, the status is left.
+async fn said_of_failure(mut body: HttpResponseBody) -> String {
+    let mut said = Vec::new();
+    while said.len() < FAILURE_BYTES_MAX {
+        let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        let Some(Ok(Ok(data))) = frame.map(|frame| frame.map(Frame::into_data)) else { break };
+        said.extend(data.iter().take(FAILURE_BYTES_MAX - said.len()));
+    }
+    repeatable(&String::from_utf8_lossy(&said))
+}
+
+/// Code and message of S3's XML, for logs, the status and bundles. Beside them a server repeats the session token, the id of the access
+/// key, and the text that was signed.
+fn repeatable(said: &str) -> String {
+    let is_code =
+        |code: &&str| code.len() <= CODE_CHARS_MAX && code.bytes().all(|c| c.is_ascii_alphanumeric());
+    let code = element(said, "Code").filter(is_code).map(str::to_owned);
+    let message = element(said, "Message").map(|message| {
+        // No line of a log can be forged by it.
+        let printable = message.replace(|c: char| !c.is_ascii_graphic(), " ");
+        let words = printable.split_ascii_whitespace();
+        let shown = words.map(|word| if word.len() > WORD_CHARS_MAX { HIDDEN } else { word });
+        shown.collect::<Vec<_>>().join(" ")
+    });
+    [code, message].into_iter().flatten().collect::<Vec<_>>().join(": ")
+}
+
+/// The text of the first element with this name; none if it is cut, or has elements of its own.
+fn element<'a>(said: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = said.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(text).filter(|text| !text.contains('<'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of a failure's text only a code and plain words are left.
+    #[test]
+    fn words_are_repeated_and_keys_are_not() {
+        let long = "x".repeat(WORD_CHARS_MAX + 1);
+        let forged = format!("<Code>A</Code><Message>of {long} here\nERROR\u{1b}[2J</Message>");
+        for (said, left) in [
+            (
+                "<?xml version=\"1.0\"?>\n<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message><Token-0>abc</Token-0></Error>",
+                "ExpiredToken: The provided token has expired.",
+            ),
+            ("<Error><Code>SlowDown</Code><AWSAccessKeyId>abc</AWSAccessKeyId>", "SlowDown"),
+            (forged.as_str(), "A: of *** here ERROR [2J"),
+            ("<Code>A b</Code><Message>cut in the mid", ""),
+            ("<Code>A<Key>abc</Key></Code><Message><Key>abc</Key></Message>", ""),
+            ("{\"token\":\"abc\"}", ""),
+            ("", ""),
+        ] {
+            assert_eq!(repeatable(said), left, "{said}");
+        }
+        assert_eq!(repeatable(&format!("<Code>{}</Code>", "A".repeat(CODE_CHARS_MAX + 1))), "");
     }
 }

@@ -193,6 +193,32 @@ async fn wrong_credentials_are_refused() {
     assert!(!text.contains("another-secret"), "{text}");
 }
 
+/// Goal: what a server repeats of a request is in no error: the session token, the id of the key, and the text that was signed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_repeats_credentials_is_not_quoted() {
+    const CANARY: &str = "QZXcanary";
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message>\
+         <Token-0>{token}</Token-0><AWSAccessKeyId>{CANARY}</AWSAccessKeyId><StringToSign>AWS4-HMAC-SHA256 {CANARY}</StringToSign></Error>",
+        token = CANARY.repeat(40)
+    );
+    let router = axum::Router::new().fallback(move || {
+        let body = body.clone();
+        async move { (axum::http::StatusCode::BAD_REQUEST, body) }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+    for url in ["s3://bucket/net".to_owned(), format!("http://{address}/net")] {
+        let archive = Archive::open(&url.parse().unwrap(), &settings(server::variables(address))).unwrap();
+        let refused = archive.snapshots().await.unwrap_err();
+        let text = format!("{refused} {refused:?}");
+        assert!(!text.contains(CANARY), "{text}");
+        assert!(text.contains("400 Bad Request: ExpiredToken: The provided token has expired."), "{text}");
+    }
+    serving.abort();
+}
+
 /// Goal: two ledgers cannot share a prefix, so readers cannot confuse them.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledgers_are_kept_apart() {

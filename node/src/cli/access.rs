@@ -4,11 +4,11 @@ use miette::Result;
 use slipstream_config::NodeConfig;
 
 use super::{
-    ask::authority,
+    ask::NodeUrl,
     exit::{Exit, Failed, OrFail as _},
 };
 use crate::{
-    lock::{self, DataLock, LockError},
+    lock::{self, DataLock, Holder, LockError},
     node::DATABASE,
 };
 
@@ -16,16 +16,16 @@ use crate::{
 pub(super) enum Access {
     /// It has the directory for itself.
     Stopped(DataLock),
-    /// A node runs there, whose API answers at this HOST:PORT.
-    Running(String),
+    /// A node runs there, whose API answers here.
+    Running(NodeUrl),
 }
 
 /// Takes the directory, or finds the node that has it. A directory without a database stays as it is.
 pub(super) fn look(config: &NodeConfig) -> Result<Access> {
     check_database(config)?;
     match lock::acquire(&config.data_dir, None) {
-        Err(LockError::Held { holder, .. }) if holder.api.is_some() => {
-            Ok(Access::Running(holder.api.map(authority).unwrap_or_default()))
+        Err(LockError::Held { holder: Holder { api: Some(api), .. }, .. }) => {
+            Ok(Access::Running(NodeUrl::of(api)))
         }
         locked => Ok(Access::Stopped(locked.or_fail()?)),
     }

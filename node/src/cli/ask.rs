@@ -1,15 +1,19 @@
 //! Questions to a running node: one HTTP request each.
 
+mod node_url;
+mod stream;
+
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs},
     time::Duration,
 };
 
-use miette::{Result, miette};
+use miette::Result;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+pub(super) use self::node_url::NodeUrl;
+use self::stream::{Stream, is_of_tls};
 use super::exit::{Exit, Failed, OrFail as _};
 use crate::operator_token::OperatorToken;
 
@@ -23,44 +27,34 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// The codes of JSON-RPC for a node that is busy: geth's number of "request timed out", and EIP-1474's of "limit exceeded".
 const BUSY_CODES: [i64; 2] = [-32002, -32005];
 
-/// Where a node is asked that listens there: one that listens on all addresses is asked on loopback.
-pub(super) fn authority(mut listen: SocketAddr) -> String {
-    if listen.ip().is_unspecified() {
-        listen.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    }
-    listen.to_string()
-}
-
-/// The HOST:PORT of a node's API.
-pub(super) fn authority_of(url: &str) -> Result<String> {
-    let rest = url.strip_prefix("http://").ok_or_else(|| miette!("{url} is not a URL http://HOST:PORT"))?;
-    Ok(rest.trim_end_matches('/').to_owned())
-}
-
-/// Asks the node at HOST:PORT for a page.
-pub(super) fn ask(authority: &str, path: &str) -> Result<String> {
-    ask_within(authority, path, TIMEOUT)
+/// Asks the node for a page.
+pub(super) fn ask(node: &NodeUrl, path: &str) -> Result<String> {
+    ask_within(node, path, TIMEOUT)
 }
 
 /// As [`ask`], with so much patience for each step.
-pub(super) fn ask_within(authority: &str, path: &str, patience: Duration) -> Result<String> {
-    open(authority, path, patience, request(authority, &format!("GET {path} HTTP/1.0"), "", patience))
+pub(super) fn ask_within(node: &NodeUrl, path: &str, patience: Duration) -> Result<String> {
+    let answer = request(node, &format!("GET {} HTTP/1.0", node.path(path)), "", patience);
+    open(node, path, patience, answer)
 }
 
-/// Asks the node at HOST:PORT for a page, and takes every answer, with any status.
-pub(super) fn page(authority: &str, path: &str) -> Result<String> {
-    let answer = request(authority, &format!("GET {path} HTTP/1.0"), "", TIMEOUT);
+/// Asks the node for a page, and takes every answer, with any status.
+pub(super) fn page(node: &NodeUrl, path: &str) -> Result<String> {
+    let answer = request(node, &format!("GET {} HTTP/1.0", node.path(path)), "", TIMEOUT);
     match answer.as_ref().ok().and_then(|answer| parts(answer)) {
         Some((_, body)) => Ok(body.to_owned()),
-        None => open(authority, path, TIMEOUT, answer),
+        None => open(node, path, TIMEOUT, answer),
     }
 }
 
-/// Gives the node at HOST:PORT a JSON document, and takes its answer.
-pub(super) fn post(authority: &str, path: &str, json: &str) -> Result<String> {
-    let head =
-        format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}", json.len());
-    open(authority, path, TIMEOUT, request(authority, &head, json, TIMEOUT))
+/// Gives the node a JSON document, and takes its answer.
+pub(super) fn post(node: &NodeUrl, path: &str, json: &str) -> Result<String> {
+    let head = format!(
+        "POST {} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}",
+        node.path(path),
+        json.len()
+    );
+    open(node, path, TIMEOUT, request(node, &head, json, TIMEOUT))
 }
 
 #[derive(Deserialize)]
@@ -76,59 +70,59 @@ struct RpcError {
     message: String,
 }
 
-/// One JSON-RPC call of the node at HOST:PORT; the text of its result.
-pub(super) fn rpc(authority: &str, method: &str, params: &Value) -> Result<String> {
+/// One JSON-RPC call of the node; the text of its result.
+pub(super) fn rpc(node: &NodeUrl, method: &str, params: &Value) -> Result<String> {
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let Answer { result, error } = parse(&post(authority, "/", &request.to_string())?)?;
+    let Answer { result, error } = parse(&post(node, "/", &request.to_string())?)?;
     match error {
-        Some(error) => Err(refused(authority, method, &error).into()),
+        Some(error) => Err(refused(node, method, &error).into()),
         None => Ok(result.to_string()),
     }
 }
 
 /// A call that a node does not answer: some for now, as their resources are in use.
-fn refused(authority: &str, method: &str, RpcError { code, message }: &RpcError) -> Failed {
+fn refused(node: &NodeUrl, method: &str, RpcError { code, message }: &RpcError) -> Failed {
     let exit = if BUSY_CODES.contains(code) { Exit::TryAgain } else { Exit::Failure };
-    Failed::new(exit, format!("http://{authority} refuses {method}: {message} (code {code})"))
+    Failed::new(exit, format!("{node} refuses {method}: {message} (code {code})"))
 }
 
-/// Tells the node at HOST:PORT something in its operator's name, and takes its answer. The text of a node that refuses is shown
+/// Tells the node something in its operator's name, and takes its answer. The text of a node that refuses is shown
 /// unchanged.
 pub(super) fn order(
-    authority: &str,
+    node: &NodeUrl,
     method: &str,
     path: &str,
     token: &OperatorToken,
     json: &str,
 ) -> Result<String> {
-    let length = json.len();
+    let (target, length) = (node.path(path), json.len());
     let head = format!(
-        "{method} {path} HTTP/1.0\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {length}",
+        "{method} {target} HTTP/1.0\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {length}",
         token.reveal()
     );
-    let answer = request(authority, &head, json, TIMEOUT);
+    let answer = request(node, &head, json, TIMEOUT);
     if let Ok(answer) = &answer
         && let Some((line, body)) = parts(answer)
         && line.split_whitespace().nth(1).is_some_and(|code| code.starts_with('4') || code == "502")
     {
         return Err(Failed::new(Exit::Failure, body.trim()).into());
     }
-    open(authority, path, TIMEOUT, answer)
+    open(node, path, TIMEOUT, answer)
 }
 
-/// Follows what the node at HOST:PORT tells at a path for as long as it tells, with further lines of the request's head. A read fails when
+/// Follows what the node tells at a path for as long as it tells, with further lines of the request's head. A read fails when
 /// nothing came for so long.
 pub(super) fn follow(
-    authority: &str,
+    node: &NodeUrl,
     path: &str,
     headers: &str,
     silence_max: Duration,
-) -> Result<BufReader<TcpStream>> {
-    let opened = || -> io::Result<(String, BufReader<TcpStream>)> {
-        let mut stream = connect(authority, TIMEOUT)?;
-        stream.set_read_timeout(Some(silence_max))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {authority}\r\n{headers}\r\n").as_bytes())?;
+) -> Result<BufReader<Stream>> {
+    let opened = || -> io::Result<(String, BufReader<Stream>)> {
+        let mut stream = Stream::connect(node, TIMEOUT, silence_max)?;
+        let (target, host) = (node.path(path), &node.authority);
+        stream.write_all(format!("GET {target} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n").as_bytes())?;
+        stream.flush()?;
         let (mut reader, mut head) = (BufReader::new(stream), String::new());
         while !head.ends_with("\r\n\r\n") && head.len() < HEAD_BYTES_MAX {
             if reader.by_ref().take(HEAD_BYTES_MAX as u64).read_line(&mut head)? == 0 {
@@ -140,31 +134,28 @@ pub(super) fn follow(
         }
         Ok((head, reader))
     };
-    let (head, reader) = opened().map_err(|error| unanswered(authority, &error, silence_max))?;
-    open(authority, path, TIMEOUT, Ok(head)).map(|_| reader)
+    let (head, reader) = opened().map_err(|error| unanswered(node, &error, silence_max))?;
+    open(node, path, TIMEOUT, Ok(head)).map(|_| reader)
 }
 
 fn is_ok(line: &str) -> bool {
     line.split_whitespace().nth(1) == Some("200")
 }
 
-fn open(authority: &str, path: &str, patience: Duration, answer: io::Result<String>) -> Result<String> {
-    let answer = answer.map_err(|error| unanswered(authority, &error, patience))?;
+fn open(node: &NodeUrl, path: &str, patience: Duration, answer: io::Result<String>) -> Result<String> {
+    let answer = answer.map_err(|error| unanswered(node, &error, patience))?;
     let (line, body) = parts(&answer).ok_or_else(|| {
-        Failed::new(
-            Exit::Failure,
-            format!("the program at http://{authority} is not a node: it does not speak HTTP"),
-        )
+        Failed::new(Exit::Failure, format!("the program at {node} is not a node: it does not speak HTTP"))
     })?;
     match line.split_whitespace().nth(1) {
         Some("200") => Ok(body.to_owned()),
         // A node that is starting answers this.
         Some("503") => {
-            let text = format!("the node at http://{authority} is {}; try again later", body.trim());
+            let text = format!("the node at {node} is {}; try again later", body.trim());
             Err(Failed::new(Exit::TryAgain, text).into())
         }
         _ => {
-            let text = format!("http://{authority}{path} answers `{line}`: {}", body.trim());
+            let text = format!("{node}{path} answers `{line}`: {}", body.trim());
             Err(Failed::new(Exit::Failure, text).into())
         }
     }
@@ -177,43 +168,54 @@ fn parts(answer: &str) -> Option<(&str, &str)> {
 }
 
 /// HTTP/1.0, so that the answer ends where the connection does.
-fn request(authority: &str, head: &str, body: &str, patience: Duration) -> io::Result<String> {
-    let mut stream = connect(authority, patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+fn request(node: &NodeUrl, head: &str, body: &str, patience: Duration) -> io::Result<String> {
+    let mut stream = Stream::connect(node, patience, patience)?;
     // In one piece: a server that refuses a request by its first bytes and closes would break off the rest.
-    stream.write_all(format!("{head}\r\nHost: {authority}\r\n\r\n{body}").as_bytes())?;
-    let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-/// To the first address that answers: a name such as `localhost` has several.
-fn connect(authority: &str, patience: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+    stream.write_all(format!("{head}\r\nHost: {}\r\n\r\n{body}", node.authority).as_bytes())?;
+    stream.flush()?;
+    let mut answer = Vec::new();
+    match stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer) {
+        // Some servers end TLS without a word. Then whoever is between could have cut the answer.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && is_whole(&answer) => {}
+        read => {
+            read?;
         }
     }
-    Err(last)
+    String::from_utf8(answer)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the answer is not UTF-8"))
 }
 
-fn unanswered(authority: &str, error: &io::Error, patience: Duration) -> Failed {
+/// Whether an answer is as long as it says.
+fn is_whole(answer: &[u8]) -> bool {
+    let Some((head, body)) =
+        std::str::from_utf8(answer).ok().and_then(|answer| answer.split_once("\r\n\r\n"))
+    else {
+        return false;
+    };
+    let mut headers = head.lines().filter_map(|line| line.split_once(':'));
+    let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    length.is_some_and(|(_, length)| length.trim().parse::<usize>() == Ok(body.len()))
+}
+
+fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
+    if is_of_tls(error) {
+        let text = format!(
+            "no TLS with {node}: {error}; a node itself speaks http alone, and a proxy needs a certificate that this machine trusts, or that \
+             the variable SSL_CERT_FILE names"
+        );
+        return Failed::new(Exit::Failure, text);
+    }
     let text = match error.kind() {
         // The first is the kernel's name for a timeout of a read.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
-            "no answer in {} s from http://{authority}: the node is overloaded or halted, or another program listens there; \
+            "no answer in {} s from {node}: the node is overloaded or halted, or another program listens there; \
              look at the node's log, and try again",
             patience.as_secs_f64()
         ),
-        io::ErrorKind::ConnectionRefused => format!(
-            "nobody listens at http://{authority}: the node does not run, or its api.listen is another address"
-        ),
-        _ => format!(
-            "cannot ask the node at http://{authority} ({error}); is it running, and is this its api.listen?"
-        ),
+        io::ErrorKind::ConnectionRefused => {
+            format!("nobody listens at {node}: the node does not run, or its api.listen is another address")
+        }
+        _ => format!("cannot ask the node at {node} ({error}); is it running, and is this its api.listen?"),
     };
     Failed::new(Exit::TryAgain, text)
 }
@@ -234,6 +236,20 @@ mod tests {
 
     use super::{super::exit::is_temporary, *};
 
+    fn here() -> NodeUrl {
+        NodeUrl::parse("http://here:1").unwrap()
+    }
+
+    /// Goal: an answer that somebody cut is not taken for a whole one.
+    #[test]
+    fn a_whole_answer_is_as_long_as_it_says() {
+        assert!(is_whole(b"HTTP/1.0 200 OK\r\nContent-length: 2\r\n\r\n{}"));
+        for cut in ["HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n{}", "HTTP/1.0 200 OK\r\n\r\n{}", "HTTP/1.0"]
+        {
+            assert!(!is_whole(cut.as_bytes()), "{cut}");
+        }
+    }
+
     /// The result of `ask` for a server with this answer.
     fn asked(answer: &'static str) -> Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -248,7 +264,7 @@ mod tests {
             }
             stream.write_all(answer.as_bytes()).unwrap();
         });
-        let said = ask(&address.to_string(), "/v1/status");
+        let said = ask(&NodeUrl::of(address), "/v1/status");
         server.join().unwrap();
         said
     }
@@ -271,7 +287,7 @@ mod tests {
     fn a_call_that_is_refused_for_now_is_tried_again() {
         let error = |code| RpcError { code, message: "no".into() };
         for (code, exit) in [(-32005, true), (-32002, true), (-32000, false), (-32601, false)] {
-            let failed = miette::Report::from(refused("here:1", "slipstream_getProof", &error(code)));
+            let failed = miette::Report::from(refused(&here(), "slipstream_getProof", &error(code)));
             assert_eq!(is_temporary(&failed), exit, "{failed}");
             assert!(failed.to_string().ends_with(&format!("getProof: no (code {code})")), "{failed}");
         }
@@ -279,18 +295,13 @@ mod tests {
 
     #[test]
     fn silence_is_not_told_in_the_words_of_the_kernel() {
-        let text = unanswered("here:1", &io::ErrorKind::WouldBlock.into(), TIMEOUT).to_string();
+        let text = unanswered(&here(), &io::ErrorKind::WouldBlock.into(), TIMEOUT).to_string();
         assert!(text.starts_with("no answer in 5 s from http://here:1"), "{text}");
         // Bound, so that nobody else is given its port, and not listening.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let closed = held.local_addr().unwrap().to_string();
+        let closed = NodeUrl::of(held.local_addr().unwrap());
         let text = ask(&closed, "/v1/status").unwrap_err().to_string();
-        assert!(
-            text.starts_with(&format!("nobody listens at http://{closed}: the node does not run")),
-            "{text}"
-        );
-        assert_eq!(authority("0.0.0.0:7".parse().unwrap()), "127.0.0.1:7");
-        assert_eq!(authority("192.0.2.1:7".parse().unwrap()), "192.0.2.1:7");
+        assert!(text.starts_with(&format!("nobody listens at {closed}: the node does not run")), "{text}");
     }
 }

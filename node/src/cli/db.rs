@@ -124,7 +124,7 @@ fn repair(store: &Maintenance, role: Role) -> Result<()> {
 fn stats(args: &DbArgs) -> Result<()> {
     let config = args.source.load()?;
     let stats: DbStats = match access::look(&config)? {
-        Access::Running(authority) => parse(&ask(&authority, "/v1/db")?)?,
+        Access::Running(node) => parse(&ask(&node, "/v1/db")?)?,
         Access::Stopped(_lock) => stats_of(&config)?,
     };
     print(stats_table(&stats).trim_end())

@@ -33,11 +33,11 @@ pub(super) struct EventsArgs {
 
 /// Prints `ID EVENT JSON` for each event. A stream that ends is asked for again from where it was: restarts are among what one follows.
 pub(super) fn events(args: &EventsArgs) -> Result<()> {
-    let authority = args.node.authority()?;
+    let node = args.node.address()?;
     let mut last = args.after.clone();
     loop {
         let headers = last.as_ref().map_or_else(String::new, |last| format!("Last-Event-ID: {last}\r\n"));
-        match follow(&authority, "/v1/events", &headers, SILENCE_MAX) {
+        match follow(&node, "/v1/events", &headers, SILENCE_MAX) {
             Ok(mut stream) => loop {
                 match next(&mut stream) {
                     Ok(Some(told)) => {

@@ -20,11 +20,11 @@ pub(super) struct HealthArgs {
 }
 
 pub(super) fn health(args: &HealthArgs) -> Result<()> {
-    let authority = args.node.authority()?;
+    let node = args.node.address()?;
     if args.live {
-        return print(ask(&authority, "/health/live")?.trim_end());
+        return print(ask(&node, "/health/live")?.trim_end());
     }
-    let health: serde_json::Value = match page(&authority, "/health/ready")? {
+    let health: serde_json::Value = match page(&node, "/health/ready")? {
         said if said.starts_with('{') => parse(&said)?,
         // A node that starts tells its present step.
         said => return Err(Failed::new(Exit::TryAgain, said.trim()).into()),

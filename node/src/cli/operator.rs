@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use slipstream_config::NodeConfig;
 
 use super::{
-    ask::{authority, authority_of, order, parse},
+    ask::{NodeUrl, order, parse},
     exit::{Exit, Failed, OrFail as _},
     source::OverrideArgs,
 };
@@ -25,7 +25,7 @@ pub(super) struct OperatorArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// The API of another node; its token is sent there as it is, so that the way there must be private
+    /// The API of another node; its token is sent there, so that the way there must be private: https to a proxy, or a tunnel
     #[arg(long, value_name = "URL", conflicts_with = "config", requires = "token_file")]
     api: Option<String>,
     /// A copy of the file operator.token of the node that --api names
@@ -35,7 +35,7 @@ pub(super) struct OperatorArgs {
 
 /// The way to a node that obeys.
 pub(super) struct Operator {
-    authority: String,
+    address: NodeUrl,
     token: OperatorToken,
 }
 
@@ -45,12 +45,12 @@ impl OperatorArgs {
         let config = self.overrides.load_if_named(self.config.as_deref())?;
         match (config, &self.api, &self.token_file) {
             (Some(config), ..) => {
-                let authority = running(&config)?;
+                let address = running(&config)?;
                 let token = OperatorToken::load(&config.data_dir.join(TOKEN_FILE)).or_fail()?;
-                Ok(Operator { authority, token })
+                Ok(Operator { address, token })
             }
             (None, Some(api), Some(token)) => {
-                Ok(Operator { authority: authority_of(api)?, token: OperatorToken::load(token).or_fail()? })
+                Ok(Operator { address: NodeUrl::parse(api)?, token: OperatorToken::load(token).or_fail()? })
             }
             // The arguments' own rules leave nothing else.
             _ => Err(miette!("name a node by --config FILE, or by --api URL and --token-file FILE")),
@@ -67,18 +67,18 @@ impl Operator {
         body: &impl serde::Serialize,
     ) -> Result<T> {
         let body = serde_json::to_string(body).or_fail()?;
-        parse(&order(&self.authority, method, path, &self.token, &body)?)
+        parse(&order(&self.address, method, path, &self.token, &body)?)
     }
 
     /// Asks for something, and reads the answer.
     pub(super) fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        parse(&order(&self.authority, "GET", path, &self.token, "")?)
+        parse(&order(&self.address, "GET", path, &self.token, "")?)
     }
 }
 
 /// Where the node answers that runs on a configuration: the process that holds the data directory says so, and has this port. So nobody
 /// gets the token who only listens where a node once did.
-pub(super) fn running(config: &NodeConfig) -> Result<String> {
+pub(super) fn running(config: &NodeConfig) -> Result<NodeUrl> {
     let dir = config.data_dir.display();
     let api = match lock::check_free(&config.data_dir) {
         Err(LockError::Held { holder, .. }) => match holder.api {
@@ -105,5 +105,5 @@ pub(super) fn running(config: &NodeConfig) -> Result<String> {
         );
         return Err(Failed::new(Exit::Config, text).into());
     }
-    Ok(authority(api))
+    Ok(NodeUrl::of(api))
 }

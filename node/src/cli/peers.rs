@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use slipstream_network::{PeerId, PeerTarget};
 
 use super::{
-    ask::{ask, authority_of, parse},
+    ask::{NodeUrl, ask, parse},
     operator::{OperatorArgs, running},
     output::{note, print},
     rows::Rows,
@@ -43,7 +43,7 @@ pub(super) struct ListArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// The node's API
+    /// The node's API: http://HOST:PORT, or https://HOST/PATH of a proxy before it
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     api: Option<String>,
     /// Print a JSON document
@@ -114,11 +114,11 @@ pub(super) fn peers(command: &PeersCommand) -> Result<()> {
 }
 
 fn list(args: &ListArgs) -> Result<()> {
-    let authority = match args.overrides.load_if_named(args.config.as_deref())? {
+    let node = match args.overrides.load_if_named(args.config.as_deref())? {
         Some(config) => running(&config)?,
-        None => authority_of(args.api.as_deref().unwrap_or_default())?,
+        None => NodeUrl::parse(args.api.as_deref().unwrap_or_default())?,
     };
-    let status: NodeStatus = parse(&ask(&authority, "/v1/status")?)?;
+    let status: NodeStatus = parse(&ask(&node, "/v1/status")?)?;
     if args.json {
         let NodeStatus {
             peers,

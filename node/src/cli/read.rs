@@ -14,7 +14,7 @@ use slipstream_sync::Trust;
 use slipstream_types::{BatchNumber, Bytes, Certificate, PublicKey, codec};
 
 use super::{
-    ask::{ask, authority_of, parse, post},
+    ask::{NodeUrl, ask, parse, post},
     exit::{Exit, Failed, OrFail as _},
     output::print,
 };
@@ -33,7 +33,7 @@ pub(super) struct ReadArgs {
     /// The chain's genesis file, which says whose word counts
     #[arg(long, value_name = "FILE")]
     genesis: PathBuf,
-    /// The API of a validator; as often as there are validators
+    /// The API of a validator, as --api of other commands; as often as there are validators
     #[arg(long, value_name = "URL", required = true)]
     validator: Vec<String>,
     /// Print what was asked of whom, too
@@ -49,7 +49,7 @@ pub(super) struct ReadArgs {
 /// A validator that is asked.
 #[derive(Clone)]
 struct Witness {
-    authority: String,
+    node: NodeUrl,
     /// The validator's key, under which its answer counts.
     key: PublicKey,
 }
@@ -65,9 +65,9 @@ pub(super) fn read(args: &ReadArgs) -> Result<()> {
         .ok()
         .filter(Value::is_array)
         .ok_or_else(|| miette!("the parameters are not a JSON array: {}", args.params))?;
-    let authorities = args.validator.iter().map(|url| authority_of(url)).collect::<Result<Vec<_>>>()?;
+    let nodes = args.validator.iter().map(|url| NodeUrl::parse(url)).collect::<Result<Vec<_>>>()?;
     let mut trust = Trust::of_genesis(&genesis_file::load(&args.genesis).or_fail()?);
-    let (standings, silent) = standings(&authorities, &mut trust);
+    let (standings, silent) = standings(&nodes, &mut trust);
     let quorum = trust.set().quorum();
     if standings.len() < quorum {
         let text = format!(
@@ -98,34 +98,34 @@ pub(super) fn read(args: &ReadArgs) -> Result<()> {
 }
 
 /// How far each validator is, and why others do not count.
-fn standings(authorities: &[String], trust: &mut Trust) -> (Vec<Standing>, Vec<String>) {
-    let said = side_by_side(authorities, |authority| settled(authority, BatchNumber::GENESIS, trust));
+fn standings(nodes: &[NodeUrl], trust: &mut Trust) -> (Vec<Standing>, Vec<String>) {
+    let said = side_by_side(nodes, |node| settled(node, BatchNumber::GENESIS, trust));
     let (mut standings, mut silent): (Vec<Standing>, Vec<String>) = Default::default();
     let mut claims = Vec::new();
-    for (authority, said) in authorities.iter().zip(said) {
+    for (node, said) in nodes.iter().zip(said) {
         match said {
             Ok((claim, learned)) => {
                 if learned.epoch() > trust.epoch() {
                     *trust = learned;
                 }
-                claims.push((authority, claim));
+                claims.push((node, claim));
             }
-            Err(error) => silent.push(format!("http://{authority}: {error}")),
+            Err(error) => silent.push(format!("{node}: {error}")),
         }
     }
-    for (authority, Claim { key, certificate }) in claims {
+    for (node, Claim { key, certificate }) in claims {
         let is_new = standings.iter().all(|standing| standing.witness.key != key);
         let reason = match trust.verify(&certificate) {
             Err(error) => error.to_string(),
             Ok(()) if trust.set().index_of(&key).is_none() => format!("{key} is no validator"),
             Ok(()) if !is_new => format!("{key} was asked at another address already"),
             Ok(()) => {
-                let witness = Witness { authority: authority.clone(), key };
+                let witness = Witness { node: node.clone(), key };
                 standings.push(Standing { witness, number: certificate.info.number });
                 continue;
             }
         };
-        silent.push(format!("http://{authority}: {reason}"));
+        silent.push(format!("{node}: {reason}"));
     }
     (standings, silent)
 }
@@ -137,12 +137,12 @@ struct Claim {
 }
 
 /// A validator's word, and the validators of all epochs up to its own.
-fn settled(authority: &str, after: BatchNumber, trust: &Trust) -> Result<(Claim, Trust)> {
+fn settled(node: &NodeUrl, after: BatchNumber, trust: &Trust) -> Result<(Claim, Trust)> {
     let mut trust = trust.clone();
     loop {
         let epoch = trust.epoch();
         let path = format!("/v1/consensus/settled?after={after}&epoch={epoch}");
-        let said: Settled = parse(&ask(authority, &path)?)?;
+        let said: Settled = parse(&ask(node, &path)?)?;
         let ends = said.epoch_ends.iter().map(decode).collect::<Result<Vec<_>>>()?;
         trust.learn(&ends).map_err(|error| miette!("{error}"))?;
         if ends.len() < EPOCH_ENDS_MAX || trust.epoch() == epoch {
@@ -160,9 +160,9 @@ fn answers(standings: &[Standing], floor: BatchNumber, request: &str) -> BTreeMa
     let said = side_by_side(standings, |Standing { witness, number }| {
         if *number < floor {
             // Its word that it is there; a liar's word counts no more than its answer.
-            ask(&witness.authority, &format!("/v1/consensus/settled?after={floor}"))?;
+            ask(&witness.node, &format!("/v1/consensus/settled?after={floor}"))?;
         }
-        let reply: Value = parse(&post(&witness.authority, "/", request)?)?;
+        let reply: Value = parse(&post(&witness.node, "/", request)?)?;
         let answer = json!({ "result": reply.get("result"), "error": reply.get("error") });
         Ok(answer.to_string())
     });

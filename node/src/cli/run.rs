@@ -228,7 +228,8 @@ fn is_held(error: &NodeError) -> bool {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// Where there is a log file, which whoever sends the signal has moved away. Without one the signal ends the process, as it does others.
+    /// Where there is a log file, which whoever sends the signal has moved away, and in a service, which systemd reloads by it. Elsewhere the
+    /// signal ends the process, as it does others: its terminal is gone.
     hangup: Option<Signal>,
     log: Log,
 }
@@ -242,7 +243,7 @@ impl Signals {
         let signals = Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            hangup: log.has_file().then(|| listen(SignalKind::hangup())).transpose()?,
+            hangup: (log.has_file() || is_service()).then(|| listen(SignalKind::hangup())).transpose()?,
             log: log.clone(),
         };
         let came = Arc::new(AtomicBool::new(false));
@@ -270,11 +271,17 @@ impl Signals {
                 _ = terminate.recv() => return "SIGTERM",
                 _ = hung_up => {
                     log.reopen();
-                    tracing::info!(signal = "SIGHUP", "the log file is opened anew");
+                    let said = if log.has_file() { "the log file is opened anew" } else { "there is no log file to open anew" };
+                    tracing::info!(signal = "SIGHUP", "{said}");
                 }
             }
         }
     }
+}
+
+/// Whether systemd started this very process, and not one of those that began it.
+fn is_service() -> bool {
+    std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
 }
 
 #[cfg(test)]

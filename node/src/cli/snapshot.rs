@@ -160,7 +160,7 @@ fn list(args: &ListArgs) -> Result<()> {
 
 fn list_own(config: &NodeConfig) -> Result<()> {
     let snapshots: Vec<SnapshotEntry> = match access::look(config)? {
-        Access::Running(authority) => parse(&ask(&authority, "/v1/snapshots")?)?,
+        Access::Running(node) => parse(&ask(&node, "/v1/snapshots")?)?,
         Access::Stopped(_lock) => {
             let store = advised(open(config), config.role)?;
             store.snapshots().iter().map(SnapshotEntry::of).collect()

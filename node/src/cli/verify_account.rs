@@ -16,7 +16,7 @@ use slipstream_light::{
 use slipstream_types::{AccountValue, BatchNumber, Clock as _, U256, Waypoint};
 
 use super::{
-    ask::{authority_of, rpc},
+    ask::{NodeUrl, rpc},
     exit::{Exit, Failed, OrFail as _},
     output::print,
     rows::Rows,
@@ -37,7 +37,7 @@ pub(super) struct VerifyArgs {
     /// A storage slot, up to 64 hexadecimal digits; as often as wanted, at most 1,024 times
     #[arg(long, value_name = "SLOT", value_parser = slot)]
     slot: Vec<B256>,
-    /// The API of a node, which need not be trusted
+    /// The API of a node, which need not be trusted: http://HOST:PORT, or https://HOST/PATH of a proxy before it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8545")]
     api: String,
     /// The batch whose state is wanted; the newest if left out
@@ -63,7 +63,7 @@ pub(super) fn verify_account(args: &VerifyArgs) -> Result<()> {
         let text = format!("{} slots are asked for, at most {SLOTS_MAX} are proved at once", args.slot.len());
         return Err(Failed::new(Exit::Usage, text).into());
     }
-    let node = authority_of(&args.api)?;
+    let node = NodeUrl::parse(&args.api)?;
     let mut client = begin(args, &node)?;
     let verified = ask(args, &node, &mut client)?;
     let age_ms = SystemClock.now_ms().saturating_sub(verified.timestamp_ms);
@@ -74,7 +74,7 @@ pub(super) fn verify_account(args: &VerifyArgs) -> Result<()> {
 }
 
 /// The client with the validators that the operator trusts.
-fn begin(args: &VerifyArgs, node: &str) -> Result<LightClient> {
+fn begin(args: &VerifyArgs, node: &NodeUrl) -> Result<LightClient> {
     if let Some(waypoint) = &args.waypoint {
         let params = json!([format!("{:#x}", waypoint.number.get())]);
         let proof = WaypointProof::from_json(&rpc(node, "slipstream_getWaypoint", &params)?).or_fail()?;
@@ -85,7 +85,7 @@ fn begin(args: &VerifyArgs, node: &str) -> Result<LightClient> {
 }
 
 /// Asks until the client knows the validators of the answer's epoch.
-fn ask(args: &VerifyArgs, node: &str, client: &mut LightClient) -> Result<VerifiedAccount> {
+fn ask(args: &VerifyArgs, node: &NodeUrl, client: &mut LightClient) -> Result<VerifiedAccount> {
     let block = args.batch.map_or_else(|| "latest".to_owned(), |number| format!("{number:#x}"));
     let params = json!([args.address, args.slot, block]);
     loop {

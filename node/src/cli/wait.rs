@@ -118,14 +118,14 @@ fn because(blocker: Option<&Blocker>) -> String {
 }
 
 pub(super) fn wait(args: &WaitArgs) -> Result<()> {
-    let authority = args.node.authority()?;
+    let node = args.node.address()?;
     let WaitArgs { what, timeout, .. } = args;
     let deadline = Instant::now() + *timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // The last look is one too, however little time there is.
         let patience = left.clamp(LOOK_EVERY, LOOK_MAX);
-        let missing = match read_within(&authority, patience) {
+        let missing = match read_within(&node, patience) {
             Ok(status) => match what.missing(&status) {
                 None => return print(&format!("{what}: {}", line(&status))),
                 Some(missing) => missing,

@@ -26,6 +26,7 @@ mod shell;
 mod socket;
 mod status;
 mod top;
+mod urls;
 
 use std::{
     fs,

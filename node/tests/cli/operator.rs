@@ -6,6 +6,7 @@ use std::{
     net::{TcpListener, TcpStream},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
+    process::{Command, Stdio},
 };
 
 use rustix::process::Signal;
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use crate::{
     among::{fullnode, peer_address},
-    chain::{Chain, Running, ended, printed},
+    chain::{BINARY, Chain, Running, ended, printed},
     process::until,
 };
 
@@ -85,6 +86,24 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
         code == 78 && text.contains("missing/node.log") && text.contains("log.file.path"),
         "{code}: {text}"
     );
+}
+
+/// Goal: a reload by systemd ends no node, also one without a log file.
+#[test]
+fn a_reload_ends_no_service() {
+    let chain = Chain::new();
+    let script = "SYSTEMD_EXEC_PID=$$ exec \"$0\" run --config \"$1\"";
+    let child = Command::new("sh")
+        .args(["-c", script, BINARY, &chain.config()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(fs::File::create(chain.path("log")).unwrap()))
+        .spawn()
+        .unwrap();
+    let node = Running::of(child, &chain.path("log"));
+    node.signal(Signal::HUP);
+    let lines = || fs::read_to_string(chain.path("log")).unwrap();
+    until("the node says so", || lines().contains("there is no log file to open anew").then_some(()));
+    node.stop();
 }
 
 /// Goal: changing a node takes the token of its data directory, and the token is only there.

@@ -45,3 +45,32 @@ fn health_is_an_exit_code() {
         assert!(code == 75 && text.contains("nobody listens"), "{code}: {text}");
     }
 }
+
+/// Goal: a container that is made and run as its file says has a configuration and a key that it may read.
+#[test]
+fn a_container_begins_as_its_file_says() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/container/Containerfile");
+    let file = fs::read_to_string(file).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let volume = dir.path().join("data").display().to_string();
+    let waypoint = format!("7:0x{}", "11".repeat(32));
+    let peer = format!("{}@192.0.2.1:7400", "1".repeat(64));
+    let words = file.lines().find_map(|line| Some(line.split_once("/data slipstream init ")?.1)).unwrap();
+    let words = words.replace("/data", &volume).replace("NUMBER:0xHASH", &waypoint);
+    let words = words.replace("KEY@HOST:PORT", &peer);
+    printed(&["init"].into_iter().chain(words.split(' ')).collect::<Vec<_>>(), true);
+
+    let command = file.lines().find_map(|line| line.strip_prefix("CMD ")).unwrap();
+    let command: Vec<String> = serde_json::from_str(&command.replace("/data", &volume)).unwrap();
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let ["run", "--config", config, ref overrides @ ..] = command[..] else { panic!("{command:?}") };
+    let overrides = overrides.iter().copied();
+    printed(&["config", "check", config].into_iter().chain(overrides.clone()).collect::<Vec<_>>(), true);
+    let shown: Vec<_> = ["config", "show", "--config", config].into_iter().chain(overrides).collect();
+    // From outside of a container its loopback cannot be reached.
+    let shown = printed(&shown, true);
+    assert!(shown.contains("0.0.0.0:8545"), "{shown}");
+    for (key, file) in [("data_dir", "data"), ("key_file", "node.key")] {
+        assert!(shown.contains(&format!("{key}: {volume}/node/{file}")), "{shown}");
+    }
+}

@@ -179,7 +179,7 @@ fn what_does_not_answer_is_told_apart() {
         "{code}: {text}"
     );
     let (code, text) = ended(&["status", "--api", "localhost:8545"]);
-    assert!(code == 1 && text.contains("localhost:8545 is not a URL http://HOST:PORT"), "{code}: {text}");
+    assert!(code == 2 && text.contains("the URL of a node's API is http://HOST:PORT"), "{code}: {text}");
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let api = format!("http://{}", listener.local_addr().unwrap());

@@ -208,15 +208,10 @@ fn give_environment(blueprint: &Blueprint, container: &mut Value) {
 }
 
 fn group(blueprint: &Blueprint, member: &Member) -> Value {
-    let mut config = config(blueprint, member, &peers(blueprint, member, host));
-    if blueprint.is_timed {
-        // Beside the names that the chart adds.
-        config["api"]["allowed_hosts"] = json!([pods(member)]);
-    }
     let mut group = json!({
         "role": member.role.name(),
         "keysSecret": SECRET,
-        "config": config,
+        "config": config(blueprint, member, &peers(blueprint, member, host)),
         "storage": { "size": "10Gi" },
         "resources": {
             "requests": { "cpu": "250m", "memory": "512Mi" },

@@ -13,7 +13,7 @@ use crate::{
     bans_file::BANS_FILE,
     cli::{
         access,
-        ask::{ask, order, page},
+        ask::{NodeUrl, ask, order, page},
         db, operator,
     },
     failure_notes::{FAILURE_FILE, PANIC_FILE},
@@ -58,7 +58,7 @@ pub(super) fn holder(config: &NodeConfig) -> Option<Holder> {
 /// Collects everything; missing parts are named with the reason.
 pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Holder>) {
     match operator::running(config) {
-        Ok(authority) => live(bundle, config, &authority),
+        Ok(node) => live(bundle, config, &node),
         Err(report) => {
             bundle.miss("status, health, peers, metrics and the log's last lines", &report.to_string());
             offline(bundle, config);
@@ -94,21 +94,21 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
 }
 
 /// Collects the running node's pages.
-fn live(bundle: &mut Bundle, config: &NodeConfig, authority: &str) {
+fn live(bundle: &mut Bundle, config: &NodeConfig, node: &NodeUrl) {
     for (path, name) in PAGES {
-        match ask(authority, path) {
+        match ask(node, path) {
             Ok(text) => bundle.add(name, &text, Keep::Beginning),
             Err(report) => bundle.miss(name, &report.to_string()),
         }
     }
     // One that is not ready says why with another status.
-    match page(authority, "/health") {
+    match page(node, "/health") {
         Ok(text) => bundle.add("health.json", &text, Keep::Beginning),
         Err(report) => bundle.miss("health.json", &report.to_string()),
     }
     let token = OperatorToken::load(&config.data_dir.join(TOKEN_FILE)).map_err(|error| error.to_string());
     let recent = token.and_then(|token| {
-        order(authority, "GET", "/v1/operator/log/recent", &token, "").map_err(|report| report.to_string())
+        order(node, "GET", "/v1/operator/log/recent", &token, "").map_err(|report| report.to_string())
     });
     match recent {
         Ok(text) => bundle.add("log.txt", &text, Keep::End),

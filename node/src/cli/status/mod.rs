@@ -13,7 +13,7 @@ use miette::Result;
 
 pub(super) use self::watch::line;
 use super::{
-    ask::{ask, ask_within, authority, authority_of, parse},
+    ask::{NodeUrl, ask, ask_within, parse},
     output::print,
     source::OverrideArgs,
 };
@@ -35,7 +35,7 @@ pub(super) struct StatusArgs {
 /// Which node is asked.
 #[derive(Debug, Args)]
 pub(super) struct NodeArgs {
-    /// The node's API
+    /// The node's API: http://HOST:PORT, or https://HOST/PATH of a proxy before it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8545", conflicts_with = "config")]
     api: String,
     /// The node's configuration file, to take the API's address from
@@ -46,21 +46,21 @@ pub(super) struct NodeArgs {
 }
 
 impl NodeArgs {
-    /// HOST:PORT of the node's API.
-    pub(super) fn authority(&self) -> Result<String> {
+    /// Where the node's API is asked.
+    pub(super) fn address(&self) -> Result<NodeUrl> {
         match self.overrides.load_if_named(self.config.as_deref())? {
-            Some(config) => Ok(authority(config.api.listen)),
-            None => authority_of(&self.api),
+            Some(config) => Ok(NodeUrl::of(config.api.listen)),
+            None => NodeUrl::parse(&self.api),
         }
     }
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<()> {
-    let authority = args.node.authority()?;
+    let node = args.node.address()?;
     if let Some(seconds) = args.watch {
-        return watch::watch(&authority, seconds, args.json);
+        return watch::watch(&node, seconds, args.json);
     }
-    let body = ask(&authority, "/v1/status")?;
+    let body = ask(&node, "/v1/status")?;
     match args.json {
         true => print(body.trim_end()),
         false => print(table::table(&parse(&body)?).trim_end()),
@@ -68,6 +68,6 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
 }
 
 /// Asks a node for its status, with so much patience.
-pub(super) fn read_within(authority: &str, patience: Duration) -> Result<NodeStatus> {
-    parse(&ask_within(authority, "/v1/status", patience)?)
+pub(super) fn read_within(node: &NodeUrl, patience: Duration) -> Result<NodeStatus> {
+    parse(&ask_within(node, "/v1/status", patience)?)
 }

@@ -13,7 +13,7 @@ use rustix::termios::tcgetwinsize;
 use super::{read_within, table::table, units::progress};
 use crate::{
     cli::{
-        ask::ask,
+        ask::{NodeUrl, ask},
         exit::OrFail as _,
         output::{OutputError, note, pause, plain, print},
     },
@@ -26,17 +26,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ROWS_UNKNOWN: usize = 24;
 
 /// Looks every so many seconds until nobody reads it any more, or a signal ends the program.
-pub(super) fn watch(authority: &str, seconds: u32, json: bool) -> Result<()> {
+pub(super) fn watch(node: &NodeUrl, seconds: u32, json: bool) -> Result<()> {
     let is_terminal = io::stdout().is_terminal();
     loop {
         match json {
-            true => match ask(authority, "/v1/status") {
+            true => match ask(node, "/v1/status") {
                 Ok(body) => print(body.trim_end())?,
                 // Nothing but documents on standard output.
                 Err(error) => note(&error.to_string()),
             },
             false => {
-                let (text, line) = match read_within(authority, PATIENCE) {
+                let (text, line) = match read_within(node, PATIENCE) {
                     Ok(status) => (table(&status), line(&status)),
                     Err(error) => (format!("{error}\n"), error.to_string()),
                 };

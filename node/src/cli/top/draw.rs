@@ -95,7 +95,7 @@ fn columns(view: &View, status: &NodeStatus, now: Instant, width: u16) -> Vec<Ve
 fn heading(view: &View) -> Line<'static> {
     let name = "Slipstream ".bold();
     let Some((status, _)) = &view.seen else {
-        return Line::from(vec![name, format!("at http://{}", view.authority).dim()]);
+        return Line::from(vec![name, format!("at {}", view.address).dim()]);
     };
     let own = status.name.as_ref().map_or_else(String::new, |own| format!("{own}, "));
     let who = format!(

@@ -7,7 +7,7 @@ use ratatui::{style::Style, text::Line};
 use super::{lines::Lines, sections::called};
 use crate::{
     cli::{
-        ask::follow,
+        ask::{NodeUrl, follow},
         events::{RETRY, SILENCE_MAX, Told, id, next},
         output::pause,
         status::units::duration,
@@ -66,9 +66,9 @@ impl Events {
 }
 
 /// Listens until nobody wants to know any more. A stream that ends is asked for again, from where it was.
-pub(super) fn listen(authority: &str, heard: &SyncSender<Heard>) {
+pub(super) fn listen(node: &NodeUrl, heard: &SyncSender<Heard>) {
     let mut last = None;
-    while let Some(why) = hear(authority, &mut last, heard) {
+    while let Some(why) = hear(node, &mut last, heard) {
         if heard.send(Heard::Closed(why)).is_err() {
             return;
         }
@@ -77,9 +77,9 @@ pub(super) fn listen(authority: &str, heard: &SyncSender<Heard>) {
 }
 
 /// Reads a stream to its end, and says why it ended; none if nobody wants to know any more.
-fn hear(authority: &str, last: &mut Option<String>, heard: &SyncSender<Heard>) -> Option<String> {
+fn hear(node: &NodeUrl, last: &mut Option<String>, heard: &SyncSender<Heard>) -> Option<String> {
     let headers = last.as_ref().map_or_else(String::new, |last| format!("Last-Event-ID: {last}\r\n"));
-    let mut stream = match follow(authority, "/v1/events", &headers, SILENCE_MAX) {
+    let mut stream = match follow(node, "/v1/events", &headers, SILENCE_MAX) {
         Ok(stream) => stream,
         Err(error) => return Some(error.to_string()),
     };
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_stream_is_heard_to_its_end() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let authority = listener.local_addr().unwrap().to_string();
+        let node = NodeUrl::of(listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = Vec::new();
@@ -203,7 +203,7 @@ mod tests {
         });
         let (sender, heard) = sync_channel(8);
         let mut last = Some("7-1".to_owned());
-        let why = hear(&authority, &mut last, &sender).unwrap();
+        let why = hear(&node, &mut last, &sender).unwrap();
         assert_eq!((why.as_str(), last.as_deref()), ("the node ended the stream", Some("7-3")));
         let heard: Vec<Heard> = heard.try_iter().collect();
         let snapshot = |number| Heard::Event(format!("snapshot of batch {number}"));
@@ -213,7 +213,7 @@ mod tests {
         // Bound, so that nobody else is given its port, and not listening.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let closed = held.local_addr().unwrap().to_string();
+        let closed = NodeUrl::of(held.local_addr().unwrap());
         assert!(hear(&closed, &mut last, &sender).unwrap().contains("nobody listens"));
     }
 }

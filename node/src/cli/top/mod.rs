@@ -38,6 +38,7 @@ use signal_hook::{
 
 use self::heard::{EVENTS_MAX, Events, Heard};
 use super::{
+    ask::NodeUrl,
     exit::OrFail as _,
     output::OutputError,
     status::{NodeArgs, read_within},
@@ -65,7 +66,7 @@ pub(super) struct TopArgs {
 
 /// Draws until `q` is pressed, or a signal ends the program.
 pub(super) fn top(args: &TopArgs) -> Result<()> {
-    let authority = args.node.authority()?;
+    let node = args.node.address()?;
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(miette!(
             "`slipstream top` draws on a terminal; `slipstream status --watch` writes lines"
@@ -80,13 +81,13 @@ pub(super) fn top(args: &TopArgs) -> Result<()> {
     let (stop, stopped) = sync_channel::<()>(0);
     let every = Duration::from_secs(args.every.into());
     let (tells, told) = sync_channel(EVENTS_MAX);
-    let (asked, listened) = (authority.clone(), authority.clone());
+    let (asked, listened) = (node.clone(), node.clone());
     beside("status-reader", move || read(&asked, every, &looks, &stopped))?;
     beside("event-listener", move || heard::listen(&listened, &tells))?;
     let _restored = Restored;
     // It also restores the terminal before a panic is told.
     let mut terminal = ratatui::try_init().map_err(OutputError::from).or_fail()?;
-    let shown = show(&mut terminal, &mut View::new(authority), &seen, &told, &ended);
+    let shown = show(&mut terminal, &mut View::new(node.to_string()), &seen, &told, &ended);
     drop(stop);
     shown.map_err(OutputError::from).or_fail()
 }
@@ -110,9 +111,9 @@ impl Drop for Restored {
 type Look = std::result::Result<Box<NodeStatus>, String>;
 
 /// Looks until nobody wants to know any more.
-fn read(authority: &str, every: Duration, looks: &SyncSender<Look>, stopped: &Receiver<()>) {
+fn read(node: &NodeUrl, every: Duration, looks: &SyncSender<Look>, stopped: &Receiver<()>) {
     loop {
-        let look = read_within(authority, PATIENCE).map(Box::new).map_err(|error| error.to_string());
+        let look = read_within(node, PATIENCE).map(Box::new).map_err(|error| error.to_string());
         if looks.send(look).is_err() || stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
             return;
         }
@@ -151,8 +152,8 @@ fn show(
 
 /// The state of the screen.
 struct View {
-    /// HOST:PORT of the node.
-    authority: String,
+    /// The URL of the node.
+    address: String,
     /// The last status, and its time.
     seen: Option<(Box<NodeStatus>, Instant)>,
     /// Why the last look gave nothing.
@@ -172,9 +173,9 @@ struct View {
 }
 
 impl View {
-    fn new(authority: String) -> View {
+    fn new(address: String) -> View {
         View {
-            authority,
+            address,
             seen: None,
             trouble: None,
             cpu_percent: None,

@@ -19,7 +19,7 @@ fn drawn(view: &mut View, (columns, rows): (u16, u16)) -> String {
 }
 
 fn view(changes: Value) -> View {
-    let mut view = View::new("127.0.0.1:8545".into());
+    let mut view = View::new("http://127.0.0.1:8545".into());
     view.see(Ok(Box::new(fixture::status(changes))), Instant::now());
     view
 }

@@ -9,11 +9,11 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use slipstream_types::{BatchNumber, Epoch, Failures, PublicKey};
 
-use crate::cli::ask::{ask, authority_of, parse, rpc};
+use crate::cli::ask::{NodeUrl, ask, parse, rpc};
 
 /// A node's chain, as it was when the node was asked first.
 pub(super) struct Chain {
-    authority: String,
+    node: NodeUrl,
     pub(super) status: Status,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct EpochStatus {
 impl Chain {
     /// Asks the node at this URL.
     pub(super) fn ask(url: &str) -> Result<Chain> {
-        let authority = authority_of(url)?;
-        let status = parse(&ask(&authority, "/v1/status")?)?;
-        Ok(Chain { authority, status })
+        let node = NodeUrl::parse(url)?;
+        let status = parse(&ask(&node, "/v1/status")?)?;
+        Ok(Chain { node, status })
     }
 
     /// The address of the validators contract.
@@ -60,7 +60,7 @@ impl Chain {
 
     /// Makes one JSON-RPC call.
     pub(super) fn rpc<T: DeserializeOwned>(&self, method: &str, params: &Value) -> Result<T> {
-        parse(&rpc(&self.authority, method, params)?)
+        parse(&rpc(&self.node, method, params)?)
     }
 
     /// Calls a view function of the contract.

@@ -48,7 +48,7 @@ pub(super) struct PlaceArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct RpcArgs {
-    /// The API of a node of the chain
+    /// The API of a node of the chain: http://HOST:PORT, or https://HOST/PATH of a proxy before it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8545")]
     rpc: String,
 }

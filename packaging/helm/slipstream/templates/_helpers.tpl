@@ -9,11 +9,19 @@ app.kubernetes.io/component: {{ .name }}
 {{- end -}}
 
 {{/* The configuration of a group's nodes: the operator's keys, and above them what the chart itself decides. Clients call
-the nodes by their Service's name, and the nodes take only names that they know. */}}
+the nodes by the name of their Service, and one of them by its pod's name; the nodes take only names that they know.
+`replicas` says of how many pods the names stand there. */}}
 {{- define "slipstream.config" -}}
 {{- $service := include "slipstream.name" . -}}
-{{- $inside := printf "%s.%s" $service .namespace -}}
-{{- $names := list $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
+{{- $hosts := list $service (printf "%s-pods" $service) -}}
+{{- range $index := until (int .replicas) -}}
+{{- $hosts = append $hosts (printf "%s-%d.%s-pods" $service $index $service) -}}
+{{- end -}}
+{{- $names := list -}}
+{{- range $host := $hosts -}}
+{{- $inside := printf "%s.%s" $host $.namespace -}}
+{{- $names = concat $names (list $host $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside)) -}}
+{{- end -}}
 {{- $fixed := dict
   "role" .group.role
   "data_dir" "/data/data"

@@ -1,5 +1,7 @@
 //! Tests that systemd, Kubernetes and the node take the units, charts and example configurations of `packaging/`.
 
+mod cluster;
+mod installed;
 mod scenarios;
 
 use std::{
@@ -167,9 +169,10 @@ fn the_chart_makes_what_kubernetes_and_the_node_take() {
         let config = slipstream_config::parse(config, Path::new("/config/node.yaml")).unwrap();
         assert_eq!((config.role.name(), config.genesis.is_some()), (role, has_genesis), "{values}");
         assert_eq!((config.api.listen.port(), config.network.listen.port()), (8545, 7400), "{values}");
+        // The Service for clients and the pods' own.
         let services = of_kind(&documents, "Service").filter_map(|it| it["metadata"]["name"].as_str());
         assert!(
-            services.filter(|name| config.api.allowed_hosts.iter().any(|host| host == name)).count() == 1,
+            services.filter(|name| config.api.allowed_hosts.iter().any(|host| host == name)).count() == 2,
             "{values}"
         );
 
@@ -210,7 +213,9 @@ fn the_chart_makes_what_kubernetes_and_the_node_take() {
 fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
     let mut command = Command::new("python3");
     command.args(["-m", "kubernetes_validate", "--strict", "--quiet"]).env("PYTHONPATH", schemas);
-    let known = documents.iter().filter(|document| document["kind"] != "ServiceMonitor");
+    let is_known =
+        |document: &&Value| document["kind"] != "ServiceMonitor" && document["kind"] != "PrometheusRule";
+    let known = documents.iter().filter(is_known);
     for (index, document) in known.enumerate() {
         // JSON is YAML.
         let file = dir.join(format!("{values}-{index}.yaml"));

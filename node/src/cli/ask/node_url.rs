@@ -1,0 +1,128 @@
+//! [`NodeUrl`]: where a node's API is asked.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use miette::Result;
+use url::Url;
+
+use crate::cli::exit::{Exit, Failed};
+
+/// The URL of a node's API, or of a proxy before it. It holds no credentials, and can be shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::cli) struct NodeUrl {
+    pub(super) is_tls: bool,
+    /// A name or an IP address, without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Host and port as they stand in a URL: the usual port is left out.
+    pub(super) authority: String,
+    /// The path under which a proxy has the node, without a slash at its end.
+    prefix: String,
+}
+
+impl NodeUrl {
+    /// Reads a URL of the command line. One that is refused is not repeated, because it may hold a secret.
+    pub(in crate::cli) fn parse(text: &str) -> Result<NodeUrl> {
+        let refused = |why: &str| Failed::new(Exit::Usage, why);
+        let unknown = || {
+            refused(
+                "the URL of a node's API is http://HOST:PORT, or https://HOST/PATH behind a proxy; the one that was given is neither, and is \
+                 not shown, because it may hold a secret",
+            )
+        };
+        // A password may have a slash that its owner did not encode: then what follows it looks like a path.
+        if text.contains(['@', '?', '#']) {
+            let why = "the URL of a node's API has no user, password, query or fragment; the one that was given is not shown, because it may \
+                       hold a secret";
+            return Err(refused(why).into());
+        }
+        let url = Url::parse(text).map_err(|_| unknown())?;
+        let is_tls = match url.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(unknown().into()),
+        };
+        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+            return Err(unknown().into());
+        };
+        let authority = match url.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let prefix = url.path().trim_end_matches('/').to_owned();
+        Ok(NodeUrl { is_tls, host, port, authority, prefix })
+    }
+
+    /// That of a node which listens there: one that listens on all addresses is asked on loopback.
+    pub(in crate::cli) fn of(mut listen: SocketAddr) -> NodeUrl {
+        if listen.ip().is_unspecified() {
+            listen.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        let (host, port) = (listen.ip().to_string(), listen.port());
+        NodeUrl { is_tls: false, host, port, authority: listen.to_string(), prefix: String::new() }
+    }
+
+    /// The path of the node's page where it is asked.
+    pub(super) fn path(&self, page: &str) -> String {
+        format!("{}{page}", self.prefix)
+    }
+}
+
+impl fmt::Display for NodeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_as_others_read_them() {
+        for (text, host, port, page, shown) in [
+            ("http://127.0.0.1:8545", "127.0.0.1", 8545, "/health", "http://127.0.0.1:8545"),
+            ("http://node.example/", "node.example", 80, "/health", "http://node.example"),
+            ("https://node.example", "node.example", 443, "/health", "https://node.example"),
+            ("https://a.example:8443/n/1/", "a.example", 8443, "/n/1/health", "https://a.example:8443/n/1"),
+            ("http://[::1]:8545/n", "::1", 8545, "/n/health", "http://[::1]:8545/n"),
+            ("HTTP://Node.example/a b", "node.example", 80, "/a%20b/health", "http://node.example/a%20b"),
+        ] {
+            let address = NodeUrl::parse(text).unwrap();
+            assert_eq!((address.host.as_str(), address.port), (host, port), "{text}");
+            assert_eq!(address.path("/health"), page, "{text}");
+            assert_eq!((address.to_string().as_str(), address.is_tls), (shown, shown.starts_with("https")));
+        }
+        assert_eq!(NodeUrl::of("0.0.0.0:7".parse().unwrap()).to_string(), "http://127.0.0.1:7");
+        assert_eq!(NodeUrl::of("192.0.2.1:7".parse().unwrap()).to_string(), "http://192.0.2.1:7");
+        assert_eq!(NodeUrl::of("[::1]:7".parse().unwrap()), NodeUrl::parse("http://[::1]:7").unwrap());
+    }
+
+    /// Goal: nothing that could be a secret is shown, however its owner wrote it.
+    #[test]
+    fn what_is_refused_is_not_repeated() {
+        for text in [
+            "https://user:canary@node.example",
+            "https://canary@node.example/x",
+            "http://user:12/canary@node.example",
+            "https://node.example/?key=canary",
+            "https://node.example/#canary",
+            "user:canary@node.example:8545",
+            "ftp://canary.example",
+            "canary.example:8545",
+            "http://user:canary",
+            "http:canary canary",
+            "http://",
+            "",
+        ] {
+            let refused = NodeUrl::parse(text).unwrap_err();
+            assert!(!format!("{refused} {refused:?}").contains("canary"), "{text}: {refused:?}");
+            assert!(refused.to_string().starts_with("the URL of a node's API "), "{text}: {refused}");
+        }
+    }
+}
