@@ -169,6 +169,9 @@ impl<'de> Deserialize<'de> for Hashes {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Hashes, A::Error> {
                 let mut hashes = BTreeMap::new();
                 while let Some((key, Strict(hash))) = map.next_entry::<String, Strict<B256>>()? {
+                    if key.is_empty() {
+                        return Err(A::Error::custom("a block hash has an empty number"));
+                    }
                     let decimal = key.parse::<u64>().ok();
                     let quantity =
                         || serde_json::from_value::<Strict<u64>>(key.as_str().into()).map(|number| number.0);
@@ -279,6 +282,7 @@ mod tests {
             (json!({ "number": 5 }), "expected a quantity"),
             (json!({ "random": hash, "prevRandao": hash }), "duplicate field"),
             (json!({ "blockHash": { "x": hash } }), "hex string without 0x prefix"),
+            (json!({ "blockHash": { "": hash } }), "a block hash has an empty number"),
         ] {
             let found = block(wrong).unwrap_err();
             assert!(found.contains(refusal), "{found}");

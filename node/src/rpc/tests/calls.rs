@@ -121,6 +121,22 @@ async fn calls_are_refused_in_geths_words() {
     assert_eq!(rpc.result("eth_call", json!([right])).await, json!(B256::with_last_byte(0x2a)));
 }
 
+/// Goal: pages that write a call by hand, and leave strings empty, get geth's answer. Keys without `0x` do, too.
+#[tokio::test]
+async fn empty_strings_and_bare_keys_are_taken() {
+    let rpc = Fixture::new();
+    let by_hand = json!({ "to": CONTRACT, "data": "", "gas": "0x100000", "value": "", "nonce": "" });
+    assert_eq!(rpc.result("eth_call", json!([by_hand])).await, json!(B256::with_last_byte(0x2a)));
+    let plain = json!({ "from": sender(), "to": Address::repeat_byte(2), "value": "0x1", "input": "" });
+    assert_eq!(rpc.result("eth_estimateGas", json!([plain])).await, "0x5208");
+    let (code, text) = rpc.error("eth_getBalance", json!([sender(), ""])).await;
+    assert_eq!((code, &*text), (-32602, "invalid argument 1: empty hex string"));
+    for key in ["0x1", "1", "01"] {
+        let value = rpc.result("eth_getStorageAt", json!([CONTRACT, key, "latest"])).await;
+        assert_eq!(value, json!(B256::with_last_byte(99)), "{key}");
+    }
+}
+
 #[tokio::test]
 async fn parameters_are_taken_as_they_should_be_written() {
     let rpc = Fixture::new();
