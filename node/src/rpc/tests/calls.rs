@@ -162,7 +162,12 @@ async fn parameters_are_taken_as_they_should_be_written() {
         ("eth_getBlockByNumber", json!([B256::ZERO, false]), "invalid argument 0: hex number"),
         ("eth_getBlockByHash", json!(["latest", false]), "invalid argument 0: hex string without 0x prefix"),
         ("eth_sendRawTransaction", json!([[2, 1]]), "invalid argument 0: invalid type: sequence"),
-        ("eth_feeHistory", json!(["0x04", "latest", []]), "\"0x04\" is not a number of blocks"),
+        (
+            "eth_feeHistory",
+            json!(["0xg", "latest", []]),
+            "invalid argument 0: invalid hex or decimal integer \"0xg\"",
+        ),
+        ("eth_feeHistory", json!([null, "latest"]), "missing value for required argument 0"),
     ] {
         let (code, message) = rpc.error(method, params).await;
         assert!(code == -32602 && message.starts_with(text), "{method}: {message}");
