@@ -53,8 +53,8 @@ impl Default for StorageOverride {
 /// Values of its batch that a call sees changed; `None` stands for the batch's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BlockOverrides {
-    /// NUMBER: the batch's number.
-    pub number: Option<u64>,
+    /// NUMBER: the batch's number. Where it is above all that batches have, nothing is known of the batches before it.
+    pub number: Option<U256>,
     /// TIMESTAMP, in whole seconds.
     pub timestamp_s: Option<u64>,
     /// GASLIMIT, and the most that an estimate tries.
@@ -74,13 +74,15 @@ pub struct BlockOverrides {
 }
 
 impl BlockOverrides {
-    /// The environment with what is changed; all but BLOBBASEFEE, which an environment only derives.
+    /// The environment with what is changed; all but BLOBBASEFEE, which an environment only derives, and a NUMBER that is too high
+    /// for it.
     ///
     /// # Errors
     /// If the hash before an overridden number cannot be read.
     pub(crate) fn env(&self, env: &BatchEnv, state: &Overridden<'_>) -> Result<BatchEnv, StorageError> {
         let mut env = env.clone();
         if let Some(number) = self.number {
+            let number = number.saturating_to::<u64>();
             env.number = number;
             let before = number.checked_sub(1).map(BatchNumber::new);
             let hash = before.map_or(Ok(None), |before| state.header_digest(before))?;

@@ -133,6 +133,9 @@ impl<'a> Machine<'a> {
         context.cfg.disable_eip3607 = true;
         context.cfg.disable_block_gas_limit = true;
         context.cfg.tx_gas_limit_cap = Some(u64::MAX);
+        if let Some(number) = block.number {
+            context.block.number = number;
+        }
         if let Some(price) = block.blob_base_fee_wei {
             context.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
         }

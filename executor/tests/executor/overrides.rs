@@ -105,7 +105,7 @@ fn some_slots_or_all() {
 fn every_field_of_the_block() {
     let (state, header, env) = chain();
     let block = BlockOverrides {
-        number: Some(1_000),
+        number: Some(U256::from(1_000)),
         timestamp_s: Some(2_000_000_000),
         gas_limit: Some(12_345),
         beneficiary: Some(account(3)),
@@ -135,8 +135,15 @@ fn every_field_of_the_block() {
         call(&state, &env, &CallRequest { to: Some(NOBODY), ..priced }, &Interrupt::never()).unwrap_err();
     assert!(matches!(error, ExecuteError::InvalidCall(_)), "{error}");
     // Only the number: what is known of earlier batches stays.
-    let second = BlockOverrides { number: Some(2), ..BlockOverrides::default() };
+    let second = BlockOverrides { number: Some(U256::from(2)), ..BlockOverrides::default() };
     assert_eq!(run(&state, &env, "5f40", in_block(second)), U256::from_be_bytes(header.digest().0));
+    // NUMBER is a word: it may be one that no batch has, of which no hash is known.
+    for number in [U256::from(u64::MAX), U256::from(u64::MAX) + U256::ONE, U256::MAX] {
+        let far = || in_block(BlockOverrides { number: Some(number), ..BlockOverrides::default() });
+        assert_eq!(run(&state, &env, "43", far()), number);
+        assert_eq!(run(&state, &env, "60014303 40", far()), U256::ZERO, "the one before {number}");
+        assert_eq!(run(&state, &env, "5f40", far()), U256::ZERO);
+    }
 }
 
 /// Goal: a call at a batch sees that batch, not the next one.

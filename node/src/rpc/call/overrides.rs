@@ -117,7 +117,7 @@ fn within(what: &str, found: usize, max: usize) -> Result<(), RpcError> {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::rpc) struct BlockObject {
-    number: Option<Strict<u64>>,
+    number: Option<Strict<U256>>,
     time: Option<Strict<u64>>,
     gas_limit: Option<Strict<u64>>,
     #[serde(alias = "coinbase")]
@@ -259,7 +259,7 @@ mod tests {
         }))
         .unwrap();
         let expected = BlockOverrides {
-            number: Some(1),
+            number: Some(U256::from(1)),
             timestamp_s: Some(2),
             gas_limit: Some(3),
             beneficiary: Some(Address::repeat_byte(4)),
@@ -270,6 +270,8 @@ mod tests {
             hashes: BTreeMap::from([(8, hash), (9, hash)]),
         };
         assert_eq!(new, expected);
+        let far = block(json!({ "number": U256::MAX })).unwrap();
+        assert_eq!(far.number, Some(U256::MAX));
         let old = json!({ "coinbase": Address::repeat_byte(4), "random": hash, "baseFee": "0x5" });
         let old = block(old).unwrap();
         assert_eq!(
@@ -280,6 +282,7 @@ mod tests {
             (json!({ "timestamp": "0x1" }), "unknown field `timestamp`"),
             (json!({ "beaconRoot": hash }), "unknown field `beaconRoot`"),
             (json!({ "number": 5 }), "expected a quantity"),
+            (json!({ "baseFeePerGas": "0x10000000000000000" }), "hex number > 64 bits"),
             (json!({ "random": hash, "prevRandao": hash }), "duplicate field"),
             (json!({ "blockHash": { "x": hash } }), "hex string without 0x prefix"),
             (json!({ "blockHash": { "": hash } }), "a block hash has an empty number"),

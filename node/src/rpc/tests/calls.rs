@@ -25,6 +25,9 @@ async fn overrides_are_honoured_or_refused() {
         assert_eq!(code, -32602);
         assert!(text.starts_with("invalid argument 3: nonsense: unknown field `nonsense`"), "{text}");
     }
+    let number = json!({ (CONTRACT.to_string()): { "code": shows("43") } });
+    let far = json!([{ "to": CONTRACT }, "latest", number, { "number": U256::MAX }]);
+    assert_eq!(rpc.result("eth_call", far).await, json!(B256::repeat_byte(0xff)), "more than any batch has");
     let storage = |account: Value| json!([{ "to": CONTRACT }, "latest", { (CONTRACT.to_string()): account }]);
     let shows_slot = shows("600154");
     let code = json!({ "code": shows_slot });

@@ -105,6 +105,7 @@ async fn refusals_have_their_codes() {
         (json!(many), -38026, "too many blocks: 257 > 256"),
         (json!([block(json!({ "number": "0x101" }))]), -38026, "too many blocks"),
         (json!([block(json!({ "number": "0xffffffffffffffff" }))]), -38026, "too many blocks"),
+        (json!([block(json!({ "number": "0x10000000000000000" }))]), -38026, "too many blocks"),
         (json!([{ "calls": vec![json!({}); 2_381] }]), -38026, "too many calls: 2381"),
         (json!([{ "calls": vec![json!({}); 2_380] }, { "calls": [{}] }]), -38026, "too many calls: 2381"),
         (
