@@ -8,8 +8,8 @@ use slipstream_types::{AccountValue, BatchNumber, Digest};
 
 use crate::{
     env::BatchEnv,
-    error::{ExecuteError, Rejection},
-    evm::{AnalysedCode, is_precompile},
+    error::MoveError,
+    evm::{AnalysedCode, Moved, is_precompile},
     reader::StateReader,
 };
 
@@ -29,8 +29,10 @@ pub struct AccountOverride {
     pub balance: Option<U256>,
     /// Transactions sent, or contracts created.
     pub nonce: Option<u64>,
-    /// Code; empty for an account without.
+    /// Code; empty for an account without. It runs in the place of a precompile.
     pub code: Option<Bytes>,
+    /// Where the precompile of this address is found instead.
+    pub precompile_to: Option<Address>,
     /// Storage slots.
     pub storage: StorageOverride,
 }
@@ -107,19 +109,37 @@ impl BlockOverrides {
     }
 }
 
-/// Refuses code for a precompile: the EVM runs it without looking at its account, so the answer would be a wrong one.
-pub(crate) fn check_codes(
+/// Where a call finds other precompiles than its fork has: those that it moves are gone from their address, and code replaces one.
+/// An account without any other override keeps its precompile.
+///
+/// # Errors
+/// If there is no precompile to move, or its new address is taken.
+pub(crate) fn moved(
     accounts: &BTreeMap<Address, AccountOverride>,
     env: &BatchEnv,
-) -> Result<(), ExecuteError> {
-    let mut codes = accounts.iter().filter(|(_, account)| account.code.is_some());
-    match codes.find(|(address, _)| is_precompile(address, env)) {
-        Some((address, _)) => {
-            let text = format!("account {address} is a precompile, whose code cannot be overridden");
-            Err(ExecuteError::InvalidCall(Rejection::Other(text)))
+) -> Result<Moved, MoveError> {
+    let mut moved = Moved::new();
+    for (address, account) in accounts {
+        if let Some(to) = account.precompile_to {
+            if !is_precompile(address, env) {
+                return Err(MoveError::NoPrecompile(*address));
+            }
+            if to == *address {
+                return Err(MoveError::ToItself(to));
+            }
+            if accounts.contains_key(&to) {
+                return Err(MoveError::ToOverridden(to));
+            }
+            if moved.insert(to, Some(*address)).is_some() {
+                return Err(MoveError::ToTheSame(to));
+            }
         }
-        None => Ok(()),
+        let leaves = account.precompile_to.is_some() || account.code.is_some();
+        if leaves && is_precompile(address, env) {
+            moved.insert(*address, None);
+        }
     }
+    Ok(moved)
 }
 
 impl AccountOverride {

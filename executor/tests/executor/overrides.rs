@@ -193,24 +193,6 @@ fn estimates_use_overrides_too() {
 }
 
 #[test]
-fn a_precompiles_code_cannot_be_overridden() {
-    let (state, _, env) = chain();
-    let identity = Address::with_last_byte(4);
-    let code = AccountOverride { code: Some(returning("6001")), ..Default::default() };
-    let request = CallRequest { to: Some(identity), ..overriding(identity, code) };
-    for error in [
-        call(&state, &env, &request, &Interrupt::never()).unwrap_err().to_string(),
-        estimate_gas(&state, &env, &request, &Interrupt::never()).unwrap_err().to_string(),
-    ] {
-        assert!(error.contains("is a precompile, whose code cannot be overridden"), "{error}");
-    }
-    let balance = AccountOverride { balance: Some(U256::from(1)), ..Default::default() };
-    let request =
-        CallRequest { to: Some(identity), data: Bytes::from_static(b"abc"), ..overriding(identity, balance) };
-    assert_eq!(call(&state, &env, &request, &Interrupt::never()).unwrap().output, Bytes::from_static(b"abc"));
-}
-
-#[test]
 fn authorizations_give_code_for_a_call() {
     let (state, _, env) = chain();
     let authorization = Authorization { chain_id: U256::from(CHAIN_ID), address: COUNTER, nonce: 0 };

@@ -79,10 +79,6 @@ impl AccountsObject {
 
 impl AccountObject {
     fn into_override(self, address: Address) -> Result<AccountOverride, RpcError> {
-        if self.move_precompile_to_address.is_some() {
-            let text = format!("account {address}: movePrecompileToAddress is not supported");
-            return Err(RpcError::InvalidParams(text));
-        }
         let storage = match (self.state, self.state_diff) {
             (Some(_), Some(_)) => {
                 let text = format!("account {address} has both 'state' and 'stateDiff'");
@@ -95,6 +91,7 @@ impl AccountObject {
             balance: self.balance.map(|balance| balance.0),
             nonce: self.nonce.map(|nonce| nonce.0),
             code: self.code.map(|code| code.0),
+            precompile_to: self.move_precompile_to_address.map(|to| to.0),
             storage,
         })
     }
@@ -206,12 +203,14 @@ mod tests {
     fn accounts_are_read_or_refused_by_name() {
         let (address, slot) = (Address::repeat_byte(1), B256::with_last_byte(7));
         let read = accounts(json!({ (address.to_string()): {
-            "balance": "0x5", "nonce": "0x6", "code": "0x6001", "stateDiff": { (slot.to_string()): slot }
+            "balance": "0x5", "nonce": "0x6", "code": "0x6001", "stateDiff": { (slot.to_string()): slot },
+            "movePrecompileToAddress": address
         } }));
         let expected = AccountOverride {
             balance: Some(U256::from(5)),
             nonce: Some(6),
             code: Some(Bytes::from_static(&[0x60, 1])),
+            precompile_to: Some(address),
             storage: StorageOverride::Some(BTreeMap::from([(slot, U256::from(7))])),
         };
         assert_eq!(read, Ok(BTreeMap::from([(address, expected)])));
@@ -219,7 +218,7 @@ mod tests {
         assert_eq!(all[&address].storage, StorageOverride::All(BTreeMap::new()));
         for (account, refusal) in [
             (json!({ "state": {}, "stateDiff": {} }), "has both 'state' and 'stateDiff'"),
-            (json!({ "movePrecompileToAddress": address }), "movePrecompileToAddress is not supported"),
+            (json!({ "movePrecompileToAddress": "0x4" }), "hex string has length 1, want 40"),
             (json!({ "storage": {} }), "unknown field `storage`"),
             (json!({ "balance": 5 }), "expected a quantity"),
             (json!({ "state": { "0x1": slot } }), "hex string has length 1, want 64"),

@@ -36,10 +36,9 @@ async fn overrides_are_honoured_or_refused() {
     assert_eq!(rpc.result("eth_call", storage(diff)).await, word(5));
     let emptied = json!({ "code": shows_slot, "state": {} });
     assert_eq!(rpc.result("eth_call", storage(emptied)).await, word(0));
-    let moved = json!({ "movePrecompileToAddress": CONTRACT });
-    assert!(
-        rpc.error("eth_call", storage(moved)).await.1.contains("movePrecompileToAddress is not supported")
-    );
+    let moved = json!({ "movePrecompileToAddress": Address::repeat_byte(9) });
+    let refused = (-32000, format!("account {CONTRACT} is not a precompile"));
+    assert_eq!(rpc.error("eth_call", storage(moved)).await, refused);
 
     // The same in an estimate: without its code the contract is a plain account.
     let gas = rpc.result("eth_estimateGas", storage(json!({ "code": "0x" }))).await;
@@ -47,6 +46,25 @@ async fn overrides_are_honoured_or_refused() {
     let small = json!([{ "to": CONTRACT }, "latest", null, { "gasLimit": "0x5209" }]);
     let (code, text) = rpc.error("eth_estimateGas", small).await;
     assert_eq!((code, &*text), (-32000, "gas required exceeds allowance (21001)"));
+}
+
+/// Goal: a precompile can be mocked by code, and moved, in each method that takes state overrides.
+#[tokio::test]
+async fn precompiles_are_replaced_and_moved() {
+    let rpc = Fixture::new();
+    let (identity, there) = (Address::with_last_byte(4), Address::repeat_byte(9));
+    let accounts = json!({ (identity.to_string()):
+        { "code": "0x602a5f5260205ff3", "movePrecompileToAddress": there } });
+    let call = |to: Address| json!([{ "to": to, "data": "0x616263" }, "latest", accounts]);
+    assert_eq!(rpc.result("eth_call", call(identity)).await, json!(B256::with_last_byte(0x2a)));
+    assert_eq!(rpc.result("eth_call", call(there)).await, "0x616263");
+    assert_eq!(rpc.result("eth_call", json!([{ "to": there, "data": "0x616263" }])).await, "0x");
+    for method in ["eth_estimateGas", "eth_createAccessList"] {
+        assert!(rpc.ask(method, call(identity)).await.get("error").is_none(), "{method}");
+    }
+    let options = json!({ "tracer": "callTracer", "stateOverrides": accounts });
+    let traced = json!([{ "to": there, "data": "0x616263" }, "latest", options]);
+    assert_eq!(rpc.result("debug_traceCall", traced).await["output"], "0x616263");
 }
 
 /// Goal: a call at `latest` runs in the head's own block, one at `pending` in the next.
