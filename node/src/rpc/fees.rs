@@ -18,7 +18,7 @@ use super::{
     RpcContext,
     batches::Batch,
     errors::{RpcError, RpcResult},
-    params::{Number, Strict, args},
+    params::{AtMost, Number, Strict, args},
     table::Asker,
 };
 
@@ -61,7 +61,7 @@ pub(super) fn priority_fee(context: &RpcContext) -> Result<U256, RpcError> {
 
 /// `eth_feeHistory`
 pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<History> {
-    let (Count(count), Strict(newest), percentiles): (Count, Number, Option<Vec<f64>>) = args(params)?;
+    let (Count(count), Strict(newest), percentiles): (Count, Number, Option<Percentiles>) = args(params)?;
     if count == 0 {
         return Ok(History::NoBatches { oldest_block: U64::ZERO, gas_used_ratio: () });
     }
@@ -73,13 +73,16 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
         let text = format!("request beyond head block: requested {newest}, head {head}");
         return Err(RpcError::Rejected(text).into());
     }
-    Ok(History::Batches(fees(context, asker, count, newest, &percentiles)?))
+    Ok(History::Batches(fees(context, asker, count, newest, &percentiles.first)?))
 }
 
+type Percentiles = AtMost<f64, PERCENTILES_MAX>;
+
 /// In geth's words.
-fn check_percentiles(percentiles: &[f64]) -> Result<(), RpcError> {
+fn check_percentiles(percentiles: &Percentiles) -> Result<(), RpcError> {
     let refuse = |what: String| Err(RpcError::Rejected(format!("invalid reward percentile: {what}")));
-    if percentiles.len() > PERCENTILES_MAX {
+    let AtMost { first: percentiles, len } = percentiles;
+    if *len > PERCENTILES_MAX {
         return refuse(format!("over the query limit {PERCENTILES_MAX}"));
     }
     if let Some(one) = percentiles.iter().find(|one| !(0.0..=100.0).contains(*one)) {
@@ -256,15 +259,17 @@ mod tests {
 
     #[test]
     fn percentiles_are_refused_in_geths_words() {
-        let refused = |percentiles: &[f64]| check_percentiles(percentiles).unwrap_err().to_string();
-        assert!(check_percentiles(&[]).is_ok());
-        assert!(check_percentiles(&[0.0, 12.5, 100.0]).is_ok());
+        let check =
+            |percentiles: &[f64]| check_percentiles(&serde_json::from_value(json!(percentiles)).unwrap());
+        let refused = |percentiles: &[f64]| check(percentiles).unwrap_err().to_string();
+        assert!(check(&[]).is_ok());
+        assert!(check(&[0.0, 12.5, 100.0]).is_ok());
         assert_eq!(refused(&[-0.5]), "invalid reward percentile: -0.500000");
         assert_eq!(refused(&[50.0, 100.5]), "invalid reward percentile: 100.500000");
         assert_eq!(refused(&[1.0, 5.0, 2.5]), "invalid reward percentile: #1:5.000000 >= #2:2.500000");
         assert_eq!(refused(&[5.0, 5.0]), "invalid reward percentile: #0:5.000000 >= #1:5.000000");
         let many: Vec<f64> = (0..=PERCENTILES_MAX).map(|one| one as f64 / 10.0).collect();
         assert_eq!(refused(&many), "invalid reward percentile: over the query limit 100");
-        assert!(check_percentiles(&many[1..]).is_ok());
+        assert!(check(&many[1..]).is_ok());
     }
 }

@@ -249,6 +249,26 @@ mod tests {
         assert!(accounts(code(CODE_BYTES_MAX + 1)).unwrap_err().contains("bytes of code are overridden"));
     }
 
+    /// Goal: a call that overrides all that it may is not refused for the length of its request.
+    #[test]
+    fn all_that_may_be_overridden_fits_into_a_request() {
+        let word = B256::repeat_byte(0xff);
+        let slots: serde_json::Map<_, _> =
+            (0..SLOTS_MAX).map(|number| (B256::from(U256::from(number)).to_string(), json!(word))).collect();
+        let mut all: serde_json::Map<_, _> = (1..ACCOUNTS_MAX)
+            .map(|number| {
+                (format!("0x{number:040x}"), json!({ "balance": U256::MAX, "nonce": "0xffffffffffffffff" }))
+            })
+            .collect();
+        let code = Bytes::from(vec![0; CODE_BYTES_MAX]);
+        all.insert(Address::ZERO.to_string(), json!({ "code": code, "stateDiff": slots }));
+        let all = Value::from(all);
+        let len = all.to_string().len();
+        assert!(accounts(all).is_ok());
+        let room = slipstream_config::ApiConfig::default().max_body_bytes;
+        assert!(len + (512 << 10) < room, "{len} bytes, beside the call and its data, of {room}");
+    }
+
     #[test]
     fn blocks_take_the_names_of_old_and_new_clients() {
         let hash = B256::repeat_byte(3);
