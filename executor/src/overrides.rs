@@ -109,8 +109,8 @@ impl BlockOverrides {
     }
 }
 
-/// Where a call finds other precompiles than its fork has: those that it moves are gone from their address, and code replaces one.
-/// An account without any other override keeps its precompile.
+/// Where a call finds other precompiles than its fork has. One that moves leaves its address, and so does one whose account gets code.
+/// All other overrides leave it where it is.
 ///
 /// # Errors
 /// If there is no precompile to move, or its new address is taken.
