@@ -148,8 +148,8 @@ fn default_key_file() -> PathBuf {
 pub struct ApiConfig {
     /// Nothing here asks who is calling, so the default is loopback. Put a proxy before it to open it to others.
     pub listen: SocketAddr,
-    /// Longest request: a thousand calls in one array, or several of the largest transactions. At least 263168, or the largest
-    /// transaction does not fit.
+    /// Longest request: all state that one call may override, or many of the largest transactions. At least 263168, or the largest
+    /// transaction does not fit. The default is geth's.
     pub max_body_bytes: usize,
     /// JSON-RPC requests at a time that are worked on, wait for it, or whose answer is being read; more are refused with status
     /// 503. At most three quarters may be calls that compute, search, wait for receipts, or are more than 32 in an array; a quarter
@@ -191,7 +191,7 @@ impl Default for ApiConfig {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 8545).into(),
-            max_body_bytes: 2 << 20,
+            max_body_bytes: 5 << 20,
             max_connections: NonZeroUsize::new(256).expect("256 is not zero"),
             max_connections_per_address: NonZeroUsize::new(64).expect("64 is not zero"),
             trusted_addresses: Vec::new(),

@@ -9,11 +9,12 @@ use alloy_eips::{
 use alloy_primitives::{Address, B256, U256};
 
 use crate::{
-    call::{CALL_GAS_MAX, CallRequest, error, overridden},
+    call::{CALL_GAS_MAX, CallRequest, error},
     env::BatchEnv,
     error::ExecuteError,
     evm::{Listing, Machine, is_precompile},
     interrupt::Interrupt,
+    overrides::Overridden,
     reader::StateReader,
 };
 
@@ -40,14 +41,14 @@ pub fn create_access_list(
     request: &CallRequest,
     interrupt: &Interrupt,
 ) -> Result<AccessListOutcome, ExecuteError> {
-    let state = overridden(state, env, &request.overrides)?;
+    let state = Overridden::new(state, &request.overrides);
     let env = request.overrides.block.env(env, &state)?;
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
     let paid = paid_anyway(&state, env.chain_id, request)?;
     let is_paid = |address: &Address| paid.contains(address) || is_precompile(address, &env);
     let mut request = request.clone();
     request.access_list = needed(std::mem::take(&mut request.access_list), is_paid);
-    let mut machine = Listing::new(Machine::for_call(&state, &env, &request, interrupt));
+    let mut machine = Listing::new(Machine::for_call(&state, &env, &request, interrupt)?);
     loop {
         let (executed, touched) = machine.call(&request, gas_limit).map_err(error)?;
         // Keys touched in earlier runs stay, so the list only grows and the runs end.

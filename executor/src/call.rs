@@ -9,7 +9,7 @@ use crate::{
     error::{ExecuteError, Rejection},
     evm::{Executed, Machine, RunError},
     interrupt::Interrupt,
-    overrides::{Overridden, Overrides, check_codes},
+    overrides::{Overridden, Overrides},
     reader::StateReader,
 };
 
@@ -111,10 +111,10 @@ pub fn call(
     request: &CallRequest,
     interrupt: &Interrupt,
 ) -> Result<CallOutcome, ExecuteError> {
-    let state = overridden(state, env, &request.overrides)?;
+    let state = Overridden::new(state, &request.overrides);
     let env = request.overrides.block.env(env, &state)?;
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
-    let executed = Machine::for_call(&state, &env, request, interrupt).call(request, gas_limit);
+    let executed = Machine::for_call(&state, &env, request, interrupt)?.call(request, gas_limit);
     Ok(CallOutcome::of(&executed.map_err(error)?))
 }
 
@@ -144,7 +144,7 @@ pub fn estimate_gas(
     request: &CallRequest,
     interrupt: &Interrupt,
 ) -> Result<u64, EstimateError> {
-    let state = overridden(state, env, &request.overrides)?;
+    let state = Overridden::new(state, &request.overrides);
     let env = request.overrides.block.env(env, &state).map_err(ExecuteError::State)?;
     let mut high = env.gas_limit.min(env.transaction_gas_max).min(CALL_GAS_MAX);
     if let Some(gas) = request.gas.filter(|gas| *gas >= TRANSFER_GAS) {
@@ -158,7 +158,7 @@ pub fn estimate_gas(
         }
         high = high.min(((balance - value) / U256::from(request.max_fee_wei)).saturating_to());
     }
-    let mut machine = Machine::for_call(&state, &env, request, interrupt);
+    let mut machine = Machine::for_call(&state, &env, request, interrupt)?;
     let used = match machine.call(request, high) {
         Ok(most) if most.success => most.gas_used,
         Ok(most) => return Err(estimate_error(most, high)),
@@ -180,16 +180,6 @@ pub fn estimate_gas(
         if succeeds(&mut machine, request, middle)? { high = middle } else { low = middle }
     }
     Ok(high)
-}
-
-/// The state that the call finds.
-pub(crate) fn overridden<'a>(
-    state: &'a dyn StateReader,
-    env: &BatchEnv,
-    overrides: &'a Overrides,
-) -> Result<Overridden<'a>, ExecuteError> {
-    check_codes(&overrides.accounts, env)?;
-    Ok(Overridden::new(state, overrides))
 }
 
 fn succeeds(machine: &mut Machine<'_>, request: &CallRequest, gas_limit: u64) -> Result<bool, ExecuteError> {

@@ -44,6 +44,9 @@ pub enum ExecuteError {
     /// A call that could not be a transaction.
     #[error("the call is invalid: {0}")]
     InvalidCall(Rejection),
+    /// A call whose precompiles cannot be moved as it wants.
+    #[error(transparent)]
+    Move(#[from] MoveError),
     /// A call was given up before it ended, because its [`Interrupt`](crate::Interrupt) said so.
     #[error("the call was interrupted")]
     Interrupted,
@@ -80,6 +83,23 @@ impl ExecuteError {
             _ => false,
         }
     }
+}
+
+/// Why a call cannot move a precompile. The texts begin as geth's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// There is nothing to move.
+    #[error("account {0} is not a precompile")]
+    NoPrecompile(Address),
+    /// It is there already.
+    #[error("account {0} is already overridden: its precompile cannot move to itself")]
+    ToItself(Address),
+    /// The new address has an override of its own.
+    #[error("account {0} is already overridden")]
+    ToOverridden(Address),
+    /// Two precompiles cannot be at one address.
+    #[error("account {0} has already been overridden by a precompile")]
+    ToTheSame(Address),
 }
 
 /// The rule that a transaction breaks, on the state and in the environment where it was tried.

@@ -77,7 +77,7 @@ pub use call::{CALL_GAS_MAX, CallOutcome, CallRequest, EstimateError, call, esti
 pub use config::{ExecutorConfig, HintsMode};
 pub use difference::{Difference, difference};
 pub use env::{Basis, BatchEnv, SpecId, chain_spec};
-pub use error::{ExecuteError, Rejection};
+pub use error::{ExecuteError, MoveError, Rejection};
 pub use evm::{AnalysedCode, check_static, precompiles};
 pub use hinting::{hint_context, open_hints, seal_hints, seal_hints_with_values};
 pub use hot::{HotCache, HotStats, Touched};

@@ -8,8 +8,8 @@ use slipstream_types::{AccountValue, BatchNumber, Digest};
 
 use crate::{
     env::BatchEnv,
-    error::{ExecuteError, Rejection},
-    evm::{AnalysedCode, is_precompile},
+    error::MoveError,
+    evm::{AnalysedCode, Moved, is_precompile},
     reader::StateReader,
 };
 
@@ -29,8 +29,10 @@ pub struct AccountOverride {
     pub balance: Option<U256>,
     /// Transactions sent, or contracts created.
     pub nonce: Option<u64>,
-    /// Code; empty for an account without.
+    /// Code; empty for an account without. It runs in the place of a precompile.
     pub code: Option<Bytes>,
+    /// Where the precompile of this address is found instead.
+    pub precompile_to: Option<Address>,
     /// Storage slots.
     pub storage: StorageOverride,
 }
@@ -53,8 +55,8 @@ impl Default for StorageOverride {
 /// Values of its batch that a call sees changed; `None` stands for the batch's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BlockOverrides {
-    /// NUMBER: the batch's number.
-    pub number: Option<u64>,
+    /// NUMBER: the batch's number. Where it is above all that batches have, nothing is known of the batches before it.
+    pub number: Option<U256>,
     /// TIMESTAMP, in whole seconds.
     pub timestamp_s: Option<u64>,
     /// GASLIMIT, and the most that an estimate tries.
@@ -74,13 +76,15 @@ pub struct BlockOverrides {
 }
 
 impl BlockOverrides {
-    /// The environment with what is changed; all but BLOBBASEFEE, which an environment only derives.
+    /// The environment with what is changed; all but BLOBBASEFEE, which an environment only derives, and a NUMBER that is too high
+    /// for it.
     ///
     /// # Errors
     /// If the hash before an overridden number cannot be read.
     pub(crate) fn env(&self, env: &BatchEnv, state: &Overridden<'_>) -> Result<BatchEnv, StorageError> {
         let mut env = env.clone();
         if let Some(number) = self.number {
+            let number = number.saturating_to::<u64>();
             env.number = number;
             let before = number.checked_sub(1).map(BatchNumber::new);
             let hash = before.map_or(Ok(None), |before| state.header_digest(before))?;
@@ -105,19 +109,37 @@ impl BlockOverrides {
     }
 }
 
-/// Refuses code for a precompile: the EVM runs it without looking at its account, so the answer would be a wrong one.
-pub(crate) fn check_codes(
+/// Where a call finds other precompiles than its fork has. One that moves leaves its address, and so does one whose account gets code.
+/// All other overrides leave it where it is.
+///
+/// # Errors
+/// If there is no precompile to move, or its new address is taken.
+pub(crate) fn moved(
     accounts: &BTreeMap<Address, AccountOverride>,
     env: &BatchEnv,
-) -> Result<(), ExecuteError> {
-    let mut codes = accounts.iter().filter(|(_, account)| account.code.is_some());
-    match codes.find(|(address, _)| is_precompile(address, env)) {
-        Some((address, _)) => {
-            let text = format!("account {address} is a precompile, whose code cannot be overridden");
-            Err(ExecuteError::InvalidCall(Rejection::Other(text)))
+) -> Result<Moved, MoveError> {
+    let mut moved = Moved::new();
+    for (address, account) in accounts {
+        if let Some(to) = account.precompile_to {
+            if !is_precompile(address, env) {
+                return Err(MoveError::NoPrecompile(*address));
+            }
+            if to == *address {
+                return Err(MoveError::ToItself(to));
+            }
+            if accounts.contains_key(&to) {
+                return Err(MoveError::ToOverridden(to));
+            }
+            if moved.insert(to, Some(*address)).is_some() {
+                return Err(MoveError::ToTheSame(to));
+            }
         }
-        None => Ok(()),
+        let leaves = account.precompile_to.is_some() || account.code.is_some();
+        if leaves && is_precompile(address, env) {
+            moved.insert(*address, None);
+        }
     }
+    Ok(moved)
 }
 
 impl AccountOverride {

@@ -9,13 +9,13 @@ pub use alloy_rpc_types_trace::{
 use slipstream_types::{CodecError, Receipt};
 
 use crate::{
-    call::{CALL_GAS_MAX, CallRequest, error, overridden},
+    call::{CALL_GAS_MAX, CallRequest, error},
     env::BatchEnv,
     error::ExecuteError,
     evm::{Calls, Executed, Geth, Look, Machine, Replay, Tracing},
     interrupt::Interrupt,
     outcome,
-    overrides::Overrides,
+    overrides::{Overridden, Overrides},
     reader::StateReader,
     transaction::Transaction,
 };
@@ -188,10 +188,10 @@ pub fn trace_call(
     bytes_max: usize,
     interrupt: &Interrupt,
 ) -> Result<GethTrace, TraceError> {
-    let state = overridden(state, env, &request.overrides)?;
+    let state = Overridden::new(state, &request.overrides);
     let block = &request.overrides.block;
     let env = block.env(env, &state).map_err(ExecuteError::State)?;
-    let tracing = Tracing::new(Machine::for_calls(&state, &env, block, interrupt), bytes_max);
+    let tracing = Tracing::new(Machine::for_calls(&state, &env, &request.overrides, interrupt)?, bytes_max);
     let gas_limit = request.gas.unwrap_or(CALL_GAS_MAX).min(CALL_GAS_MAX);
     Ok(tracing.call(request, block, gas_limit, &Geth(options))?.2)
 }
@@ -209,9 +209,9 @@ pub fn replay_calls(
     bytes_max: usize,
     interrupt: &Interrupt,
 ) -> Result<Vec<TraceResults>, TraceError> {
-    let state = overridden(state, env, overrides)?;
+    let state = Overridden::new(state, overrides);
     let env = overrides.block.env(env, &state).map_err(ExecuteError::State)?;
-    let machine = Machine::for_calls(&state, &env, &overrides.block, interrupt);
+    let machine = Machine::for_calls(&state, &env, overrides, interrupt)?;
     let (mut tracing, mut gas_left) = (Tracing::new(machine, bytes_max), CALL_GAS_MAX);
     let mut traces = Vec::new();
     for (request, types) in calls {

@@ -30,7 +30,7 @@ use crate::{
     error::{ExecuteError, Rejection},
     hot::Touched,
     interrupt::Interrupt,
-    overrides::BlockOverrides,
+    overrides::{BlockOverrides, Overrides, moved},
     predict::JumpWatch,
     reader::StateReader,
     transaction::Transaction,
@@ -114,29 +114,30 @@ impl<'a> Machine<'a> {
         env: &'a BatchEnv,
         request: &CallRequest,
         interrupt: &Interrupt,
-    ) -> Self {
-        let mut machine = Self::for_calls(state, env, &request.overrides.block, interrupt);
+    ) -> Result<Self, ExecuteError> {
+        let mut machine = Self::for_calls(state, env, &request.overrides, interrupt)?;
         machine.prepare_call(request, &request.overrides.block);
-        machine
+        Ok(machine)
     }
 
-    /// The same for several calls; each must be [prepared](Machine::prepare_call).
+    /// The same for several calls; each must be [prepared](Machine::prepare_call). Of the overrides it takes what neither the state nor
+    /// the environment has.
     pub(crate) fn for_calls(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
-        block: &BlockOverrides,
+        overrides: &Overrides,
         interrupt: &Interrupt,
-    ) -> Self {
-        let mut machine = Self::interruptible(state, env, interrupt);
+    ) -> Result<Self, ExecuteError> {
+        let mut machine = Self::interruptible(state, env, interrupt).overridden(overrides)?;
         let context = &mut machine.evm.ctx;
         context.cfg.disable_nonce_check = true;
         context.cfg.disable_eip3607 = true;
         context.cfg.disable_block_gas_limit = true;
         context.cfg.tx_gas_limit_cap = Some(u64::MAX);
-        if let Some(price) = block.blob_base_fee_wei {
-            context.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
+        if let Some(number) = overrides.block.number {
+            context.block.number = number;
         }
-        machine
+        Ok(machine)
     }
 
     /// A machine for the batch's transactions once more. It ends when `interrupt` says so; makes the system calls first.
@@ -153,11 +154,11 @@ impl<'a> Machine<'a> {
     pub(crate) fn for_simulation(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
-        block: &BlockOverrides,
+        overrides: &Overrides,
         is_validated: bool,
         interrupt: &Interrupt,
     ) -> Result<Self, ExecuteError> {
-        let mut machine = Self::interruptible(state, env, interrupt);
+        let mut machine = Self::interruptible(state, env, interrupt).overridden(overrides)?;
         let context = &mut machine.evm.ctx;
         context.cfg.disable_nonce_check = !is_validated;
         context.cfg.disable_base_fee = !is_validated;
@@ -166,10 +167,16 @@ impl<'a> Machine<'a> {
         if !is_validated {
             context.cfg.tx_gas_limit_cap = Some(u64::MAX);
         }
-        if let Some(price) = block.blob_base_fee_wei {
-            context.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
-        }
         machine.with_system_calls()
+    }
+
+    /// The machine with other precompiles, and another price of blobs.
+    fn overridden(mut self, overrides: &Overrides) -> Result<Self, ExecuteError> {
+        self.evm.precompiles.move_as(moved(&overrides.accounts, self.env)?);
+        if let Some(price) = overrides.block.blob_base_fee_wei {
+            self.evm.ctx.block.blob_excess_gas_and_price = Some(adapter::blob_price(price));
+        }
+        Ok(self)
     }
 
     /// A machine whose transactions leave no notes, and end when `interrupt` says so.

@@ -15,6 +15,7 @@
 mod adapter;
 mod changes;
 mod code;
+mod contracts;
 mod footprint;
 mod interrupting;
 mod listing;
@@ -37,6 +38,7 @@ pub(crate) use adapter::is_precompile;
 pub use adapter::{check_static, precompiles};
 pub(crate) use changes::Changes;
 pub use code::AnalysedCode;
+pub(crate) use contracts::Moved;
 pub(crate) use footprint::Spends;
 pub(crate) use listing::Listing;
 pub(crate) use machine::{Executed, Finished, Machine, RunError};

@@ -11,8 +11,8 @@ use alloy_primitives::{Address, U256};
 use revm::{
     Database, Journal, MainBuilder,
     bytecode::opcode,
-    context::{BlockEnv, CfgEnv, Context, TxEnv},
-    handler::{MainnetContext, MainnetEvm},
+    context::{BlockEnv, CfgEnv, Context, Evm, TxEnv},
+    handler::{EthFrame, MainnetContext, instructions::EthInstructions},
     interpreter::{
         Instruction, InstructionContext, InstructionExecResult,
         instructions::{contract, control, host},
@@ -23,11 +23,17 @@ use revm::{
 
 use slipstream_types::hints::Preimage;
 
-use super::{adapter, interrupting::Pace, preimages};
+use super::{adapter, contracts::Contracts, interrupting::Pace, preimages};
 use crate::{env::BatchEnv, predict::JumpWatch};
 
 pub(super) type ObservedContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Observed>;
-pub(super) type ObservedEvm<DB, I = ()> = MainnetEvm<ObservedContext<DB>, I>;
+pub(super) type ObservedEvm<DB, I = ()> = Evm<
+    ObservedContext<DB>,
+    I,
+    EthInstructions<EthInterpreter, ObservedContext<DB>>,
+    Contracts,
+    EthFrame<EthInterpreter>,
+>;
 type Ictx<'a, DB> = InstructionContext<'a, ObservedContext<DB>, EthInterpreter>;
 
 /// Notes of one kind that a transaction may leave; with more it counts as having looked at everything. Keeps a loop over
@@ -101,6 +107,7 @@ pub(super) fn build_silent<DB: Database>(
         .with_cfg(adapter::cfg_env(env))
         .with_block(adapter::block_env(env))
         .build_mainnet()
+        .with_precompiles(Contracts::new(env.spec))
 }
 
 /// The same, whose instructions leave notes in [`Observed`] and do nothing else differently.

@@ -11,7 +11,7 @@ use crate::{
     error::{ExecuteError, Rejection},
     evm::{Machine, RunError, Transfers},
     interrupt::Interrupt,
-    overrides::{Overrides, check_codes},
+    overrides::Overrides,
     reader::StateReader,
 };
 
@@ -125,14 +125,12 @@ impl<'a> Simulation<'a> {
             env.base_fee_wei = 0;
         }
         let env = overrides.block.replace(env);
-        check_codes(&overrides.accounts, &env)?;
         self.draft.override_accounts(&overrides.accounts).map_err(ExecuteError::State)?;
         for (number, hash) in &overrides.block.hashes {
             self.draft.put_hash(*number, *hash);
         }
         let is_validated = self.rules.is_validated;
-        let machine =
-            Machine::for_simulation(&self.draft, &env, &overrides.block, is_validated, &self.interrupt)?;
+        let machine = Machine::for_simulation(&self.draft, &env, overrides, is_validated, &self.interrupt)?;
         let mut run = Run {
             machine: machine.inspected_by(Transfers::default()),
             env: &env,

@@ -15,6 +15,7 @@ mod mainnet;
 mod overlay;
 mod overrides;
 mod parallel;
+mod precompiles;
 mod predeploys;
 mod predict;
 mod session;

@@ -105,7 +105,7 @@ fn some_slots_or_all() {
 fn every_field_of_the_block() {
     let (state, header, env) = chain();
     let block = BlockOverrides {
-        number: Some(1_000),
+        number: Some(U256::from(1_000)),
         timestamp_s: Some(2_000_000_000),
         gas_limit: Some(12_345),
         beneficiary: Some(account(3)),
@@ -135,8 +135,15 @@ fn every_field_of_the_block() {
         call(&state, &env, &CallRequest { to: Some(NOBODY), ..priced }, &Interrupt::never()).unwrap_err();
     assert!(matches!(error, ExecuteError::InvalidCall(_)), "{error}");
     // Only the number: what is known of earlier batches stays.
-    let second = BlockOverrides { number: Some(2), ..BlockOverrides::default() };
+    let second = BlockOverrides { number: Some(U256::from(2)), ..BlockOverrides::default() };
     assert_eq!(run(&state, &env, "5f40", in_block(second)), U256::from_be_bytes(header.digest().0));
+    // NUMBER is a word: it may be one that no batch has, of which no hash is known.
+    for number in [U256::from(u64::MAX), U256::from(u64::MAX) + U256::ONE, U256::MAX] {
+        let far = || in_block(BlockOverrides { number: Some(number), ..BlockOverrides::default() });
+        assert_eq!(run(&state, &env, "43", far()), number);
+        assert_eq!(run(&state, &env, "60014303 40", far()), U256::ZERO, "the one before {number}");
+        assert_eq!(run(&state, &env, "5f40", far()), U256::ZERO);
+    }
 }
 
 /// Goal: a call at a batch sees that batch, not the next one.
@@ -183,24 +190,6 @@ fn estimates_use_overrides_too() {
     let request = CallRequest { to: Some(COUNTER), ..in_block(small) };
     let error = estimate_gas(&state, &env, &request, &Interrupt::never()).unwrap_err();
     assert_eq!(error.to_string(), "gas required exceeds allowance (22000)");
-}
-
-#[test]
-fn a_precompiles_code_cannot_be_overridden() {
-    let (state, _, env) = chain();
-    let identity = Address::with_last_byte(4);
-    let code = AccountOverride { code: Some(returning("6001")), ..Default::default() };
-    let request = CallRequest { to: Some(identity), ..overriding(identity, code) };
-    for error in [
-        call(&state, &env, &request, &Interrupt::never()).unwrap_err().to_string(),
-        estimate_gas(&state, &env, &request, &Interrupt::never()).unwrap_err().to_string(),
-    ] {
-        assert!(error.contains("is a precompile, whose code cannot be overridden"), "{error}");
-    }
-    let balance = AccountOverride { balance: Some(U256::from(1)), ..Default::default() };
-    let request =
-        CallRequest { to: Some(identity), data: Bytes::from_static(b"abc"), ..overriding(identity, balance) };
-    assert_eq!(call(&state, &env, &request, &Interrupt::never()).unwrap().output, Bytes::from_static(b"abc"));
 }
 
 #[test]

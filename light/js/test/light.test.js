@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import test from "node:test";
 
 import { EPOCH_CHANGES_MAX, LightClient, LightError, SLOTS_MAX, sha256 } from "../slipstream-light.js";
@@ -171,4 +171,16 @@ test("reading learns epoch changes on the way, and ends where they are withheld"
   assert.equal(await refusal(() => client.read(node([]), question(vector))), "unknown-epoch");
   const { number } = await client.read(node(vectors.epochChanges), question(vector));
   assert.equal(number, BigInt(vector.expected.batch));
+});
+
+test("who installs the package can import it by its name, and publish it", async () => {
+  const root = new URL("../", import.meta.url);
+  const manifest = JSON.parse(readFileSync(new URL("package.json", root)));
+  assert.equal((await import(manifest.name)).LightClient, LightClient);
+  assert.ok(!manifest.private, "npm packs a private package, and refuses to publish it");
+  const { types, default: module } = manifest.exports["."];
+  for (const file of [types, module]) {
+    const name = file.replace("./", "");
+    assert.ok(manifest.files.includes(name) && existsSync(new URL(name, root)), name);
+  }
 });

@@ -10,7 +10,7 @@ use axum::{
 use super::room::{Room, Share};
 use crate::origin::Origin;
 
-/// Bytes of long bodies that are being read or worked on: 64 of the default longest.
+/// Bytes of long bodies that are being read or worked on: 16 of the default longest, each in a buffer of 8 MiB.
 const INCOMING_BYTES_MAX: usize = 128 << 20;
 /// Bodies up to this length are free, so that long ones do not shut out ordinary calls.
 const SHORT_BYTES_MAX: usize = 64 << 10;

@@ -69,6 +69,9 @@ use crate::{
 /// Longest time for one HTTP request: above the slowest call, below what a stuck client may hold a connection for.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What a request for JSON-RPC may say that it is, as in geth. No page sends one of these without being allowed to first.
+const JSON_TYPES: [&str; 3] = ["application/json", "application/json-rpc", "application/jsonrequest"];
+
 /// How long the last answers may take when the API ends. It is less than its task has for that, and less than the next start of the
 /// same process waits for the store.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
@@ -259,7 +262,7 @@ async fn only_known_hosts(State(hosts): State<Arc<Hosts>>, request: Request, nex
 async fn only_json(headers: HeaderMap, request: Request, next: Next) -> Response {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("application/json") {
+    if JSON_TYPES.iter().any(|json| essence.eq_ignore_ascii_case(json)) {
         return next.run(request).await;
     }
     let text = "invalid content type: set the header Content-Type to application/json\n";

@@ -158,7 +158,7 @@ fn json_rpc() -> Value {
             "200": { "description": "The answer, which may be an error of JSON-RPC.", "content": content(JSON, answer) },
             "204": { "description": "Notifications have no answer." },
             "413": failure("The body is longer than `api.max_body_bytes`."),
-            "415": failure("The content type is not application/json."),
+            "415": failure("The content type is not application/json, application/json-rpc or application/jsonrequest."),
             "503": failure("The node starts, or has no place for this call: come back soon."),
         },
     } })

@@ -1,10 +1,16 @@
 //! Suggests fees for a transaction. The base fee changes with forks only, so the past tells about tips.
 
+use std::fmt;
+
 use alloy_consensus::Transaction as _;
 use alloy_eips::eip2718::Decodable2718;
 use alloy_primitives::{U64, U256};
 use alloy_rpc_types_eth::{BlockId, FeeHistory};
 use jsonrpsee::types::Params;
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, Visitor},
+};
 use slipstream_executor::Envelope;
 use slipstream_types::BatchNumber;
 
@@ -12,7 +18,7 @@ use super::{
     RpcContext,
     batches::Batch,
     errors::{RpcError, RpcResult},
-    params::{Number, Strict, args},
+    params::{AtMost, Number, Strict, args},
     table::Asker,
 };
 
@@ -54,17 +60,51 @@ pub(super) fn priority_fee(context: &RpcContext) -> Result<U256, RpcError> {
 }
 
 /// `eth_feeHistory`
-pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<FeeHistory> {
-    let (count, Strict(newest), percentiles): (serde_json::Value, Number, Option<Vec<f64>>) = args(params)?;
-    let (count, percentiles) = (block_count(count)?, percentiles.unwrap_or_default());
-    let ascending = percentiles.is_sorted() && percentiles.iter().all(|one| (0.0..=100.0).contains(one));
-    if percentiles.len() > PERCENTILES_MAX || !ascending {
-        let text = format!("percentiles must be at most {PERCENTILES_MAX}, ascending, from 0 to 100");
-        return Err(RpcError::InvalidParams(text).into());
+pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<History> {
+    let (Count(count), Strict(newest), percentiles): (Count, Number, Option<Percentiles>) = args(params)?;
+    if count == 0 {
+        return Ok(History::NoBatches { oldest_block: U64::ZERO, gas_used_ratio: () });
     }
-    let Some(newest) = context.batch_number(BlockId::Number(newest))? else {
-        return Err(RpcError::InvalidParams("the newest block does not exist yet".into()).into());
-    };
+    let percentiles = percentiles.unwrap_or_default();
+    check_percentiles(&percentiles)?;
+    let head = context.store.head().map_err(RpcError::from)?.header.number;
+    let newest = context.asked(BlockId::Number(newest), head)?;
+    if newest > head {
+        let text = format!("request beyond head block: requested {newest}, head {head}");
+        return Err(RpcError::Rejected(text).into());
+    }
+    Ok(History::Batches(fees(context, asker, count, newest, &percentiles.first)?))
+}
+
+type Percentiles = AtMost<f64, PERCENTILES_MAX>;
+
+/// In geth's words.
+fn check_percentiles(percentiles: &Percentiles) -> Result<(), RpcError> {
+    let refuse = |what: String| Err(RpcError::Rejected(format!("invalid reward percentile: {what}")));
+    let AtMost { first: percentiles, len } = percentiles;
+    if *len > PERCENTILES_MAX {
+        return refuse(format!("over the query limit {PERCENTILES_MAX}"));
+    }
+    if let Some(one) = percentiles.iter().find(|one| !(0.0..=100.0).contains(*one)) {
+        return refuse(format!("{one:.6}"));
+    }
+    match percentiles.windows(2).position(|pair| pair[1] <= pair[0]) {
+        Some(at) => {
+            let (one, next) = (percentiles[at], percentiles[at + 1]);
+            refuse(format!("#{at}:{one:.6} >= #{}:{next:.6}", at + 1))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Fees of at most so many batches up to one.
+fn fees(
+    context: &RpcContext,
+    asker: &Asker<'_>,
+    count: u64,
+    newest: BatchNumber,
+    percentiles: &[f64],
+) -> Result<FeeHistory, RpcError> {
     let most = if percentiles.is_empty() { HISTORY_MAX } else { HISTORY_WITH_TIPS_MAX };
     let count = count.min(most).min(newest.since(BatchNumber::GENESIS) + 1);
     // Fewer where headers were pruned.
@@ -81,7 +121,7 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
     let mut timestamp_ms = 0;
     for number in oldest.through(newest) {
         asker.still_waits()?;
-        let header = context.store.header(number).map_err(RpcError::from)?;
+        let header = context.store.header(number)?;
         let used = header.as_ref().map_or(0, |header| header.gas_used);
         // The headers that a restore leaves out were made before those that follow.
         timestamp_ms = header.map_or(timestamp_ms, |header| header.timestamp_ms);
@@ -91,9 +131,8 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
         if !percentiles.is_empty() {
             let batch = context.batches.get(number)?;
             let none = || vec![0; percentiles.len()];
-            rewards.push(
-                batch.as_ref().map_or_else(none, |batch| tips(batch, &percentiles, rules.base_fee_wei)),
-            );
+            rewards
+                .push(batch.as_ref().map_or_else(none, |batch| tips(batch, percentiles, rules.base_fee_wei)));
         }
     }
     let behind = context.chain.rules_at(newest.next(), timestamp_ms);
@@ -102,15 +141,53 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
     Ok(history)
 }
 
-/// A number of blocks, as a quantity or, as old clients send it, as a number.
-fn block_count(value: serde_json::Value) -> Result<u64, RpcError> {
-    let count = match &value {
-        serde_json::Value::Number(number) => number.as_u64(),
-        _ => serde_json::from_value::<Strict<u64>>(value.clone()).ok().map(|count| count.0),
-    };
-    count
-        .filter(|count| *count > 0)
-        .ok_or_else(|| RpcError::InvalidParams(format!("{value} is not a number of blocks")))
+/// The answer.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum History {
+    Batches(FeeHistory),
+    /// Nobody asked for a batch. geth says null for the list, too.
+    #[serde(rename_all = "camelCase")]
+    NoBatches {
+        oldest_block: U64,
+        gas_used_ratio: (),
+    },
+}
+
+/// A number of blocks in every form that geth takes: hexadecimal digits behind `0x`, or decimal ones, with leading zeros or not, and
+/// a JSON number. Nothing is zero.
+#[derive(Debug, PartialEq)]
+struct Count(u64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CountVisitor)
+    }
+}
+
+struct CountVisitor;
+
+impl Visitor<'_> for CountVisitor {
+    type Value = Count;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of blocks: hexadecimal digits behind 0x, or decimal ones")
+    }
+
+    fn visit_u64<E: de::Error>(self, count: u64) -> Result<Count, E> {
+        Ok(Count(count))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Count, E> {
+        if text.is_empty() {
+            return Ok(Count(0));
+        }
+        let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+        let (digits, radix) = hexadecimal.map_or((text, 10), |digits| (digits, 16));
+        // Rust would take a sign.
+        let count = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'));
+        count.map(Count).ok_or_else(|| E::custom(format!("invalid hex or decimal integer {text:?}")))
+    }
 }
 
 /// The tip at each percentile of the batch's gas; zeros if nothing is known of its transactions.
@@ -154,11 +231,45 @@ mod tests {
     }
 
     #[test]
-    fn block_counts_in_both_forms() {
-        assert_eq!(block_count(json!("0x14")).unwrap(), 20);
-        assert_eq!(block_count(json!(20)).unwrap(), 20);
-        for wrong in [json!("0x0"), json!(0), json!("twenty"), json!(-1), json!(null)] {
-            assert!(block_count(wrong).is_err());
+    fn block_counts_in_all_forms_of_geth() {
+        let read = |value| serde_json::from_value::<Count>(value).map_err(|error| error.to_string());
+        for (value, count) in [
+            (json!("0x14"), 20),
+            (json!("0X14"), 20),
+            (json!("0x0014"), 20),
+            (json!("20"), 20),
+            (json!("0020"), 20),
+            (json!(20), 20),
+            (json!("0x0"), 0),
+            (json!("0"), 0),
+            (json!(""), 0),
+            (json!(0), 0),
+            (json!("0xffffffffffffffff"), u64::MAX),
+        ] {
+            assert_eq!(read(value.clone()), Ok(Count(count)), "{value}");
         }
+        for wrong in ["twenty", "0x", "-1", "+1", "0x+1", " 1", "1_0", "14f", "0x10000000000000000"] {
+            let refusal = format!("invalid hex or decimal integer {wrong:?}");
+            assert_eq!(read(json!(wrong)), Err(refusal), "{wrong}");
+        }
+        for wrong in [json!(-1), json!(1.5), json!(null), json!([1])] {
+            assert!(read(wrong.clone()).unwrap_err().contains("expected a number of blocks"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn percentiles_are_refused_in_geths_words() {
+        let check =
+            |percentiles: &[f64]| check_percentiles(&serde_json::from_value(json!(percentiles)).unwrap());
+        let refused = |percentiles: &[f64]| check(percentiles).unwrap_err().to_string();
+        assert!(check(&[]).is_ok());
+        assert!(check(&[0.0, 12.5, 100.0]).is_ok());
+        assert_eq!(refused(&[-0.5]), "invalid reward percentile: -0.500000");
+        assert_eq!(refused(&[50.0, 100.5]), "invalid reward percentile: 100.500000");
+        assert_eq!(refused(&[1.0, 5.0, 2.5]), "invalid reward percentile: #1:5.000000 >= #2:2.500000");
+        assert_eq!(refused(&[5.0, 5.0]), "invalid reward percentile: #0:5.000000 >= #1:5.000000");
+        let many: Vec<f64> = (0..=PERCENTILES_MAX).map(|one| one as f64 / 10.0).collect();
+        assert_eq!(refused(&many), "invalid reward percentile: over the query limit 100");
+        assert!(check(&many[1..]).is_ok());
     }
 }

@@ -86,12 +86,22 @@ fn strangers_and_idlers() {
     let json_type = "\r\nContent-Type: application/json";
 
     // The types that a form or a script of any page can send unasked: plain text, a form, and none.
-    for kind in ["\r\nContent-Type: text/plain", "\r\nContent-Type: application/x-www-form-urlencoded", ""] {
+    for kind in [
+        "\r\nContent-Type: text/plain",
+        "\r\nContent-Type: application/x-www-form-urlencoded",
+        "\r\nContent-Type: application/json-seq",
+        "",
+    ] {
         let (status, text) = post("127.0.0.1", kind);
         assert_eq!(status, 415, "{kind}: {text}");
         assert!(text.contains("set the header Content-Type to application/json"), "{text}");
     }
-    for kind in [json_type, "\r\ncontent-type: Application/JSON; charset=utf-8"] {
+    for kind in [
+        json_type,
+        "\r\ncontent-type: Application/JSON; charset=utf-8",
+        "\r\nContent-Type: application/json-rpc",
+        "\r\nContent-Type: application/jsonrequest",
+    ] {
         assert_eq!(
             post("127.0.0.1", kind),
             (200, r#"{"jsonrpc":"2.0","id":1,"result":"0x1cbd"}"#.to_owned())

@@ -79,10 +79,6 @@ impl AccountsObject {
 
 impl AccountObject {
     fn into_override(self, address: Address) -> Result<AccountOverride, RpcError> {
-        if self.move_precompile_to_address.is_some() {
-            let text = format!("account {address}: movePrecompileToAddress is not supported");
-            return Err(RpcError::InvalidParams(text));
-        }
         let storage = match (self.state, self.state_diff) {
             (Some(_), Some(_)) => {
                 let text = format!("account {address} has both 'state' and 'stateDiff'");
@@ -95,6 +91,7 @@ impl AccountObject {
             balance: self.balance.map(|balance| balance.0),
             nonce: self.nonce.map(|nonce| nonce.0),
             code: self.code.map(|code| code.0),
+            precompile_to: self.move_precompile_to_address.map(|to| to.0),
             storage,
         })
     }
@@ -117,7 +114,7 @@ fn within(what: &str, found: usize, max: usize) -> Result<(), RpcError> {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::rpc) struct BlockObject {
-    number: Option<Strict<u64>>,
+    number: Option<Strict<U256>>,
     time: Option<Strict<u64>>,
     gas_limit: Option<Strict<u64>>,
     #[serde(alias = "coinbase")]
@@ -169,6 +166,9 @@ impl<'de> Deserialize<'de> for Hashes {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Hashes, A::Error> {
                 let mut hashes = BTreeMap::new();
                 while let Some((key, Strict(hash))) = map.next_entry::<String, Strict<B256>>()? {
+                    if key.is_empty() {
+                        return Err(A::Error::custom("a block hash has an empty number"));
+                    }
                     let decimal = key.parse::<u64>().ok();
                     let quantity =
                         || serde_json::from_value::<Strict<u64>>(key.as_str().into()).map(|number| number.0);
@@ -203,12 +203,14 @@ mod tests {
     fn accounts_are_read_or_refused_by_name() {
         let (address, slot) = (Address::repeat_byte(1), B256::with_last_byte(7));
         let read = accounts(json!({ (address.to_string()): {
-            "balance": "0x5", "nonce": "0x6", "code": "0x6001", "stateDiff": { (slot.to_string()): slot }
+            "balance": "0x5", "nonce": "0x6", "code": "0x6001", "stateDiff": { (slot.to_string()): slot },
+            "movePrecompileToAddress": address
         } }));
         let expected = AccountOverride {
             balance: Some(U256::from(5)),
             nonce: Some(6),
             code: Some(Bytes::from_static(&[0x60, 1])),
+            precompile_to: Some(address),
             storage: StorageOverride::Some(BTreeMap::from([(slot, U256::from(7))])),
         };
         assert_eq!(read, Ok(BTreeMap::from([(address, expected)])));
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(all[&address].storage, StorageOverride::All(BTreeMap::new()));
         for (account, refusal) in [
             (json!({ "state": {}, "stateDiff": {} }), "has both 'state' and 'stateDiff'"),
-            (json!({ "movePrecompileToAddress": address }), "movePrecompileToAddress is not supported"),
+            (json!({ "movePrecompileToAddress": "0x4" }), "hex string has length 1, want 40"),
             (json!({ "storage": {} }), "unknown field `storage`"),
             (json!({ "balance": 5 }), "expected a quantity"),
             (json!({ "state": { "0x1": slot } }), "hex string has length 1, want 64"),
@@ -247,6 +249,26 @@ mod tests {
         assert!(accounts(code(CODE_BYTES_MAX + 1)).unwrap_err().contains("bytes of code are overridden"));
     }
 
+    /// Goal: a call that overrides all that it may is not refused for the length of its request.
+    #[test]
+    fn all_that_may_be_overridden_fits_into_a_request() {
+        let word = B256::repeat_byte(0xff);
+        let slots: serde_json::Map<_, _> =
+            (0..SLOTS_MAX).map(|number| (B256::from(U256::from(number)).to_string(), json!(word))).collect();
+        let mut all: serde_json::Map<_, _> = (1..ACCOUNTS_MAX)
+            .map(|number| {
+                (format!("0x{number:040x}"), json!({ "balance": U256::MAX, "nonce": "0xffffffffffffffff" }))
+            })
+            .collect();
+        let code = Bytes::from(vec![0; CODE_BYTES_MAX]);
+        all.insert(Address::ZERO.to_string(), json!({ "code": code, "stateDiff": slots }));
+        let all = Value::from(all);
+        let len = all.to_string().len();
+        assert!(accounts(all).is_ok());
+        let room = slipstream_config::ApiConfig::default().max_body_bytes;
+        assert!(len + (512 << 10) < room, "{len} bytes, beside the call and its data, of {room}");
+    }
+
     #[test]
     fn blocks_take_the_names_of_old_and_new_clients() {
         let hash = B256::repeat_byte(3);
@@ -256,7 +278,7 @@ mod tests {
         }))
         .unwrap();
         let expected = BlockOverrides {
-            number: Some(1),
+            number: Some(U256::from(1)),
             timestamp_s: Some(2),
             gas_limit: Some(3),
             beneficiary: Some(Address::repeat_byte(4)),
@@ -267,6 +289,8 @@ mod tests {
             hashes: BTreeMap::from([(8, hash), (9, hash)]),
         };
         assert_eq!(new, expected);
+        let far = block(json!({ "number": U256::MAX })).unwrap();
+        assert_eq!(far.number, Some(U256::MAX));
         let old = json!({ "coinbase": Address::repeat_byte(4), "random": hash, "baseFee": "0x5" });
         let old = block(old).unwrap();
         assert_eq!(
@@ -277,8 +301,10 @@ mod tests {
             (json!({ "timestamp": "0x1" }), "unknown field `timestamp`"),
             (json!({ "beaconRoot": hash }), "unknown field `beaconRoot`"),
             (json!({ "number": 5 }), "expected a quantity"),
+            (json!({ "baseFeePerGas": "0x10000000000000000" }), "hex number > 64 bits"),
             (json!({ "random": hash, "prevRandao": hash }), "duplicate field"),
             (json!({ "blockHash": { "x": hash } }), "hex string without 0x prefix"),
+            (json!({ "blockHash": { "": hash } }), "a block hash has an empty number"),
         ] {
             let found = block(wrong).unwrap_err();
             assert!(found.contains(refusal), "{found}");

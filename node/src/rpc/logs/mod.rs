@@ -114,7 +114,7 @@ fn number(end: Option<BlockNumberOrTag>, head: BatchNumber) -> Result<BatchNumbe
         BlockNumberOrTag::Earliest => Ok(BatchNumber::GENESIS),
         // A certified batch is final.
         BlockNumberOrTag::Latest | BlockNumberOrTag::Safe | BlockNumberOrTag::Finalized => Ok(head),
-        BlockNumberOrTag::Pending => Err(RpcError::Rejected("pending logs are not supported".into())),
+        BlockNumberOrTag::Pending => Err(RpcError::InvalidParams("pending logs are not supported".into())),
     }
 }
 

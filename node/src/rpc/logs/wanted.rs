@@ -1,4 +1,4 @@
-//! The filter of a search as callers write it, read as strictly as all other parameters.
+//! The filter of a search as callers write it. Its values are read as strictly as all other parameters.
 
 use alloy_primitives::{Address, B256};
 use alloy_rpc_types_eth::{BlockNumberOrTag, Filter, FilterBlockOption, FilterSet};
@@ -9,9 +9,10 @@ use crate::rpc::{errors::RpcError, params::Strict};
 /// Places of topics in a log.
 const TOPICS_MAX: usize = 4;
 
-/// `{ fromBlock, toBlock, blockHash, address, topics }`, all of which may be left out.
+/// `{ fromBlock, toBlock, blockHash, address, topics }`, all of which may be left out. Other fields are passed over, as in geth:
+/// libraries and indexers add some.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(in crate::rpc) struct Wanted {
     from_block: Option<Strict<BlockNumberOrTag>>,
     to_block: Option<Strict<BlockNumberOrTag>>,
@@ -65,5 +66,25 @@ impl Wanted {
             *place = FilterSet::from(values.map(OneOrMany::values).unwrap_or_default());
         }
         Ok(Filter { block_option, address: FilterSet::from(address), topics })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Goal: a filter with fields of a library's own is the filter without them, and its own fields stay strict.
+    #[test]
+    fn unknown_fields_are_passed_over() {
+        let (from, address) = (json!("0x5"), json!(Address::repeat_byte(1)));
+        let read = |value| serde_json::from_value::<Wanted>(value).unwrap().into_filter().unwrap();
+        let plain = read(json!({ "fromBlock": from, "address": address }));
+        let more =
+            json!({ "limit": 100, "fromBlock": from, "includeRemoved": true, "address": address, "x": {} });
+        assert_eq!(read(more), plain);
+        let wrong = serde_json::from_value::<Wanted>(json!({ "limit": 100, "fromBlock": 5 }));
+        assert!(wrong.err().unwrap().to_string().contains("expected a block"));
     }
 }

@@ -27,9 +27,9 @@ impl From<Strict<B256>> for BlockParam {
     }
 }
 
-/// EIP-1898. Every batch is final, so all hashes are canonical.
+/// EIP-1898. Every batch is final, so all hashes are canonical. Other fields are passed over, as in geth.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct Object {
     block_number: Option<Strict<BlockNumberOrTag>>,
     block_hash: Option<Strict<B256>>,
@@ -92,6 +92,7 @@ mod tests {
             (json!({ "blockNumber": "0x5" }), BlockId::number(5)),
             (json!({ "blockNumber": "latest" }), BlockId::latest()),
             (json!({ "blockHash": hash, "requireCanonical": true }), hash.into()),
+            (json!({ "blockNumber": "0x5", "more": [1] }), BlockId::number(5)),
         ] {
             assert_eq!(read(value.clone()).unwrap(), expected, "{value}");
         }

@@ -2,7 +2,7 @@
 //!
 //! A quantity is `0x` and hexadecimal digits without leading zeros, data is `0x` and two digits a byte. The usual types of Rust
 //! also take JSON numbers, arrays of bytes, and digits without `0x`. Other nodes refuse these, so a client that sends them has a
-//! mistake in it. The texts are geth's.
+//! mistake in it. An empty string is zero, or no data, as in geth: pages that build a call by hand send it. The texts are geth's.
 
 use std::{fmt, marker::PhantomData};
 
@@ -17,7 +17,7 @@ use serde::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Strict<T>(pub(crate) T);
 
-/// A storage key: up to 32 bytes, leading zeros or not.
+/// A storage key: up to 32 bytes, with or without `0x` and leading zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot(pub(crate) B256);
 
@@ -53,14 +53,16 @@ impl<T: Text> Visitor<'_> for TextVisitor<T> {
 
 const QUANTITY: &str = "a quantity: a string of 0x and hexadecimal digits without leading zeros";
 
-/// The digits behind `0x`.
+fn without_prefix(text: &str) -> Option<&str> {
+    text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
+}
+
+/// The digits behind `0x`; none of an empty text.
 fn digits(text: &str) -> Result<&str, String> {
     if text.is_empty() {
-        return Err("empty hex string".into());
+        return Ok(text);
     }
-    let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) else {
-        return Err("hex string without 0x prefix".into());
-    };
+    let digits = without_prefix(text).ok_or("hex string without 0x prefix")?;
     if digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         Ok(digits)
     } else {
@@ -69,6 +71,9 @@ fn digits(text: &str) -> Result<&str, String> {
 }
 
 fn quantity(text: &str, bits: usize) -> Result<U256, String> {
+    if text.is_empty() {
+        return Ok(U256::ZERO);
+    }
     let digits = digits(text)?;
     if digits.is_empty() {
         return Err("hex string \"0x\"".into());
@@ -145,14 +150,17 @@ impl Text for B256 {
 }
 
 impl Text for Slot {
-    const EXPECTED: &'static str = "a storage key: a string of 0x and at most 64 hexadecimal digits";
+    const EXPECTED: &'static str = "a storage key: a string of at most 64 hexadecimal digits";
 
     fn read(text: &str) -> Result<Self, String> {
-        let digits = digits(text)?;
+        let digits = without_prefix(text).unwrap_or(text);
         if digits.len() > 64 {
             return Err("unable to decode storage key: hex string too long, want at most 32 bytes".into());
         }
-        fixed(&format!("0x{digits:0>64}")).map(Slot)
+        let mut key = B256::ZERO;
+        hex::decode_to_slice(format!("{digits:0>64}"), key.as_mut_slice())
+            .map_err(|_| "unable to decode storage key: hex string invalid")?;
+        Ok(Slot(key))
     }
 }
 
@@ -167,6 +175,8 @@ impl Text for BlockNumberOrTag {
             "safe" => Self::Safe,
             "finalized" => Self::Finalized,
             "pending" => Self::Pending,
+            // A block has to be named.
+            "" => return Err("empty hex string".into()),
             _ => {
                 let number = <u64 as Text>::read(text)?;
                 if i64::try_from(number).is_err() {
@@ -194,8 +204,12 @@ mod tests {
         assert_eq!(read::<u64>(json!("0xffffffffffffffff")), Ok(u64::MAX));
         assert_eq!(read::<u128>(json!("0X1f")), Ok(31));
         assert_eq!(read::<U256>(json!(format!("0x{}", "f".repeat(64)))), Ok(U256::MAX));
+        let empty = json!("");
+        assert_eq!(read::<u64>(empty.clone()), Ok(0));
+        assert_eq!(read::<u128>(empty.clone()), Ok(0));
+        assert_eq!(read::<U256>(empty), Ok(U256::ZERO));
         for (text, refusal) in [
-            ("", "empty hex string"),
+            (" ", "hex string without 0x prefix"),
             ("0x", "hex string \"0x\""),
             ("5", "hex string without 0x prefix"),
             ("-0x5", "hex string without 0x prefix"),
@@ -216,6 +230,7 @@ mod tests {
     #[test]
     fn data() {
         assert_eq!(read::<Bytes>(json!("0x")), Ok(Bytes::new()));
+        assert_eq!(read::<Bytes>(json!("")), Ok(Bytes::new()));
         assert_eq!(read::<Bytes>(json!("0x00Ff")), Ok(Bytes::from_static(&[0, 255])));
         assert_eq!(read::<Address>(json!(format!("0x{}", "01".repeat(20)))), Ok(Address::repeat_byte(1)));
         for (text, refusal) in [
@@ -226,7 +241,10 @@ mod tests {
             assert_eq!(read::<Bytes>(json!(text)), Err(refusal.to_owned()), "{text}");
         }
         assert_eq!(read::<Address>(json!("0x12")), Err("hex string has length 2, want 40".into()));
-        assert_eq!(read::<B256>(json!("0x")), Err("hex string has length 0, want 64".into()));
+        for empty in ["", "0x"] {
+            assert_eq!(read::<B256>(json!(empty)), Err("hex string has length 0, want 64".into()));
+            assert_eq!(read::<Address>(json!(empty)), Err("hex string has length 0, want 40".into()));
+        }
         assert!(read::<Bytes>(json!([1, 2])).unwrap_err().contains("expected data"));
         assert!(read::<Address>(json!(vec![1; 20])).unwrap_err().contains("expected an address"));
         assert!(read::<B256>(json!(vec![1; 32])).unwrap_err().contains("expected 32 bytes"));
@@ -234,12 +252,22 @@ mod tests {
 
     #[test]
     fn storage_keys() {
-        for text in ["0x1", "0x01", &B256::with_last_byte(1).to_string()] {
-            assert_eq!(read::<Slot>(json!(text)).unwrap(), Slot(B256::with_last_byte(1)));
+        let whole = B256::with_last_byte(1).to_string();
+        for text in ["0x1", "0x01", "0X1", "1", "01", &whole, &whole[2..]] {
+            assert_eq!(read::<Slot>(json!(text)).unwrap(), Slot(B256::with_last_byte(1)), "{text}");
         }
-        assert_eq!(read::<Slot>(json!("0x")).unwrap(), Slot(B256::ZERO));
-        let long = read::<Slot>(json!(format!("0x0{}", B256::ZERO.to_string().split_off(2)))).unwrap_err();
-        assert!(long.contains("want at most 32 bytes"), "{long}");
+        for text in ["0x", "", "0"] {
+            assert_eq!(read::<Slot>(json!(text)).unwrap(), Slot(B256::ZERO), "{text}");
+        }
+        for prefix in ["0x", ""] {
+            let long = read::<Slot>(json!(format!("{prefix}0{}", &whole[2..]))).unwrap_err();
+            assert!(long.contains("want at most 32 bytes"), "{long}");
+        }
+        for text in ["0x0x1", "-1", "1_0", "g", " 1", "+1", "\u{e9}"] {
+            let invalid = read::<Slot>(json!(text)).unwrap_err();
+            assert_eq!(invalid, "unable to decode storage key: hex string invalid", "{text}");
+        }
+        assert!(read::<Slot>(json!(1)).unwrap_err().contains("expected a storage key"));
     }
 
     #[test]
@@ -249,6 +277,7 @@ mod tests {
         for wrong in ["LATEST", "Latest", " latest", "16", "0x010", "0x8000000000000000", "genesis", ""] {
             assert!(read::<BlockNumberOrTag>(json!(wrong)).is_err(), "{wrong}");
         }
+        assert_eq!(read::<BlockNumberOrTag>(json!("")), Err("empty hex string".into()));
         assert!(read::<BlockNumberOrTag>(json!(16)).unwrap_err().contains("expected a block"));
     }
 }

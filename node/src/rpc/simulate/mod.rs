@@ -5,7 +5,9 @@ mod request;
 
 use alloy_primitives::{Address, B256};
 use jsonrpsee::types::Params;
-use slipstream_executor::{BatchEnv, Rejection, SimulateError, Simulation, SimulationRules};
+use slipstream_executor::{
+    BatchEnv, ExecuteError, MoveError, Rejection, SimulateError, Simulation, SimulationRules,
+};
 use slipstream_types::{BatchNumber, ChainConfig};
 
 use self::{
@@ -35,6 +37,8 @@ mod code {
     pub(super) const BLOCK_GAS: i32 = -38015;
     pub(super) const BLOCK_NUMBER: i32 = -38020;
     pub(super) const BLOCK_TIME: i32 = -38021;
+    pub(super) const MOVED_TO_ITSELF: i32 = -38022;
+    pub(super) const MOVED_TO_THE_SAME: i32 = -38023;
     pub(super) const SENDER_NOT_EOA: i32 = -38024;
     pub(super) const INIT_CODE_TOO_LONG: i32 = -38025;
     pub(super) const LIMIT: i32 = -38026;
@@ -139,6 +143,8 @@ fn refusal(context: &RpcContext, error: SimulateError, asker: &Asker<'_>) -> Rpc
         SimulateError::BatchGas { .. } => code::BLOCK_GAS,
         SimulateError::GasCap { .. } => code::LIMIT,
         SimulateError::OutputTooLong { .. } => return RpcError::TooMuch(text),
+        SimulateError::Execute(ExecuteError::Move(MoveError::ToItself(_))) => code::MOVED_TO_ITSELF,
+        SimulateError::Execute(ExecuteError::Move(MoveError::ToTheSame(_))) => code::MOVED_TO_THE_SAME,
         SimulateError::Execute(error) => match context.execute_error(error, asker) {
             error @ RpcError::CallTimedOut { .. } => {
                 return RpcError::Simulation { code: code::TIMEOUT, text: error.to_string() };

@@ -100,7 +100,9 @@ impl BlockStateCalls {
     fn read(self, chain_id: u64, overridden: &mut Overridden) -> Result<BlockAsked, RpcError> {
         let accounts = self.state_overrides.unwrap_or_default().into_overrides_beside(overridden)?;
         let mut block = self.block_overrides.unwrap_or_default().into_overrides()?;
-        let (number, time_s) = (block.number.take(), block.timestamp_s.take());
+        // One that is too high is above all that a simulation may have.
+        let number = block.number.take().map(|number| number.saturating_to());
+        let time_s = block.timestamp_s.take();
         let calls = self.calls.unwrap_or_default().first;
         let read = calls.into_iter().map(|call| call.into_ordered(chain_id));
         let read = read.collect::<Result<Vec<_>, _>>()?;

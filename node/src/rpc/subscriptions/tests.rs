@@ -213,7 +213,8 @@ fn what_was_searched_is_shared() {
 #[test]
 fn ranges_of_logs() {
     let mut socket = Socket::new();
-    let ranged = socket.subscribe(json!(["logs", { "fromBlock": "0x2", "toBlock": "0x3" }]));
+    let range = json!({ "fromBlock": "0x2", "toBlock": "0x3", "includeRemoved": true });
+    let ranged = socket.subscribe(json!(["logs", range]));
     (1..=5).for_each(|_| socket.commit(&[vec![log(1, &[], 1)]]));
     let told = socket.told();
     assert!(told.iter().all(|one| one.0 == ranged));
@@ -224,7 +225,7 @@ fn ranges_of_logs() {
         (json!({ "blockHash": B256::ZERO }), "a subscription has no blockHash"),
         (json!({ "fromBlock": "0x7", "toBlock": "0x6" }), "invalid block range params"),
         (json!({ "fromBlock": "pending" }), "pending logs are not supported"),
-        (json!({ "adress": B256::ZERO }), "invalid argument 1"),
+        (json!({ "address": B256::ZERO }), "invalid argument 1"),
         (json!({ "topics": [[], [], [], [], []] }), "exceed max topics"),
         (json!({ "topics": [topics] }), "exceed max addresses or topics"),
     ] {
@@ -397,7 +398,7 @@ fn subscriptions_are_bounded() {
     assert!((30..256).contains(&begun.len()), "a third of what strangers have: {}", begun.len());
     let (code, text) = socket.made(wide.clone()).err().unwrap();
     assert!(code == -32005 && text.starts_with("too many subscriptions on this node"), "{code} {text}");
-    let no_filter = json!(["logs", { "adress": "x".repeat(68_000) }]);
+    let no_filter = json!(["logs", { "address": "x".repeat(68_000) }]);
     let (code, text) = socket.made(no_filter).err().unwrap();
     assert_eq!(code, -32005, "it is not even read: {text}");
     drop(begun);

@@ -25,6 +25,9 @@ async fn overrides_are_honoured_or_refused() {
         assert_eq!(code, -32602);
         assert!(text.starts_with("invalid argument 3: nonsense: unknown field `nonsense`"), "{text}");
     }
+    let number = json!({ (CONTRACT.to_string()): { "code": shows("43") } });
+    let far = json!([{ "to": CONTRACT }, "latest", number, { "number": U256::MAX }]);
+    assert_eq!(rpc.result("eth_call", far).await, json!(B256::repeat_byte(0xff)), "more than any batch has");
     let storage = |account: Value| json!([{ "to": CONTRACT }, "latest", { (CONTRACT.to_string()): account }]);
     let shows_slot = shows("600154");
     let code = json!({ "code": shows_slot });
@@ -33,10 +36,9 @@ async fn overrides_are_honoured_or_refused() {
     assert_eq!(rpc.result("eth_call", storage(diff)).await, word(5));
     let emptied = json!({ "code": shows_slot, "state": {} });
     assert_eq!(rpc.result("eth_call", storage(emptied)).await, word(0));
-    let moved = json!({ "movePrecompileToAddress": CONTRACT });
-    assert!(
-        rpc.error("eth_call", storage(moved)).await.1.contains("movePrecompileToAddress is not supported")
-    );
+    let moved = json!({ "movePrecompileToAddress": Address::repeat_byte(9) });
+    let refused = (-32000, format!("account {CONTRACT} is not a precompile"));
+    assert_eq!(rpc.error("eth_call", storage(moved)).await, refused);
 
     // The same in an estimate: without its code the contract is a plain account.
     let gas = rpc.result("eth_estimateGas", storage(json!({ "code": "0x" }))).await;
@@ -44,6 +46,25 @@ async fn overrides_are_honoured_or_refused() {
     let small = json!([{ "to": CONTRACT }, "latest", null, { "gasLimit": "0x5209" }]);
     let (code, text) = rpc.error("eth_estimateGas", small).await;
     assert_eq!((code, &*text), (-32000, "gas required exceeds allowance (21001)"));
+}
+
+/// Goal: a precompile can be mocked by code, and moved, in each method that takes state overrides.
+#[tokio::test]
+async fn precompiles_are_replaced_and_moved() {
+    let rpc = Fixture::new();
+    let (identity, there) = (Address::with_last_byte(4), Address::repeat_byte(9));
+    let accounts = json!({ (identity.to_string()):
+        { "code": "0x602a5f5260205ff3", "movePrecompileToAddress": there } });
+    let call = |to: Address| json!([{ "to": to, "data": "0x616263" }, "latest", accounts]);
+    assert_eq!(rpc.result("eth_call", call(identity)).await, json!(B256::with_last_byte(0x2a)));
+    assert_eq!(rpc.result("eth_call", call(there)).await, "0x616263");
+    assert_eq!(rpc.result("eth_call", json!([{ "to": there, "data": "0x616263" }])).await, "0x");
+    for method in ["eth_estimateGas", "eth_createAccessList"] {
+        assert!(rpc.ask(method, call(identity)).await.get("error").is_none(), "{method}");
+    }
+    let options = json!({ "tracer": "callTracer", "stateOverrides": accounts });
+    let traced = json!([{ "to": there, "data": "0x616263" }, "latest", options]);
+    assert_eq!(rpc.result("debug_traceCall", traced).await["output"], "0x616263");
 }
 
 /// Goal: a call at `latest` runs in the head's own block, one at `pending` in the next.
@@ -121,6 +142,22 @@ async fn calls_are_refused_in_geths_words() {
     assert_eq!(rpc.result("eth_call", json!([right])).await, json!(B256::with_last_byte(0x2a)));
 }
 
+/// Goal: pages that write a call by hand, and leave strings empty, get geth's answer. Keys without `0x` do, too.
+#[tokio::test]
+async fn empty_strings_and_bare_keys_are_taken() {
+    let rpc = Fixture::new();
+    let by_hand = json!({ "to": CONTRACT, "data": "", "gas": "0x100000", "value": "", "nonce": "" });
+    assert_eq!(rpc.result("eth_call", json!([by_hand])).await, json!(B256::with_last_byte(0x2a)));
+    let plain = json!({ "from": sender(), "to": Address::repeat_byte(2), "value": "0x1", "input": "" });
+    assert_eq!(rpc.result("eth_estimateGas", json!([plain])).await, "0x5208");
+    let (code, text) = rpc.error("eth_getBalance", json!([sender(), ""])).await;
+    assert_eq!((code, &*text), (-32602, "invalid argument 1: empty hex string"));
+    for key in ["0x1", "1", "01"] {
+        let value = rpc.result("eth_getStorageAt", json!([CONTRACT, key, "latest"])).await;
+        assert_eq!(value, json!(B256::with_last_byte(99)), "{key}");
+    }
+}
+
 #[tokio::test]
 async fn parameters_are_taken_as_they_should_be_written() {
     let rpc = Fixture::new();
@@ -146,7 +183,12 @@ async fn parameters_are_taken_as_they_should_be_written() {
         ("eth_getBlockByNumber", json!([B256::ZERO, false]), "invalid argument 0: hex number"),
         ("eth_getBlockByHash", json!(["latest", false]), "invalid argument 0: hex string without 0x prefix"),
         ("eth_sendRawTransaction", json!([[2, 1]]), "invalid argument 0: invalid type: sequence"),
-        ("eth_feeHistory", json!(["0x04", "latest", []]), "\"0x04\" is not a number of blocks"),
+        (
+            "eth_feeHistory",
+            json!(["0xg", "latest", []]),
+            "invalid argument 0: invalid hex or decimal integer \"0xg\"",
+        ),
+        ("eth_feeHistory", json!([null, "latest"]), "missing value for required argument 0"),
     ] {
         let (code, message) = rpc.error(method, params).await;
         assert!(code == -32602 && message.starts_with(text), "{method}: {message}");

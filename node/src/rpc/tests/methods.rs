@@ -88,7 +88,19 @@ async fn blocks_fees_and_the_rest() {
     assert_eq!(history["baseFeePerGas"], json!(["0x989680", "0x989680"]));
     assert_eq!(history["gasUsedRatio"], json!([0.0]));
     assert_eq!(history["reward"], json!([["0x0", "0x0"]]));
-    assert_eq!(rpc.error("eth_feeHistory", json!(["0x4", "latest", [75.0, 25.0]])).await.0, -32602);
+    for count in [json!("4"), json!("0x04"), json!(4)] {
+        let same = rpc.result("eth_feeHistory", json!([count, "latest", [25.0, 75.0]])).await;
+        assert_eq!(same, history, "{count}");
+    }
+    let nothing = rpc.result("eth_feeHistory", json!(["0x0", "latest", []])).await;
+    assert_eq!(nothing, json!({ "oldestBlock": "0x0", "gasUsedRatio": null }));
+    for (params, text) in [
+        (json!(["0x4", "latest", [75.0, 25.0]]), "invalid reward percentile: #0:75.000000 >= #1:25.000000"),
+        (json!(["0x4", "0x7", []]), "request beyond head block: requested 7, head 0"),
+    ] {
+        let (code, message) = rpc.error("eth_feeHistory", params).await;
+        assert_eq!((code, &*message), (-32000, text));
+    }
     assert_eq!(rpc.result("eth_getBlockByNumber", json!(["0x7", false])).await, Value::Null);
     assert_eq!(rpc.result("eth_getBlockByHash", json!([B256::ZERO, false])).await, Value::Null);
     assert_eq!(rpc.result("eth_getBlockReceipts", json!(["latest"])).await, json!([]));

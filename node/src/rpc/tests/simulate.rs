@@ -100,11 +100,15 @@ async fn refusals_have_their_codes() {
     let block = |overrides: Value| json!({ "blockOverrides": overrides });
     let calls = |call: Value| json!([{ "calls": [call] }]);
     let many: Vec<_> = (0..257).map(|_| json!({})).collect();
+    let [one, two] = [1, 2].map(|byte| Address::with_last_byte(byte).to_string());
+    let to = |address: &str| json!({ "movePrecompileToAddress": address });
+    let moves = |accounts: Value| json!([{ "stateOverrides": accounts }]);
     for (blocks, code, text) in [
         (json!([]), -32602, "empty input"),
         (json!(many), -38026, "too many blocks: 257 > 256"),
         (json!([block(json!({ "number": "0x101" }))]), -38026, "too many blocks"),
         (json!([block(json!({ "number": "0xffffffffffffffff" }))]), -38026, "too many blocks"),
+        (json!([block(json!({ "number": "0x10000000000000000" }))]), -38026, "too many blocks"),
         (json!([{ "calls": vec![json!({}); 2_381] }]), -38026, "too many calls: 2381"),
         (json!([{ "calls": vec![json!({}); 2_380] }, { "calls": [{}] }]), -38026, "too many calls: 2381"),
         (
@@ -114,6 +118,19 @@ async fn refusals_have_their_codes() {
         ),
         (json!([block(json!({ "number": "0x0" }))]), -38020, "block numbers must be in order: 0 <= 0"),
         (json!([block(json!({ "time": "0x6553f0ff" }))]), -38021, "block timestamps must be in order"),
+        (
+            moves(json!({ (one.clone()): to(&one) })),
+            -38022,
+            "account 0x0000000000000000000000000000000000000001",
+        ),
+        (
+            moves(
+                json!({ (one.clone()): to(&SOMEBODY.to_string()), (two.clone()): to(&SOMEBODY.to_string()) }),
+            ),
+            -38023,
+            "account ",
+        ),
+        (moves(json!({ (SOMEBODY.to_string()): to(&one) })), -32000, "account "),
         (calls(json!({ "gas": "0x5" })), -38013, "intrinsic gas too low"),
         (calls(json!({ "gas": "0xffffffff" })), -38015, "block gas limit reached: 0 >= 300000000"),
         (calls(json!({ "from": SOMEBODY, "value": "0x1" })), -38014, "insufficient funds"),

@@ -36,7 +36,7 @@ const TEXT: u8 = 0x81;
 const FIRST_FRAGMENT: u8 = 0x01;
 const FRAGMENT: u8 = 0x00;
 const PING: u8 = 0x89;
-/// Bytes of a message that the node takes by default.
+/// Bytes of a long message that the node takes by default.
 const MESSAGE_BYTES: usize = 2 << 20;
 
 /// The head of a frame of so many bytes, masked with zeros.

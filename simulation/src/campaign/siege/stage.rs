@@ -35,7 +35,7 @@ const SETTLE: Duration = Duration::from_millis(700);
 /// Bytes of call data of a heavy transaction, and its gas: 40 a byte, as EIP-7623 charges at most, and some more.
 const HEAVY_BYTES: usize = 120_000;
 const HEAVY_GAS: u64 = 5_000_000;
-/// Heavy transactions in one body, below the node's limit of 2 MiB.
+/// Heavy transactions in one body, below the node's limit of 5 MiB.
 const HEAVY_PER_BODY: usize = 6;
 /// Logs that one transaction writes: [`LOG_LOOP`] does 2,048 rounds.
 const LOG_GAS: u64 = 2_000_000;

@@ -276,7 +276,7 @@ impl Checked<'_> {
         }
         self.call("eth_feeHistory", json!(["0x5", "latest", [10.0, 50.0]])).await;
         self.call("eth_feeHistory", json!(["0x1", "earliest", []])).await;
-        self.refused("eth_feeHistory", json!(["0x5", "latest", [50.0, 10.0]]), -32602).await;
+        self.refused("eth_feeHistory", json!(["0x5", "latest", [50.0, 10.0]]), -32000).await;
         self.call("eth_getTransactionByHash", json!([B256::ZERO])).await;
         self.call("eth_getTransactionReceipt", json!([B256::ZERO])).await;
         self.refused("eth_sendRawTransaction", json!(["0x00"]), -32000).await;

@@ -169,6 +169,18 @@ pub(super) fn accounts(code: &str) -> Value {
     })
 }
 
+/// The same accounts, and code in the place of two precompiles: 0x02 answers 42, and 0x04 asks the one that has moved away.
+pub(super) fn with_other_precompiles(mut accounts: Value) -> Value {
+    let address = |byte: u8| format!("0x{byte:040x}");
+    let forwards = "CALLDATASIZE PUSH0 PUSH0 CALLDATACOPY PUSH0 PUSH0 CALLDATASIZE PUSH0 0xc0de0004 GAS STATICCALL POP \
+        RETURNDATASIZE PUSH0 PUSH0 RETURNDATACOPY RETURNDATASIZE PUSH0 RETURN";
+    accounts[address(2)] = json!({ "code": assembled("0x2a PUSH0 MSTORE 0x20 PUSH0 RETURN") });
+    accounts[address(4)] = json!({
+        "code": assembled(forwards), "movePrecompileToAddress": "0x00000000000000000000000000000000c0de0004"
+    });
+    accounts
+}
+
 /// The code of a program in hex.
 fn assembled(text: &str) -> String {
     let mut code = "0x".to_owned();

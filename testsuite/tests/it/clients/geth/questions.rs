@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::programs::{PROGRAM, SENDER, accounts};
+use super::programs::{PROGRAM, SENDER, accounts, with_other_precompiles};
 
 /// A call of a method, and its name in the table of differences.
 pub(super) struct Question {
@@ -26,6 +26,16 @@ pub(super) fn questions(code: &str) -> Vec<Question> {
         Question { name, method: "debug_traceCall", params: json!([call, "latest", options]) }
     };
     let mut questions: Vec<_> = tracers().into_iter().map(trace).collect();
+    // With other precompiles the answers may differ as they do without.
+    let others = with_other_precompiles(accounts.clone());
+    let options = json!({ "tracer": "callTracer", "stateOverrides": others, "blockOverrides": block });
+    let params = json!([call, "latest", options]);
+    questions.push(Question { name: "calls", method: "debug_traceCall", params });
+    let (name, method) = ("eth_call", "eth_call");
+    questions.push(Question { name, method, params: json!([call, "latest", others, block]) });
+    let blocks = json!([{ "stateOverrides": others, "calls": [call] }]);
+    let (name, method) = ("eth_simulateV1", "eth_simulateV1");
+    questions.push(Question { name, method, params: json!([{ "blockStateCalls": blocks }, "latest"]) });
     let plain = json!([call, "latest", accounts, block]);
     for method in ["eth_call", "eth_estimateGas"] {
         questions.push(Question { name: method, method, params: plain.clone() });
