@@ -20,6 +20,7 @@ use super::{
     fault::What,
     model::{Group, LinkShape, Part, Phase, PhaseRate, Scenario, Topology},
     names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
+    parse::Problem,
     span::Span,
 };
 use crate::{
@@ -188,18 +189,38 @@ impl Rules<'_> {
                 "`primary` stands alone, in the `nodes` of a fault: give the other nodes a fault of their own",
             ));
         }
-        if self.names.find(name).is_empty() {
-            let name: String = name.chars().take(NAME_BYTES_MAX).collect();
-            return Err(at.wrong(format!("no node is called `{name}`; there are {}", self.names.offered())));
+        match self.names.find(name)[..] {
+            [] => Err(self.nobody(at, name, &self.names.offered())),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Nobody has this name; these are somebody's.
+    fn nobody(&self, at: &At, name: &str, offered: &str) -> Problem {
+        if name == FULLNODES {
+            return at.wrong(format!(
+                "every node is a validator, and `{FULLNODES}` stands for nobody: write a group into `topology.groups`, or name some of {offered}"
+            ));
+        }
+        let name: String = name.chars().take(NAME_BYTES_MAX).collect();
+        at.wrong(format!("no node is called `{name}`; there are {offered}"))
     }
 
     fn single(&self, at: &At, name: &str) -> Checked {
-        self.one_known(at, name)?;
-        match self.names.find(name).len() {
-            1 => Ok(()),
-            count => Err(at.wrong(format!("`{name}` are {count} nodes: name one, such as `{name}-0`"))),
+        if name == PRIMARY {
+            return Err(at.wrong(format!(
+                "`primary` may be any validator, and one node is asked for: name one of {}",
+                self.names.offered_nodes()
+            )));
+        }
+        match self.names.find(name)[..] {
+            [_] => Ok(()),
+            [] => Err(self.nobody(at, name, &self.names.offered_nodes())),
+            [first, ..] => Err(at.wrong(format!(
+                "`{name}` are {} nodes: name one, such as `{}`",
+                self.names.find(name).len(),
+                self.names.name(first)
+            ))),
         }
     }
 
@@ -230,7 +251,7 @@ impl Rules<'_> {
                 self.known(&at.then("behind"), behind)?;
             }
             let first = self.names.all().find(|place| self.names.group(*place) == Some(index));
-            if self.names.find_all(behind).last() >= first.as_ref() && !behind.is_empty() {
+            if self.names.find_all(behind).iter().max() >= first.as_ref() && !behind.is_empty() {
                 return Err(at
                     .then("behind")
                     .wrong("names nodes that start later: put their group above this one"));

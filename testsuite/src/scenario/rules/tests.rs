@@ -120,7 +120,20 @@ fn a_node_takes_so_many_liars() {
 #[test]
 fn names_are_checked() {
     for (lines, said) in [
-        ("faults: [{ at: 1s, what: { kill: { nodes: [validator-7] } } }]\n", "validators, fullnodes"),
+        ("faults: [{ at: 1s, what: { kill: { nodes: [validator-7] } } }]\n", "validators, validator-0"),
+        (
+            "faults: [{ at: 1s, what: { kill: { nodes: [fullnodes] } } }]\n",
+            "every node is a validator, and `fullnodes` stands for nobody: write a group",
+        ),
+        (
+            "faults: [{ at: 1s, what: { export_snapshot: nobody } }]\n",
+            "called `nobody`; there are validator-0, validator-1",
+        ),
+        ("faults: [{ at: 1s, what: { export_snapshot: validators } }]\n", "such as `validator-0`"),
+        (
+            "faults: [{ at: 1s, what: { attack: { name: junk-transactions, victim: primary } } }]\n",
+            "one node is asked for",
+        ),
         ("faults: [{ at: 1s, what: { kill: { nodes: [] } } }]\n", "names nobody"),
         ("faults: [{ at: 1s, what: { kill: { one_of: [primary] } } }]\n", "`primary` stands alone"),
         (
