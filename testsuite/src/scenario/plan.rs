@@ -1,12 +1,14 @@
 //! [`plan`]: what happens when, drawn from a scenario and its seed alone.
 
+use std::collections::BTreeSet;
+
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_types::Digest;
 
 use super::{
     fault::{Fault, Lie, PeerLie, Target, What},
     model::{LinkShape, Scenario},
-    names::{Names, PRIMARY, Place},
+    names::{Names, PRIMARY, Place, VALIDATORS},
     span::Span,
 };
 
@@ -95,6 +97,23 @@ pub(super) fn plan(scenario: &Scenario) -> Vec<Event> {
     events.extend((0..scenario.faults.len()).flat_map(|index| of_fault(scenario, &names, index)));
     events.sort_by_key(|event| event.at_ms);
     events
+}
+
+/// Who validates when the clock is over, if the chain takes each change.
+pub(super) fn validators_at_end(scenario: &Scenario, names: &Names) -> BTreeSet<Place> {
+    let mut validators: BTreeSet<Place> = names.find(VALIDATORS).into_iter().collect();
+    for event in plan(scenario) {
+        match event.action {
+            Action::AddValidator(place) => {
+                validators.insert(place);
+            }
+            Action::RemoveValidator(place) => {
+                validators.remove(&place);
+            }
+            _ => {}
+        }
+    }
+    validators
 }
 
 /// The events of the fault at this place, each time that it is drawn.

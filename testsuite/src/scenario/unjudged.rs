@@ -24,10 +24,12 @@ pub(super) fn unjudged(scenario: &Scenario, has_lists: bool) -> Vec<Unjudged> {
     scenario.criteria.iter().filter_map(unjudged).collect()
 }
 
-/// The scenario with those criteria alone that are judged.
+/// The scenario with those criteria alone that are judged, and those loads that are there.
 pub(super) fn judged(scenario: &Scenario, has_lists: bool) -> Scenario {
     let unjudged = unjudged(scenario, has_lists);
-    let mut scenario = scenario.clone();
+    let whole = scenario;
+    let mut scenario = whole.clone();
+    scenario.workload.retain(|phase| export::has_load(whole, &phase.name, has_lists));
     scenario.criteria.retain(|criterion| unjudged.iter().all(|it| it.name != criterion.name()));
     scenario
 }
@@ -157,6 +159,8 @@ criteria:
         );
         let names: Vec<String> = judged(&scenario, false).criteria.iter().map(Criterion::name).collect();
         assert_eq!(names, ["equal_roots", "catch_up of validator-2", "commit p50 of other", "no_alarm"]);
+        let loads = |has_lists| judged(&scenario, has_lists).workload.len();
+        assert_eq!([loads(false), loads(true)], [1, 2], "a load that is left out lacks nothing");
         assert!(judged(&scenario, true).criteria.iter().any(|it| it.name() == "commit p50 of main"));
     }
 

@@ -121,7 +121,7 @@ pub enum Criterion {
         #[serde(default)]
         from_at_least: Option<u64>,
     },
-    /// All nodes are in one epoch at the end, at least this one.
+    /// Those that validate at the end, and all others that no fault holds down then, are in one epoch, at least this one.
     Epoch {
         /// Its number, at most as many as faults change the validators.
         at_least: u64,
