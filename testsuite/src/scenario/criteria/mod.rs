@@ -269,16 +269,21 @@ impl Criterion {
         }
     }
 
-    /// The names of nodes that it is written with.
+    /// The names of nodes that it is written with; empty of one that is about no nodes of its own.
     pub(super) fn nodes(&self) -> &[String] {
+        self.listed().unwrap_or_default()
+    }
+
+    /// The list of nodes that it has; none of one that is about no nodes of its own.
+    pub(super) fn listed(&self) -> Option<&[String]> {
         match self {
             Criterion::CatchUp { nodes, .. }
             | Criterion::HeadAge { nodes, .. }
             | Criterion::Memory { nodes, .. }
             | Criterion::Convicted { nodes, .. }
             | Criterion::LiarsBanned { nodes, .. }
-            | Criterion::History { nodes, .. } => nodes,
-            _ => &[],
+            | Criterion::History { nodes, .. } => Some(nodes),
+            _ => None,
         }
     }
 }

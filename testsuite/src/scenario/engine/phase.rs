@@ -9,7 +9,7 @@ use super::{Stage, curves::curves, setup};
 use crate::{
     accounts::{self, Account},
     load::{
-        self, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Rate, ReadWay, Rule, Saturation,
+        self, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, ReadWay, Rule, Saturation,
         SaturationOptions,
     },
     progress::Progress,
@@ -116,23 +116,16 @@ async fn perform(
     let url = options.submit.first().map(|rpc| rpc.url().to_owned()).unwrap_or_default();
     let follows_itself = options.followers.iter().any(|(name, _)| *name == first);
     let named = |summary: &mut LoadSummary| name_first(summary, &url, &first, follows_itself);
-    let rate = match phase.rate {
-        PhaseRate::Constant(per_second) => Rate::Constant { per_second },
-        PhaseRate::Ramp { from, to } => Rate::Ramp { from, to },
-        PhaseRate::Burst { base, peak, period, peak_lasts } => {
-            Rate::Burst { base, peak, period_ms: period.ms(), peak_ms: peak_lasts.ms() }
-        }
-        PhaseRate::Saturation { from, step_seconds } => {
-            let step = Duration::from_secs(step_seconds);
-            let until = Some((begin + phase.lasts.duration()).into_std());
-            let search = SaturationOptions { rule: Rule::default(), start: from, step, until };
-            let mut saturation = load::saturate(&options, search, Progress::Quiet).await?;
-            saturation.steps.iter_mut().for_each(named);
-            let begins_ms: Vec<u64> =
-                saturation.steps.iter().map(|step| begin_ms(&phase, begin, step)).collect();
-            return Ok(searched(&phase, &begins_ms, &saturation));
-        }
-    };
+    if let PhaseRate::Saturation { from, step_seconds } = phase.rate {
+        let step = Duration::from_secs(step_seconds);
+        let until = Some((begin + phase.lasts.duration()).into_std());
+        let search = SaturationOptions { rule: Rule::default(), start: from, step, until };
+        let mut saturation = load::saturate(&options, search, Progress::Quiet).await?;
+        saturation.steps.iter_mut().for_each(named);
+        let begins_ms: Vec<u64> = saturation.steps.iter().map(|step| begin_ms(&phase, begin, step)).collect();
+        return Ok(searched(&phase, &begins_ms, &saturation));
+    }
+    let rate = phase.rate.known().context("a search ends otherwise")?;
     let mut summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
     named(&mut summary);
     Ok(ran(&phase, begin_ms(&phase, begin, &summary), &summary))

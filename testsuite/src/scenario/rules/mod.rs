@@ -113,6 +113,12 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
     for (index, link) in topology.links.iter().enumerate() {
         let at = at.then("links").item(index);
         shape(&at.then("shape"), &link.shape)?;
+        if topology.links[..index].iter().any(|other| other.is_beside(link)) {
+            let [one, other] = &link.between;
+            return Err(at.then("between").wrong(format!(
+                "there are links between `{one}` and `{other}` already: write all of it into one entry"
+            )));
+        }
         for region in &link.between {
             if !topology.settings.iter().any(|settings| settings.region.as_ref() == Some(region)) {
                 return Err(at.then("between").wrong(format!(
@@ -340,8 +346,22 @@ impl Rules<'_> {
                     "a peak of {peak_lasts} does not fit a period of {period}: a period has at least 100ms, a peak less than it"
                 )));
             }
+            PhaseRate::Burst { period, peak_lasts, .. }
+                if period.ms() - peak_lasts.ms() >= phase.lasts.ms() =>
+            {
+                return Err(at_rate.then("burst").then("period").wrong(format!(
+                    "the peak is at the end of each {period}, and the phase is over by then: take a shorter period"
+                )));
+            }
             PhaseRate::Saturation { step_seconds, .. } => {
-                at_rate.then("saturation").then("step_seconds").within(step_seconds, 2..=60)?;
+                let at_step = at_rate.then("saturation").then("step_seconds");
+                at_step.within(step_seconds, 2..=60)?;
+                if step_seconds * 1_000 >= phase.lasts.ms() {
+                    return Err(at_step.wrong(format!(
+                        "no step of {step_seconds} s ends within the {} of the phase, which begins with its preparation: take a shorter step, or a longer `for`",
+                        phase.lasts
+                    )));
+                }
             }
             _ => {}
         }

@@ -13,7 +13,7 @@ use crate::{
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, part: candidate, joins: 5s }}]\n\
-         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, followers: [validator-1] }}]\n\
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 100 }}, reads_per_second: 1, followers: [validator-1] }}]\n\
          faults:\n- {{ at: 1s, for: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: old_state }} }} }}\n\
          - {{ at: 2s, for: 1s, what: {{ kill: {{ nodes: [validator-0] }} }} }}\n\
          - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\n\
