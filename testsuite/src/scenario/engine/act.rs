@@ -47,6 +47,9 @@ impl Stage<'_> {
         if place.is_some_and(|place| self.held.contains(place)) {
             what += " (it was down)";
         }
+        if event.until_ms.is_some_and(|until_ms| until_ms > self.scenario.duration.ms()) {
+            what += " (cut short by the scenario's end)";
+        }
         let node = place.map(|place| self.names.name(place).to_owned());
         let nobody = if matches!(event.action, Action::Links { .. }) { "links" } else { "the primary" };
         let told = format!("{what} {}", node.as_deref().unwrap_or(nobody));

@@ -110,7 +110,7 @@ impl Stage<'_> {
                 tokio::task::block_in_place(|| flip::row(&directory, draw))
             }
             Harm::Upgrade(name) => {
-                let program = match setup::program(name, self.options)? {
+                let program = match setup::program(name, &self.options.programs)? {
                     Some(program) => program,
                     None => binary()?,
                 };

@@ -171,6 +171,7 @@ impl Stage<'_> {
         options: &'a RunOptions,
         progress: Progress,
     ) -> Result<Stage<'a>> {
+        setup::check_programs(scenario, &options.programs)?;
         let names = Names::of(scenario);
         let links = setup::needs_links(scenario)
             .then(|| Links::new(&scenario.seed, Terrain::Plain(crate::relay::Shape::default())));

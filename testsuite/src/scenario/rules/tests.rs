@@ -243,6 +243,14 @@ fn keys_and_values_are_those_of_nodes() {
             "topology.settings.0.config.sync.forbid: `auto` is the choice",
         ),
         (
+            "topology: { groups: [{ name: f, mode: replay }], settings: [{ nodes: [f], config: { preset: light } }] }\n",
+            "topology.groups.0.mode: `sync.forbid` of `f`, which its `preset` may set, forbids `replay`",
+        ),
+        (
+            "topology: { groups: [{ name: f, mode: snapshot, joins: 9s }], settings: [{ nodes: [f], config: { preset: archive } }] }\n",
+            "topology.groups.0.mode: `sync.forbid` of `f`, which its `preset` may set, forbids `snapshot`",
+        ),
+        (
             "topology: { config: { network: { listen: 127.0.0.1:1 } } }\n",
             "network.listen is the harness' own",
         ),
