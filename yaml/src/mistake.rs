@@ -165,7 +165,7 @@ mod tests {
     /// Goal: what the parser says to programmers is told in plain words; names and what they take are tested where there are some.
     #[test]
     fn an_empty_file_is_told_as_one() {
-        let found = refused!(BTreeMap<String, u8>, "").found("");
+        let found = refused!(u8, "").found("");
         assert!(found.contains("is the file empty") && !found.contains("end of input"), "{found}");
     }
 
