@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    criteria::Criterion,
+    criteria::names_of,
     error::ScenarioError,
     fault::Fault,
     model::{Config, Link, Scenario, Settings},
@@ -78,7 +78,7 @@ impl Twin {
 
     fn check(&self, scenario: &Scenario) -> Result<(), Problem> {
         let wrong = |key: &str, text: String| Problem { key: vec![key.to_owned()], text };
-        let known: Vec<String> = scenario.criteria.iter().map(Criterion::name).collect();
+        let known = names_of(&scenario.criteria);
         if self.must_fail.is_empty() {
             return Err(wrong("must_fail", format!("is empty; name one of: {}", known.join("; "))));
         }

@@ -2,6 +2,7 @@
 
 use super::{
     Criterion, Findings, Percentile, PhaseTotals, Quantiles, ReadTotals, Statement, liars::liars_banned,
+    names_of,
 };
 use crate::{
     report::{CriterionResult, NodeSeries, RunReport},
@@ -22,9 +23,10 @@ pub(super) type Verdict = (bool, String, String);
 /// Judges all criteria of a scenario, in their order.
 pub fn judge(scenario: &Scenario, report: &RunReport, findings: &Findings) -> Vec<CriterionResult> {
     let names = Names::of(scenario);
-    let judged = scenario.criteria.iter().map(|criterion| {
+    let told = names_of(&scenario.criteria);
+    let judged = scenario.criteria.iter().zip(told).map(|(criterion, name)| {
         let (passed, measured, wanted) = one(criterion, scenario, &names, report, findings);
-        CriterionResult { name: criterion.name(), passed, measured, wanted }
+        CriterionResult { name, passed, measured, wanted }
     });
     judged.collect()
 }

@@ -14,6 +14,10 @@ impl Rules<'_> {
         for (index, criterion) in self.scenario.criteria.iter().enumerate() {
             let item = At::key("criteria").item(index);
             let at = item.then(criterion.key());
+            let before = &self.scenario.criteria[..index];
+            if let Some(first) = before.iter().position(|other| other == criterion) {
+                return Err(item.wrong(format!("is the same as criteria.{first}: leave one of the two out")));
+            }
             if let Some(phase) = criterion.phase() {
                 self.phase_known(&at.then("phase"), phase)?;
             }

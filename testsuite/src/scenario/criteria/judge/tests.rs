@@ -308,6 +308,31 @@ fn who_left_the_validators_may_be_off() {
     assert!(!verdict("validator-1", &["validator-1"]).0);
 }
 
+/// Goal: whoever reads that a criterion failed knows which one, also if others are about the same.
+#[test]
+fn criteria_of_one_name_are_told_apart() {
+    let text = "name: a\ndescription: b\nduration: 30s\n\
+        faults: [{ at: 1s, what: { lying_peers: { who: { nodes: [all] }, lie: forged_heads } } }]\n\
+        criteria:\n- head_age: { at_most: 5s }\n- no_progress: { at_most: 5s }\n- head_age: { at_most: 9s, percent: 90 }\n\
+        - no_progress: { at_most: 9s }\n- no_progress: { at_most: 20s }\n- liars_banned: { at_most: 5s }\n\
+        - liars_banned: { nodes: [all], at_most: 5s, lie: forged_heads }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let results = judge(&scenario, &RunReport::default(), &Findings::default());
+    let names: Vec<&str> = results.iter().map(|result| result.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "head_age of all",
+            "no_progress",
+            "head_age of all (2)",
+            "no_progress (2)",
+            "no_progress (3)",
+            "liars_banned",
+            "liars_banned of all by forged_heads"
+        ]
+    );
+}
+
 /// Goal: the kernel's peak counts where no sample saw it.
 #[test]
 fn memory_is_the_kernels_peak() {

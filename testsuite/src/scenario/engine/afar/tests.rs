@@ -134,7 +134,7 @@ async fn a_scenario_is_judged_from_outside() {
             (error, report) = run_anew().await;
         }
     }
-    assert_eq!(error, "failed: throughput of main", "{:?}", report.criteria);
+    assert_eq!(error, "failed: throughput of main (2)", "{:?}", report.criteria);
     assert_eq!(verdicts(&report), VERDICTS, "{:?}", report.criteria);
     assert!(report.criteria[4].measured.ends_with(SAMPLED), "{}", report.criteria[4].measured);
     assert_eq!(report.criteria[8].name, "nothing_ended");

@@ -269,6 +269,11 @@ fn limits_can_be_kept() {
         let error = refused(&criterion(text));
         assert!(error.contains(said), "{text}\n{error}");
     }
+    let twice =
+        "criteria: [equal_roots, { no_progress: { at_most: 5s } }, { no_progress: { at_most: 5s } }]\n";
+    let error = refused(twice);
+    assert!(error.contains("criteria.2: is the same as criteria.1"), "{error}");
+    accepted("criteria: [equal_roots, { no_progress: { at_most: 5s } }, { no_progress: { at_most: 9s } }]\n");
     let error = refused("criteria: [{ throughput: { phase: y, at_least: 1 } }]\n");
     assert!(error.contains("there is no phase `y`, and no load: write"), "{error}");
     accepted(&criterion("history: { nodes: [all], from_at_most: 4, from_at_least: 4 }"));
