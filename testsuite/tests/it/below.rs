@@ -8,7 +8,7 @@ use crate::engine::run_with_twin;
 /// validator's clock is behind it; the follower's own clock changes no age of a head.
 const BELOW: &str = "\
 name: below
-description: A follower's clock is an hour ahead for a while, a validator's an hour back, and its disk a little slow.
+description: A follower's clock is two minutes ahead for a while, a validator's an hour back, and its disk a little slow.
 duration: 25s
 topology:
   validators: 1
@@ -17,7 +17,7 @@ topology:
   groups:
   - { name: follower }
 faults:
-- { at: 4s, for: 3s, what: { clock_jump: { who: { nodes: [follower] }, ahead: 1h } } }
+- { at: 4s, for: 3s, what: { clock_jump: { who: { nodes: [follower] }, ahead: 2m } } }
 - { at: 4s, for: 3s, what: { clock_jump: { who: { nodes: [validator-0] }, back: 1h } } }
 - { at: 4s, for: 3s, what: { slow_disk: { who: { nodes: [validator-0] }, delay: 5ms } } }
 criteria:
