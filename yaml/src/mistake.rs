@@ -20,6 +20,19 @@ const ADVICE: [(&str, &str); 11] = [
     ("unclosed quote", "close it"),
 ];
 const BLANKS: &str = "indent with blanks";
+/// What the parser says in words of whoever programs with it, and the same for whoever writes a file.
+const PLAIN: [(&str, &str); 4] = [
+    (
+        "expected end of mapping after enum variant value",
+        "two stand where one is wanted; leave one of them out",
+    ),
+    (
+        "externally tagged enum expected scalar or mapping",
+        "a list stands where a name is wanted; write `NAME`, or `{ NAME: VALUE }`",
+    ),
+    ("unexpected value for unit enum variant", "this takes no value; write its name alone"),
+    ("unexpected end of input", "it ends where more is wanted; is the file empty, or cut off?"),
+];
 
 /// The parser's options: the snippet is ours, one line and a caret, the same for every kind of error.
 pub fn options() -> Options {
@@ -48,6 +61,9 @@ impl Mistake {
         // Advice to programmers who call the parser is of no use to whoever writes a file.
         for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
             message.truncate(message.find(advice).unwrap_or(message.len()));
+        }
+        if let Some((_, plain)) = PLAIN.iter().find(|(begins, _)| message.starts_with(begins)) {
+            (*plain).clone_into(&mut message);
         }
         if let Some((_, advice)) = ADVICE.iter().find(|(begins, _)| message.starts_with(begins)) {
             message = format!("{message}; {advice}");
@@ -144,6 +160,13 @@ mod tests {
         assert_eq!(refused!(Vec<f64>, "- x\n").found("x"), "must be a number, found `x`");
         let zero = refused!(Vec<NonZeroU32>, "- 0\n").found("0");
         assert_eq!(zero, "invalid value: integer `0`, expected a whole number from 1 to 4294967295");
+    }
+
+    /// Goal: what the parser says to programmers is told in plain words; names and what they take are tested where there are some.
+    #[test]
+    fn an_empty_file_is_told_as_one() {
+        let found = refused!(u8, "").found("");
+        assert!(found.contains("is the file empty") && !found.contains("end of input"), "{found}");
     }
 
     /// Goal: what is no YAML, or not what is wanted, is told with what to do about it.

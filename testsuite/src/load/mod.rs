@@ -108,7 +108,7 @@ pub struct LoadOptions {
     pub duration: Duration,
     /// Who sends them; at least two.
     pub accounts: Vec<Account>,
-    /// Transactions go to all of these in turn; commits are read from the first.
+    /// Transactions go to all of these in turn; commits are read from the first that answers when the load begins.
     pub submit: Vec<Rpc>,
     /// Other nodes whose latency is measured, by name.
     pub followers: Vec<(String, Rpc)>,

@@ -66,6 +66,21 @@ impl Chain {
         Ok(Chain { rpc, facts: ChainFacts { chain_id, max_fee_wei, tip_wei } })
     }
 
+    /// The chain by the first of these nodes that answers, and that node's place. One that is down, or stands, is passed over.
+    ///
+    /// # Errors
+    /// What the first one said, if none answers.
+    pub(super) async fn connect_first(nodes: &[Rpc]) -> Result<(usize, Chain)> {
+        let mut failed = None;
+        for (place, rpc) in nodes.iter().enumerate() {
+            match Chain::connect(rpc.clone()).await {
+                Ok(chain) => return Ok((place, chain)),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        Err(failed.context("a load needs the API of at least one node")?)
+    }
+
     /// The API of the node that the accounts were prepared at, and whose commits count.
     pub fn rpc(&self) -> &Rpc {
         &self.rpc
@@ -255,4 +270,53 @@ pub(super) async fn prepare(
         targets.lists = Some(chain.deploy(&accounts[0], contracts::lists_init_code()).await?);
     }
     Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Answers what [`Chain::connect`] asks, one question for each connection.
+    async fn node() -> Rpc {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (mut request, mut part) = (String::new(), [0; 4_096]);
+                while !request.contains("params") {
+                    match stream.read(&mut part).await {
+                        Ok(0) | Err(_) => break,
+                        Ok(length) => request += &String::from_utf8_lossy(&part[..length]),
+                    }
+                }
+                let result = match request.contains("eth_chainId") {
+                    true => json!("0x5"),
+                    false => json!({ "baseFeePerGas": "0x64" }),
+                };
+                let body = json!({ "jsonrpc": "2.0", "id": 0, "result": result }).to_string();
+                let head =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+                let _ = stream.write_all((head + &body).as_bytes()).await;
+            }
+        });
+        rpc
+    }
+
+    /// Goal: a load whose first node is down is not lost: the next one that answers is read. What the first one said is told if none does.
+    #[tokio::test]
+    async fn the_first_node_that_answers_is_read() {
+        // Nobody can listen at port 0.
+        let gone = Rpc::new("http://127.0.0.1:0").unwrap();
+        let (one, other) = (node().await, node().await);
+        let (place, chain) = Chain::connect_first(&[gone.clone(), one.clone(), other]).await.unwrap();
+        assert_eq!((place, chain.rpc().url(), chain.facts().chain_id), (1, one.url(), 5));
+        let error = Chain::connect_first(&[gone.clone(), gone]).await.err().unwrap();
+        assert!(format!("{error:#}").contains("127.0.0.1:0"), "{error:#}");
+        assert!(Chain::connect_first(&[]).await.is_err());
+    }
 }

@@ -62,6 +62,9 @@ pub struct LoadSummary {
     pub workload: String,
     /// How fast, in words.
     pub rate: String,
+    /// The API of the node whose commits count: of those that take transactions the first that answered.
+    #[serde(default)]
+    pub commits_from: String,
     /// Milliseconds from the beginning of the preparation until the first transaction was due.
     #[serde(default)]
     pub prepared_ms: u64,
@@ -213,6 +216,7 @@ impl LoadSummary {
             points: read.stretches.points(duration),
         });
         LoadSummary {
+            commits_from: first.name.clone(),
             prepared_ms: facts.prepared.as_millis() as u64,
             duration_seconds: duration.as_secs_f64(),
             offered: plan.len() as u64,

@@ -34,19 +34,30 @@ const SENT_GRACE: Duration = Duration::from_millis(250);
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A chain on which the mix's contracts are, and accounts that have what they send.
-pub(super) struct Ready<'a> {
-    options: &'a LoadOptions,
+pub(super) struct Ready {
+    /// With the node whose commits count first.
+    options: LoadOptions,
     chain: Chain,
     targets: Targets,
 }
 
-impl<'a> Ready<'a> {
-    /// Funds the accounts, and deploys and mints what the mix calls.
-    pub(super) async fn prepare(options: &'a LoadOptions, progress: Progress) -> Result<Ready<'a>> {
-        let LoadOptions { accounts, workload, access_lists, .. } = options;
-        let first = options.submit.first().context("a load needs the API of at least one node")?;
-        progress.step(&format!("preparing {} accounts for {workload}", accounts.len()));
-        let chain = Chain::connect(first.clone()).await?;
+impl Ready {
+    /// Funds the accounts, and deploys and mints what the mix calls. Of the nodes that take transactions the first that answers is the one
+    /// whose commits count.
+    pub(super) async fn prepare(options: &LoadOptions, progress: Progress) -> Result<Ready> {
+        let mut options = options.clone();
+        progress.step(&format!("preparing {} accounts for {}", options.accounts.len(), options.workload));
+        let (place, chain) = Chain::connect_first(&options.submit).await?;
+        if place > 0 {
+            progress.step(&format!(
+                "{} does not answer: commits are read from {}",
+                options.submit[0].url(),
+                chain.rpc().url()
+            ));
+            let first = options.submit.remove(place);
+            options.submit.insert(0, first);
+        }
+        let LoadOptions { accounts, workload, access_lists, .. } = &options;
         chain.fund(accounts).await?;
         let targets = setup::prepare(&chain, workload, accounts, access_lists.clone()).await?;
         Ok(Ready { options, chain, targets })
@@ -66,7 +77,7 @@ impl<'a> Ready<'a> {
         duration: Duration,
         progress: Progress,
     ) -> Result<LoadSummary> {
-        let options = self.options;
+        let options = &self.options;
         let prepares = Instant::now();
         let nonces = self.chain.nonces(&options.accounts).await?;
         let plan_options = self.plan_options(rate, duration, &nonces);
@@ -165,7 +176,7 @@ impl<'a> Ready<'a> {
 
     /// Starts the generators, each of which signs its part of the plan.
     async fn start_fleet(&self, plan: &PlanOptions, nonces: &[u64]) -> Result<Fleet> {
-        let options = self.options;
+        let options = &self.options;
         let (workers, connections) = options.lanes();
         let keys: Vec<String> = options.accounts.iter().map(Account::key_hex).collect();
         Fleet::start(&fleet::program()?, workers, |worker| Job {

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{NamedSeries, NodeSeries, Series};
-use crate::{devnet::MemoryPeak, rpc::Rpc};
+use crate::{devnet::MemoryPeak, rpc::Rpc, time::now_ms};
 
 /// The silence after which a node counts as gone: a point must not be older than the next sample.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -47,6 +47,7 @@ struct Sampled {
 #[serde(default)]
 struct Head {
     number: Option<u64>,
+    timestamp_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -94,6 +95,18 @@ struct Stage {
 struct Peer {
     id: String,
     score: f64,
+}
+
+impl Sampled {
+    /// With the head's age by this clock: a node's own may have jumped. A node that tells no time of its head is believed.
+    fn by_clock(mut self, now_ms: u64) -> Sampled {
+        // The genesis says when the chain was thought of, not that it runs.
+        let has_batch = self.head.number.is_some_and(|number| number > 0);
+        if let Some(timestamp_ms) = self.head.timestamp_ms.filter(|_| has_batch) {
+            self.health.head_age_seconds = Some(now_ms.saturating_sub(timestamp_ms) as f64 / 1_000.0);
+        }
+        self
+    }
 }
 
 /// Reads nodes beside a run. Dropped, it stops reading.
@@ -192,11 +205,12 @@ impl Watched {
                     timeout(ANSWER_MAX, rpc.page("/v1/status")).await
                 } => answer,
             };
-            let sampled = answer.ok().and_then(Result::ok).and_then(|page| serde_json::from_value(page).ok());
+            let sampled: Option<Sampled> =
+                answer.ok().and_then(Result::ok).and_then(|page| serde_json::from_value(page).ok());
             self.peak.look();
             let at_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
             match sampled {
-                Some(sampled) => self.take(at_ms, sampled),
+                Some(sampled) => self.take(at_ms, sampled.by_clock(now_ms())),
                 None => self.series.unanswered += 1,
             }
         }
@@ -328,6 +342,23 @@ mod tests {
         assert_eq!(node.series.cpu.points, [(6_000, 0.5), (10_000, 0.5), (14_000, 0.5), (18_000, 0.5)]);
         node.take(20_000, status(40, 8, 0.0, 0.0));
         assert_eq!(node.series.cpu.points.len(), 4);
+    }
+
+    /// Goal: a node whose clock jumped makes its head neither old nor young.
+    #[test]
+    fn the_age_of_a_head_is_by_the_readers_clock() {
+        const NOW_MS: u64 = 1_700_000_005_000;
+        let age = |head: Value| {
+            let page = json!({ "head": head, "health": { "head_age_seconds": 3_600.0 } });
+            let sampled: Sampled = serde_json::from_value(page).unwrap();
+            sampled.by_clock(NOW_MS).health.head_age_seconds
+        };
+        assert_eq!(age(json!({ "number": 7, "timestamp_ms": NOW_MS - 2_500 })), Some(2.5));
+        assert_eq!(age(json!({ "number": 7, "timestamp_ms": NOW_MS + 9_000 })), Some(0.0), "it lies ahead");
+        assert_eq!(age(json!({ "number": 7 })), Some(3_600.0), "it does not tell when");
+        let genesis = json!({ "head": { "number": 0, "timestamp_ms": 5 }, "health": {} });
+        let genesis: Sampled = serde_json::from_value(genesis).unwrap();
+        assert_eq!(genesis.by_clock(NOW_MS).health.head_age_seconds, None);
     }
 
     /// Goal: the status of an older release, or of a node that starts, is no failure.

@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 
-use super::{RunOptions, Scenario, Twin, names::Names, run, schema, shipped};
+use super::{
+    RunOptions, Scenario, Twin, engine::setup::check_programs, names::Names, notes::notes, run, schema,
+    shipped,
+};
 use crate::{
     leftovers::RunDir,
     output::{is_closed, print, print_line},
@@ -107,14 +110,17 @@ fn list() -> Result<()> {
 fn check(files: &[PathBuf]) -> Result<()> {
     for file in files {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match name.strip_suffix(super::TWIN_SUFFIX) {
-            None => drop(Scenario::load_whole(file)?),
+        let scenario = match name.strip_suffix(super::TWIN_SUFFIX) {
+            None => Scenario::load_whole(file)?,
             Some(stem) => {
                 let scenario = Scenario::load_whole(&file.with_file_name(format!("{stem}.yaml")))?;
-                Twin::load(file, &scenario)?;
+                Twin::load(file, &scenario)?.0
             }
-        }
+        };
         print_line(&format!("{}: sound", file.display()))?;
+        for note in notes(&scenario) {
+            print_line(&format!("  {note}"))?;
+        }
     }
     Ok(())
 }
@@ -202,7 +208,15 @@ impl RunScenarios {
                 })?;
             }
         }
+        let programs = self.programs();
+        for scenario in [&scenario].into_iter().chain(twin.as_ref().map(|(twin, _)| twin)) {
+            check_programs(scenario, &programs).with_context(|| scenario.name.clone())?;
+        }
         Ok(Wanted { scenario, twin })
+    }
+
+    fn programs(&self) -> BTreeMap<String, PathBuf> {
+        self.program.iter().cloned().collect()
     }
 
     async fn one(&self, scenario: &Scenario) -> Result<RunReport> {
@@ -221,7 +235,7 @@ impl RunScenarios {
         std::fs::create_dir_all(&nodes)
             .with_context(|| format!("cannot make the directory {}", nodes.display()))?;
         let nodes = nodes.canonicalize().with_context(|| format!("cannot open {}", nodes.display()))?;
-        let programs: BTreeMap<String, PathBuf> = self.program.iter().cloned().collect();
+        let programs = self.programs();
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let result = run(scenario, &RunOptions { dir: nodes, programs, command }, Progress::detect()).await;
         let passed = result.as_ref().is_ok_and(RunReport::passed);
@@ -323,6 +337,22 @@ mod tests {
         let wanted = run.read("steady-state").unwrap();
         assert_eq!((wanted.scenario.seed.as_str(), wanted.twin.unwrap().0.seed.as_str()), ("other", "other"));
         assert!(run.read("no-such").err().unwrap().to_string().contains("steady-state"));
+    }
+
+    /// Goal: a program that nobody gave is told before the first of several scenarios runs.
+    #[test]
+    fn a_program_that_nobody_gave_is_told_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.yaml");
+        let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [no_alarm]\n\
+                    faults: [{ at: 45s, what: { upgrade: { who: { nodes: [all] }, to: nightly } } }]\n";
+        std::fs::write(&file, text).unwrap();
+        let run =
+            RunScenarios { scenarios: Vec::new(), twin: false, program: Vec::new(), dir: None, seed: None };
+        let error = format!("{:#}", run.read(file.to_str().unwrap()).err().unwrap());
+        assert!(error.starts_with("a: ") && error.contains("--program nightly=PATH"), "{error}");
+        let program = vec![("nightly".to_owned(), std::env::current_exe().unwrap())];
+        assert!(RunScenarios { program, ..run }.read(file.to_str().unwrap()).is_ok());
     }
 
     /// Goal: what another seed draws may be refused, and the error says where it stands.

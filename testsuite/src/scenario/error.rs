@@ -23,6 +23,14 @@ pub enum ScenarioError {
         /// The limit, in bytes.
         max: u64,
     },
+    /// The file is no text.
+    #[error("{}:{line}: here is something that is no text in UTF-8; save the file in UTF-8", path.display())]
+    NoText {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+    },
     /// Broken YAML, an unknown or repeated key, or a value that its key refuses, alone or beside the others.
     #[error("{}:{place}: {message}\n{}", path.display(), place.snippet)]
     Wrong {

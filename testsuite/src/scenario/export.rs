@@ -4,6 +4,7 @@
 //! nothing is left out in silence.
 
 mod config;
+mod taker;
 
 use std::{
     path::{Path, PathBuf},
@@ -12,6 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
+use self::taker::taker;
 use super::{
     attacks::ATTACKS,
     engine::{
@@ -202,9 +204,8 @@ fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
         Action::Node { who: Who::Primary, .. } | Action::LyingPeers { who: Who::Primary, .. } => {
             may_validate(&scenario.topology, names, place)
         }
-        // A node that stays what it is takes the transaction.
         Action::AddValidator(node) | Action::RemoveValidator(node) => {
-            names.all().find(|other| other != node) == Some(place)
+            taker(scenario, names, events, (*node, event.at_ms)) == Some(place)
         }
         Action::Links { .. } => false,
     };

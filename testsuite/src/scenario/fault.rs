@@ -26,7 +26,8 @@ pub struct Fault {
     /// How often within `between`, 1 to 100.
     #[serde(default = "once")]
     pub times: u32,
-    /// How long: a killed node starts again, a paused one goes on, a link is as before. Without it nothing ends it.
+    /// How long: a killed node starts again, a paused one goes on, a link is as before. Without it nothing ends it. What would last longer
+    /// than the scenario ends with it; what is done at once takes none.
     #[serde(default, rename = "for")]
     pub lasts: Option<Span>,
     /// What happens.
@@ -316,6 +317,18 @@ impl What {
             | What::RemoveValidator(_) => false,
             _ => has_end,
         }
+    }
+
+    /// Whether it is over once it was done, so that it takes no `for`.
+    pub(super) fn is_done_at_once(&self) -> bool {
+        matches!(
+            self,
+            What::BitFlip(_)
+                | What::Upgrade { .. }
+                | What::ExportSnapshot(_)
+                | What::AddValidator(_)
+                | What::RemoveValidator(_)
+        )
     }
 
     /// Whether it changes who validates.

@@ -35,6 +35,7 @@ mod export;
 pub mod fault;
 pub mod model;
 mod names;
+mod notes;
 mod parse;
 mod plan;
 mod rules;

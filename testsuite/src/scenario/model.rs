@@ -10,6 +10,7 @@ use super::{criteria::Criterion, fault::Fault, span::Span};
 use crate::{
     accounts::DEFAULT_SEED,
     devnet::{READY_DEADLINE, SyncMode},
+    load::Rate,
 };
 
 /// What a team wants to know of its chain: nodes, load, faults by time or by seed, and when it counts as passed.
@@ -154,6 +155,14 @@ pub struct Link {
     pub shape: LinkShape,
 }
 
+impl Link {
+    /// Whether it is between the same two regions as another one.
+    pub(super) fn is_beside(&self, other: &Link) -> bool {
+        let ([one, another], [from, to]) = (&self.between, &other.between);
+        (one, another) == (from, to) || (one, another) == (to, from)
+    }
+}
+
 /// How datagrams travel between two nodes, in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -237,6 +246,18 @@ pub enum PhaseRate {
 }
 
 impl PhaseRate {
+    /// As a load knows it; none of a search.
+    pub(super) fn known(self) -> Option<Rate> {
+        match self {
+            PhaseRate::Constant(per_second) => Some(Rate::Constant { per_second }),
+            PhaseRate::Ramp { from, to } => Some(Rate::Ramp { from, to }),
+            PhaseRate::Burst { base, peak, period, peak_lasts } => {
+                Some(Rate::Burst { base, peak, period_ms: period.ms(), peak_ms: peak_lasts.ms() })
+            }
+            PhaseRate::Saturation { .. } => None,
+        }
+    }
+
     /// The fastest rate that is known beforehand, and the most transactions that it can mean over a time.
     pub(super) fn bounds(self, lasts: Span) -> (u32, f64) {
         let seconds = lasts.seconds();

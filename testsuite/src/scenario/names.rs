@@ -1,5 +1,7 @@
 //! Names of nodes, and what a name in a scenario stands for.
 
+use std::collections::BTreeSet;
+
 use super::model::{Part, Scenario, Topology};
 
 /// All nodes.
@@ -78,29 +80,39 @@ impl Names {
         self.all().filter(is_it).collect()
     }
 
-    /// What several names stand for together, each node once.
+    /// What several names stand for together, each node once, in the order in which the names stand; those of one name in the order of
+    /// the nodes.
     pub(super) fn find_all(&self, names: &[String]) -> Vec<Place> {
         let mut found: Vec<Place> = names.iter().flat_map(|name| self.find(name)).collect();
-        found.sort();
-        found.dedup();
+        let mut seen = BTreeSet::new();
+        found.retain(|place| seen.insert(*place));
         found
     }
 
-    /// Names that an error can offer, not too many of them.
+    /// Names of one or more nodes that an error can offer, not too many of them: none that nobody has.
     pub(super) fn offered(&self) -> String {
-        const OFFERED_MAX: usize = 12;
-        let mut offered = vec![ALL, VALIDATORS, FULLNODES];
+        let mut offered = vec![ALL, VALIDATORS];
+        if !self.group_names.is_empty() {
+            offered.push(FULLNODES);
+        }
         offered.extend(self.group_names.iter().map(String::as_str));
-        offered.extend(
-            self.names
-                .iter()
-                .map(String::as_str)
-                .filter(|name| !self.group_names.iter().any(|group| group == name)),
-        );
-        let rest = if offered.len() > OFFERED_MAX { ", …" } else { "" };
-        offered.truncate(OFFERED_MAX);
-        format!("{}{rest}", offered.join(", "))
+        let is_group = |name: &&str| self.group_names.iter().any(|group| group == name);
+        offered.extend(self.names.iter().map(String::as_str).filter(|name| !is_group(name)));
+        listed(offered)
     }
+
+    /// Names of single nodes that an error can offer, not too many of them.
+    pub(super) fn offered_nodes(&self) -> String {
+        listed(self.names.iter().map(String::as_str).collect())
+    }
+}
+
+/// The first names of a list; more would hide what is wrong.
+fn listed(mut names: Vec<&str>) -> String {
+    const OFFERED_MAX: usize = 12;
+    let rest = if names.len() > OFFERED_MAX { ", …" } else { "" };
+    names.truncate(OFFERED_MAX);
+    format!("{}{rest}", names.join(", "))
 }
 
 /// Whether a group's nodes may be added to the validators.
@@ -132,8 +144,33 @@ mod tests {
         assert_eq!(found("fullnodes"), [2, 3, 4, 5]);
         assert_eq!((found("alone"), found("fan"), found("fan-1")), (vec![2], vec![3, 4, 5], vec![4]));
         assert!(found("nobody").is_empty());
-        let together = names.find_all(&["fan-1".into(), "fan".into()]);
-        assert_eq!(together, [Place(3), Place(4), Place(5)]);
         assert!(names.offered().contains("fan"), "{}", names.offered());
+    }
+
+    /// Goal: what a file says first is first: the node that commits are read from, and whose turn it is.
+    #[test]
+    fn several_names_keep_their_order() {
+        let groups = vec![group("alone", 1), group("fan", 3)];
+        let names = Names::of_topology(&Topology { validators: 2, groups, ..Topology::default() });
+        let together = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|name| (*name).to_owned()).collect();
+            names.find_all(&list).into_iter().map(|place| place.0).collect::<Vec<_>>()
+        };
+        assert_eq!(together(&["fan-1", "fan"]), [4, 3, 5]);
+        assert_eq!(together(&["fan", "validators", "all"]), [3, 4, 5, 0, 1, 2]);
+        assert_eq!(together(&["validator-1", "nobody", "validator-1", "alone"]), [1, 2]);
+    }
+
+    /// Goal: an error offers names that somebody has, and of single nodes where one is asked for.
+    #[test]
+    fn names_that_are_offered_are_somebodys() {
+        let alone = Names::of_topology(&Topology { validators: 2, ..Topology::default() });
+        assert_eq!(alone.offered(), "all, validators, validator-0, validator-1");
+        let groups = vec![group("reader", 2)];
+        let names = Names::of_topology(&Topology { validators: 1, groups, ..Topology::default() });
+        assert_eq!(names.offered(), "all, validators, fullnodes, reader, validator-0, reader-0, reader-1");
+        assert_eq!(names.offered_nodes(), "validator-0, reader-0, reader-1");
+        let many = Names::of_topology(&Topology { validators: 20, ..Topology::default() });
+        assert!(many.offered_nodes().ends_with("validator-11, …"), "{}", many.offered_nodes());
     }
 }

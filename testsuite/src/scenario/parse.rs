@@ -11,7 +11,7 @@ use serde_saphyr::{Error, Spanned};
 use slipstream_yaml::{Mistake, Place, mask::mask_text, options};
 
 use super::{error::ScenarioError, model::Scenario, rules};
-use crate::load::access_lists_in;
+use crate::{load::access_lists_in, relay::KIB_PER_SECOND_MAX};
 
 /// Longest scenario file: keeps a wrong path (a log, a report) from being read into memory, and bounds every list in it.
 pub const SCENARIO_BYTES_MAX: u64 = 256 << 10;
@@ -31,13 +31,18 @@ pub(super) struct Problem {
 /// Reads a file of at most [`SCENARIO_BYTES_MAX`] bytes.
 pub(super) fn read(path: &Path) -> Result<String, ScenarioError> {
     let failed = |source| ScenarioError::Read { path: path.to_owned(), source };
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    let length = file.take(SCENARIO_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+    // As text only then: the last of them may be a part of a character.
+    let length = file.take(SCENARIO_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if length as u64 > SCENARIO_BYTES_MAX {
         return Err(ScenarioError::TooLong { path: path.to_owned(), max: SCENARIO_BYTES_MAX });
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| {
+        let text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + text.iter().filter(|byte| **byte == b'\n').count();
+        ScenarioError::NoText { path: path.to_owned(), line }
+    })
 }
 
 impl Scenario {
@@ -103,13 +108,51 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, 
         let value = mistake.is_of_a_value().then(|| place_of(text, &segments));
         let (line, column) = value.flatten().unwrap_or((mistake.line, mistake.column));
         let (place, word) = Place::quote(text, line, column);
-        let mut message = mistake.found(&word);
+        let mut message = advised(mistake.found(&word), &segments, &word);
         if !segments.is_empty() && !segments.iter().any(|name| name == UNKNOWN) {
             message = format!("{}: {message}", segments.join("."));
         }
         let message = mask_text(&message).into_owned();
         ScenarioError::Wrong { path: path.to_owned(), place, message }
     })
+}
+
+/// An error of the decoder, with what to write in its place where that is known: of a value by its key, of a name by those that there are.
+fn advised(message: String, key: &[String], word: &str) -> String {
+    let is_of_a_value = message.starts_with("must be ") || message.starts_with("invalid ");
+    match key.last().map(String::as_str) {
+        Some("loss") if is_of_a_value => {
+            return format!("must be a share from 0 to 1, such as 0.05 for 5 %, found `{word}`");
+        }
+        Some("kib_per_second") if is_of_a_value => {
+            return format!("must be KiB per second, from 1 to {KIB_PER_SECOND_MAX}, found `{word}`");
+        }
+        _ => {}
+    }
+    if message.starts_with("a list stands where a name") && key.first().is_some_and(|key| key == "faults") {
+        return format!("{message}, such as `{{ nodes: [validator-1] }}`");
+    }
+    let named =
+        message.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected one of "));
+    let Some((name, known)) = named else { return message };
+    let known: Vec<&str> = known.split(", ").collect();
+    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    let advice = if known.contains(&"one_of") {
+        Some(format!("write `{{ nodes: [{name}] }}`"))
+    } else if known.contains(&"saturation") && is_number {
+        Some(format!("write `{{ constant: {name} }}`"))
+    } else {
+        nearest(name, &known).map(|nearest| format!("the nearest is `{nearest}`"))
+    };
+    advice.map_or_else(|| message.clone(), |advice| format!("{message}; {advice}"))
+}
+
+/// The one of these names that looks like one that was written; none if none does.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    const ALIKE: f64 = 0.8;
+    let rated = known.iter().map(|other| (strsim::jaro_winkler(other, name), *other));
+    let (likeness, nearest) = rated.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (likeness >= ALIKE).then_some(nearest)
 }
 
 /// A part of the path to an error, as errors of decoded values name it.

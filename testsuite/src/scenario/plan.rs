@@ -1,12 +1,14 @@
 //! [`plan`]: what happens when, drawn from a scenario and its seed alone.
 
+use std::collections::BTreeSet;
+
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use slipstream_types::Digest;
 
 use super::{
     fault::{Fault, Lie, PeerLie, Target, What},
     model::{LinkShape, Scenario},
-    names::{Names, PRIMARY, Place},
+    names::{Names, PRIMARY, Place, VALIDATORS},
     span::Span,
 };
 
@@ -112,6 +114,23 @@ pub(super) fn plan(scenario: &Scenario) -> Vec<Event> {
     events
 }
 
+/// Who validates when the clock is over, if the chain takes each change.
+pub(super) fn validators_at_end(scenario: &Scenario, names: &Names) -> BTreeSet<Place> {
+    let mut validators: BTreeSet<Place> = names.find(VALIDATORS).into_iter().collect();
+    for event in plan(scenario) {
+        match event.action {
+            Action::AddValidator(place) => {
+                validators.insert(place);
+            }
+            Action::RemoveValidator(place) => {
+                validators.remove(&place);
+            }
+            _ => {}
+        }
+    }
+    validators
+}
+
 /// The events of the fault at this place, each time that it is drawn.
 pub(super) fn of_fault(scenario: &Scenario, names: &Names, index: usize) -> Vec<Event> {
     let fault = &scenario.faults[index];
@@ -199,6 +218,9 @@ fn hit(target: &Target, names: &Names, random: &mut StdRng) -> Vec<(u64, Who)> {
             (0..).zip(found).map(|(turn, place)| (turn * every.ms(), Who::Node(place))).collect()
         }
         Target::OneOf(_) => {
+            // Whoever is named first is not drawn sooner: the same seed draws the same node in whatever order they stand.
+            let mut found = found;
+            found.sort();
             let drawn = (!found.is_empty()).then(|| found[random.random_range(0..found.len())]);
             drawn.into_iter().map(|place| (0, Who::Node(place))).collect()
         }
@@ -246,6 +268,22 @@ mod tests {
         assert_eq!(events[6].action, Action::Node { harm: Harm::Kill, who: Who::Primary });
         let pairs = vec![(Place(0), Place(4)), (Place(0), Place(5))];
         assert_eq!(events[7].action, Action::Links { pairs, shape: None });
+    }
+
+    /// Goal: turns come in the order of the file, and what the seed draws has nothing to do with that order.
+    #[test]
+    fn turns_come_in_the_order_of_the_file() {
+        let met = |what: &str| {
+            let events = plan(&scenario("x", &format!("- {{ at: 10s, what: {{ restart: {what} }} }}\n")));
+            let whom = |event: &Event| match event.action {
+                Action::Node { who: Who::Node(place), .. } => Some((event.at_ms / 1_000, place.0)),
+                _ => None,
+            };
+            events.iter().filter_map(whom).collect::<Vec<_>>()
+        };
+        let rolling = met("{ rolling: { nodes: [late, validator-2, validators], every: 3s } }");
+        assert_eq!(rolling, [(10, 4), (13, 5), (16, 2), (19, 0), (22, 1), (25, 3)]);
+        assert_eq!(met("{ one_of: [late, validators] }"), met("{ one_of: [validators, late] }"));
     }
 
     /// Goal: clocks jump to both sides, disks get slower, and each lie is told apart.

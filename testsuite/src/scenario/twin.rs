@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    criteria::Criterion,
+    criteria::names_of,
     error::ScenarioError,
     fault::Fault,
     model::{Config, Link, Scenario, Settings},
@@ -78,7 +78,7 @@ impl Twin {
 
     fn check(&self, scenario: &Scenario) -> Result<(), Problem> {
         let wrong = |key: &str, text: String| Problem { key: vec![key.to_owned()], text };
-        let known: Vec<String> = scenario.criteria.iter().map(Criterion::name).collect();
+        let known = names_of(&scenario.criteria);
         if self.must_fail.is_empty() {
             return Err(wrong("must_fail", format!("is empty; name one of: {}", known.join("; "))));
         }
@@ -103,9 +103,14 @@ impl Twin {
         scenario.description = self.description;
         scenario.topology.config.extend(config);
         scenario.topology.settings.extend(settings);
-        // The first link between two regions counts.
+        let planted = links.len();
         let own = std::mem::replace(&mut scenario.topology.links, links);
-        scenario.topology.links.extend(own);
+        let all = &mut scenario.topology.links;
+        for link in own {
+            if !all[..planted].iter().any(|other| other.is_beside(&link)) {
+                all.push(link);
+            }
+        }
         scenario.faults.extend(faults);
         scenario
     }
@@ -156,6 +161,28 @@ mod tests {
         assert_eq!((scenario.name.as_str(), must_fail), ("a-defect", vec!["equal_roots".to_owned()]));
         assert_eq!(scenario.topology.config["consensus.rotate_after"], 1);
         assert_eq!(Twin::path_of(Path::new("x/a.yaml")), Path::new("x/a.defect.yaml"));
+    }
+
+    /// Goal: what a twin says of two regions is in place of what its scenario says, and two words of its own are refused.
+    #[test]
+    fn links_of_a_twin_are_in_place_of_the_scenarios() {
+        let link = |one: &str, other: &str, ms: u32| {
+            format!("{{ between: [{one}, {other}], shape: {{ delay: {ms}ms }} }}")
+        };
+        let settings = "[{ nodes: [validator-0], region: a }, { nodes: [validator-1], region: b }]";
+        let own = [link("a", "b", 5), link("a", "a", 6)].join(", ");
+        let text = format!("{SCENARIO}topology: {{ settings: {settings}, links: [{own}] }}\n");
+        let scenario = Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let twin = |links: &[String]| {
+            let links = links.join(", ");
+            let text = format!("description: c\nmust_fail: [equal_roots]\ndefect: {{ links: [{links}] }}\n");
+            Twin::parse(&text, Path::new("a.defect.yaml"), &scenario).map_err(|error| error.to_string())
+        };
+        let (defective, _) = twin(&[link("b", "a", 900)]).unwrap();
+        let delays: Vec<u64> = defective.topology.links.iter().map(|link| link.shape.delay.ms()).collect();
+        assert_eq!(delays, [900, 6]);
+        let error = twin(&[link("b", "a", 900), link("a", "b", 800)]).unwrap_err();
+        assert!(error.contains("defect.links.1.between: there are links between `a` and `b`"), "{error}");
     }
 
     #[test]

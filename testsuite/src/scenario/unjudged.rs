@@ -1,7 +1,7 @@
 //! [`unjudged`]: the criteria that nobody can judge who sees a scenario's nodes from outside alone, and why.
 
 use super::{
-    criteria::{Criterion, counts_liars},
+    criteria::{Criterion, counts_liars, names_of},
     export,
     fault::PeerLie,
     model::Scenario,
@@ -20,15 +20,19 @@ pub(super) fn unjudged(scenario: &Scenario, has_lists: bool) -> Vec<Unjudged> {
         Some(phase) => Some(format!("the load {phase} is left out")),
         None => why(criterion, scenario, &names, (&done, &undone)),
     };
-    let unjudged = |criterion: &Criterion| Some(Unjudged { name: criterion.name(), why: why(criterion)? });
-    scenario.criteria.iter().filter_map(unjudged).collect()
+    let named = scenario.criteria.iter().zip(names_of(&scenario.criteria));
+    named.filter_map(|(criterion, name)| Some(Unjudged { name, why: why(criterion)? })).collect()
 }
 
-/// The scenario with those criteria alone that are judged.
+/// The scenario with those criteria alone that are judged, and those loads that are there.
 pub(super) fn judged(scenario: &Scenario, has_lists: bool) -> Scenario {
     let unjudged = unjudged(scenario, has_lists);
-    let mut scenario = scenario.clone();
-    scenario.criteria.retain(|criterion| unjudged.iter().all(|it| it.name != criterion.name()));
+    let whole = scenario;
+    let mut scenario = whole.clone();
+    scenario.workload.retain(|phase| export::has_load(whole, &phase.name, has_lists));
+    // Those of one name are judged together or not at all: what is left keeps its names.
+    let mut names = names_of(&whole.criteria).into_iter();
+    scenario.criteria.retain(|_| names.next().is_some_and(|name| unjudged.iter().all(|it| it.name != name)));
     scenario
 }
 
@@ -155,8 +159,10 @@ criteria:
                 "commit p50 of main: the load main is left out",
             ]
         );
-        let names: Vec<String> = judged(&scenario, false).criteria.iter().map(Criterion::name).collect();
+        let names = names_of(&judged(&scenario, false).criteria);
         assert_eq!(names, ["equal_roots", "catch_up of validator-2", "commit p50 of other", "no_alarm"]);
+        let loads = |has_lists| judged(&scenario, has_lists).workload.len();
+        assert_eq!([loads(false), loads(true)], [1, 2], "a load that is left out lacks nothing");
         assert!(judged(&scenario, true).criteria.iter().any(|it| it.name() == "commit p50 of main"));
     }
 

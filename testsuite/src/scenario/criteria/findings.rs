@@ -115,6 +115,8 @@ pub struct Findings {
     pub unseen: Vec<String>,
     /// Proofs of lies, by whoever has them.
     pub convictions: Convictions,
+    /// Nodes that a fault holds down at the end.
+    pub held: BTreeSet<String>,
     /// The first batch whose transactions a node answers for, by its name.
     pub history: BTreeMap<String, u64>,
     /// The epoch of each node that answered at the end, by its name.

@@ -2,6 +2,7 @@
 
 use super::{
     Criterion, Findings, Percentile, PhaseTotals, Quantiles, ReadTotals, Statement, liars::liars_banned,
+    names_of,
 };
 use crate::{
     report::{CriterionResult, NodeSeries, RunReport},
@@ -9,6 +10,7 @@ use crate::{
         fault::What,
         model::Scenario,
         names::{Names, Place, VALIDATORS},
+        plan::validators_at_end,
     },
 };
 
@@ -21,9 +23,10 @@ pub(super) type Verdict = (bool, String, String);
 /// Judges all criteria of a scenario, in their order.
 pub fn judge(scenario: &Scenario, report: &RunReport, findings: &Findings) -> Vec<CriterionResult> {
     let names = Names::of(scenario);
-    let judged = scenario.criteria.iter().map(|criterion| {
+    let told = names_of(&scenario.criteria);
+    let judged = scenario.criteria.iter().zip(told).map(|(criterion, name)| {
         let (passed, measured, wanted) = one(criterion, scenario, &names, report, findings);
-        CriterionResult { name: criterion.name(), passed, measured, wanted }
+        CriterionResult { name, passed, measured, wanted }
     });
     judged.collect()
 }
@@ -68,7 +71,7 @@ fn one(
             let heads = phase_of(findings, phase).map(|phase| phase.new_heads).unwrap_or_default();
             latency(heads.ms, heads.failed_share, *percentile, at_most.ms())
         }
-        Criterion::LoadComplete => load_complete(findings),
+        Criterion::LoadComplete => load_complete(scenario, findings),
         Criterion::CatchUp { nodes, at_most } => {
             let drawn = drawn(scenario, names);
             catch_up(&members(nodes), &drawn, report, at_most.seconds())
@@ -86,7 +89,7 @@ fn one(
         Criterion::History { nodes, from_at_most, from_at_least } => {
             history(&members(nodes), findings, *from_at_most, *from_at_least)
         }
-        Criterion::Epoch { at_least } => epoch(names, findings, *at_least),
+        Criterion::Epoch { at_least } => epoch(scenario, names, findings, *at_least),
         Criterion::EqualRoots => equal_roots(findings),
         Criterion::NobodyHonestBlamed => {
             none_of(&findings.blamed, &findings.unseen, "nobody honest is blamed")
@@ -126,8 +129,11 @@ fn latency(quantiles: Option<Quantiles>, missing_share: f64, percentile: Percent
     (passed, measured, wanted)
 }
 
-fn load_complete(findings: &Findings) -> Verdict {
-    let wrong: Vec<String> = findings.phases.iter().filter_map(incomplete).collect();
+fn load_complete(scenario: &Scenario, findings: &Findings) -> Verdict {
+    let mut wrong: Vec<String> = findings.phases.iter().filter_map(incomplete).collect();
+    // What became of such a load nobody knows.
+    let unknown = scenario.workload.iter().filter(|phase| phase_of(findings, &phase.name).is_none());
+    wrong.extend(unknown.map(|phase| format!("{}: it brought no figures; see nothing_ended", phase.name)));
     let committed: u64 = findings.phases.iter().map(|phase| phase.committed).sum();
     let of = |count: fn(&PhaseTotals) -> u64| findings.phases.iter().map(count).sum::<u64>();
     let (receipts, balances) = (of(|phase| phase.audit.receipts), of(|phase| phase.audit.balances));
@@ -250,22 +256,36 @@ fn history(members: &[String], findings: &Findings, most: Option<u64>, least: Op
     (passed, if passed { format!("all {} do", members.len()) } else { told(&wrong) }, wanted)
 }
 
-fn epoch(names: &Names, findings: &Findings, least: u64) -> Verdict {
-    let found: Vec<Option<u64>> =
-        names.all().map(|place| findings.epochs.get(names.name(place)).copied()).collect();
-    let passed = found.iter().all(|epoch| epoch.is_some_and(|epoch| epoch >= least) && *epoch == found[0]);
-    let told: Vec<String> = names
+/// A validator that is down has not come into the epoch in which it is to vote. Whoever does not validate may be off for good.
+fn epoch(scenario: &Scenario, names: &Names, findings: &Findings, least: u64) -> Verdict {
+    let wanted = format!("one epoch, at least {least}");
+    let validators = validators_at_end(scenario, names);
+    let is_asked = |place: &Place| validators.contains(place) || !findings.held.contains(names.name(*place));
+    let found: Vec<(&str, Option<u64>)> = names
         .all()
-        .zip(&found)
-        .filter(|(_, epoch)| **epoch != found[0])
-        .map(|(place, epoch)| {
-            let epoch = epoch.map_or_else(|| "did not tell".to_owned(), |epoch| format!("is in {epoch}"));
-            format!("{} {epoch}", names.name(place))
+        .filter(is_asked)
+        .map(|place| names.name(place))
+        .map(|name| (name, findings.epochs.get(name).copied()))
+        .collect();
+    let Some((_, first)) = found.first().copied() else {
+        return (false, "every node is down".to_owned(), wanted);
+    };
+    let passed = first.is_some_and(|epoch| epoch >= least) && found.iter().all(|(_, epoch)| *epoch == first);
+    let told: Vec<String> = found
+        .iter()
+        .filter(|(_, epoch)| *epoch != first)
+        .map(|(name, epoch)| match epoch {
+            Some(epoch) => format!("{name} is in {epoch}"),
+            None => format!("{name} did not tell"),
         })
         .collect();
-    let first = found[0].map_or_else(|| "unknown".to_owned(), |epoch| epoch.to_string());
-    let rest = if told.is_empty() { "all nodes".to_owned() } else { self::told(&told) };
-    (passed, format!("{first}, {rest}"), format!("one epoch, at least {least}"))
+    let first = first.map_or_else(|| "unknown".to_owned(), |epoch| epoch.to_string());
+    let rest = match (told.is_empty(), found.len() == names.len()) {
+        (true, true) => "all nodes".to_owned(),
+        (true, false) => format!("{} of {} nodes, and the others are down", found.len(), names.len()),
+        (false, _) => self::told(&told),
+    };
+    (passed, format!("{first}, {rest}"), wanted)
 }
 
 fn equal_roots(findings: &Findings) -> Verdict {

@@ -12,7 +12,7 @@ mod findings;
 mod judge;
 mod liars;
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -121,7 +121,7 @@ pub enum Criterion {
         #[serde(default)]
         from_at_least: Option<u64>,
     },
-    /// All nodes are in one epoch at the end, at least this one.
+    /// Those that validate at the end, and all others that no fault holds down then, are in one epoch, at least this one.
     Epoch {
         /// Its number, at most as many as faults change the validators.
         at_least: u64,
@@ -217,7 +217,7 @@ impl Percentile {
 }
 
 impl Criterion {
-    /// The name that a report and the exit message tell: of the criterion, and of what it is about.
+    /// Of the criterion, and of what it is about. Another one of the scenario may have the same.
     pub fn name(&self) -> String {
         let key = self.key();
         match self {
@@ -229,8 +229,16 @@ impl Criterion {
             | Criterion::Follow { phase, percentile, .. }
             | Criterion::NewHeads { phase, percentile, .. }
             | Criterion::Read { phase, percentile, .. } => format!("{key} {percentile} of {phase}"),
-            _ if self.nodes().is_empty() => key.to_owned(),
-            _ => format!("{key} of {}", self.nodes().join(", ")),
+            _ => {
+                let by = match self {
+                    Criterion::LiarsBanned { lie: Some(lie), .. } => format!(" by {}", lie.name()),
+                    _ => String::new(),
+                };
+                match self.nodes() {
+                    [] => format!("{key}{by}"),
+                    nodes => format!("{key} of {}{by}", nodes.join(", ")),
+                }
+            }
         }
     }
 
@@ -269,18 +277,38 @@ impl Criterion {
         }
     }
 
-    /// The names of nodes that it is written with.
+    /// The names of nodes that it is written with; empty of one that is about no nodes of its own.
     pub(super) fn nodes(&self) -> &[String] {
+        self.listed().unwrap_or_default()
+    }
+
+    /// The list of nodes that it has; none of one that is about no nodes of its own.
+    pub(super) fn listed(&self) -> Option<&[String]> {
         match self {
             Criterion::CatchUp { nodes, .. }
             | Criterion::HeadAge { nodes, .. }
             | Criterion::Memory { nodes, .. }
             | Criterion::Convicted { nodes, .. }
             | Criterion::LiarsBanned { nodes, .. }
-            | Criterion::History { nodes, .. } => nodes,
-            _ => &[],
+            | Criterion::History { nodes, .. } => Some(nodes),
+            _ => None,
         }
     }
+}
+
+/// The names of criteria as reports, exit messages and twins have them: of several of one name all but the first have a number.
+pub(super) fn names_of(criteria: &[Criterion]) -> Vec<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let name = |criterion: &Criterion| {
+        let name = criterion.name();
+        let count = seen.entry(name.clone()).or_default();
+        *count += 1;
+        match *count {
+            1 => name,
+            count => format!("{name} ({count})"),
+        }
+    };
+    criteria.iter().map(name).collect()
 }
 
 impl fmt::Display for Way {

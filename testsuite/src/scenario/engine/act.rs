@@ -1,6 +1,6 @@
 //! Events of the plan, done to the nodes.
 
-use std::{collections::BTreeSet, os::unix::fs::PermissionsExt, path::Path, process::Stdio, time::Duration};
+use std::{collections::BTreeSet, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
@@ -21,8 +21,6 @@ use crate::{
     },
 };
 
-/// Where the owner's key is, below the devnet's directory.
-const OWNER_KEY: &str = "owner.key";
 /// For a transaction of the owner's, or an export: where the chain stands, the first would wait forever.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 /// Characters of a command's error that a message repeats.
@@ -48,6 +46,9 @@ impl Stage<'_> {
         }
         if place.is_some_and(|place| self.held.contains(place)) {
             what += " (it was down)";
+        }
+        if event.until_ms.is_some_and(|until_ms| until_ms > self.scenario.duration.ms()) {
+            what += " (cut short by the scenario's end)";
         }
         let node = place.map(|place| self.names.name(place).to_owned());
         let nobody = if matches!(event.action, Action::Links { .. }) { "links" } else { "the primary" };
@@ -122,8 +123,8 @@ impl Stage<'_> {
             }
             (Action::Attack { name, victim }, _) => self.begin_attack(index, name, *victim).await,
             (Action::ExportSnapshot(place), _) => self.export_snapshot(*place).await,
-            (Action::AddValidator(place), _) => self.change_validators("add", *place).await,
-            (Action::RemoveValidator(place), _) => self.change_validators("remove", *place).await,
+            (Action::AddValidator(place), _) => self.change_validators("add", *place),
+            (Action::RemoveValidator(place), _) => self.change_validators("remove", *place),
             (Action::Node { .. } | Action::LyingPeers { .. }, None) => Ok(()),
         }
     }
@@ -196,22 +197,6 @@ impl Stage<'_> {
             .context("cannot make the archive's directory")?;
         let config = self.node(place)?.config();
         command(&["snapshot", "export", "--config", text(&config)?, &archive]).await
-    }
-
-    async fn change_validators(&self, change: &str, place: Place) -> Result<()> {
-        const FEES: &str = "0x00000000000000000000000000000000000000fe";
-        let key_file = self.devnet.dir().join(OWNER_KEY);
-        std::fs::write(&key_file, self.devnet.owner().key_hex()).context("cannot write the owner's key")?;
-        std::fs::set_permissions(&key_file, PermissionsExt::from_mode(0o600)).context("the owner's key")?;
-        let id = self.key(place)?;
-        // A node that stays what it is takes the transaction.
-        let other = self.source(Some(place)).await?;
-        let rpc = self.node(other)?.rpc().url().to_owned();
-        let mut arguments = vec!["validators", change, &id, "--rpc", &rpc, "--key-file", text(&key_file)?];
-        if change == "add" {
-            arguments.extend(["--fee-recipient", FEES]);
-        }
-        command(&arguments).await
     }
 }
 

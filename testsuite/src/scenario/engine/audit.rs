@@ -21,6 +21,7 @@ pub(super) const REACH_DEADLINE: Duration = Duration::from_secs(30);
 impl Stage<'_> {
     /// Looks at the nodes that run. One that does not answer is missing in what was found.
     pub(super) async fn audit(&mut self, findings: &mut Findings) {
+        findings.held = self.held.places().map(|place| self.names.name(place).to_owned()).collect();
         let running = self.running();
         self.compare(&running, findings).await;
         for place in &running {

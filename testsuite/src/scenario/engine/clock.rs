@@ -35,7 +35,8 @@ impl Stage<'_> {
             }
         }
         self.wait_until(end_ms).await?;
-        self.wait_joins().await
+        self.wait_joins().await?;
+        self.wait_changes().await
     }
 
     /// Nodes that ended by themselves since the last look are findings, unless a fault has taken them down.
@@ -57,6 +58,7 @@ impl Stage<'_> {
             let left = Duration::from_millis(at_ms).saturating_sub(self.begin.elapsed());
             self.note_ended()?;
             self.note_joins()?;
+            self.note_changes();
             if left.is_zero() {
                 return Ok(());
             }

@@ -134,6 +134,7 @@ pub(super) mod tests {
         LoadSummary {
             workload: "transfers".to_owned(),
             rate: "2 tx/s".to_owned(),
+            commits_from: "near".to_owned(),
             prepared_ms: 0,
             duration_seconds: 2.0,
             offered: 4,

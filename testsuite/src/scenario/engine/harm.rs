@@ -96,6 +96,7 @@ impl Stage<'_> {
             Harm::Liar(lie) => self.begin_liar(event, place, lie).await,
             Harm::Kill => {
                 self.node_mut(place)?.kill();
+                self.kill_lies(place);
                 Ok(())
             }
             Harm::Pause => {
@@ -110,7 +111,7 @@ impl Stage<'_> {
                 tokio::task::block_in_place(|| flip::row(&directory, draw))
             }
             Harm::Upgrade(name) => {
-                let program = match setup::program(name, self.options)? {
+                let program = match setup::program(name, &self.options.programs)? {
                     Some(program) => program,
                     None => binary()?,
                 };
@@ -136,6 +137,7 @@ impl Stage<'_> {
             Harm::Twin(_) => self.end_twin(event),
             Harm::OldState => self.put_back(event, place).await,
             Harm::Liar(_) => self.end_liar(event, place).await,
+            Harm::Kill => self.wake_lies(place).await,
             Harm::Pause => {
                 if !self.lasting.has(place, harm) {
                     self.node(place)?.signal(Signal::CONT);
@@ -153,7 +155,7 @@ impl Stage<'_> {
                 self.note_ended()
             }
             // All that is left of them is their hold.
-            Harm::Kill | Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
+            Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
         }
     }
 

@@ -11,14 +11,17 @@ use super::{
 };
 use crate::{
     devnet::{Node, Process, copy_data, files},
-    scenario::names::{Place, VALIDATORS},
+    scenario::{
+        names::{Place, VALIDATORS},
+        plan::Harm,
+    },
 };
 
 /// What the lies of a stage hold, each by the place of its event: several may meet one validator at once.
 #[derive(Default)]
 pub(super) struct Lies {
-    /// Second nodes of validators' keys.
-    twins: BTreeMap<usize, Node>,
+    /// Second nodes of validators' keys, with whose they are.
+    twins: BTreeMap<usize, (Place, Node)>,
     /// Data that is to come back.
     copies: BTreeMap<usize, PathBuf>,
     /// Programs in validators' places.
@@ -31,7 +34,7 @@ pub(super) struct Lies {
 struct Liar {
     place: Place,
     lie: &'static str,
-    /// None while one that came later lies at this address.
+    /// None while one that came later lies at this address, or the validator is killed.
     process: Option<Process>,
 }
 
@@ -40,6 +43,11 @@ impl Lies {
     fn silence(&mut self, place: Place) -> Vec<Process> {
         let mine = self.liars.values_mut().filter(|liar| liar.place == place);
         mine.filter_map(|liar| liar.process.take()).collect()
+    }
+
+    /// The second nodes of a validator's key.
+    fn twins_of(&mut self, place: Place) -> impl Iterator<Item = &mut Node> {
+        self.twins.values_mut().filter(move |(of, _)| *of == place).map(|(_, twin)| twin)
     }
 
     /// The last one that came to a validator's place, with its lie, if it is silent.
@@ -73,8 +81,10 @@ impl Stage<'_> {
         let made = tokio::task::block_in_place(|| self.devnet.twin_of(index, &twin_name, &peers));
         let mut twin = made.with_context(|| twin_name.clone())?;
         self.release(place, event)?;
-        twin.start()?;
-        self.lies.twins.insert(event, twin);
+        if !self.lasting.has(place, &Harm::Kill) {
+            twin.start()?;
+        }
+        self.lies.twins.insert(event, (place, twin));
         Ok(())
     }
 
@@ -89,7 +99,7 @@ impl Stage<'_> {
 
     /// Ends the second node; everybody hears the first one again.
     pub(super) fn end_twin(&mut self, event: usize) -> Result<()> {
-        if let Some(mut twin) = self.lies.twins.remove(&event)
+        if let Some((_, mut twin)) = self.lies.twins.remove(&event)
             && let Err(error) = twin.check_alive()
         {
             self.ended.push(format!("{error:#}"));
@@ -122,8 +132,12 @@ impl Stage<'_> {
     pub(super) async fn begin_liar(&mut self, event: usize, place: Place, lie: &'static str) -> Result<()> {
         self.stop_node(place).await?;
         self.silence(place);
-        let process = self.spawn_liar(place, lie).await?;
-        self.lies.liars.insert(event, Liar { place, lie, process: Some(process) });
+        // One that comes to a validator that is killed is silent until that is over.
+        let process = match self.lasting.has(place, &Harm::Kill) {
+            true => None,
+            false => Some(self.spawn_liar(place, lie).await?),
+        };
+        self.lies.liars.insert(event, Liar { place, lie, process });
         Ok(())
     }
 
@@ -132,11 +146,41 @@ impl Stage<'_> {
         if let Some(process) = self.lies.liars.remove(&event).and_then(|liar| liar.process) {
             self.note_liar(place, process);
         }
+        self.wake_liar(place).await
+    }
+
+    /// The last program that came to a validator's place lies again if it is silent, unless a kill lasts.
+    async fn wake_liar(&mut self, place: Place) -> Result<()> {
+        if self.lasting.has(place, &Harm::Kill) {
+            return Ok(());
+        }
         if let Some((event, lie)) = self.lies.silent(place) {
             let process = Some(self.spawn_liar(place, lie).await?);
             self.lies.liars.insert(event, Liar { place, lie, process });
         }
         Ok(())
+    }
+
+    /// A validator is killed: so is the program in its place, and each second node of its key. Else its key would go on voting.
+    pub(super) fn kill_lies(&mut self, place: Place) {
+        self.silence(place);
+        for twin in self.lies.twins_of(place) {
+            if let Err(error) = twin.check_alive() {
+                self.ended.push(format!("{error:#}"));
+            }
+            twin.kill();
+        }
+    }
+
+    /// A kill is over. Once none lasts, what lied for the validator lies again.
+    pub(super) async fn wake_lies(&mut self, place: Place) -> Result<()> {
+        if self.lasting.has(place, &Harm::Kill) {
+            return Ok(());
+        }
+        for twin in self.lies.twins_of(place).filter(|twin| twin.pid().is_none()) {
+            twin.start()?;
+        }
+        self.wake_liar(place).await
     }
 
     fn silence(&mut self, place: Place) {
@@ -174,7 +218,7 @@ impl Stage<'_> {
     /// Ends all lies that go on; a liar that had ended by itself is a finding.
     pub(super) fn end_lies(&mut self) {
         let Lies { twins, liars, .. } = std::mem::take(&mut self.lies);
-        for mut twin in twins.into_values() {
+        for (_, mut twin) in twins.into_values() {
             if let Err(error) = twin.check_alive() {
                 self.ended.push(format!("{error:#}"));
             }
@@ -225,5 +269,20 @@ mod tests {
         assert_eq!(lies.silent(Place(3)), Some((4, "double-vote")));
         lies.liars.remove(&4);
         assert_eq!(lies.silent(Place(3)), None);
+    }
+
+    /// Goal: a program that is silenced with its validator is the one that lies again, and one that comes meanwhile takes its turn.
+    #[test]
+    fn whoever_was_killed_with_its_validator_lies_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = Process::spawn(Path::new("/bin/sleep"), &["100"], dir.path().join("log")).unwrap();
+        let mut lies = Lies::default();
+        lies.liars.insert(1, Liar { place: Place(3), lie: "garbage", process: Some(process) });
+        assert_eq!(lies.silence(Place(3)).len(), 1);
+        assert_eq!(lies.silent(Place(3)), Some((1, "garbage")));
+        lies.liars.insert(4, Liar { place: Place(3), lie: "complaints", process: None });
+        assert!(lies.silence(Place(3)).is_empty(), "killed twice");
+        assert_eq!(lies.silent(Place(3)), Some((4, "complaints")));
+        assert_eq!((lies.silent(Place(0)), lies.twins_of(Place(3)).count()), (None, 0));
     }
 }

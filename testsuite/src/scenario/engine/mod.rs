@@ -18,6 +18,7 @@ pub(crate) mod assault;
 mod audit;
 mod blame;
 mod catch;
+mod changes;
 mod clock;
 mod curves;
 pub(crate) mod disk;
@@ -31,6 +32,7 @@ mod nodes;
 mod over;
 pub(super) mod phase;
 mod preload;
+mod primary;
 pub(super) mod setup;
 mod sieges;
 mod unbegun;
@@ -55,6 +57,7 @@ pub(crate) use self::{
 use self::{
     assault::Assault,
     catch::Behind,
+    changes::Changes,
     disk::SmallDisk,
     held::{Held, Lasting},
     joins::Joins,
@@ -140,6 +143,8 @@ struct Stage<'a> {
     links: Option<Links>,
     /// Nodes that have not answered yet.
     joins: Joins,
+    /// Changes of the validators that have not come to an end.
+    changes: Changes,
     /// What lies over the links for now, in the order in which it came.
     over: Vec<Over>,
     /// Of those whose clock may jump, or whose disk may get slow.
@@ -166,6 +171,7 @@ impl Stage<'_> {
         options: &'a RunOptions,
         progress: Progress,
     ) -> Result<Stage<'a>> {
+        setup::check_programs(scenario, &options.programs)?;
         let names = Names::of(scenario);
         let links = setup::needs_links(scenario)
             .then(|| Links::new(&scenario.seed, Terrain::Plain(crate::relay::Shape::default())));
@@ -192,6 +198,7 @@ impl Stage<'_> {
             lasting: Lasting::default(),
             links,
             joins: Joins::default(),
+            changes: Changes::default(),
             over: Vec::new(),
             knobs,
             lies: Lies::default(),

@@ -21,11 +21,8 @@ use crate::{
     },
 };
 
-/// How often validators are asked which of them is primary.
-const PRIMARY_LOOKS: usize = 8;
-const PRIMARY_POLL: Duration = Duration::from_millis(250);
 /// One that stands does not answer, and keeps nobody from being asked.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Mounts the disks that nodes have for themselves.
 pub(super) fn mount_disks(
@@ -59,7 +56,7 @@ pub(super) fn lay(
 }
 
 /// The first of these that answers in time.
-async fn first_that_answers(nodes: &[(Place, Rpc)]) -> Option<Place> {
+pub(super) async fn first_that_answers(nodes: &[(Place, Rpc)]) -> Option<Place> {
     for (place, rpc) in nodes {
         if matches!(tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await, Ok(Ok(_))) {
             return Some(*place);
@@ -114,31 +111,27 @@ impl Stage<'_> {
         heads.into_iter().flatten().max().unwrap_or_default()
     }
 
-    /// Whoever orders the batches now. While views change nobody does for a moment; if nobody comes, the first validator that runs.
-    pub(super) async fn primary(&self) -> Result<Place> {
+    /// Of these nodes those that no fault cuts off from most of the validators that run; all of them if all are cut off.
+    pub(super) fn not_cut_off(&self, places: &[Place]) -> Vec<Place> {
         let may_be = |place: &Place| may_validate(&self.scenario.topology, &self.names, *place);
-        let running: Vec<Place> = self.running().into_iter().filter(may_be).collect();
-        for _ in 0..PRIMARY_LOOKS {
-            for place in &running {
-                let status = tokio::time::timeout(ANSWER_MAX, self.node(*place)?.status()).await;
-                let consensus = status.ok().and_then(Result::ok).and_then(|status| status.consensus);
-                if consensus.is_some_and(|consensus| consensus["is_primary"] == true) {
-                    return Ok(*place);
-                }
-            }
-            tokio::time::sleep(PRIMARY_POLL).await;
-        }
-        running.first().copied().context("no validator runs that could be primary")
+        let validators: Vec<Place> = self.running().into_iter().filter(may_be).collect();
+        over::reach_most(&self.over, places, &validators)
     }
 
-    /// The first node that answers, of those that no fault holds, without this one; validators come first.
+    /// Nodes that could tell of the chain, without this one: no fault holds them, or cuts them off from most validators. Validators come
+    /// first.
+    pub(super) fn sources(&self, without: Option<Place>) -> Result<Vec<(Place, Rpc)>> {
+        let others: Vec<Place> = self.running().into_iter().filter(|place| Some(*place) != without).collect();
+        let near = self.not_cut_off(&others).into_iter();
+        near.map(|place| Ok((place, self.node(place)?.rpc().clone()))).collect()
+    }
+
+    /// The first of these that answers.
     ///
     /// # Errors
     /// If none answers.
     pub(super) async fn source(&self, without: Option<Place>) -> Result<Place> {
-        let others: Vec<Place> = self.running().into_iter().filter(|place| Some(*place) != without).collect();
-        let rpcs = others.iter().map(|place| Ok((*place, self.node(*place)?.rpc().clone())));
-        first_that_answers(&rpcs.collect::<Result<Vec<_>>>()?)
+        first_that_answers(&self.sources(without)?)
             .await
             .context("no node answers that could tell of the chain")
     }

@@ -62,6 +62,17 @@ fn twins_between(over: &[Over], one: Place, other: Place) -> impl Iterator<Item 
     })
 }
 
+/// Of these nodes those that cuts leave most of these validators, in their order; all of them if none has so many.
+pub(super) fn reach_most(over: &[Over], nodes: &[Place], validators: &[Place]) -> Vec<Place> {
+    let reaches = |node: Place, other: Place| node == other || !between(over.iter(), node, other).1;
+    let reaches_most = |node: &Place| {
+        let reached = validators.iter().filter(|other| reaches(*node, **other)).count();
+        2 * reached > validators.len()
+    };
+    let found: Vec<Place> = nodes.iter().copied().filter(reaches_most).collect();
+    if found.is_empty() { nodes.to_vec() } else { found }
+}
+
 impl Stage<'_> {
     /// Lays something over links, also over those that are laid later.
     pub(super) fn lay_over(&mut self, over: Over) -> Result<()> {
@@ -137,6 +148,25 @@ mod tests {
         assert_eq!(found, [true, true, false], "both ends of its links, and nobody else");
         assert!(ends_later(&[&second], 0) && ends_later(&[&forever, &slow], 0));
         assert!(!ends_later(&[&forever, &twin], 0) && !ends_later(&[], 0));
+    }
+
+    /// Goal: whoever is cut off from most validators is not asked of the chain, unless all are. Slow links cut nobody off.
+    #[test]
+    fn who_is_cut_off_from_most_is_known() {
+        let places = |list: &[usize]| list.iter().copied().map(Place).collect::<Vec<_>>();
+        let cut = |one: usize, others: &[usize]| {
+            let pairs = others.iter().map(|other| (Place(one), Place(*other))).collect();
+            Over { by: By::Event(one), pairs, shape: None, ends: true }
+        };
+        let (all, validators) = (places(&[0, 1, 2, 3, 4]), places(&[0, 1, 2, 3]));
+        let near = |over: &[Over]| reach_most(over, &all, &validators);
+        let away = cut(0, &[1, 2, 3, 4]);
+        assert_eq!(near(std::slice::from_ref(&away)), places(&[1, 2, 3, 4]));
+        assert_eq!(near(&[Over { shape: Some(LinkShape::default()), ..away }]), all);
+        assert_eq!(near(&[cut(4, &[0, 1])]), places(&[0, 1, 2, 3]), "two of four are not most");
+        assert_eq!(near(&[cut(0, &[2, 3]), cut(1, &[2, 3])]), places(&[4]), "a reader reaches both halves");
+        assert_eq!(near(&[cut(0, &[2, 3]), cut(1, &[2, 3]), cut(4, &[2, 3])]), all);
+        assert_eq!(reach_most(&[], &all, &[]), all);
     }
 
     /// Goal: a partition of a validator holds for its twin too, and what keeps the twin's two selves apart does not cut it off itself.

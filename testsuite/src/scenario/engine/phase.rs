@@ -1,6 +1,10 @@
 //! Phases of load, each a task beside the clock.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
@@ -9,7 +13,7 @@ use super::{Stage, curves::curves, setup};
 use crate::{
     accounts::{self, Account},
     load::{
-        self, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, Rate, ReadWay, Rule, Saturation,
+        self, Found, Limit, LoadOptions, LoadSummary, Mix, Percentiles, ReadWay, Rule, Saturation,
         SaturationOptions,
     },
     progress::Progress,
@@ -50,9 +54,9 @@ impl Stage<'_> {
         let accounts = self.devnet.accounts().chunks(share.max(1));
         let task = |(phase, accounts): (&Phase, &[Account])| {
             let task = match self.load_of(phase, accounts) {
-                Ok((options, first)) => {
+                Ok((options, taking)) => {
                     let begin = self.begin + phase.at.duration();
-                    tokio::spawn(perform(phase.clone(), options, begin.into(), first))
+                    tokio::spawn(perform(phase.clone(), options, begin.into(), taking))
                 }
                 Err(error) => tokio::spawn(async move { Err(error) }),
             };
@@ -61,14 +65,18 @@ impl Stage<'_> {
         phases.iter().zip(accounts).map(task).collect()
     }
 
-    /// The load of a phase, and the name of the node whose commits are read.
-    fn load_of(&self, phase: &Phase, accounts: &[Account]) -> Result<(LoadOptions, String)> {
-        let at = |name: &String| -> Result<Rpc> { Ok(self.node(self.names.find(name)[0])?.rpc().clone()) };
-        // Commits are read from the first.
-        let mut submit: Vec<Rpc> = phase.read_from.iter().map(at).collect::<Result<_>>()?;
-        let read_from = phase.read_from.as_ref().map(|name| self.names.find(name)[0]);
-        for place in self.names.find_all(&phase.to).into_iter().filter(|place| Some(*place) != read_from) {
+    /// The load of a phase, and the names of the nodes that take it, by the addresses of their APIs.
+    fn load_of(
+        &self,
+        phase: &Phase,
+        accounts: &[Account],
+    ) -> Result<(LoadOptions, BTreeMap<String, String>)> {
+        // Commits are read from the first that answers.
+        let named: Vec<String> = phase.read_from.iter().chain(&phase.to).cloned().collect();
+        let (mut submit, mut taking) = (Vec::<Rpc>::new(), BTreeMap::new());
+        for place in self.names.find_all(&named) {
             let node = self.node(place).context("a load goes to nodes that are there from the start")?;
+            taking.insert(node.rpc().url().to_owned(), self.names.name(place).to_owned());
             submit.push(node.rpc().clone());
         }
         let followers = self.names.find_all(&phase.followers).into_iter().map(|place| {
@@ -88,9 +96,7 @@ impl Stage<'_> {
             seed: accounts::number(&self.scenario.seed, &format!("load {}", phase.name)),
             ..LoadOptions::default()
         };
-        let first = read_from.or_else(|| self.names.find_all(&phase.to).first().copied());
-        let first = first.map(|place| self.names.name(place).to_owned());
-        Ok((options, first.unwrap_or_default()))
+        Ok((options, taking))
     }
 }
 
@@ -105,34 +111,30 @@ pub(in crate::scenario) fn audit_behind(topology: &Topology) -> u64 {
     }
 }
 
-/// Performs a phase, whose commits are read from the node of this name.
+/// Performs a phase; the nodes that take it have these names, by the addresses of their APIs.
 async fn perform(
     phase: Phase,
     options: LoadOptions,
     begin: tokio::time::Instant,
-    first: String,
+    taking: BTreeMap<String, String>,
 ) -> Result<PhaseEnd> {
     tokio::time::sleep_until(begin).await;
-    let url = options.submit.first().map(|rpc| rpc.url().to_owned()).unwrap_or_default();
-    let follows_itself = options.followers.iter().any(|(name, _)| *name == first);
-    let named = |summary: &mut LoadSummary| name_first(summary, &url, &first, follows_itself);
-    let rate = match phase.rate {
-        PhaseRate::Constant(per_second) => Rate::Constant { per_second },
-        PhaseRate::Ramp { from, to } => Rate::Ramp { from, to },
-        PhaseRate::Burst { base, peak, period, peak_lasts } => {
-            Rate::Burst { base, peak, period_ms: period.ms(), peak_ms: peak_lasts.ms() }
-        }
-        PhaseRate::Saturation { from, step_seconds } => {
-            let step = Duration::from_secs(step_seconds);
-            let until = Some((begin + phase.lasts.duration()).into_std());
-            let search = SaturationOptions { rule: Rule::default(), start: from, step, until };
-            let mut saturation = load::saturate(&options, search, Progress::Quiet).await?;
-            saturation.steps.iter_mut().for_each(named);
-            let begins_ms: Vec<u64> =
-                saturation.steps.iter().map(|step| begin_ms(&phase, begin, step)).collect();
-            return Ok(searched(&phase, &begins_ms, &saturation));
-        }
+    let followers: BTreeSet<String> = options.followers.iter().map(|(name, _)| name.clone()).collect();
+    let named = |summary: &mut LoadSummary| {
+        let url = summary.commits_from.clone();
+        let first = taking.get(&url).unwrap_or(&url);
+        name_first(summary, &url, first, followers.contains(first));
     };
+    if let PhaseRate::Saturation { from, step_seconds } = phase.rate {
+        let step = Duration::from_secs(step_seconds);
+        let until = Some((begin + phase.lasts.duration()).into_std());
+        let search = SaturationOptions { rule: Rule::default(), start: from, step, until };
+        let mut saturation = load::saturate(&options, search, Progress::Quiet).await?;
+        saturation.steps.iter_mut().for_each(named);
+        let begins_ms: Vec<u64> = saturation.steps.iter().map(|step| begin_ms(&phase, begin, step)).collect();
+        return Ok(searched(&phase, &begins_ms, &saturation));
+    }
+    let rate = phase.rate.known().context("a search ends otherwise")?;
     let mut summary = load::run(&LoadOptions { rate, ..options }, Progress::Quiet).await?;
     named(&mut summary);
     Ok(ran(&phase, begin_ms(&phase, begin, &summary), &summary))

@@ -25,7 +25,7 @@ use crate::{
 /// The program that nodes run when nobody says otherwise.
 pub(crate) const CURRENT: &str = "current";
 /// The release before. Whoever has none tries the upgrade from this program to itself, and the report says so.
-const BEFORE: &str = "before";
+pub(in crate::scenario) const BEFORE: &str = "before";
 /// In values of node.yaml: the devnet's directory.
 pub(in crate::scenario) const DIR: &str = "{dir}";
 /// The key of the room below which a node writes nothing. Its default is more than a small disk has.
@@ -102,7 +102,7 @@ fn attacks(scenario: &Scenario) -> bool {
 
 fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) -> Result<NodeOptions> {
     let program = program_of(scenario, names, place);
-    let program = program.map(|name| self::program(name, options)).transpose()?.flatten();
+    let program = program.map(|name| self::program(name, &options.programs)).transpose()?.flatten();
     let environment = match preload::is_needed(scenario, names, place) {
         true => preload::environment(&options.dir, names.name(place))?,
         false => BTreeMap::new(),
@@ -193,8 +193,8 @@ pub(in crate::scenario) fn overrides(config: &Config, dir: &str) -> Vec<String> 
 ///
 /// # Errors
 /// If nobody gave it.
-pub(super) fn program(name: &str, options: &RunOptions) -> Result<Option<PathBuf>> {
-    if let Some(path) = options.programs.get(name) {
+pub(super) fn program(name: &str, programs: &BTreeMap<String, PathBuf>) -> Result<Option<PathBuf>> {
+    if let Some(path) = programs.get(name) {
         let path = path.canonicalize();
         return path.map(Some).with_context(|| format!("the program {name} is not where --program says"));
     }
@@ -202,6 +202,27 @@ pub(super) fn program(name: &str, options: &RunOptions) -> Result<Option<PathBuf
         bail!("the scenario needs the program `{name}`: name a `slipstream` with --program {name}=PATH");
     }
     Ok(None)
+}
+
+/// The programs that a scenario names: those that nodes start with, and those that they are upgraded to.
+pub(in crate::scenario) fn programs_of(scenario: &Scenario) -> BTreeSet<&str> {
+    let started = scenario.topology.settings.iter().filter_map(|settings| settings.program.as_deref());
+    let upgraded = scenario.faults.iter().filter_map(|fault| match &fault.what {
+        What::Upgrade { to, .. } => Some(to.as_str()),
+        _ => None,
+    });
+    started.chain(upgraded).collect()
+}
+
+/// Looks for all programs that a scenario names before anything starts, also for those of a late upgrade.
+///
+/// # Errors
+/// If nobody gave one, or it is not there.
+pub(in crate::scenario) fn check_programs(
+    scenario: &Scenario,
+    programs: &BTreeMap<String, PathBuf>,
+) -> Result<()> {
+    programs_of(scenario).into_iter().try_for_each(|name| program(name, programs).map(drop))
 }
 
 /// Whether nodes begin with the release before, and nobody gave that.
@@ -285,6 +306,22 @@ criteria: [equal_roots]
         let nothing = RunOptions { programs: BTreeMap::new(), ..options };
         let error = self::devnet(&scenario, &names, &nothing).unwrap_err().to_string();
         assert!(error.contains("--program fork=PATH"), "{error}");
+    }
+
+    /// Goal: a program that only an upgrade names is looked for as the others are, before anything starts.
+    #[test]
+    fn programs_of_upgrades_are_looked_for() {
+        let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+                    topology: { settings: [{ nodes: [all], program: before }] }\n\
+                    faults: [{ at: 45s, what: { upgrade: { who: { nodes: [all] }, to: nightly } } }]\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(programs_of(&scenario).into_iter().collect::<Vec<_>>(), ["before", "nightly"]);
+        let error = check_programs(&scenario, &BTreeMap::new()).unwrap_err().to_string();
+        assert!(error.contains("--program nightly=PATH"), "{error}");
+        let given = |path: PathBuf| BTreeMap::from([("nightly".to_owned(), path)]);
+        check_programs(&scenario, &given(std::env::current_exe().unwrap())).unwrap();
+        let error = check_programs(&scenario, &given("/no/such/program".into())).unwrap_err().to_string();
+        assert!(error.contains("nightly is not where"), "{error}");
     }
 
     /// Goal: a node can write to its small disk. Whatever the file says of the least room counts, by its key or by a section.

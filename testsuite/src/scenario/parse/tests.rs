@@ -64,6 +64,41 @@ fn values_that_cannot_be_run_are_told_at_their_place() {
     assert!(text.starts_with("a.yaml:7:3: faults.0: write either `at: 20s`"), "{text}");
 }
 
+/// Goal: an error of the decoder says what to write in place of what stands there, and names bounds and units.
+#[test]
+fn mistakes_come_with_what_to_write() {
+    const LINK: &str =
+        "topology: { settings: [{ nodes: [all], region: eu }], links: [{ between: [eu, eu], shape: ";
+    let link = |shape: &str| error(&format!("{GOOD}{LINK}{{ {shape} }} }}] }}\n"));
+    let text = link("loss: 5%");
+    assert!(
+        text.contains("shape.loss: must be a share from 0 to 1, such as 0.05 for 5 %, found `5%`"),
+        "{text}"
+    );
+    for rate in ["99999999999999999999999", "1e23", "-4", "fast"] {
+        let text = link(&format!("kib_per_second: {rate}"));
+        let said = format!("kib_per_second: must be KiB per second, from 1 to 104857600, found `{rate}`");
+        assert!(text.contains(&said), "{text}");
+    }
+    let what = |what: &str| error(&format!("{GOOD}faults:\n- {{ at: 3s, what: {what} }}\n"));
+    for (fault, said) in [
+        ("{ kill: validator-1 }", "; write `{ nodes: [validator-1] }`"),
+        ("{ kill: [validator-1] }", "such as `{ nodes: [validator-1] }`"),
+        ("{ kill: { nodes: [all] }, pause: { nodes: [all] } }", "leave one of them out"),
+        ("{ lying_peers: { who: { nodes: [all] }, lie: forged-heads } }", "; the nearest is `forged_heads`"),
+    ] {
+        let text = what(fault);
+        assert!(text.contains(said), "{text}");
+    }
+    let text = error(&format!("{GOOD}workload: [{{ name: x, for: 9s, rate: 100 }}]\n"));
+    assert!(text.contains("; write `{ constant: 100 }`"), "{text}");
+    let text = error(&format!("{GOOD}- equal_roots: {{}}\n"));
+    assert!(text.contains("this takes no value; write its name alone"), "{text}");
+    assert!(error("").contains("is the file empty"), "{}", error(""));
+    let text = error(&GOOD.replace("equal_roots", "zebra"));
+    assert!(text.contains("unknown variant `zebra`") && !text.contains("the nearest"), "{text}");
+}
+
 /// Goal: an error can be shown to others, also if it stands beside an address with a password.
 #[test]
 fn errors_show_no_password() {
@@ -81,6 +116,13 @@ fn files_that_cannot_be_scenarios_are_refused() {
     assert!(matches!(Scenario::load(&path), Err(ScenarioError::Read { .. })));
     std::fs::write(&path, "#".repeat(SCENARIO_BYTES_MAX as usize + 1)).unwrap();
     assert!(matches!(Scenario::load(&path), Err(ScenarioError::TooLong { .. })));
+    // The limit lies within a character.
+    let long = format!("xy{}", "é".repeat(SCENARIO_BYTES_MAX as usize / 2 + 1));
+    std::fs::write(&path, long).unwrap();
+    assert!(matches!(Scenario::load(&path), Err(ScenarioError::TooLong { .. })));
+    std::fs::write(&path, b"name: a\ndescription: caf\xe9\n").unwrap();
+    let error = Scenario::load(&path).unwrap_err().to_string();
+    assert!(error.contains("long.yaml:2: ") && error.contains("save the file in UTF-8"), "{error}");
     for text in ["", "[]", "a: [", "\u{0}", "&a [*a]"] {
         assert!(Scenario::parse(text, &path).is_err(), "{text:?}");
     }

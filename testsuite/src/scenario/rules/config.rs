@@ -9,7 +9,7 @@ use super::{
     at::{At, Checked},
 };
 use crate::{
-    devnet::files,
+    devnet::{DevnetOptions, SyncMode, files},
     manifest::Role,
     scenario::{engine::setup, model::Config, names::Place, parse::Problem},
 };
@@ -60,10 +60,22 @@ impl Rules<'_> {
             let role = setup::role(self.scenario, &self.names, place);
             let overrides = setup::overrides(&setup::config_of(self.scenario, &self.names, place), SOME_DIR);
             let disk = self.disk(place);
-            if !checked.insert((role.name(), overrides.clone(), disk)) {
+            let group = self.names.group(place);
+            let mode = group.map_or(SyncMode::Auto, |group| self.topology().groups[group].mode);
+            if !checked.insert((role.name(), mode.name(), overrides.clone(), disk)) {
                 continue;
             }
-            let config = self.loaded(place, role, &overrides)?;
+            let config = self.loaded(place, (role, mode), &overrides)?;
+            // The node would follow in its `mode` all the same.
+            if let Some(group) = group
+                && config.sync.forbid.iter().any(|forbidden| forbidden.name() == mode.name())
+            {
+                return Err(At::key("topology").then("groups").item(group).then("mode").wrong(format!(
+                    "`sync.forbid` of `{}`, which its `preset` may set, forbids `{}`: take another mode, or another preset",
+                    self.names.name(place),
+                    mode.name()
+                )));
+            }
             let least_mib = config.storage.disk_free_min_mib;
             if let Some((index, mib)) = disk.filter(|(_, mib)| *mib <= least_mib) {
                 return Err(At::key("topology").then("settings").item(index).then("disk_mib").wrong(format!(
@@ -77,8 +89,13 @@ impl Rules<'_> {
     }
 
     /// What a node with these overrides makes of them.
-    fn loaded(&self, place: Place, role: Role, overrides: &[String]) -> Result<NodeConfig, Problem> {
-        let text = setup::alike(self.scenario).node_yaml(role);
+    fn loaded(
+        &self,
+        place: Place,
+        (role, sync_mode): (Role, SyncMode),
+        overrides: &[String],
+    ) -> Result<NodeConfig, Problem> {
+        let text = DevnetOptions { sync_mode, ..setup::alike(self.scenario) }.node_yaml(role);
         let loaded = Overrides::new([], overrides)
             .and_then(|above| parse_with(&text, Path::new(files::CONFIG), &above));
         loaded.map_err(|error| match error {

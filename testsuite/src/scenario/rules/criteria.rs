@@ -4,18 +4,29 @@ use super::{
     Rules,
     at::{At, Checked},
 };
-use crate::scenario::{criteria::Criterion, names::Place, span::Span};
+use crate::{
+    load::{Schedule, TRANSACTIONS_MAX},
+    scenario::{criteria::Criterion, model::Phase, names::Place, span::Span},
+};
 
 impl Rules<'_> {
     pub(super) fn criteria(&self) -> Checked {
         for (index, criterion) in self.scenario.criteria.iter().enumerate() {
             let item = At::key("criteria").item(index);
             let at = item.then(criterion.key());
+            let before = &self.scenario.criteria[..index];
+            if let Some(first) = before.iter().position(|other| other == criterion) {
+                return Err(item.wrong(format!("is the same as criteria.{first}: leave one of the two out")));
+            }
             if let Some(phase) = criterion.phase() {
                 self.phase_known(&at.then("phase"), phase)?;
             }
-            if !criterion.nodes().is_empty() {
-                self.known(&at.then("nodes"), criterion.nodes())?;
+            if let Some(nodes) = criterion.listed() {
+                // Whoever was lied to is counted if nobody is named.
+                let is_whole = nodes.is_empty() && matches!(criterion, Criterion::LiarsBanned { .. });
+                if !is_whole {
+                    self.known(&at.then("nodes"), nodes)?;
+                }
             }
             limits(&at, criterion)?;
             self.measurable(&item, criterion)?;
@@ -50,6 +61,13 @@ impl Rules<'_> {
                 Err(item
                     .wrong(format!("nobody follows: write `followers: [fullnodes]` into the phase `{name}`")))
             }
+            Criterion::Throughput { phase: name, at_least } => match phase(name).and_then(fastest) {
+                Some(most) if *at_least > most => Err(at.then("at_least").wrong(format!(
+                    "the phase `{name}` offers {most:.1} per second, and no more than that is committed: \
+                     write less, or a higher `rate`"
+                ))),
+                _ => Ok(()),
+            },
             Criterion::CatchUp { nodes, .. } => self.left_behind(&at.then("nodes"), nodes),
             Criterion::Convicted { nodes, of } => self.lied(&at, nodes, of),
             Criterion::LiarsBanned { nodes, lie, .. } => self.lied_to(&at, nodes, *lie),
@@ -83,6 +101,14 @@ impl Rules<'_> {
     }
 }
 
+/// The transactions per second that a phase comes to if each is committed when it is due; none of a search, and of one transaction.
+fn fastest(phase: &Phase) -> Option<f64> {
+    let schedule = Schedule::new(phase.rate.known()?, phase.lasts.duration(), TRANSACTIONS_MAX).ok()?;
+    let last = schedule.due(schedule.len().checked_sub(1)?);
+    let seconds = last.saturating_sub(schedule.due(0)).as_secs_f64();
+    (seconds > 0.0).then(|| schedule.len() as f64 / seconds)
+}
+
 /// A limit that nothing could keep, or that everything does, is a slip.
 fn limits(at: &At, criterion: &Criterion) -> Checked {
     match criterion {
@@ -107,6 +133,9 @@ fn limits(at: &At, criterion: &Criterion) -> Checked {
         | Criterion::LiarsBanned { at_most, .. } => some_time(at, *at_most),
         Criterion::History { from_at_most: None, from_at_least: None, .. } => {
             Err(at.wrong("write `from_at_most` or `from_at_least`, in batches"))
+        }
+        Criterion::History { from_at_most: Some(0), .. } => {
+            Err(at.then("from_at_most").wrong("batch 1 is the first, and no node has one before it: write 1"))
         }
         Criterion::History { from_at_most: Some(most), from_at_least: Some(least), .. } if least > most => {
             Err(at.then("from_at_least").wrong(format!(

@@ -31,8 +31,8 @@ impl Rules<'_> {
             let at = At::key("faults").item(index);
             let duration = self.scenario.duration;
             match (fault.at, fault.between) {
-                (Some(moment), None) => at.then("at").span(moment, 0, duration)?,
-                (None, Some([from, to])) if from <= to => at.then("between").span(to, 0, duration)?,
+                (Some(moment), None) => self.begins(&at.then("at"), moment)?,
+                (None, Some([from, to])) if from <= to => self.begins(&at.then("between"), to)?,
                 (None, Some(_)) => {
                     return Err(at.then("between").wrong("ends before it begins: swap the two"));
                 }
@@ -46,6 +46,12 @@ impl Rules<'_> {
             }
             if let Some(lasts) = fault.lasts {
                 at.then("for").span(lasts, LASTS_MS_MIN, duration)?;
+                if fault.what.is_done_at_once() {
+                    return Err(at.then("for").wrong(format!(
+                        "`{}` is done at once, and nothing of it ends: leave `for` out",
+                        fault.what.name()
+                    )));
+                }
             }
             if matches!(fault.what, What::LyingValidator { lie: Lie::OldState, .. }) && fault.lasts.is_none()
             {
@@ -72,7 +78,7 @@ impl Rules<'_> {
             if let Some(Target::Rolling { nodes, every }) = fault.what.target() {
                 let begins = fault.between.map(|[_, to]| to).or(fault.at).unwrap_or_default();
                 let turns = self.names.find_all(nodes).len().saturating_sub(1) as u64;
-                if begins.ms() + turns * every.ms() > duration.ms() {
+                if begins.ms() + turns * every.ms() >= duration.ms() {
                     return Err(at.then("what").wrong(format!(
                         "its last turn comes after the scenario, which lasts {duration}: take a shorter `every`"
                     )));
@@ -81,6 +87,18 @@ impl Rules<'_> {
         }
         self.liars_at_once()?;
         self.validators_at_all_times()
+    }
+
+    /// What comes as the clock ends has no time to do anything.
+    fn begins(&self, at: &At, latest: Span) -> Checked {
+        let duration = self.scenario.duration;
+        at.span(latest, 0, duration)?;
+        if latest == duration {
+            return Err(at.wrong(format!(
+                "comes when the scenario is over, which lasts {duration}: let it come earlier, or take a longer `duration`"
+            )));
+        }
+        Ok(())
     }
 
     /// How many nodes a fault meets each time.

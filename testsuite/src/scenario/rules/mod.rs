@@ -5,29 +5,24 @@ mod config;
 mod criteria;
 mod happen;
 mod liars;
+mod load;
 mod members;
 mod regions;
 mod siege;
 
 use std::ops::RangeInclusive;
 
-use clap::ValueEnum;
-
 use at::{At, Checked, NAME_BYTES_MAX};
 
 use super::{
     DISK_MIB_MAX,
     fault::What,
-    model::{Group, LinkShape, Part, Phase, PhaseRate, Scenario, Topology},
+    model::{Group, LinkShape, Part, Scenario, Topology},
     names::{ALL, FULLNODES, Names, PRIMARY, Place, VALIDATORS},
+    parse::Problem,
     span::Span,
 };
-use crate::{
-    devnet::SyncMode,
-    load::{RATE_MAX, READS_MAX, TRANSACTIONS_MAX, Workload},
-    relay::KIB_PER_SECOND_MAX,
-    report::LIST_MAX as CURVES_MAX,
-};
+use crate::{devnet::SyncMode, relay::KIB_PER_SECOND_MAX};
 
 /// Nodes of one scenario: a fullnode takes some 60 MiB, and ports and relays grow with their square.
 pub const NODES_MAX: u32 = 64;
@@ -112,6 +107,12 @@ fn topology(topology: &Topology, duration: Span) -> Checked {
     for (index, link) in topology.links.iter().enumerate() {
         let at = at.then("links").item(index);
         shape(&at.then("shape"), &link.shape)?;
+        if topology.links[..index].iter().any(|other| other.is_beside(link)) {
+            let [one, other] = &link.between;
+            return Err(at.then("between").wrong(format!(
+                "there are links between `{one}` and `{other}` already: write all of it into one entry"
+            )));
+        }
         for region in &link.between {
             if !topology.settings.iter().any(|settings| settings.region.as_ref() == Some(region)) {
                 return Err(at.then("between").wrong(format!(
@@ -188,18 +189,38 @@ impl Rules<'_> {
                 "`primary` stands alone, in the `nodes` of a fault: give the other nodes a fault of their own",
             ));
         }
-        if self.names.find(name).is_empty() {
-            let name: String = name.chars().take(NAME_BYTES_MAX).collect();
-            return Err(at.wrong(format!("no node is called `{name}`; there are {}", self.names.offered())));
+        match self.names.find(name)[..] {
+            [] => Err(self.nobody(at, name, &self.names.offered())),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Nobody has this name; these are somebody's.
+    fn nobody(&self, at: &At, name: &str, offered: &str) -> Problem {
+        if name == FULLNODES {
+            return at.wrong(format!(
+                "every node is a validator, and `{FULLNODES}` stands for nobody: write a group into `topology.groups`, or name some of {offered}"
+            ));
+        }
+        let name: String = name.chars().take(NAME_BYTES_MAX).collect();
+        at.wrong(format!("no node is called `{name}`; there are {offered}"))
     }
 
     fn single(&self, at: &At, name: &str) -> Checked {
-        self.one_known(at, name)?;
-        match self.names.find(name).len() {
-            1 => Ok(()),
-            count => Err(at.wrong(format!("`{name}` are {count} nodes: name one, such as `{name}-0`"))),
+        if name == PRIMARY {
+            return Err(at.wrong(format!(
+                "`primary` may be any validator, and one node is asked for: name one of {}",
+                self.names.offered_nodes()
+            )));
+        }
+        match self.names.find(name)[..] {
+            [_] => Ok(()),
+            [] => Err(self.nobody(at, name, &self.names.offered_nodes())),
+            [first, ..] => Err(at.wrong(format!(
+                "`{name}` are {} nodes: name one, such as `{}`",
+                self.names.find(name).len(),
+                self.names.name(first)
+            ))),
         }
     }
 
@@ -230,7 +251,7 @@ impl Rules<'_> {
                 self.known(&at.then("behind"), behind)?;
             }
             let first = self.names.all().find(|place| self.names.group(*place) == Some(index));
-            if self.names.find_all(behind).last() >= first.as_ref() && !behind.is_empty() {
+            if self.names.find_all(behind).iter().max() >= first.as_ref() && !behind.is_empty() {
                 return Err(at
                     .then("behind")
                     .wrong("names nodes that start later: put their group above this one"));
@@ -271,109 +292,6 @@ impl Rules<'_> {
             if let Some(mib) = settings.disk_mib {
                 at.then("disk_mib").within(mib, 128..=DISK_MIB_MAX)?;
             }
-        }
-        Ok(())
-    }
-
-    fn workload(&self) -> Checked {
-        let mut curves = 0;
-        for (index, phase) in self.scenario.workload.iter().enumerate() {
-            let at = At::key("workload").item(index);
-            at.then("name").name(&phase.name)?;
-            if self.scenario.workload[..index].iter().any(|other| other.name == phase.name) {
-                return Err(at.then("name").wrong(format!("`{}` is taken: choose another name", phase.name)));
-            }
-            self.phase(&at, phase)?;
-            curves += self.curves(phase);
-            if curves > CURVES_MAX {
-                return Err(at.then("followers").wrong(format!(
-                    "with them the load has more than {CURVES_MAX} curves: a report cannot show them; take fewer followers or phases"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn phase(&self, at: &At, phase: &Phase) -> Checked {
-        let duration = self.scenario.duration;
-        at.then("at").span(phase.at, 0, duration)?;
-        at.then("for").span(phase.lasts, 1_000, duration)?;
-        if phase.at.ms() + phase.lasts.ms() > duration.ms() {
-            return Err(at.then("for").wrong(format!("ends after the scenario, which lasts {duration}")));
-        }
-        let at_rate = at.then("rate");
-        let (rate, count) = phase.rate.bounds(phase.lasts);
-        if rate == 0 || rate > RATE_MAX {
-            return Err(at_rate.wrong(format!("must reach 1 to {RATE_MAX} per second, not {rate}")));
-        }
-        if count > TRANSACTIONS_MAX as f64 {
-            return Err(at_rate.wrong(format!(
-                "is {count:.0} transactions, at most {TRANSACTIONS_MAX} are signed for a phase: take less, or several phases"
-            )));
-        }
-        match phase.rate {
-            PhaseRate::Burst { period, peak_lasts, .. }
-                if peak_lasts >= period || peak_lasts.ms() == 0 || period.ms() < 100 =>
-            {
-                return Err(at_rate.then("burst").then("peak_lasts").wrong(format!(
-                    "a peak of {peak_lasts} does not fit a period of {period}: a period has at least 100ms, a peak less than it"
-                )));
-            }
-            PhaseRate::Saturation { step_seconds, .. } => {
-                at_rate.then("saturation").then("step_seconds").within(step_seconds, 2..=60)?;
-            }
-            _ => {}
-        }
-        at.then("reads_per_second").within(phase.reads_per_second.into(), 0..=READS_MAX.into())?;
-        self.mix(&at.then("mix"), phase)?;
-        if phase.access_lists.is_some() && !phase.mix.contains_key(Workload::AccessLists.name()) {
-            return Err(at.then("access_lists").wrong(
-                "is for the kind `access-lists` alone: write `mix: { access-lists: 1 }`, or leave it out",
-            ));
-        }
-        self.known(&at.then("to"), &phase.to)?;
-        // A load is told all of its nodes before the clock starts.
-        self.there_by(&at.then("to"), &phase.to, Span::default())?;
-        if let Some(name) = &phase.read_from {
-            self.single(&at.then("read_from"), name)?;
-            self.there_by(&at.then("read_from"), std::slice::from_ref(name), Span::default())?;
-        }
-        if !phase.followers.is_empty() {
-            self.known(&at.then("followers"), &phase.followers)?;
-            self.there_by(&at.then("followers"), &phase.followers, Span::default())?;
-        }
-        Ok(())
-    }
-
-    /// Curves of a phase in a report: commits, each follower, and at each node that is read both ways and its heads.
-    fn curves(&self, phase: &Phase) -> usize {
-        let followers = self.names.find_all(&phase.followers).len();
-        let read = if phase.reads_per_second > 0 { followers + 1 } else { 0 };
-        1 + followers + 3 * read
-    }
-
-    fn mix(&self, at: &At, phase: &Phase) -> Checked {
-        let known: Vec<&str> = Workload::value_variants().iter().map(|kind| kind.name()).collect();
-        for (kind, weight) in &phase.mix {
-            if !known.contains(&kind.as_str()) {
-                return Err(at
-                    .then(kind)
-                    .wrong(format!("is no kind of load; there are {}", known.join(", "))));
-            }
-            at.then(kind).within((*weight).into(), 1..=1_000)?;
-        }
-        if phase.mix.is_empty() {
-            return Err(at.wrong(format!("is empty; there are {}", known.join(", "))));
-        }
-        let accounts_min = 2 * self.scenario.workload.len();
-        if (self.topology().accounts as usize) < accounts_min {
-            return Err(at.wrong(format!(
-                "each phase has accounts of its own: write `accounts: {accounts_min}` or more"
-            )));
-        }
-        let lists = Workload::AccessLists.name();
-        if phase.mix.contains_key(lists) && phase.access_lists.is_none() {
-            return Err(at.then(lists).wrong("replays a directory: name it with `access_lists: DIR`"));
         }
         Ok(())
     }

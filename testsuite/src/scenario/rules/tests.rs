@@ -120,7 +120,20 @@ fn a_node_takes_so_many_liars() {
 #[test]
 fn names_are_checked() {
     for (lines, said) in [
-        ("faults: [{ at: 1s, what: { kill: { nodes: [validator-7] } } }]\n", "validators, fullnodes"),
+        ("faults: [{ at: 1s, what: { kill: { nodes: [validator-7] } } }]\n", "validators, validator-0"),
+        (
+            "faults: [{ at: 1s, what: { kill: { nodes: [fullnodes] } } }]\n",
+            "every node is a validator, and `fullnodes` stands for nobody: write a group",
+        ),
+        (
+            "faults: [{ at: 1s, what: { export_snapshot: nobody } }]\n",
+            "called `nobody`; there are validator-0, validator-1",
+        ),
+        ("faults: [{ at: 1s, what: { export_snapshot: validators } }]\n", "such as `validator-0`"),
+        (
+            "faults: [{ at: 1s, what: { attack: { name: junk-transactions, victim: primary } } }]\n",
+            "one node is asked for",
+        ),
         ("faults: [{ at: 1s, what: { kill: { nodes: [] } } }]\n", "names nobody"),
         ("faults: [{ at: 1s, what: { kill: { one_of: [primary] } } }]\n", "`primary` stands alone"),
         (
@@ -228,6 +241,14 @@ fn keys_and_values_are_those_of_nodes() {
         (
             "topology: { groups: [{ name: f }], settings: [{ nodes: [f], config: { sync.forbid: [auto] } }] }\n",
             "topology.settings.0.config.sync.forbid: `auto` is the choice",
+        ),
+        (
+            "topology: { groups: [{ name: f, mode: replay }], settings: [{ nodes: [f], config: { preset: light } }] }\n",
+            "topology.groups.0.mode: `sync.forbid` of `f`, which its `preset` may set, forbids `replay`",
+        ),
+        (
+            "topology: { groups: [{ name: f, mode: snapshot, joins: 9s }], settings: [{ nodes: [f], config: { preset: archive } }] }\n",
+            "topology.groups.0.mode: `sync.forbid` of `f`, which its `preset` may set, forbids `snapshot`",
         ),
         (
             "topology: { config: { network: { listen: 127.0.0.1:1 } } }\n",

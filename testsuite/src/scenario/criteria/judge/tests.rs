@@ -13,7 +13,7 @@ use crate::{
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, part: candidate, joins: 5s }}]\n\
-         workload: [{{ name: main, for: 9s, rate: {{ constant: 1 }}, reads_per_second: 1, followers: [validator-1] }}]\n\
+         workload: [{{ name: main, for: 9s, rate: {{ constant: 100 }}, reads_per_second: 1, followers: [validator-1] }}]\n\
          faults:\n- {{ at: 1s, for: 1s, what: {{ lying_validator: {{ who: {{ nodes: [validator-1] }}, lie: old_state }} }} }}\n\
          - {{ at: 2s, for: 1s, what: {{ kill: {{ nodes: [validator-0] }} }} }}\n\
          - {{ at: 5s, for: 1s, what: {{ pause: {{ one_of: [late, validator-1] }} }} }}\n\
@@ -266,6 +266,71 @@ fn the_audit_must_be_clean_and_whole() {
         let (passed, measured) = verdict(change);
         assert!(!passed && measured.contains(said), "{said}: {measured}");
     }
+}
+
+/// Goal: a load that ended with an error is not complete, however well the others did.
+#[test]
+fn a_load_without_figures_is_not_complete() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [load_complete]\n\
+        workload:\n- { name: main, for: 9s, rate: { constant: 1 } }\n- { name: late, for: 9s, rate: { constant: 1 } }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let mut findings = findings();
+    let failed = judge(&scenario, &report(), &findings).remove(0);
+    assert!(!failed.passed && failed.measured.starts_with("late: it brought no figures"), "{failed:?}");
+    findings.phases.push(PhaseTotals { name: "late".to_owned(), ..findings.phases[0].clone() });
+    let passed = judge(&scenario, &report(), &findings).remove(0);
+    assert!(passed.passed, "{passed:?}");
+}
+
+/// Goal: a removed validator may be off for good. One that is to vote, and whoever is to be up, tells its epoch.
+#[test]
+fn who_left_the_validators_may_be_off() {
+    let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [{ epoch: { at_least: 2 } }]\n\
+        topology: { validators: 2, groups: [{ name: next, part: candidate }] }\n\
+        faults: [{ at: 1s, what: { add_validator: next } }, { at: 2s, what: { remove_validator: validator-0 } }]\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let verdict = |silent: &str, held: &[&str]| {
+        let mut epochs =
+            BTreeMap::from(["validator-0", "validator-1", "next"].map(|name| (name.to_owned(), 2)));
+        epochs.remove(silent);
+        let held = held.iter().map(|name| (*name).to_owned()).collect();
+        let result = judge(&scenario, &report(), &Findings { epochs, held, ..Findings::default() }).remove(0);
+        (result.passed, result.measured)
+    };
+    assert_eq!(verdict("", &[]), (true, "2, all nodes".to_owned()));
+    assert_eq!(
+        verdict("validator-0", &["validator-0"]),
+        (true, "2, 2 of 3 nodes, and the others are down".to_owned())
+    );
+    assert!(!verdict("validator-0", &[]).0, "nothing holds it");
+    let (passed, measured) = verdict("next", &["next"]);
+    assert!(!passed && measured.contains("next did not tell"), "it is to vote: {measured}");
+    assert!(!verdict("validator-1", &["validator-1"]).0);
+}
+
+/// Goal: whoever reads that a criterion failed knows which one, also if others are about the same.
+#[test]
+fn criteria_of_one_name_are_told_apart() {
+    let text = "name: a\ndescription: b\nduration: 30s\n\
+        faults: [{ at: 1s, what: { lying_peers: { who: { nodes: [all] }, lie: forged_heads } } }]\n\
+        criteria:\n- head_age: { at_most: 5s }\n- no_progress: { at_most: 5s }\n- head_age: { at_most: 9s, percent: 90 }\n\
+        - no_progress: { at_most: 9s }\n- no_progress: { at_most: 20s }\n- liars_banned: { at_most: 5s }\n\
+        - liars_banned: { nodes: [all], at_most: 5s, lie: forged_heads }\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let results = judge(&scenario, &RunReport::default(), &Findings::default());
+    let names: Vec<&str> = results.iter().map(|result| result.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "head_age of all",
+            "no_progress",
+            "head_age of all (2)",
+            "no_progress (2)",
+            "no_progress (3)",
+            "liars_banned",
+            "liars_banned of all by forged_heads"
+        ]
+    );
 }
 
 /// Goal: the kernel's peak counts where no sample saw it.

@@ -18,11 +18,14 @@ pub(super) fn phase_end(
     urls: &BTreeMap<&str, &str>,
     ending: Ending,
 ) -> Result<PhaseEnd, String> {
-    let first = phase.read_from.as_ref().and_then(|name| names.find(name).first().copied());
-    let first = first.or_else(|| names.find_all(&phase.to).first().copied());
-    let follows_itself = first.is_some_and(|first| names.find_all(&phase.followers).contains(&first));
-    let first = first.map_or("", |first| names.name(first));
+    let planned = phase.read_from.as_ref().and_then(|name| names.find(name).first().copied());
+    let planned = planned.or_else(|| names.find_all(&phase.to).first().copied());
+    let planned = planned.map_or("", |place| names.name(place));
+    let followers = names.find_all(&phase.followers);
     let named = |summary: &mut LoadSummary| {
+        // The first may have been down when the load began: then another one was read.
+        let first = urls.get(summary.commits_from.as_str()).copied().unwrap_or(planned);
+        let follows_itself = followers.iter().any(|place| names.name(*place) == first);
         rename(summary, urls);
         phase::name_first(summary, first, first, follows_itself);
     };

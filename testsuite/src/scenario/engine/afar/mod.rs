@@ -330,10 +330,12 @@ impl<'a> Judge<'a> {
         let (there, silent) =
             audit::answering(nodes.map(asked).collect(), (drawn, may_be_held), within).await;
         audit::audit(self.scenario, self.names, &there, findings).await;
+        findings.held = held.iter().map(|place| self.names.name(*place).to_owned()).collect();
         let mut missing = Vec::new();
         for name in silent {
             if drawn > 0 && may_be_held(name) {
                 drawn -= 1;
+                findings.held.insert(name.to_owned());
                 continue;
             }
             findings.apart.push(format!("{name} does not answer"));

@@ -166,6 +166,60 @@ fn nothing_is_left_out_in_silence() {
     );
 }
 
+/// Goal: what comes too late to do anything, or says an end that nothing has, is refused. What the end of the clock cuts is not.
+#[test]
+fn faults_have_the_time_that_they_take() {
+    const GROUP: &str = "topology: { groups: [{ name: c, part: candidate }] }\n";
+    let fault = |when: &str, what: &str| format!("{GROUP}faults: [{{ {when}, what: {{ {what} }} }}]\n");
+    let kill = "kill: { nodes: [c] }";
+    for (when, what, said) in [
+        ("at: 30s, for: 5s", kill, "faults.0.at: comes when the scenario is over, which lasts 30s"),
+        ("at: 30s", kill, "faults.0.at: comes when"),
+        ("between: [5s, 30s]", kill, "faults.0.between: comes when"),
+        (
+            "at: 20s",
+            "restart: { rolling: { nodes: [c, validator-0], every: 10s } }",
+            "its last turn comes after",
+        ),
+        ("at: 5s, for: 5s", "add_validator: c", "faults.0.for: `add_validator` is done at once"),
+        ("at: 5s, for: 5s", "remove_validator: validator-0", "faults.0.for: `remove_validator` is"),
+        ("at: 5s, for: 5s", "export_snapshot: c", "faults.0.for: `export_snapshot` is"),
+        ("at: 5s, for: 5s", "bit_flip: { nodes: [c] }", "faults.0.for: `bit_flip` is"),
+        ("at: 5s, for: 5s", "upgrade: { who: { nodes: [c] }, to: current }", "faults.0.for: `upgrade` is"),
+    ] {
+        let error = refused(&fault(when, what));
+        assert!(error.contains(said), "{when} {what}\n{error}");
+    }
+    accepted(&fault("at: 29s, for: 5s", kill));
+    accepted(&fault("between: [5s, 29s]", kill));
+}
+
+/// Goal: of two words on one pair of regions the second one has no effect, and a load without a step or a peak is none.
+#[test]
+fn nothing_is_said_in_vain() {
+    let links = |second: &str| {
+        format!(
+            "topology: {{ settings: [{{ nodes: [validator-0], region: eu }}, {{ nodes: [validator-1], region: ap }}], \
+             links: [{{ between: [eu, ap], shape: {{ delay: 80ms }} }}, {{ between: {second}, shape: {{ loss: 0.5 }} }}] }}\n"
+        )
+    };
+    for second in ["[ap, eu]", "[eu, ap]"] {
+        let error = refused(&links(second));
+        assert!(error.contains("topology.links.1.between: there are links between"), "{error}");
+    }
+    accepted(&links("[eu, eu]"));
+    let load =
+        |lasts: u32, rate: &str| format!("workload: [{{ name: x, for: {lasts}s, rate: {{ {rate} }} }}]\n");
+    let search = "saturation: { from: 10, step_seconds: 9 }";
+    let error = refused(&load(9, search));
+    assert!(error.contains("workload.0.rate.saturation.step_seconds: no step of 9 s"), "{error}");
+    accepted(&load(10, search));
+    let burst = "burst: { base: 5, peak: 9, period: 10s, peak_lasts: 2s }";
+    let error = refused(&load(8, burst));
+    assert!(error.contains("workload.0.rate.burst.period: the peak is at the end"), "{error}");
+    accepted(&load(9, burst));
+}
+
 /// Goal: a limit that nothing keeps is refused, at its key.
 #[test]
 fn limits_can_be_kept() {
@@ -198,11 +252,31 @@ fn limits_can_be_kept() {
             "throughput: { phase: y, at_least: 1 }",
             "criteria.0.throughput.phase: there is no phase `y`; there are: x",
         ),
+        (
+            "throughput: { phase: x, at_least: 500 }",
+            "criteria.0.throughput.at_least: the phase `x` offers 1.1 per",
+        ),
+        (
+            "history: { nodes: [all], from_at_most: 0 }",
+            "criteria.0.history.from_at_most: batch 1 is the first",
+        ),
+        ("history: { nodes: [], from_at_most: 1 }", "criteria.0.history.nodes: names nobody; there are all"),
+        ("head_age: { nodes: [], at_most: 1s }", "criteria.0.head_age.nodes: names nobody"),
+        ("memory: { nodes: [], mib_max: 9 }", "criteria.0.memory.nodes: names nobody"),
+        ("catch_up: { nodes: [], at_most: 1s }", "criteria.0.catch_up.nodes: names nobody"),
+        ("convicted: { nodes: [] }", "criteria.0.convicted.nodes: names nobody"),
     ] {
         let error = refused(&criterion(text));
         assert!(error.contains(said), "{text}\n{error}");
     }
+    let twice =
+        "criteria: [equal_roots, { no_progress: { at_most: 5s } }, { no_progress: { at_most: 5s } }]\n";
+    let error = refused(twice);
+    assert!(error.contains("criteria.2: is the same as criteria.1"), "{error}");
+    accepted("criteria: [equal_roots, { no_progress: { at_most: 5s } }, { no_progress: { at_most: 9s } }]\n");
     let error = refused("criteria: [{ throughput: { phase: y, at_least: 1 } }]\n");
     assert!(error.contains("there is no phase `y`, and no load: write"), "{error}");
     accepted(&criterion("history: { nodes: [all], from_at_most: 4, from_at_least: 4 }"));
+    // Nine transactions in the eight seconds from the first to the last.
+    accepted(&criterion("throughput: { phase: x, at_least: 1.1 }"));
 }

@@ -1,0 +1,131 @@
+//! Whoever orders the batches: all validators are asked, and of those that say so the one of the newest view is it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::future::join_all;
+
+use super::{Stage, nodes::ANSWER_MAX};
+use crate::{
+    devnet::Status,
+    scenario::names::{Place, may_validate},
+};
+
+/// How often validators are asked which of them is primary.
+const LOOKS: usize = 8;
+const POLL: Duration = Duration::from_millis(250);
+
+/// What a validator says of the view that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stand {
+    place: Place,
+    /// The epoch, and the view: views begin anew with each epoch.
+    view: (u64, u64),
+    /// Whether it has left the views below and waits for this one to begin.
+    changing: bool,
+    is_primary: bool,
+}
+
+impl Stand {
+    /// None of a node that only follows.
+    fn of(place: Place, status: &Status) -> Option<Stand> {
+        let consensus = status.consensus.as_ref()?;
+        Some(Stand {
+            place,
+            view: (status.epoch.number, consensus["view"].as_u64().unwrap_or_default()),
+            changing: consensus["changing"] == true,
+            is_primary: consensus["is_primary"] == true,
+        })
+    }
+}
+
+/// The primary of the newest view that has begun. None if it does not say so, or if most validators have left that view.
+///
+/// A validator that is cut off stays primary of its view, for it hears nothing of the next one.
+fn newest(stands: &[Stand]) -> Option<Place> {
+    let begun = stands.iter().filter(|stand| !stand.changing).map(|stand| stand.view).max()?;
+    let left = stands.iter().filter(|stand| stand.view > begun).count();
+    if 2 * left > stands.len() {
+        return None;
+    }
+    let is_it = |stand: &&Stand| stand.is_primary && !stand.changing && stand.view == begun;
+    stands.iter().find(is_it).map(|stand| stand.place)
+}
+
+impl Stage<'_> {
+    /// Whoever orders the batches now. While views change nobody does for a moment; if nobody comes, the first validator that runs and
+    /// is not cut off.
+    pub(super) async fn primary(&self) -> Result<Place> {
+        let may_be = |place: &Place| may_validate(&self.scenario.topology, &self.names, *place);
+        let running: Vec<Place> = self.running().into_iter().filter(may_be).collect();
+        for _ in 0..LOOKS {
+            let stands = join_all(running.iter().map(|place| self.stand(*place))).await;
+            let stands: Vec<Stand> = stands.into_iter().flatten().collect();
+            if let Some(place) = newest(&stands) {
+                return Ok(place);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        self.not_cut_off(&running).first().copied().context("no validator runs that could be primary")
+    }
+
+    /// None of a node that does not answer, or does not validate.
+    async fn stand(&self, place: Place) -> Option<Stand> {
+        let status = tokio::time::timeout(ANSWER_MAX, self.node(place).ok()?.status()).await;
+        Stand::of(place, &status.ok()?.ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn stand(place: usize, view: u64, is_primary: bool) -> Stand {
+        Stand { place: Place(place), view: (0, view), changing: false, is_primary }
+    }
+
+    /// Goal: one that is cut off, and is the primary of a view that the others have left, is not whom a fault of the primary means.
+    #[test]
+    fn the_newest_view_counts() {
+        let (old, new) = (stand(0, 0, true), stand(1, 1, true));
+        let others = [stand(2, 1, false), stand(3, 1, false)];
+        let all = [old, new, others[0], others[1]];
+        assert_eq!(newest(&all), Some(Place(1)));
+        assert_eq!(newest(&[old, others[0], others[1]]), None, "the new one is down");
+        assert_eq!(newest(&[old, stand(1, 0, false), stand(2, 0, false)]), Some(Place(0)));
+        assert_eq!(newest(&[]), None);
+    }
+
+    /// Goal: while most go to the next view nobody is primary; one that goes there alone changes nothing, though it would be primary.
+    #[test]
+    fn views_that_change_have_no_primary() {
+        let (old, follows) = (stand(0, 0, true), stand(1, 0, false));
+        let goes = |place, is_primary| Stand { changing: true, ..stand(place, 7, is_primary) };
+        assert_eq!(newest(&[old, follows, goes(2, true), stand(3, 0, false)]), Some(Place(0)));
+        assert_eq!(newest(&[old, goes(1, true), goes(2, false), goes(3, false)]), None);
+        assert_eq!(newest(&[goes(1, true), goes(2, false)]), None);
+    }
+
+    /// Goal: views begin anew with an epoch, whose first primary is newer than any of the one before.
+    #[test]
+    fn an_epoch_is_newer_than_any_view() {
+        let status = |epoch: u64, consensus: Value| -> Status {
+            serde_json::from_value(json!({
+                "head": { "number": 1, "state_root": format!("0x{}", "00".repeat(32)) },
+                "epoch": { "number": epoch, "validators": [] },
+                "consensus": consensus,
+            }))
+            .unwrap()
+        };
+        let primary = |view: u64| json!({ "view": view, "changing": false, "is_primary": true });
+        let of = |place, epoch, consensus| Stand::of(Place(place), &status(epoch, consensus));
+        let stands: Vec<Stand> = [of(0, 0, primary(9)), of(1, 1, primary(0)), of(2, 1, Value::Null)]
+            .into_iter()
+            .flatten()
+            .collect();
+        assert_eq!(stands.len(), 2, "one only follows");
+        assert_eq!(newest(&stands), Some(Place(1)));
+    }
+}

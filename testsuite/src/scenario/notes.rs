@@ -1,0 +1,67 @@
+//! [`notes`]: what a sound scenario may mean otherwise than whoever wrote it thought.
+
+use super::{
+    engine::{
+        CURRENT,
+        setup::{BEFORE, programs_of},
+    },
+    model::Scenario,
+    names::Names,
+    plan::of_fault,
+    span::Span,
+};
+
+/// A line for each fault that the scenario's end cuts short, and for each program that whoever runs it names.
+pub(super) fn notes(scenario: &Scenario) -> Vec<String> {
+    let names = Names::of(scenario);
+    let end_ms = scenario.duration.ms();
+    let mut notes = Vec::new();
+    for (index, fault) in scenario.faults.iter().enumerate() {
+        let events = of_fault(scenario, &names, index);
+        let beyond = events.iter().filter_map(|event| event.until_ms?.checked_sub(end_ms)).max();
+        if let Some(ms) = beyond.filter(|ms| *ms > 0) {
+            notes.push(format!(
+                "faults.{index}: `{}` ends with the scenario, {} before its time is over",
+                fault.what.name(),
+                Span::from_ms(ms)
+            ));
+        }
+    }
+    for program in programs_of(scenario).into_iter().filter(|program| *program != CURRENT) {
+        notes.push(match program {
+            BEFORE => {
+                format!("without `--program {BEFORE}=PATH` the program `{BEFORE}` is the one that is tested")
+            }
+            program => format!("to run it, name the program with `--program {program}=PATH`"),
+        });
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Goal: whoever checks a file learns what the end of the clock cuts, and what running it takes. What fits is not told.
+    #[test]
+    fn what_is_cut_and_what_is_missing_is_told() {
+        let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+                    topology: { settings: [{ nodes: [validator-0], program: before }] }\nfaults:\n\
+                    - { at: 40s, for: 20s, what: { pause: { nodes: [validator-1] } } }\n\
+                    - { at: 40s, for: 45s, what: { pause: { nodes: [validator-1] } } }\n\
+                    - { at: 10s, for: 30s, what: { restart: { rolling: { nodes: [validators], every: 10s } } } }\n\
+                    - { at: 45s, what: { upgrade: { who: { nodes: [validator-0] }, to: nightly } } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(
+            notes(&scenario),
+            [
+                "faults.1: `pause` ends with the scenario, 25s before its time is over",
+                "faults.2: `restart` ends with the scenario, 10s before its time is over",
+                "without `--program before=PATH` the program `before` is the one that is tested",
+                "to run it, name the program with `--program nightly=PATH`",
+            ]
+        );
+    }
+}
