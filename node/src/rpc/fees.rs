@@ -85,16 +85,19 @@ fn check_percentiles(percentiles: &Percentiles) -> Result<(), RpcError> {
     if *len > PERCENTILES_MAX {
         return refuse(format!("over the query limit {PERCENTILES_MAX}"));
     }
-    if let Some(one) = percentiles.iter().find(|one| !(0.0..=100.0).contains(*one)) {
-        return refuse(format!("{one:.6}"));
-    }
-    match percentiles.windows(2).position(|pair| pair[1] <= pair[0]) {
-        Some(at) => {
-            let (one, next) = (percentiles[at], percentiles[at + 1]);
-            refuse(format!("#{at}:{one:.6} >= #{}:{next:.6}", at + 1))
+    // The first fault is told, of whichever kind.
+    let mut before = None;
+    for (at, one) in percentiles.iter().enumerate() {
+        if !(0.0..=100.0).contains(one) {
+            return refuse(format!("{one:.6}"));
         }
-        None => Ok(()),
+        if let Some((place, last)) = before.replace((at, one))
+            && one <= last
+        {
+            return refuse(format!("#{place}:{last:.6} >= #{at}:{one:.6}"));
+        }
     }
+    Ok(())
 }
 
 /// Fees of at most so many batches up to one.
@@ -267,6 +270,8 @@ mod tests {
         assert_eq!(refused(&[-0.5]), "invalid reward percentile: -0.500000");
         assert_eq!(refused(&[50.0, 100.5]), "invalid reward percentile: 100.500000");
         assert_eq!(refused(&[1.0, 5.0, 2.5]), "invalid reward percentile: #1:5.000000 >= #2:2.500000");
+        let first = "invalid reward percentile: #0:5.000000 >= #1:2.000000";
+        assert_eq!(refused(&[5.0, 2.0, 101.0]), first, "the range of a later one is not looked at");
         assert_eq!(refused(&[5.0, 5.0]), "invalid reward percentile: #0:5.000000 >= #1:5.000000");
         let many: Vec<f64> = (0..=PERCENTILES_MAX).map(|one| one as f64 / 10.0).collect();
         assert_eq!(refused(&many), "invalid reward percentile: over the query limit 100");
