@@ -93,12 +93,12 @@ pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
     Ok(U64::from(head.header.number.get()))
 }
 
-/// A block as it is answered.
+/// A block or a header as it is answered.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Shown {
-    Block(Box<Block<RpcTransaction>>),
-    /// The one in the making.
+pub(super) enum Shown<T> {
+    Made(Box<T>),
+    /// Of the block in the making.
     Pending(Value),
 }
 
@@ -107,35 +107,35 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &Asker<'_>,
-) -> RpcResult<Option<Shown>> {
+) -> RpcResult<Option<Shown<Block<RpcTransaction>>>> {
     let (id, full): (I, Option<bool>) = args(params)?;
     let id = id.into().0;
     let Some(batch) = context.batch(id)? else { return Ok(None) };
     let block = to_block(&context.chain, &batch, full.unwrap_or(false), asker.leash)?;
-    Ok(Some(if id.is_pending() { Shown::Pending(unmade(&block)?) } else { Shown::Block(Box::new(block)) }))
+    Ok(Some(shown("eth_getBlockByNumber", id, block)?))
 }
 
-/// A block in the making as geth shows it: nobody has made it yet.
-fn unmade(block: &Block<RpcTransaction>) -> Result<Value, RpcError> {
-    let shown = serde_json::to_value(block);
-    let mut shown = shown.map_err(|error| RpcError::internal("eth_getBlockByNumber", &error))?;
-    for field in ["hash", "nonce", "miner"] {
-        shown[field] = Value::Null;
+/// As geth shows it: a block in the making was made by nobody yet.
+fn shown<T: Serialize>(method: &'static str, id: BlockId, made: T) -> Result<Shown<T>, RpcError> {
+    if !id.is_pending() {
+        return Ok(Shown::Made(Box::new(made)));
     }
-    Ok(shown)
+    let mut pending = serde_json::to_value(made).map_err(|error| RpcError::internal(method, &error))?;
+    for field in ["hash", "nonce", "miner"] {
+        pending[field] = Value::Null;
+    }
+    Ok(Shown::Pending(pending))
 }
 
-/// `eth_getHeaderByNumber` and `eth_getHeaderByHash`, as in geth: of the block in the making there is none.
+/// `eth_getHeaderByNumber` and `eth_getHeaderByHash`, as in geth.
 pub(super) fn header<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
-) -> RpcResult<Option<Header>> {
+) -> RpcResult<Option<Shown<Header>>> {
     let (id,): (I,) = args(params)?;
     let id = id.into().0;
-    if id.is_pending() {
-        return Ok(None);
-    }
-    Ok(context.batch(id)?.map(|batch| to_header(&context.chain, &batch)))
+    let Some(batch) = context.batch(id)? else { return Ok(None) };
+    Ok(Some(shown("eth_getHeaderByNumber", id, to_header(&context.chain, &batch))?))
 }
 
 /// `eth_getBlockReceipts`
