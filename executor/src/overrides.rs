@@ -22,14 +22,14 @@ pub struct Overrides {
     pub block: BlockOverrides,
 }
 
-/// An account as a call sees it changed; `None` stands for the state's value.
+/// An account as a call sees it changed; `None` stands for the state's value. It takes the place of a precompile.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccountOverride {
     /// Balance in wei.
     pub balance: Option<U256>,
     /// Transactions sent, or contracts created.
     pub nonce: Option<u64>,
-    /// Code; empty for an account without. It runs in the place of a precompile.
+    /// Code; empty for an account without.
     pub code: Option<Bytes>,
     /// Where the precompile of this address is found instead.
     pub precompile_to: Option<Address>,
@@ -109,8 +109,8 @@ impl BlockOverrides {
     }
 }
 
-/// Where a call finds other precompiles than its fork has. One that moves leaves its address, and so does one whose account gets code.
-/// All other overrides leave it where it is.
+/// Where a call finds other precompiles than its fork has. One that moves leaves its address. So does one whose account is overridden in
+/// any way, as in geth.
 ///
 /// # Errors
 /// If there is no precompile to move, or its new address is taken.
@@ -134,8 +134,7 @@ pub(crate) fn moved(
                 return Err(MoveError::ToTheSame(to));
             }
         }
-        let leaves = account.precompile_to.is_some() || account.code.is_some();
-        if leaves && is_precompile(address, env) {
+        if is_precompile(address, env) {
             moved.insert(*address, None);
         }
     }
