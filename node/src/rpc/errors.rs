@@ -72,8 +72,8 @@ pub(crate) enum RpcError {
     )]
     LogsNotStored { number: BatchNumber, kept_from: Option<BatchNumber> },
     #[error(
-        "pruned history unavailable: this node keeps no transactions and receipts (`sync.history`), so it does not know what was \
-         executed; ask a node that keeps them"
+        "pruned history unavailable: this node does not keep the transactions and receipts of all batches (`sync.history`), so it does \
+         not know what was executed; ask a node that keeps them"
     )]
     NoTransactions,
     #[error(

@@ -1,23 +1,25 @@
 //! [`Keeps`]: what a node keeps of transactions, so that it says of none that it does not exist when it cannot know.
 
-use slipstream_config::{NodeConfig, Role};
+use slipstream_config::NodeConfig;
+use slipstream_sync::Mode;
 
 use super::errors::RpcError;
 
 /// What a node keeps of transactions, by its configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Keeps {
-    /// Bodies and receipts of new batches.
+    /// Bodies and receipts of all new batches.
     pub(crate) bodies: bool,
     /// The places of transactions by their hashes.
     pub(crate) places: bool,
 }
 
 impl Keeps {
-    /// A node that executes has the bodies and makes the receipts; one that applies changes keeps what is sent with them, or not.
+    /// A node that executes every batch has all bodies and receipts. Any other catches up by changes at times, a validator outside of the
+    /// set too, and keeps what is sent with them, or not.
     pub(crate) fn of(config: &NodeConfig) -> Keeps {
-        let executes = config.role == Role::Validator || config.sync.executes_head();
-        Keeps { bodies: executes || config.sync.history, places: config.storage.transaction_index }
+        let bodies = config.sync.history || config.sync.mode == Mode::Replay;
+        Keeps { bodies, places: config.storage.transaction_index }
     }
 
     /// # Errors
@@ -36,13 +38,13 @@ impl Keeps {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_sync::Mode;
+    use slipstream_config::Role;
 
     use super::*;
 
-    /// Goal: only a fullnode that neither executes nor keeps the history lacks bodies; a validator always has them.
+    /// Goal: a node that may take a batch as a state change without its body never promises to have all, whatever it does at the head.
     #[test]
-    fn who_executes_has_bodies() {
+    fn who_may_apply_changes_alone_lacks_bodies() {
         let keeps = |role, mode, forbid: &[Mode], history| {
             let mut config = NodeConfig { role, ..NodeConfig::default() };
             (config.sync.mode, config.sync.forbid, config.sync.history) = (mode, forbid.to_vec(), history);
@@ -51,8 +53,10 @@ mod tests {
         let (fullnode, replay) = (Role::Fullnode, [Mode::Replay]);
         assert!(!keeps(fullnode, Mode::Auto, &replay, false), "as the preset light");
         assert!(!keeps(fullnode, Mode::Delta, &[], false));
+        assert!(!keeps(fullnode, Mode::Auto, &[], false), "it catches up by changes");
+        assert!(!keeps(Role::Validator, Mode::Auto, &[], false), "it may leave the set");
         assert!(keeps(fullnode, Mode::Auto, &replay, true));
-        assert!(keeps(fullnode, Mode::Auto, &[], false));
-        assert!(keeps(Role::Validator, Mode::Auto, &replay, false));
+        assert!(keeps(fullnode, Mode::Replay, &[], false));
+        assert!(keeps(Role::Validator, Mode::Auto, &[], true));
     }
 }

@@ -81,7 +81,7 @@ async fn a_node_without_bodies_knows_of_no_execution() {
         ("eth_newFilter", json!([{}])),
     ] {
         let (code, text) = rpc.error(method, params).await;
-        let words = "pruned history unavailable: this node keeps no transactions and receipts";
+        let words = "pruned history unavailable: this node does not keep the transactions and receipts";
         assert!(code == 4444 && text.starts_with(words), "{method}: {code} {text}");
     }
 
