@@ -40,7 +40,7 @@ use crate::leash::Leash;
 /// `eth_getLogs`
 pub(super) fn logs(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Vec<Log>> {
     let (wanted,): (Wanted,) = args(params)?;
-    let criteria = Criteria::new(wanted.into_filter()?)?;
+    let criteria = Criteria::new(wanted.into_filter()?);
     Ok(all(context, &criteria, asker.leash, Budget::CALL)?)
 }
 

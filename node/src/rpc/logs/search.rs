@@ -20,8 +20,6 @@ use crate::{
     },
 };
 
-/// Values of one position in a filter, as in geth: each is looked up in every batch's filter.
-const POSITION_VALUES_MAX: usize = 1_000;
 /// The cost of opening a batch, beside its receipts' bytes.
 const OPENING_BYTES: usize = 16 << 10;
 /// The cost of reading a section's filters beside their bytes, which are only looked at: an eighth of decoding as many.
@@ -57,19 +55,14 @@ pub(in crate::rpc) struct Criteria {
 }
 
 impl Criteria {
-    pub(in crate::rpc) fn new(filter: Filter) -> Result<Criteria, RpcError> {
+    /// Of a filter whose lists are bounded: see [`super::Wanted`].
+    pub(in crate::rpc) fn new(filter: Filter) -> Criteria {
         let mut entries = vec![filter.address.iter().map(Entry::address).collect::<Vec<_>>()];
         for (index, topics) in filter.topics.iter().enumerate() {
             entries.push(topics.iter().map(|topic| Entry::topic(index, topic)).collect());
         }
-        if entries.iter().any(|values| values.len() > POSITION_VALUES_MAX) {
-            let text = format!(
-                "exceed max addresses or topics per search position: at most {POSITION_VALUES_MAX} are taken"
-            );
-            return Err(RpcError::InvalidParams(text));
-        }
         entries.retain(|values| !values.is_empty());
-        Ok(Criteria { filter, entries })
+        Criteria { filter, entries }
     }
 
     pub(in crate::rpc) fn filter(&self) -> &Filter {

@@ -62,7 +62,7 @@ impl Chain {
     }
 
     fn found(&self, filter: &Filter, range: Range<u64>, budget: Budget) -> Found {
-        let criteria = Criteria::new(filter.clone()).unwrap();
+        let criteria = Criteria::new(filter.clone());
         let leash = loose();
         let search = self.context.search(&criteria, &leash);
         search
@@ -161,7 +161,7 @@ proptest! {
 
                 let budget = Budget { logs: *step, data_bytes: 30, work_bytes: 40 << 10 };
                 let (criteria, leash) =
-                    (Criteria::new(filter.clone()).unwrap(), loose());
+                    (Criteria::new(filter.clone()), loose());
                 let (mut place, mut parts) = (Place::before(BatchNumber::GENESIS), Vec::new());
                 while place.batch.get() <= head {
                     parts.extend(
@@ -268,7 +268,7 @@ fn a_search_ends_when_nobody_waits() {
     chain.commit(vec![vec![log(1, &[], 0)]]);
     let gone = CancellationToken::new();
     gone.cancel();
-    let criteria = Criteria::new(Filter::new()).unwrap();
+    let criteria = Criteria::new(Filter::new());
     let leash = Leash::loose(gone);
     let search = chain.context.search(&criteria, &leash);
     let ended = search.run(Place::before(BatchNumber::GENESIS), BatchNumber::new(1), MUCH);
@@ -283,7 +283,7 @@ fn a_call_that_asks_for_too_much_is_told_what_fits() {
         chain.commit(vec![vec![log(1, &[], 10), log(1, &[], 10)]]);
     }
     let told = |filter: Filter, budget: Budget| {
-        let criteria = Criteria::new(filter).unwrap();
+        let criteria = Criteria::new(filter);
         all(&chain.context, &criteria, &loose(), budget).unwrap_err().to_string()
     };
     let from = |number: u64| Filter::new().from_block(number).to_block(4u64);

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 pub(super) use self::{
     block::BlockParam,
     bounded::AtMost,
-    strict::{Slot, Strict},
+    strict::{Slot, Strict, Text},
 };
 use super::errors::RpcError;
 use crate::json_list;

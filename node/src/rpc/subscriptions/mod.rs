@@ -74,7 +74,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
             context.keeps.check_logs()?;
             let (_, wanted): (IgnoredAny, Option<Wanted>) = args(params)?;
             let filter = wanted.map(Wanted::into_filter).transpose()?.unwrap_or_default();
-            Watch::logs(Arc::new(Watched::new(checked(filter, head()?)?)?), head()?.next())
+            Watch::logs(Arc::new(Watched::new(checked(filter, head()?)?)), head()?.next())
         }
         Kind::Pending => {
             let (_, whole): (IgnoredAny, Option<bool>) = args(params)?;

@@ -83,10 +83,10 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(filter: Filter) -> Result<Watched, RpcError> {
-        let criteria = Criteria::new(filter)?;
+    pub(super) fn new(filter: Filter) -> Watched {
+        let criteria = Criteria::new(filter);
         let name = name(criteria.filter());
-        Ok(Watched { criteria, name })
+        Watched { criteria, name }
     }
 
     /// Whether a batch with this head has none of its logs for sure: some nanoseconds for each address and topic.

@@ -275,7 +275,7 @@ mod tests {
         let addresses: Vec<_> = (0..1_000)
             .map(|number| alloy_primitives::Address::left_padding_from(&u32::to_be_bytes(number)))
             .collect();
-        let criteria = Arc::new(Criteria::new(Filter::new().address(addresses)).unwrap());
+        let criteria = Arc::new(Criteria::new(Filter::new().address(addresses)));
         let watch = || Watch::Logs(criteria.clone(), Place::before(BatchNumber::new(1)));
         let installed =
             |owner| (0..FILTERS_MAX).take_while(|_| filters.install(owner, watch(), now).is_ok()).count();

@@ -58,7 +58,7 @@ pub(in crate::rpc) fn new_filter(
 ) -> RpcResult<U128> {
     let (wanted,): (Wanted,) = args(params)?;
     context.keeps.check_logs()?;
-    let criteria = Criteria::new(wanted.into_filter()?)?;
+    let criteria = Criteria::new(wanted.into_filter()?);
     let head = context.store.head().map_err(RpcError::from)?.header.number;
     check_watchable(criteria.filter(), head)?;
     let watch = Watch::Logs(Arc::new(criteria), Place::before(head.next()));
