@@ -9,10 +9,7 @@ use std::time::Duration;
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use jsonrpsee::types::Params;
-use serde_json::{
-    Value,
-    value::{RawValue, to_raw_value},
-};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
     RpcContext,
@@ -44,10 +41,10 @@ pub(super) fn send(
 }
 
 fn sent(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Awaited, RpcError> {
-    let (Strict(raw), wanted): (Strict<Bytes>, Option<Value>) = args(params)?;
+    let (Strict(raw), wanted): (Strict<Bytes>, Option<Box<RawValue>>) = args(params)?;
     // Nothing is taken whose receipt will never be found.
     context.keeps.check_found()?;
-    let time = time(wanted.as_ref(), context.send_sync_time_max);
+    let time = time(wanted.as_deref(), context.send_sync_time_max);
     let awaited = context.feed.await_receipt(keccak256(&raw), time);
     let hash = context.forwarder.submit(&raw, asker.origin.stranger())?;
     if context.pool.is_waiting(&hash) {
@@ -57,14 +54,11 @@ fn sent(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<
 }
 
 /// The caller's time in milliseconds, as a number or as a quantity, up to the allowed one. Else the EIP wants the node's own.
-fn time(wanted: Option<&Value>, max: Duration) -> Duration {
-    let ms = match wanted {
-        Some(Value::String(_)) => {
-            wanted.and_then(|value| serde_json::from_value::<Strict<u64>>(value.clone()).ok()).map(|ms| ms.0)
-        }
-        Some(value) => value.as_u64(),
-        None => None,
-    };
+fn time(wanted: Option<&RawValue>, max: Duration) -> Duration {
+    // Something else may be as long as a request, and would take far more memory as a value.
+    let text = wanted.map_or("", RawValue::get);
+    let quantity = || serde_json::from_str::<Strict<u64>>(text).map(|ms| ms.0).ok();
+    let ms = serde_json::from_str(text).ok().or_else(quantity);
     let wanted = ms.map(Duration::from_millis).filter(|time| !time.is_zero() && *time <= max);
     wanted.unwrap_or(TIME.min(max))
 }
@@ -104,7 +98,11 @@ mod tests {
             (json!(null), 2_000),
             (json!({}), 2_000),
         ] {
-            assert_eq!(time(Some(&wanted), max), Duration::from_millis(ms), "{wanted}");
+            assert_eq!(
+                time(Some(&to_raw_value(&wanted).unwrap()), max),
+                Duration::from_millis(ms),
+                "{wanted}"
+            );
         }
         assert_eq!(time(None, max), TIME);
         assert_eq!(

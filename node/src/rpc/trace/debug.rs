@@ -1,40 +1,26 @@
 //! `debug_trace…`, as geth has it.
 
+mod options;
+
 use alloy_primitives::B256;
 use jsonrpsee::types::Params;
-use serde::{
-    Deserialize, Serialize,
-    de::{DeserializeOwned, IgnoredAny},
-};
+use serde::{Serialize, de::DeserializeOwned};
 use slipstream_executor::{
     CallRequest, Overrides,
-    trace::{GethDebugTracingOptions, GethTrace, trace_call},
+    trace::{GethTrace, trace_call},
 };
 use slipstream_types::BatchNumber;
 
+use self::options::{CallOptions, TracerOptions};
 use super::{Executable, Request};
 use crate::rpc::{
     RpcContext,
-    call::{
-        overrides::{AccountsObject, BlockObject},
-        request::CallObject,
-    },
+    call::request::CallObject,
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
     table::Asker,
     transactions,
 };
-
-/// The options of `debug_traceCall`: the tracer, and changes to state and block.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct CallOptions {
-    #[serde(flatten)]
-    tracing: GethDebugTracingOptions,
-    state_overrides: Option<AccountsObject>,
-    block_overrides: Option<BlockObject>,
-    tx_index: Option<IgnoredAny>,
-}
 
 /// One transaction of a block.
 #[derive(Serialize)]
@@ -50,8 +36,8 @@ pub(super) fn transaction(
     params: &Params<'_>,
     asker: &Asker<'_>,
 ) -> RpcResult<GethTrace> {
-    let (Strict(hash), options): (Hash, Option<GethDebugTracingOptions>) = args(params)?;
-    let (request, options) = (Request::begin(context, asker), options.unwrap_or_default());
+    let (Strict(hash), options): (Hash, Option<TracerOptions>) = args(params)?;
+    let (request, options) = (Request::begin(context, asker), options.unwrap_or_default().0);
     let Some((batch, index)) = transactions::find(context, &hash)? else {
         transactions::check_unknown(context, &hash)?;
         return Err(RpcError::Rejected("transaction not found".into()).into());
@@ -66,8 +52,8 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     params: &Params<'_>,
     asker: &Asker<'_>,
 ) -> RpcResult<Vec<Traced>> {
-    let (id, options): (I, Option<GethDebugTracingOptions>) = args(params)?;
-    let (request, options) = (Request::begin(context, asker), options.unwrap_or_default());
+    let (id, options): (I, Option<TracerOptions>) = args(params)?;
+    let (request, options) = (Request::begin(context, asker), options.unwrap_or_default().0);
     let Some(batch) = context.batch(id.into().0)? else {
         return Err(RpcError::Rejected("block not found".into()).into());
     };
@@ -87,7 +73,7 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
 pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<GethTrace> {
     let (object, id, options): (CallObject, Option<BlockParam>, Option<CallOptions>) = args(params)?;
     let options = options.unwrap_or_default();
-    if options.tx_index.is_some() {
+    if options.has_tx_index {
         let text = "txIndex is not supported: a call is traced behind the whole block";
         return Err(RpcError::InvalidParams(text.into()).into());
     }
@@ -101,6 +87,6 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>)
     let env = context.env(&view, id);
     let call = CallRequest { overrides, ..object.into_request(context.chain.chain_id)? };
     let (bytes_max, interrupt) = (request.bytes_max(), &request.interrupt);
-    let trace = trace_call(&view, &env, &call, &options.tracing, bytes_max, interrupt);
+    let trace = trace_call(&view, &env, &call, &options.tracer.0, bytes_max, interrupt);
     Ok(trace.map_err(|error| request.refusal(error))?)
 }
