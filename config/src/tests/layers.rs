@@ -147,6 +147,7 @@ fn presets() {
     assert_eq!(default.storage.state_history, StateHistory::Batches(3_000));
     assert_eq!(with("fullnode").storage.state_history, default.storage.state_history);
     assert!(!light.sync.executes_head() && light.storage.tree_memory_mib < 2_048 && !light.sync.history);
+    assert_eq!(light.api.max_body_bytes, 2 << 20, "a long request takes many times its length");
     // A preset that another layer takes away sets nothing.
     let plain = loaded(&fullnode("preset: archive\n"), &[], &["preset=~"]).unwrap();
     assert_eq!(plain.config.storage.state_history, StateHistory::default());
