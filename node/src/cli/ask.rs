@@ -17,7 +17,7 @@ use self::stream::{Stream, is_of_tls};
 use super::exit::{Exit, Failed, OrFail as _};
 use crate::operator_token::OperatorToken;
 
-/// A node that is alive answers at once.
+/// A node that is alive answers at once. A long answer has more time: see [`Stream`].
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest head of an answer that goes on.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -32,7 +32,7 @@ pub(super) fn ask(node: &NodeUrl, path: &str) -> Result<String> {
     ask_within(node, path, TIMEOUT)
 }
 
-/// As [`ask`], with so much patience for each step.
+/// As [`ask`], with so much patience.
 pub(super) fn ask_within(node: &NodeUrl, path: &str, patience: Duration) -> Result<String> {
     let answer = request(node, &format!("GET {} HTTP/1.0", node.path(path)), "", patience);
     open(node, path, patience, answer)
@@ -83,7 +83,7 @@ pub(super) fn rpc(node: &NodeUrl, method: &str, params: &Value) -> Result<String
 /// A call that a node does not answer: some for now, as their resources are in use.
 fn refused(node: &NodeUrl, method: &str, RpcError { code, message }: &RpcError) -> Failed {
     let exit = if BUSY_CODES.contains(code) { Exit::TryAgain } else { Exit::Failure };
-    Failed::new(exit, format!("{node} refuses {method}: {message} (code {code})"))
+    Failed::new(exit, format!("{node} refuses {method}: {} (code {code})", node.masked(message)))
 }
 
 /// Tells the node something in its operator's name, and takes its answer. The text of a node that refuses is shown
@@ -105,13 +105,13 @@ pub(super) fn order(
         && let Some((line, body)) = parts(answer)
         && line.split_whitespace().nth(1).is_some_and(|code| code.starts_with('4') || code == "502")
     {
-        return Err(Failed::new(Exit::Failure, body.trim()).into());
+        return Err(Failed::new(Exit::Failure, node.masked(body.trim())).into());
     }
     open(node, path, TIMEOUT, answer)
 }
 
 /// Follows what the node tells at a path for as long as it tells, with further lines of the request's head. A read fails when
-/// nothing came for so long.
+/// nothing came for so long; the head has no longer either.
 pub(super) fn follow(
     node: &NodeUrl,
     path: &str,
@@ -119,7 +119,8 @@ pub(super) fn follow(
     silence_max: Duration,
 ) -> Result<BufReader<Stream>> {
     let opened = || -> io::Result<(String, BufReader<Stream>)> {
-        let mut stream = Stream::connect(node, TIMEOUT, silence_max)?;
+        let mut stream = Stream::connect(node, TIMEOUT)?;
+        stream.end_within(silence_max);
         let (target, host) = (node.path(path), &node.authority);
         stream.write_all(format!("GET {target} HTTP/1.0\r\nHost: {host}\r\n{headers}\r\n").as_bytes())?;
         stream.flush()?;
@@ -132,6 +133,7 @@ pub(super) fn follow(
         if !parts(&head).is_some_and(|(line, _)| is_ok(line)) {
             reader.by_ref().take(ANSWER_BYTES_MAX).read_to_string(&mut head)?;
         }
+        reader.get_mut().go_on(silence_max);
         Ok((head, reader))
     };
     let (head, reader) = opened().map_err(|error| unanswered(node, &error, silence_max))?;
@@ -151,11 +153,12 @@ fn open(node: &NodeUrl, path: &str, patience: Duration, answer: io::Result<Strin
         Some("200") => Ok(body.to_owned()),
         // A node that is starting answers this.
         Some("503") => {
-            let text = format!("the node at {node} is {}; try again later", body.trim());
+            let text = format!("the node at {node} is {}; try again later", node.masked(body.trim()));
             Err(Failed::new(Exit::TryAgain, text).into())
         }
         _ => {
-            let text = format!("{node}{path} answers `{line}`: {}", body.trim());
+            let said = node.masked(&format!("`{line}`: {}", body.trim()));
+            let text = format!("{node}{path} answers {said}");
             Err(Failed::new(Exit::Failure, text).into())
         }
     }
@@ -169,7 +172,7 @@ fn parts(answer: &str) -> Option<(&str, &str)> {
 
 /// HTTP/1.0, so that the answer ends where the connection does.
 fn request(node: &NodeUrl, head: &str, body: &str, patience: Duration) -> io::Result<String> {
-    let mut stream = Stream::connect(node, patience, patience)?;
+    let mut stream = Stream::connect(node, patience)?;
     // In one piece: a server that refuses a request by its first bytes and closes would break off the rest.
     stream.write_all(format!("{head}\r\nHost: {}\r\n\r\n{body}", node.authority).as_bytes())?;
     stream.flush()?;
@@ -205,6 +208,10 @@ fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
         );
         return Failed::new(Exit::Failure, text);
     }
+    if error.kind() == io::ErrorKind::InvalidData {
+        let text = format!("the program at {node} is not a node: its answer is not UTF-8");
+        return Failed::new(Exit::Failure, text);
+    }
     let text = match error.kind() {
         // The first is the kernel's name for a timeout of a read.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
@@ -234,7 +241,10 @@ struct Mistaken(#[source] serde_json::Error);
 mod tests {
     use std::net::TcpListener;
 
-    use super::{super::exit::is_temporary, *};
+    use super::{
+        super::{exit::is_temporary, output::pause},
+        *,
+    };
 
     fn here() -> NodeUrl {
         NodeUrl::parse("http://here:1").unwrap()
@@ -251,7 +261,7 @@ mod tests {
     }
 
     /// The result of `ask` for a server with this answer.
-    fn asked(answer: &'static str) -> Result<String> {
+    fn asked(answer: &'static [u8]) -> Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -262,7 +272,7 @@ mod tests {
                 stream.read_exact(&mut byte).unwrap();
                 request.extend(byte);
             }
-            stream.write_all(answer.as_bytes()).unwrap();
+            stream.write_all(answer).unwrap();
         });
         let said = ask(&NodeUrl::of(address), "/v1/status");
         server.join().unwrap();
@@ -271,15 +281,38 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        assert_eq!(asked("HTTP/1.0 200 OK\r\n\r\n{}").unwrap(), "{}");
+        assert_eq!(asked(b"HTTP/1.0 200 OK\r\n\r\n{}").unwrap(), "{}");
         let text =
-            asked("HTTP/1.1 503 Service Unavailable\r\n\r\nstarting: opening the store\n").unwrap_err();
+            asked(b"HTTP/1.1 503 Service Unavailable\r\n\r\nstarting: opening the store\n").unwrap_err();
         assert!(text.to_string().ends_with("is starting: opening the store; try again later"), "{text}");
-        let text = asked("HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err();
+        let text = asked(b"HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err();
         assert!(text.to_string().contains("/v1/status answers `HTTP/1.1 404 Not Found`"), "{text}");
-        let text = asked("SSH-2.0-x\r\n\r\n").unwrap_err();
+        let text = asked(b"SSH-2.0-x\r\n\r\n").unwrap_err();
         assert!(text.to_string().contains("does not speak HTTP"), "{text}");
+        let text = asked(b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe").unwrap_err();
+        assert!(text.to_string().ends_with("is not UTF-8") && !is_temporary(&text), "{text}");
         assert!(parse::<Vec<u8>>("{}").unwrap_err().to_string().contains("same version"));
+    }
+
+    /// Goal: a server that sends a byte now and then holds nobody beyond the time of the whole request.
+    #[test]
+    fn an_answer_that_drips_ends_in_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let node = NodeUrl::of(listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Until the client goes, which it does.
+            for _ in 0..500 {
+                if stream.write_all(b"H").is_err() {
+                    return;
+                }
+                pause(Duration::from_millis(20));
+            }
+        });
+        let text = ask_within(&node, "/v1/status", Duration::from_millis(300)).unwrap_err();
+        assert!(text.to_string().starts_with("no answer in 0.3 s from "), "{text}");
+        assert!(is_temporary(&text));
+        server.join().unwrap();
     }
 
     /// Goal: the user of a command can tell from its exit code that the same call may be answered later.

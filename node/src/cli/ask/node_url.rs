@@ -10,8 +10,13 @@ use url::Url;
 
 use crate::cli::exit::{Exit, Failed};
 
-/// The URL of a node's API, or of a proxy before it. It holds no credentials, and can be shown.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Shortest part of a path that may be a key: many providers put one there. Names of nodes are shorter.
+const KEY_CHARS_MIN: usize = 20;
+/// The text in place of such a part.
+const HIDDEN: &str = "***";
+
+/// The URL of a node's API, or of a proxy before it. It has no user, password or query, and is shown without what may be a key.
+#[derive(Clone, PartialEq, Eq)]
 pub(in crate::cli) struct NodeUrl {
     pub(super) is_tls: bool,
     /// A name or an IP address, without brackets.
@@ -70,12 +75,32 @@ impl NodeUrl {
     pub(super) fn path(&self, page: &str) -> String {
         format!("{}{page}", self.prefix)
     }
+
+    /// What is said at this URL, where a server may repeat the path, without what may be a key.
+    pub(super) fn masked(&self, said: &str) -> String {
+        let keys = self.prefix.split('/').filter(|part| may_be_key(part));
+        keys.fold(said.to_owned(), |said, key| said.replace(key, HIDDEN))
+    }
+}
+
+fn may_be_key(part: &str) -> bool {
+    part.len() >= KEY_CHARS_MIN
 }
 
 impl fmt::Display for NodeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority, self.prefix)
+        write!(f, "{scheme}://{}", self.authority)?;
+        self.prefix
+            .split('/')
+            .skip(1)
+            .try_for_each(|part| write!(f, "/{}", if may_be_key(part) { HIDDEN } else { part }))
+    }
+}
+
+impl fmt::Debug for NodeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -101,6 +126,22 @@ mod tests {
         assert_eq!(NodeUrl::of("0.0.0.0:7".parse().unwrap()).to_string(), "http://127.0.0.1:7");
         assert_eq!(NodeUrl::of("192.0.2.1:7".parse().unwrap()).to_string(), "http://192.0.2.1:7");
         assert_eq!(NodeUrl::of("[::1]:7".parse().unwrap()), NodeUrl::parse("http://[::1]:7").unwrap());
+    }
+
+    /// Goal: a key in the path reaches the server alone: not a log, whoever repeats it.
+    #[test]
+    fn a_key_in_the_path_is_not_shown() {
+        let key = "canary0123456789abcd";
+        let node = NodeUrl::parse(&format!("https://rpc.example/v2/{key}/eth/")).unwrap();
+        assert_eq!(node.path("/health"), format!("/v2/{key}/eth/health"));
+        assert_eq!(
+            format!("{node} {node:?}"),
+            "https://rpc.example/v2/***/eth https://rpc.example/v2/***/eth"
+        );
+        assert_eq!(node.masked(&format!("Cannot GET /v2/{key}/eth/health")), "Cannot GET /v2/***/eth/health");
+        let short = NodeUrl::parse(&format!("https://rpc.example/{}", &key[1..])).unwrap();
+        assert_eq!(short.to_string(), format!("https://rpc.example/{}", &key[1..]));
+        assert_eq!(short.masked("/"), "/");
     }
 
     /// Goal: nothing that could be a secret is shown, however its owner wrote it.

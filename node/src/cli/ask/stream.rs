@@ -3,8 +3,8 @@
 use std::{
     io::{self, Read, Write},
     net::{TcpStream, ToSocketAddrs as _},
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use rustls::{ClientConfig, ClientConnection, StreamOwned, crypto::ring, pki_types::ServerName};
@@ -12,34 +12,95 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use super::node_url::NodeUrl;
 
+/// Time that each byte of an answer adds: a second for 128 KiB, as a node gives those who read from it.
+const TIME_OF_A_BYTE: Duration = Duration::from_nanos(1_000_000_000 >> 17);
+
 pub(in crate::cli) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Plain(Timed),
+    Tls(Box<StreamOwned<ClientConnection, Timed>>),
 }
 
 impl Stream {
-    /// Connects to the first address that answers: a name such as `localhost` has several. Each step may take so long, and from then on a
-    /// read as long as a silence may last.
-    pub(super) fn connect(
-        address: &NodeUrl,
-        patience: Duration,
-        silence_max: Duration,
-    ) -> io::Result<Stream> {
-        let mut tcp = connect(address, patience)?;
-        tcp.set_read_timeout(Some(patience))?;
-        tcp.set_write_timeout(Some(patience))?;
+    /// Connects to the first address that answers: a name such as `localhost` has several. Each of them may take so long. All that follows has
+    /// as long together, and some time for each byte that comes.
+    pub(super) fn connect(address: &NodeUrl, patience: Duration) -> io::Result<Stream> {
+        let mut tcp = Timed { tcp: connect(address, patience)?, end: End::within(patience) };
         if !address.is_tls {
-            tcp.set_read_timeout(Some(silence_max))?;
             return Ok(Stream::Plain(tcp));
         }
         let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
         let config = config().map_err(io::Error::other)?;
-        let mut tls = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+        let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
         while tls.is_handshaking() {
             tls.complete_io(&mut tcp)?;
         }
-        tcp.set_read_timeout(Some(silence_max))?;
         Ok(Stream::Tls(Box::new(StreamOwned::new(tls, tcp))))
+    }
+
+    /// What follows has so long together, and some time for each byte that comes.
+    pub(super) fn end_within(&mut self, patience: Duration) {
+        self.timed().end = End::within(patience);
+    }
+
+    /// From now on nothing has to end, but each read and write within so long.
+    pub(super) fn go_on(&mut self, silence_max: Duration) {
+        self.timed().end = End::Never { silence_max };
+    }
+
+    fn timed(&mut self) -> &mut Timed {
+        match self {
+            Stream::Plain(timed) => timed,
+            Stream::Tls(stream) => &mut stream.sock,
+        }
+    }
+}
+
+/// A connection whose other end cannot hold the program for ever by a byte now and then.
+pub(in crate::cli) struct Timed {
+    tcp: TcpStream,
+    end: End,
+}
+
+enum End {
+    At(Instant),
+    Never { silence_max: Duration },
+}
+
+impl End {
+    fn within(patience: Duration) -> End {
+        End::At(Instant::now() + patience)
+    }
+
+    /// The time that a step has.
+    fn left(&self) -> io::Result<Duration> {
+        let left = match self {
+            End::At(end) => end.saturating_duration_since(Instant::now()),
+            End::Never { silence_max } => *silence_max,
+        };
+        // The kernel takes zero for no limit, and so does the library.
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.tcp.set_read_timeout(Some(self.end.left()?))?;
+        let read = self.tcp.read(buffer)?;
+        if let End::At(end) = &mut self.end {
+            *end += TIME_OF_A_BYTE.saturating_mul(u32::try_from(read).unwrap_or(u32::MAX));
+        }
+        Ok(read)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.tcp.set_write_timeout(Some(self.end.left()?))?;
+        self.tcp.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
     }
 }
 
@@ -54,11 +115,17 @@ fn connect(address: &NodeUrl, patience: Duration) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Trusts the certificates that this machine trusts, as an archive's client does, or those that SSL_CERT_FILE names.
-fn config() -> Result<ClientConfig, rustls::Error> {
+/// Trusts the certificates that this machine trusts, as an archive's client does, or those that SSL_CERT_FILE names. They are read once:
+/// that takes many files.
+fn config() -> Result<Arc<ClientConfig>, rustls::Error> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config.clone());
+    }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions()?;
-    Ok(builder.with_platform_verifier()?.with_no_client_auth())
+    let config = builder.with_platform_verifier()?.with_no_client_auth();
+    Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
 }
 
 /// Whether it is TLS that failed, and not the connection below it.
