@@ -66,6 +66,11 @@ pub(crate) enum RpcError {
     )]
     NotStored { what: &'static str, number: BatchNumber },
     #[error(
+        "pruned history unavailable: this node has no header of batch {number}: it pruned that part, or took the batch as a state \
+         change or from a snapshot; ask from batch {kept_from} (0x{:x}) on", kept_from.get()
+    )]
+    HeaderNotStored { number: BatchNumber, kept_from: BatchNumber },
+    #[error(
         "pruned history unavailable: the logs of batch {number} are not stored, because this node pruned them, or took the batch \
          as a state change or from a snapshot; {}",
         kept_from.map_or("ask a node that keeps them".to_owned(), |from| format!("ask from batch {from} (0x{from:x}) on", from = from.get()))
@@ -191,6 +196,7 @@ impl From<RpcError> for ErrorObjectOwned {
             | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. }
             | RpcError::NotStored { .. }
+            | RpcError::HeaderNotStored { .. }
             | RpcError::NoTransactions
             | RpcError::NoPlaces => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,

@@ -53,6 +53,11 @@ async fn pruned_headers_are_no_missing_blocks() {
         let words = format!("pruned history unavailable: this node has no header of batch {}: ", floor - 1);
         assert!(code == 4444 && text.starts_with(&words), "{method}: {code} {text}");
     }
+    // A range says where to go on.
+    for (from, to) in [("0x0", "0x1"), ("0x1", "0x1"), (&gone, &gone)] {
+        let (_, text) = rpc.error("trace_filter", json!([{ "fromBlock": from, "toBlock": to }])).await;
+        assert!(text.ends_with(&format!("; ask from batch {floor} ({floor:#x}) on")), "{from}: {text}");
+    }
     for kept in ["0x0".to_owned(), format!("{floor:#x}")] {
         assert_eq!(rpc.result("eth_getBlockByNumber", json!([kept, false])).await["number"], kept);
     }

@@ -7,6 +7,7 @@ use alloy_rpc_types_eth::BlockNumberOrTag;
 use jsonrpsee::types::Params;
 use serde::Deserialize;
 use slipstream_executor::trace::{Action, LocalizedTransactionTrace, Rerun, TraceOutput};
+use slipstream_types::BatchNumber;
 
 use super::{Executable, Request};
 use crate::rpc::{
@@ -91,6 +92,19 @@ fn addresses(list: Option<Addresses>) -> Result<HashSet<Address>, RpcError> {
     Ok(list.first.into_iter().map(|address| address.0).collect())
 }
 
+/// Says where the headers begin again behind one that is missing: whoever asks for a range has to begin there.
+fn no_header(context: &RpcContext, number: BatchNumber) -> Result<RpcError, RpcError> {
+    let (mut missing, mut kept_from) = (number, context.store.head()?.header.number);
+    while missing.next() < kept_from {
+        let middle = missing.after(kept_from.since(missing) / 2);
+        match context.store.header(middle)? {
+            Some(_) => kept_from = middle,
+            None => missing = middle,
+        }
+    }
+    Ok(RpcError::HeaderNotStored { number, kept_from })
+}
+
 /// `trace_filter`
 pub(super) fn filter(
     context: &RpcContext,
@@ -120,7 +134,9 @@ pub(super) fn filter(
     let mut found = Vec::new();
     for number in from.through(to) {
         asker.still_waits()?;
-        let batch = context.stored(number)?;
+        let Some(batch) = context.batches.get(number)? else {
+            return Err(no_header(context, number)?.into());
+        };
         // The genesis, too.
         if batch.is_empty() {
             continue;
