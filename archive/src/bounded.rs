@@ -35,6 +35,9 @@ const CODE_CHARS_MAX: usize = 64;
 const WORD_CHARS_MAX: usize = 19;
 /// The text in place of a longer word.
 const HIDDEN: &str = "***";
+/// Words of a failure that S3 tells under the status of success. `object_store` looks for them in answers to deletions, and puts an answer
+/// that has one into its error, whole.
+const FAILURE_WORDS: [&str; 2] = ["InternalError", "SlowDown"];
 
 #[derive(Debug)]
 pub(crate) struct BoundedConnector;
@@ -52,10 +55,12 @@ struct BoundedClient(HttpClient);
 impl HttpService for BoundedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_object = request.method() == Method::GET && request.uri().query().is_none();
+        let is_post = request.method() == Method::POST;
         let (parts, body) = self.0.execute(request).await?.into_parts();
         let body = if parts.status.is_success() {
             let left = if is_object { MANIFEST_BYTES_MAX } else { PAGE_BYTES_MAX };
-            HttpResponseBody::new(Bounded { body, left })
+            let bounded = Bounded { body, left };
+            if is_post { said_of_deletion(bounded).await?.into() } else { HttpResponseBody::new(bounded) }
         } else {
             said_of_failure(body).await.into()
         };
@@ -107,6 +112,23 @@ async fn said_of_failure(mut body: HttpResponseBody) -> String {
     repeatable(&String::from_utf8_lossy(&said))
 }
 
+/// Reads an answer to a deletion, which has to be whole. Of one that tells of a failure a word and what may be repeated are left.
+/// Messages about single objects stay as they are: S3 puts no part of the request into them.
+async fn said_of_deletion(mut body: Bounded) -> Result<Bytes, HttpError> {
+    let mut said = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        if let Ok(data) = frame?.into_data() {
+            said.extend(data);
+        }
+    }
+    Ok(failure_in(&String::from_utf8_lossy(&said)).map_or_else(|| said.into(), Bytes::from))
+}
+
+fn failure_in(said: &str) -> Option<String> {
+    let word = FAILURE_WORDS.into_iter().find(|word| said.contains(*word))?;
+    Some(format!("{word} ({})", repeatable(said)))
+}
+
 /// Code and message of S3's XML, for logs, the status and bundles. Beside them a server repeats the session token, the id of the access
 /// key, and the text that was signed.
 fn repeatable(said: &str) -> String {
@@ -133,6 +155,21 @@ fn element<'a>(said: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a failure under the status of success repeats no more than another one; what was deleted is told as it is.
+    #[tokio::test]
+    async fn failures_of_deletions_are_not_quoted() {
+        let read = async |said: &str| {
+            let body = HttpResponseBody::from(said.to_owned());
+            said_of_deletion(Bounded { body, left: 200 }).await.map_err(|error| error.to_string())
+        };
+        let failure = "<Error><Code>SlowDown</Code><Message>Wait.</Message><Token-0>canary</Token-0></Error>";
+        assert_eq!(read(failure).await.unwrap(), "SlowDown (SlowDown: Wait.)");
+        assert_eq!(read("InternalError of canary").await.unwrap(), "InternalError ()");
+        let deleted = "<DeleteResult><Deleted><Key>a</Key></Deleted></DeleteResult>";
+        assert_eq!(read(deleted).await.unwrap(), deleted);
+        assert!(read(&"x".repeat(201)).await.is_err());
+    }
 
     /// Goal: of a failure's text only a code and plain words are left.
     #[test]
