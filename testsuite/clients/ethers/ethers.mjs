@@ -29,6 +29,8 @@ seen.block = {
   byHash: (await provider.getBlock(block.hash)).number === block.number,
   prefetchedFrom: block.prefetchedTransactions.find(({ hash }) => hash === sent.hash)?.from,
 };
+const pending = await provider.getBlock("pending");
+seen.pending = { hash: pending.hash, nonce: pending.nonce ?? null, transactions: pending.transactions.length, ahead: pending.number > block.number };
 seen.transaction = (await provider.getTransaction(sent.hash)).value;
 
 const token = await new ContractFactory(Token.abi, Token.bytecode, wallet).deploy("Ethers Token", "ETT");

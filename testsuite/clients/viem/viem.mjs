@@ -50,6 +50,8 @@ seen.baseFee = await run("48", { blockOverrides: { baseFeePerGas: 7n } });
 const before = await client.getBlockNumber();
 const within = await run("43");
 seen.latest = before <= within && within <= (await client.getBlockNumber());
+const pending = await client.getBlock({ blockTag: "pending" });
+seen.pending = [pending.hash, pending.nonce, pending.transactions.length, pending.number > before];
 
 // EIP-7702 without having to name the gas.
 const contract = "0x00000000000000000000000000000000000000aa";

@@ -40,6 +40,8 @@ legacy = mined(w3.eth.send_transaction({"to": bee, "value": 6, "gasPrice": w3.et
 block = w3.eth.get_block(sent.blockNumber, True)
 seen["sent"] = [sent.type, sent.status, legacy.type, legacy.status]
 seen["block"] = [block.transactions[sent.transactionIndex].hash == sent.transactionHash, block.hash == sent.blockHash]
+pending = w3.eth.get_block("pending", True)
+seen["pending"] = [pending.hash, pending.nonce, pending.miner, len(pending.transactions), pending.number > block.number]
 seen["balance"] = w3.eth.get_balance(bee)
 
 # A contract, its events in each way, and its errors.

@@ -31,6 +31,7 @@ async fn ethers_works_against_a_fullnode() {
             "received": "1500000000000000000",
             "legacy": { "status": 1, "type": 0 },
             "block": { "hasTransaction": true, "hash": true, "byHash": true, "prefetchedFrom": sender },
+            "pending": { "hash": null, "nonce": null, "transactions": 0, "ahead": true },
             "transaction": "1500000000000000000",
             "deployed": true,
             "code": true,

@@ -27,6 +27,7 @@ async fn viem_works_against_a_fullnode() {
             "time": "4102444800",
             "baseFee": "7",
             "latest": true,
+            "pending": [null, null, 0, true],
             "authorization": true,
             "simulated": ["1", "1", "0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee"],
             "simulatedCalls": ["success", "-7"],

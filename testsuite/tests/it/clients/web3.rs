@@ -21,6 +21,7 @@ async fn web3py_works_against_a_fullnode() {
             "chain": 7357,
             "sent": [2, 1, 0, 1],
             "block": [true, true],
+            "pending": [null, null, null, 0, true],
             "balance": 11,
             "events": {
                 "receipt": [400],
