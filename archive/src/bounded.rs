@@ -60,7 +60,10 @@ impl HttpService for BoundedClient {
         let body = if parts.status.is_success() {
             let left = if is_object { MANIFEST_BYTES_MAX } else { PAGE_BYTES_MAX };
             let bounded = Bounded { body, left };
-            if is_post { said_of_deletion(bounded).await?.into() } else { HttpResponseBody::new(bounded) }
+            match is_post {
+                true => HttpResponseBody::from(said_of_deletion(bounded).await?),
+                false => HttpResponseBody::new(bounded),
+            }
         } else {
             said_of_failure(body).await.into()
         };
@@ -121,7 +124,8 @@ async fn said_of_deletion(mut body: Bounded) -> Result<Bytes, HttpError> {
             said.extend(data);
         }
     }
-    Ok(failure_in(&String::from_utf8_lossy(&said)).map_or_else(|| said.into(), Bytes::from))
+    let failure = failure_in(&String::from_utf8_lossy(&said));
+    Ok(failure.map_or_else(|| said.into(), Bytes::from))
 }
 
 fn failure_in(said: &str) -> Option<String> {
