@@ -288,12 +288,3 @@ fn gas_and_output_are_bounded() {
     let error = stopped.batch(env, &endless, &[call(1, NOBODY, &[])]).unwrap_err();
     assert!(matches!(error, SimulateError::Execute(ExecuteError::Interrupted)), "{error}");
 }
-
-/// Goal: code for a precompile, which the EVM would not run, is refused here too.
-#[test]
-fn precompiles_keep_their_code() {
-    let (state, _, env): (MemoryState, _, _) = chain();
-    let overrides = accounts(&[(Address::with_last_byte(1), coded("00"))]);
-    let error = simulate(&state, FREE).batch(env, &overrides, &[]).unwrap_err();
-    assert!(error.to_string().contains("is a precompile"), "{error}");
-}
