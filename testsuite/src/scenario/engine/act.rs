@@ -201,7 +201,7 @@ impl Stage<'_> {
 }
 
 /// Whether a harm is over once it was done: the node runs again.
-pub(super) fn is_moment(harm: &Harm, ends: bool) -> bool {
+pub(in crate::scenario) fn is_moment(harm: &Harm, ends: bool) -> bool {
     match harm {
         Harm::BitFlip(_) | Harm::Upgrade(_) => true,
         Harm::Restart | Harm::Wipe => !ends,
