@@ -10,7 +10,10 @@ use super::meeting::{Meeting, SKEW_MS, meetings};
 use crate::{
     report::FaultMark,
     scenario::{
-        engine::{act::described, catch::Behind},
+        engine::{
+            act::{CUT_SHORT, described, is_cut_short},
+            catch::Behind,
+        },
         export,
         model::Scenario,
         names::{Names, Place},
@@ -29,6 +32,8 @@ pub(super) struct Story<'a> {
     scenario: &'a Scenario,
     names: &'a Names,
     events: Vec<Event>,
+    /// Of each of them whether it would last longer than the scenario.
+    cut_short: Vec<bool>,
     meetings: Vec<Meeting>,
 }
 
@@ -37,11 +42,12 @@ impl<'a> Story<'a> {
     pub(super) fn of(scenario: &'a Scenario, names: &'a Names) -> Story<'a> {
         let mut events: Vec<Event> =
             plan(scenario).into_iter().filter(|event| export::is_done(scenario, event)).collect();
+        let cut_short = events.iter().map(|event| is_cut_short(scenario, event)).collect();
         for event in &mut events {
             event.until_ms = export::until_ms(scenario, event);
         }
         let meetings = events.iter().flat_map(|event| meetings(scenario, names, event)).collect();
-        Story { scenario, names, events, meetings }
+        Story { scenario, names, events, cut_short, meetings }
     }
 
     pub(super) fn meetings(&self) -> &[Meeting] {
@@ -61,13 +67,13 @@ impl<'a> Story<'a> {
                 Who::Node(place) => self.names.name(place).to_owned(),
             })
         };
-        let mark = |event: &Event| FaultMark {
+        let mark = |(event, is_cut_short): (&Event, &bool)| FaultMark {
             at_ms: event.at_ms,
             until_ms: event.until_ms,
-            what: described(&event.action),
+            what: described(&event.action) + if *is_cut_short { CUT_SHORT } else { "" },
             node: node(event),
         };
-        self.events.iter().map(mark).collect()
+        self.events.iter().zip(&self.cut_short).map(mark).collect()
     }
 
     /// Nodes that joined or came back, from when they were to.
