@@ -148,12 +148,15 @@ impl<'a> Story<'a> {
         (certain.iter().flat_map(|meeting| meeting.whom.iter().copied()).collect(), drawn.len())
     }
 
-    /// Whether another event than the one at `index` may hold a node at a moment, or ends later, as a cut of its links.
+    /// Whether another event than the one at `index` may hold a node at a moment, or ends later, as a cut of its links. Slow links keep nobody
+    /// from joining.
     fn is_met(&self, place: Place, at_ms: u64, index: usize) -> bool {
+        let is_join = self.meetings[index].is_join;
         let mut others = self.meetings.iter().enumerate().filter(|(other, _)| *other != index);
         others.any(|(_, meeting)| {
             (meeting.holds || meeting.until_ms.is_some())
                 && meeting.liars.is_none()
+                && !(is_join && meeting.is_slow_link)
                 && meeting.whom.contains(&place)
                 && meeting.from_ms <= at_ms
                 && meeting.until_ms.is_none_or(|until| at_ms < until)

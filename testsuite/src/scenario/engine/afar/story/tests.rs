@@ -154,6 +154,20 @@ fn a_join_behind_a_cut_is_measured_from_its_end() {
     assert_eq!(told, [(40_000, 40_000, None)]);
 }
 
+/// Goal: a node that joins over slow links is behind from its join on, and once more when they are quick again.
+#[test]
+fn a_join_over_slow_links_is_measured() {
+    let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+        topology: { validators: 2, groups: [{ name: late, joins: 20s }] }\n\
+        faults: [{ at: 15s, for: 25s, what: { link: { between: [[late], [validators]], shape: { delay: 90ms } } } }]\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let names = Names::of(&scenario);
+    let behind = Story::of(&scenario, &names).behind(&starts(&[("late", &[21_000])]));
+    let late = behind.iter().filter(|it| it.name == "late");
+    let told: Vec<_> = late.map(|it| (it.from_ms, it.seen_ms, it.until_ms)).collect();
+    assert_eq!(told, [(20_000, 21_000, None), (40_000, 40_000, None)]);
+}
+
 /// Goal: a node with old data starts twice, and lies from the second time on.
 #[test]
 fn old_data_are_a_lie_once_they_are_back() {
