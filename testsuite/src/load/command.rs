@@ -9,25 +9,22 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::{
     Delivery, Ending, Found, LoadOptions, LoadSummary, Mix, Rate, Rule, SaturationOptions, Source, Workload,
-    given_secret,
+    awaited, given_secret,
 };
 use crate::{
     accounts::{Account, DEFAULT_SEED},
     manifest::Manifest,
     output,
     progress::Progress,
-    rpc::{Rpc, quantity},
+    rpc::Rpc,
     time::{StartClock, duration},
 };
 
 /// A load that begins later than this after its time says so: what happens to the nodes meanwhile may be over.
 const LATE: Duration = Duration::from_secs(1);
-/// How often a node that is waited for is asked.
-const WAIT_POLL: Duration = Duration::from_millis(500);
 /// How long a judge is looked for.
 const JUDGE_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -67,8 +64,8 @@ pub struct LoadCommand {
     /// When the load begins, with its preparation, after --start.
     #[arg(long, default_value = "0s", value_parser = duration)]
     at: Duration,
-    /// Wait so long until each node answers and has a batch, for a load that starts together with its chain; without it, a node that does
-    /// not answer ends the load.
+    /// Wait so long until each node answers and has a batch, for a load that starts together with its chain; with --start until one of --api
+    /// does, because others may be down by then. Without it, the load ends if none of --api answers.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
     /// Reads per second at each node, half over HTTP and half over WebSocket, beside a subscription to its heads.
@@ -168,7 +165,10 @@ impl LoadCommand {
         let clock = StartClock::new(self.start);
         self.wait_for_start(&clock).await;
         if let Some(longest) = self.wait {
-            wait_for_nodes(&options, longest).await?;
+            match self.start {
+                Some(_) => awaited::one(&options, longest).await?,
+                None => awaited::all(&options, longest).await?,
+            }
         }
         let begin_ms = |summary: &LoadSummary| {
             let passed = summary.begin.and_then(|begin| clock.passed_at(begin)).unwrap_or_default();
@@ -252,33 +252,6 @@ impl LoadCommand {
     }
 }
 
-/// Waits until each node of a load answers and has a batch.
-///
-/// # Errors
-/// With the first one that has none in time, and why.
-async fn wait_for_nodes(options: &LoadOptions, longest: Duration) -> Result<()> {
-    let begin = Instant::now();
-    let followers = options.followers.iter().map(|(_, rpc)| rpc);
-    for rpc in options.submit.iter().chain(followers) {
-        loop {
-            let head = rpc.call::<Value>("eth_blockNumber", json!([])).await;
-            let why = match head.and_then(|head| quantity(&head)) {
-                Ok(0) => "it has no batch yet".to_owned(),
-                Ok(_) => break,
-                Err(error) => format!("{error:#}"),
-            };
-            let seconds = longest.as_secs();
-            ensure!(
-                begin.elapsed() < longest,
-                "{} was not ready within {seconds} s (--wait): {why}",
-                rpc.url()
-            );
-            tokio::time::sleep(WAIT_POLL).await;
-        }
-    }
-    Ok(())
-}
-
 /// Prints a result, and writes it to a file if there is one.
 fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result<()> {
     output::print(&result.to_string())?;
@@ -306,10 +279,6 @@ fn burst(text: &str) -> Result<Burst, String> {
 #[cfg(test)]
 mod tests {
     use clap::{Command, FromArgMatches};
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpListener,
-    };
 
     use super::*;
 
@@ -346,44 +315,6 @@ mod tests {
         assert!(parse(&["--follower", "c:3"]).is_err());
         assert!(parse(&["--search-for", "10s"]).is_err());
         assert!(parse(&["--phase", "main"]).is_err() && parse(&["--judge", "judge:9100"]).is_err());
-    }
-
-    /// Goal: a load that is to wait names the node that never came, and what was wrong with it.
-    #[tokio::test]
-    async fn a_load_waits_for_its_nodes() {
-        // Bound, so that nobody else gets the port, and not listened at.
-        let held = tokio::net::TcpSocket::new_v4().unwrap();
-        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let closed = held.local_addr().unwrap();
-        let command = parse(&["--api", &closed.to_string(), "--accounts", "2", "--wait", "1s"]).unwrap();
-        let (options, begin) = (command.options().unwrap(), Instant::now());
-        let error = wait_for_nodes(&options, command.wait.unwrap()).await.unwrap_err().to_string();
-        assert!(error.contains(&closed.to_string()) && error.contains("within 1 s (--wait)"), "{error}");
-        assert!(begin.elapsed() >= Duration::from_secs(1));
-    }
-
-    /// Goal: a node that answers and has no batch yet is asked again, until it has one.
-    #[tokio::test]
-    async fn a_load_begins_once_its_nodes_have_a_batch() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let api = listener.local_addr().unwrap().to_string();
-        let server = tokio::spawn(async move {
-            for head in ["0x0"].into_iter().chain(std::iter::repeat("0x1")) {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut request = vec![0; 4_096];
-                let _ = stream.read(&mut request).await;
-                let body = json!({ "jsonrpc": "2.0", "id": 0, "result": head }).to_string();
-                let length = body.len();
-                let answer =
-                    format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
-                let _ = stream.write_all(answer.as_bytes()).await;
-            }
-        });
-        let options = parse(&["--api", &api, "--accounts", "2"]).unwrap().options().unwrap();
-        let begin = Instant::now();
-        wait_for_nodes(&options, Duration::from_secs(60)).await.unwrap();
-        assert!(begin.elapsed() >= WAIT_POLL, "it did not wait for a batch");
-        server.abort();
     }
 
     #[test]

@@ -26,6 +26,7 @@
 mod access_lists;
 mod audit;
 mod auditor;
+mod awaited;
 mod command;
 mod commits;
 mod delivery;

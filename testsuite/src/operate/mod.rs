@@ -30,6 +30,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
+use serde_json::Value;
 
 pub(crate) use self::order::check_copies;
 pub use self::order::{Order, What};
@@ -260,7 +261,7 @@ impl<'a> Orders<'a> {
         if order.to_primary {
             let status = tokio::time::timeout(self.patience, rpc.page("/v1/status")).await;
             let status = status.ok().and_then(Result::ok);
-            self.mine[place] = status.is_some_and(|status| status["consensus"]["is_primary"] == true);
+            self.mine[place] = status.is_some_and(|status| orders_batches(&status["consensus"]));
             if self.mine[place] {
                 self.keep(place, failures);
             }
@@ -281,6 +282,12 @@ impl<'a> Orders<'a> {
             failures.note(format_args!("keeping the order {order} over a restart"), &error);
         }
     }
+}
+
+/// Whether a validator that says this of consensus orders batches. One that waits for the view in which it would is not there yet: until
+/// then the others may follow the primary of the view before.
+fn orders_batches(consensus: &Value) -> bool {
+    consensus["is_primary"] == true && consensus["changing"] != true
 }
 
 /// Notes attackers among a node's peers that ended by themselves.

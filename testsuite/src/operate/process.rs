@@ -65,6 +65,8 @@ pub(super) struct Operated {
     environment: BTreeMap<String, String>,
     child: Option<Child>,
     state: State,
+    /// Changes of the validators that it brings.
+    changes: obey::Turns,
     failures: Arc<Failures>,
 }
 
@@ -110,6 +112,7 @@ impl Operated {
             environment,
             child: None,
             state: State { is_down: true, ..State::default() },
+            changes: obey::Turns::default(),
             failures,
         })
     }

@@ -30,12 +30,12 @@ impl State {
 pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<Duration>) -> State {
     let mut orders: Vec<&Order> = orders.collect();
     orders.sort_by_key(|order| order.from);
-    let mut state = State::default();
+    let (mut state, mut is_killed) = (State::default(), false);
     for order in orders {
         let holds = order.holds_at(moment);
         match order.what {
             What::Join => state.is_down |= !order.has_begun(moment),
-            What::Kill => state.is_down |= holds,
+            What::Kill => is_killed |= holds,
             // Without an end they are over once they are done.
             What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
             What::Pause => state.is_paused |= holds,
@@ -48,6 +48,10 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
             What::BitFlip(_) | What::ExportSnapshot | What::AddValidator(..) | What::RemoveValidator(_) => {}
             What::LyingPeers(..) | What::Attack(_) | What::Upgrade(_) => {}
         }
+    }
+    if is_killed {
+        // Else the program in its place would go on voting with its key.
+        state = State { is_down: true, lie: None, ..state };
     }
     state
 }
@@ -67,6 +71,30 @@ mod tests {
 
     fn orders(texts: &[&str]) -> Vec<Order> {
         texts.iter().map(|text| text.parse().unwrap_or_else(|error| panic!("{error:#}"))).collect()
+    }
+
+    /// Goal: who is killed while a program lies with its key is silent, and that program is back once no kill lasts. One that is
+    /// restarted leaves its place to the program.
+    #[test]
+    fn who_is_killed_does_not_lie() {
+        let orders = orders(&[
+            "10s..60s,lie=garbage",
+            "20s..40s,kill",
+            "30s..50s,kill",
+            "52s..55s,restart",
+            "70s..80s,lie=garbage",
+            "65s..75s,kill",
+        ]);
+        let lie = |seconds: u64| {
+            let state = state(orders.iter(), Some(Duration::from_secs(seconds)));
+            (state.lie, state.is_down)
+        };
+        assert_eq!(
+            [10, 20, 30, 40].map(lie),
+            [(Some("garbage"), false), (None, true), (None, true), (None, true)]
+        );
+        assert_eq!([50, 52].map(lie), [(Some("garbage"), false), (Some("garbage"), true)]);
+        assert_eq!([70, 75].map(lie), [(None, true), (Some("garbage"), false)]);
     }
 
     /// Goal: orders that overlap hold a node until the last of them ends, and what is over once it is done holds nothing.

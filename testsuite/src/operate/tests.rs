@@ -253,13 +253,18 @@ async fn a_node_that_ends_ends_the_run() {
     assert!(error.to_string().contains("the node ended by itself: exit status: 1"), "{error}");
 }
 
-/// Goal: an order to the primary is for whoever says that it is, and for nobody who does not answer.
+/// Goal: an order to the primary is for whoever says that it is, and for nobody who does not answer, or whose view has not begun.
 #[tokio::test]
 async fn the_primary_takes_its_orders() {
     let orders: Vec<Order> = vec!["1s..,kill,primary".parse().unwrap(), "1s..,pause".parse().unwrap()];
     // Far longer than an answer takes on a busy machine.
     let patience = Duration::from_secs(60);
-    for (answer, takes) in [("true", true), ("false", false)] {
+    for (answer, takes) in [
+        ("true", true),
+        ("true,\"changing\":false", true),
+        ("true,\"changing\":true", false),
+        ("false", false),
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
         tokio::spawn(async move {

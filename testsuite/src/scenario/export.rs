@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
+pub(super) use self::taker::stays_free;
 use self::taker::taker;
 use super::{
     attacks::ATTACKS,

@@ -1,6 +1,9 @@
 //! What orders do once to a node, or have its operator's commands do beside it.
 
+use std::sync::Arc;
+
 use anyhow::Result;
+use tokio::sync::Mutex;
 
 use super::Operated;
 use crate::{
@@ -11,6 +14,18 @@ use crate::{
     scenario::{ARCHIVE, flip_row, slipstream},
     target::write_private,
 };
+
+/// Whose turn it is among commands that send transactions of one account: each asks for its next number, and has it once its batch is there.
+#[derive(Clone, Default)]
+pub(super) struct Turns(Arc<Mutex<()>>);
+
+impl Turns {
+    /// Does this once those before it are done.
+    async fn take<T>(&self, done: impl Future<Output = T>) -> T {
+        let _turn = self.0.lock().await;
+        done.await
+    }
+}
 
 impl Operated {
     /// Does what an order does once; what holds for a while follows from the state.
@@ -40,10 +55,8 @@ impl Operated {
                 let archive = archive.unwrap_or_else(|| self.data.with_file_name(ARCHIVE));
                 let to = format!("file://{}", archive.display());
                 let config = self.config.display().to_string();
-                self.beside(
-                    ["snapshot", "export", "--config", &config, &to].map(str::to_owned).to_vec(),
-                    None,
-                );
+                let arguments = ["snapshot", "export", "--config", &config, &to].map(str::to_owned);
+                self.beside(arguments.to_vec(), None, Turns::default());
                 Ok(())
             }
             What::AddValidator(key, fees) => {
@@ -63,21 +76,54 @@ impl Operated {
         let mut arguments = vec!["validators"];
         arguments.extend(change);
         arguments.extend(["--rpc", &self.api, "--key-file", &file]);
-        self.beside(arguments.into_iter().map(str::to_owned).collect(), Some(dir));
+        self.beside(arguments.into_iter().map(str::to_owned).collect(), Some(dir), self.changes.clone());
         Ok(())
     }
 
-    /// Runs `slipstream` with these arguments, which may name files of the directory. It takes its time, and other orders do not wait for
-    /// it.
-    fn beside(&self, arguments: Vec<String>, dir: Option<RunDir>) {
+    /// Runs `slipstream` with these arguments, which may name files of the directory, when it is its turn. It takes its time, and other
+    /// orders do not wait for it.
+    fn beside(&self, arguments: Vec<String>, dir: Option<RunDir>, turns: Turns) {
         let (failures, work) = (self.failures.clone(), self.failures.work());
         tokio::spawn(async move {
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            if let Err(error) = slipstream(&words).await {
+            if let Err(error) = turns.take(slipstream(&words)).await {
                 failures.note(format_args!("slipstream {}", words[..2].join(" ")), &error);
             }
             drop(dir);
             drop(work);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    /// Goal: of two changes of the validators at one moment the second is sent when the first has ended, and not with the same number.
+    #[tokio::test]
+    async fn changes_of_one_account_take_turns() {
+        let (turns, (says, mut said)) = (Turns::default(), mpsc::unbounded_channel());
+        let (batch, comes) = oneshot::channel::<()>();
+        let first = {
+            let (turns, says) = (turns.clone(), says.clone());
+            let change = async move {
+                says.send("first sent").unwrap();
+                comes.await.unwrap();
+                says.send("first ended").unwrap();
+            };
+            tokio::spawn(async move { turns.take(change).await })
+        };
+        assert_eq!(said.recv().await, Some("first sent"));
+        let second =
+            tokio::spawn(async move { turns.take(async move { says.send("second sent").unwrap() }).await });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        batch.send(()).unwrap();
+        first.await.unwrap();
+        second.await.unwrap();
+        assert_eq!([said.recv().await, said.recv().await], [Some("first ended"), Some("second sent")]);
     }
 }

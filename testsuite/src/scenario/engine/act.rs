@@ -16,6 +16,7 @@ use crate::{
     report::FaultMark,
     scenario::{
         ARCHIVE,
+        model::Scenario,
         names::Place,
         plan::{Action, Event, Harm, Who},
     },
@@ -23,6 +24,8 @@ use crate::{
 
 /// For a transaction of the owner's, or an export: where the chain stands, the first would wait forever.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
+/// What a report says of an event that the scenario's end cuts short.
+pub(super) const CUT_SHORT: &str = " (cut short by the scenario's end)";
 /// Characters of a command's error that a message repeats.
 const SAID_CHARS_MAX: usize = 400;
 
@@ -47,8 +50,8 @@ impl Stage<'_> {
         if place.is_some_and(|place| self.held.contains(place)) {
             what += " (it was down)";
         }
-        if event.until_ms.is_some_and(|until_ms| until_ms > self.scenario.duration.ms()) {
-            what += " (cut short by the scenario's end)";
+        if is_cut_short(self.scenario, event) {
+            what += CUT_SHORT;
         }
         let node = place.map(|place| self.names.name(place).to_owned());
         let nobody = if matches!(event.action, Action::Links { .. }) { "links" } else { "the primary" };
@@ -200,8 +203,13 @@ impl Stage<'_> {
     }
 }
 
+/// Whether an event would last longer than the scenario, as the plan has it.
+pub(super) fn is_cut_short(scenario: &Scenario, event: &Event) -> bool {
+    event.until_ms.is_some_and(|until_ms| until_ms > scenario.duration.ms())
+}
+
 /// Whether a harm is over once it was done: the node runs again.
-pub(super) fn is_moment(harm: &Harm, ends: bool) -> bool {
+pub(in crate::scenario) fn is_moment(harm: &Harm, ends: bool) -> bool {
     match harm {
         Harm::BitFlip(_) | Harm::Upgrade(_) => true,
         Harm::Restart | Harm::Wipe => !ends,

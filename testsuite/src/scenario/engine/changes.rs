@@ -18,7 +18,10 @@ use super::{
     act::{command, text},
     nodes::first_that_answers,
 };
-use crate::scenario::names::Place;
+use crate::{
+    rpc::Rpc,
+    scenario::{export::stays_free, names::Place, plan::plan},
+};
 
 /// Where the owner's key is, below the devnet's directory.
 const OWNER_KEY: &str = "owner.key";
@@ -92,7 +95,7 @@ impl Stage<'_> {
             arguments.extend(["--fee-recipient", FEES].map(str::to_owned));
         }
         // A node that stays what it is takes the transaction.
-        let takers = self.sources(Some(place))?;
+        let takers = self.takers(place)?;
         let send = async move {
             let taker = first_that_answers(&takers).await;
             let taker = takers.iter().find(|(place, _)| Some(*place) == taker);
@@ -104,6 +107,14 @@ impl Stage<'_> {
         let name = format!("{change} validator {}", self.names.name(place));
         self.changes.push(name, Box::pin(send));
         Ok(())
+    }
+
+    /// Nodes that could take a change about this one. First those that no event keeps from the chain before the change has its batch:
+    /// whoever takes it is asked for its receipt, and the clock goes on.
+    fn takers(&self, place: Place) -> Result<Vec<(Place, Rpc)>> {
+        let (events, at_ms) = (plan(self.scenario), self.elapsed_ms());
+        let sources = self.sources(Some(place))?;
+        Ok(first_those(sources, |taker| stays_free(self.scenario, &self.names, &events, at_ms, taker)))
     }
 
     /// Takes note of changes that have come to an end: one that failed is a finding.
@@ -131,11 +142,40 @@ impl Stage<'_> {
     }
 }
 
+/// The nodes that stay, and then the others, each in their order.
+fn first_those(mut nodes: Vec<(Place, Rpc)>, stays: impl Fn(Place) -> bool) -> Vec<(Place, Rpc)> {
+    nodes.sort_by_key(|(place, _)| !stays(*place));
+    nodes
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::scenario::{model::Scenario, names::Names};
+
+    /// Goal: a change goes to a node that is there until the change has its batch, not to one that the next event takes down.
+    #[test]
+    fn who_stays_takes_a_change_before_who_is_killed_next() {
+        let text = "name: a\ndescription: b\nduration: 10m\ncriteria: [equal_roots]\n\
+                    topology: { groups: [{ name: next, part: candidate }] }\nfaults:\n\
+                    - { at: 20s, what: { add_validator: next } }\n\
+                    - { at: 20s, for: 9s, what: { kill: { nodes: [validator-0] } } }\n\
+                    - { at: 70s, for: 9s, what: { pause: { nodes: [validator-2] } } }\n";
+        let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+        let (names, events) = (Names::of(&scenario), plan(&scenario));
+        let at = |at_ms: u64| {
+            let nodes = (0..4).map(|place| (Place(place), Rpc::new("http://127.0.0.1:1").unwrap())).collect();
+            let found =
+                first_those(nodes, |taker| stays_free(&scenario, &names, &events, at_ms, taker)).into_iter();
+            found.map(|(place, _)| place.0).collect::<Vec<_>>()
+        };
+        assert_eq!(at(20_000), [1, 3, 0, 2]);
+        assert_eq!(at(200_000), [0, 1, 2, 3]);
+    }
 
     async fn settled(changes: &mut Changes) -> Vec<(String, Result<()>)> {
         loop {

@@ -171,7 +171,7 @@ impl Stage<'_> {
         let peers = self.peers_of(place, &group).await;
         if group.joins.is_some() {
             let mut behind = Behind::new(&name, group.mode.name(), self.elapsed_ms());
-            if self.ends_later(place) {
+            if over::is_cut_until_later(&self.over, place) {
                 // Whoever joins behind a cut has its time from the cut's end on.
                 behind.interrupt(behind.from_ms);
             }

@@ -38,6 +38,11 @@ pub(super) fn ends_later(over: &[Over], place: Place) -> bool {
     over.iter().any(|over| over.ends && meets(over))
 }
 
+/// Whether such a thing cuts links of a node. Over links that are slow alone it comes to the head all the same, if later.
+pub(super) fn is_cut_until_later(over: &[Over], place: Place) -> bool {
+    over.iter().any(|over| over.shape.is_none() && ends_later(std::slice::from_ref(over), place))
+}
+
 /// The shape that the last of these gave the links between two nodes, and whether one of them cuts these.
 fn between<'a>(
     over: impl DoubleEndedIterator<Item = &'a Over> + Clone,
@@ -148,6 +153,17 @@ mod tests {
         assert_eq!(found, [true, true, false], "both ends of its links, and nobody else");
         assert!(ends_later(&[&second], 0) && ends_later(&[&forever, &slow], 0));
         assert!(!ends_later(&[&forever, &twin], 0) && !ends_later(&[], 0));
+    }
+
+    /// Goal: a node that joins over slow links has its time from its join on; one that joins behind a cut that ends has not.
+    #[test]
+    fn slow_links_keep_nobody_from_joining() {
+        let over = |shape, ends| Over { by: By::Event(0), pairs: vec![(Place(0), Place(1))], shape, ends };
+        let slow = Some(LinkShape::default());
+        let cut_later = |over: Over| is_cut_until_later(&[over], Place(1));
+        assert!(cut_later(over(None, true)));
+        assert!(!cut_later(over(slow, true)) && !cut_later(over(None, false)));
+        assert!(!is_cut_until_later(&[over(None, true)], Place(2)));
     }
 
     /// Goal: whoever is cut off from most validators is not asked of the chain, unless all are. Slow links cut nobody off.

@@ -2,7 +2,7 @@
 //!
 //! One connection brings one [`Delivery`] and is answered in a line. What comes is bounded: two long ones at a time, each of a known source that
 //! has brought nothing yet, and all of them together. Nodes may tell before that they take an order, each one that is known once. What they
-//! tell is short, and waits for nobody who is slow. Whoever does not begin with the judge's secret is refused before anything else is read.
+//! tell is short, and waits for nobody who is slow. Whoever does not begin with the judge's secret is refused, and nothing of it is kept.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -154,7 +154,12 @@ async fn take(mut stream: TcpStream, shelf: &Shelf, long: &Semaphore) -> Result<
             }
             shelf.put(&text[begin..]).err().unwrap_or_else(|| TAKEN.to_owned())
         }
-        None => format!("it does not begin with the judge's secret: give it in {JUDGE_SECRET}"),
+        None => {
+            // Who still sends hears no answer: a connection that is closed before all of it is read ends without one.
+            let mut rest = (&mut stream).take(DELIVERY_BYTES_MAX as u64);
+            let _ = timeout(SHORT_WITHIN, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+            format!("it does not begin with the judge's secret: give it in {JUDGE_SECRET}")
+        }
     };
     drop((text, place));
     timeout(SHORT_WITHIN, stream.write_all((answer + "\n").as_bytes())).await??;
@@ -168,10 +173,10 @@ async fn read_up_to(stream: &mut TcpStream, bytes: usize, text: &mut Vec<u8>) ->
 }
 
 impl Shelf {
-    /// Where the delivery begins, behind the secret; none without that.
+    /// Where the delivery begins, behind the secret; none without that. Where nobody needs a secret, any may be given.
     fn begin(&self, text: &[u8]) -> Option<usize> {
         let end = text.iter().position(|byte| *byte == b'\n')?;
-        (text[..end] == *self.secret.as_bytes()).then_some(end + 1)
+        (self.secret.is_empty() || text[..end] == *self.secret.as_bytes()).then_some(end + 1)
     }
 
     /// Keeps a delivery; or says why not.
@@ -306,9 +311,25 @@ mod tests {
                 failed("main", "forged").send(&judge, wrong, patience).await.unwrap_err().to_string();
             assert!(refused.contains("does not begin with the judge's secret"), "{wrong}: {refused}");
         }
+        // Longer than what lies between the two ends of a connection.
+        let long = failed("main", &"x".repeat(DELIVERY_BYTES_MAX / 4));
+        let refused = long.send(&judge, "another", patience).await.unwrap_err().to_string();
+        assert!(refused.contains("does not begin with the judge's secret"), "{refused}");
         failed("main", "no node").send(&judge, SECRET, patience).await.unwrap();
         let came = inbox.close(in_a_minute()).await;
         assert!(matches!(&came[&phase("main")], Some(Ending::Failed(why)) if why == "no node"));
+    }
+
+    /// Goal: a judge that has no secret hears everybody, also who was given one.
+    #[tokio::test]
+    async fn everybody_is_heard_where_there_is_no_secret() {
+        let sources = [phase("main"), phase("peaks")].into_iter();
+        let listen = ([127, 0, 0, 1], 0).into();
+        let inbox = Inbox::open(listen, String::new(), sources, BTreeSet::new()).await.unwrap();
+        let (judge, patience) = (inbox.address().to_string(), Duration::from_secs(30));
+        failed("main", "no node").send(&judge, SECRET, patience).await.unwrap();
+        failed("peaks", "no node").send(&judge, "", patience).await.unwrap();
+        assert!(inbox.close(in_a_minute()).await.values().all(Option::is_some));
     }
 
     /// Goal: a load that brings nothing is missing once the time is over; what is no delivery is refused with a reason.

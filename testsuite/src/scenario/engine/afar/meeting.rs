@@ -29,6 +29,8 @@ pub(super) struct Meeting {
     pub(super) before_ms: Option<u64>,
     /// Whether the node does not run, or not as it should, meanwhile.
     pub(super) holds: bool,
+    /// Whether links are slow meanwhile, and nothing else.
+    pub(super) is_slow_link: bool,
     /// Whether it meets one of `whom` alone, whoever is the primary then.
     pub(super) is_drawn: bool,
     pub(super) is_join: bool,
@@ -104,6 +106,7 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
         restarts: false,
         before_ms: None,
         holds: false,
+        is_slow_link: false,
         is_drawn: false,
         is_join: false,
         liars: None,
@@ -120,7 +123,9 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
             is_join: true,
             ..all
         }),
-        Action::Links { pairs, .. } => Some(Meeting { whom: ends(pairs), ..all }),
+        Action::Links { pairs, shape } => {
+            Some(Meeting { whom: ends(pairs), is_slow_link: shape.is_some(), ..all })
+        }
         Action::Node { harm, who } => {
             let whom = match who {
                 Who::Node(place) => vec![*place],

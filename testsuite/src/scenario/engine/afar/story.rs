@@ -10,7 +10,10 @@ use super::meeting::{Meeting, SKEW_MS, meetings};
 use crate::{
     report::FaultMark,
     scenario::{
-        engine::{act::described, catch::Behind},
+        engine::{
+            act::{CUT_SHORT, described, is_cut_short},
+            catch::Behind,
+        },
         export,
         model::Scenario,
         names::{Names, Place},
@@ -29,6 +32,8 @@ pub(super) struct Story<'a> {
     scenario: &'a Scenario,
     names: &'a Names,
     events: Vec<Event>,
+    /// Of each of them whether it would last longer than the scenario.
+    cut_short: Vec<bool>,
     meetings: Vec<Meeting>,
 }
 
@@ -37,11 +42,12 @@ impl<'a> Story<'a> {
     pub(super) fn of(scenario: &'a Scenario, names: &'a Names) -> Story<'a> {
         let mut events: Vec<Event> =
             plan(scenario).into_iter().filter(|event| export::is_done(scenario, event)).collect();
+        let cut_short = events.iter().map(|event| is_cut_short(scenario, event)).collect();
         for event in &mut events {
             event.until_ms = export::until_ms(scenario, event);
         }
         let meetings = events.iter().flat_map(|event| meetings(scenario, names, event)).collect();
-        Story { scenario, names, events, meetings }
+        Story { scenario, names, events, cut_short, meetings }
     }
 
     pub(super) fn meetings(&self) -> &[Meeting] {
@@ -61,13 +67,13 @@ impl<'a> Story<'a> {
                 Who::Node(place) => self.names.name(place).to_owned(),
             })
         };
-        let mark = |event: &Event| FaultMark {
+        let mark = |(event, is_cut_short): (&Event, &bool)| FaultMark {
             at_ms: event.at_ms,
             until_ms: event.until_ms,
-            what: described(&event.action),
+            what: described(&event.action) + if *is_cut_short { CUT_SHORT } else { "" },
             node: node(event),
         };
-        self.events.iter().map(mark).collect()
+        self.events.iter().zip(&self.cut_short).map(mark).collect()
     }
 
     /// Nodes that joined or came back, from when they were to.
@@ -142,12 +148,15 @@ impl<'a> Story<'a> {
         (certain.iter().flat_map(|meeting| meeting.whom.iter().copied()).collect(), drawn.len())
     }
 
-    /// Whether another event than the one at `index` may hold a node at a moment, or ends later, as a cut of its links.
+    /// Whether another event than the one at `index` may hold a node at a moment, or ends later, as a cut of its links. Slow links keep nobody
+    /// from joining.
     fn is_met(&self, place: Place, at_ms: u64, index: usize) -> bool {
+        let is_join = self.meetings[index].is_join;
         let mut others = self.meetings.iter().enumerate().filter(|(other, _)| *other != index);
         others.any(|(_, meeting)| {
             (meeting.holds || meeting.until_ms.is_some())
                 && meeting.liars.is_none()
+                && !(is_join && meeting.is_slow_link)
                 && meeting.whom.contains(&place)
                 && meeting.from_ms <= at_ms
                 && meeting.until_ms.is_none_or(|until| at_ms < until)

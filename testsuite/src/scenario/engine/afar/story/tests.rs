@@ -154,6 +154,20 @@ fn a_join_behind_a_cut_is_measured_from_its_end() {
     assert_eq!(told, [(40_000, 40_000, None)]);
 }
 
+/// Goal: a node that joins over slow links is behind from its join on, and once more when they are quick again.
+#[test]
+fn a_join_over_slow_links_is_measured() {
+    let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
+        topology: { validators: 2, groups: [{ name: late, joins: 20s }] }\n\
+        faults: [{ at: 15s, for: 25s, what: { link: { between: [[late], [validators]], shape: { delay: 90ms } } } }]\n";
+    let scenario = Scenario::parse(text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let names = Names::of(&scenario);
+    let behind = Story::of(&scenario, &names).behind(&starts(&[("late", &[21_000])]));
+    let late = behind.iter().filter(|it| it.name == "late");
+    let told: Vec<_> = late.map(|it| (it.from_ms, it.seen_ms, it.until_ms)).collect();
+    assert_eq!(told, [(20_000, 21_000, None), (40_000, 40_000, None)]);
+}
+
 /// Goal: a node with old data starts twice, and lies from the second time on.
 #[test]
 fn old_data_are_a_lie_once_they_are_back() {
@@ -218,7 +232,8 @@ fn marks_are_those_of_the_plan() {
         marks.iter().map(|it| (it.at_ms, it.until_ms, it.what.as_str(), it.node.as_deref())).collect();
     assert_eq!(told[0], (20_000, None, "join", Some("late")));
     assert_eq!(told[4], (60_000, Some(65_000), "kill", Some("the primary")));
-    assert!(told.contains(&(98_000, Some(100_000), "kill", Some("late"))), "{told:?}");
+    let cut = "kill (cut short by the scenario's end)";
+    assert!(told.contains(&(98_000, Some(100_000), cut, Some("late"))), "{told:?}");
     assert_eq!(told.len(), 11);
     let liars: Vec<_> =
         Story::of(&scenario, &names).meetings().iter().filter_map(|it| it.liars.clone()).collect();

@@ -1,0 +1,142 @@
+//! Waiting for the nodes of a load: all of them where they start with it, one where a scenario may have taken others down.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::LoadOptions;
+use crate::rpc::Rpc;
+
+/// How often a node that is waited for is asked.
+const POLL: Duration = Duration::from_millis(500);
+
+/// Waits until each node of a load answers and has a batch.
+///
+/// # Errors
+/// With the first one that has none in time, and why.
+pub(super) async fn all(options: &LoadOptions, longest: Duration) -> Result<()> {
+    let begin = Instant::now();
+    let followers = options.followers.iter().map(|(_, rpc)| rpc);
+    for rpc in options.submit.iter().chain(followers) {
+        while let Some(why) = lacks(rpc).await {
+            ensure!(begin.elapsed() < longest, not_ready(rpc, longest, &why));
+            tokio::time::sleep(POLL).await;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until one of the nodes that take transactions answers and has a batch.
+///
+/// # Errors
+/// With the first of them, if none has any in time, and why.
+pub(super) async fn one(options: &LoadOptions, longest: Duration) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let mut first = None;
+        for rpc in &options.submit {
+            match lacks(rpc).await {
+                None => return Ok(()),
+                Some(why) => first = first.or_else(|| Some(not_ready(rpc, longest, &why))),
+            }
+        }
+        let first = first.context("a load needs the API of at least one node")?;
+        ensure!(begin.elapsed() < longest, first);
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// What a node lacks for a load to begin; none if it answers and has a batch.
+async fn lacks(rpc: &Rpc) -> Option<String> {
+    match rpc.head().await {
+        Ok(0) => Some("it has no batch yet".to_owned()),
+        Ok(_) => None,
+        Err(error) => Some(format!("{error:#}")),
+    }
+}
+
+fn not_ready(rpc: &Rpc, longest: Duration, why: &str) -> String {
+    format!("{} was not ready within {} s (--wait): {why}", rpc.url(), longest.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpSocket},
+        task::JoinHandle,
+    };
+
+    use super::*;
+
+    fn options(submit: Vec<Rpc>) -> LoadOptions {
+        LoadOptions { submit, ..LoadOptions::default() }
+    }
+
+    /// A node that nobody can reach: bound, so that nobody else gets the port, and not listened at.
+    fn closed() -> (TcpSocket, Rpc) {
+        let held = TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let rpc = Rpc::new(&held.local_addr().unwrap().to_string()).unwrap();
+        (held, rpc)
+    }
+
+    /// A node that has no batch when it is asked first, if it is to be new.
+    async fn node(is_new: bool) -> (JoinHandle<()>, Rpc) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        let server = tokio::spawn(async move {
+            for head in is_new.then_some("0x0").into_iter().chain(std::iter::repeat("0x1")) {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 4_096];
+                let _ = stream.read(&mut request).await;
+                let body = json!({ "jsonrpc": "2.0", "id": 0, "result": head }).to_string();
+                let length = body.len();
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        (server, rpc)
+    }
+
+    /// Goal: a load that is to wait names the node that never came, and what was wrong with it.
+    #[tokio::test]
+    async fn a_load_waits_for_its_nodes() {
+        let (_held, gone) = closed();
+        let begin = Instant::now();
+        let longest = Duration::from_secs(1);
+        let error = all(&options(vec![gone.clone()]), longest).await.unwrap_err().to_string();
+        assert!(error.contains(gone.url()) && error.contains("within 1 s (--wait)"), "{error}");
+        assert!(begin.elapsed() >= longest);
+    }
+
+    /// Goal: a node that answers and has no batch yet is asked again, until it has one.
+    #[tokio::test]
+    async fn a_load_begins_once_its_nodes_have_a_batch() {
+        let (server, rpc) = node(true).await;
+        let begin = Instant::now();
+        all(&options(vec![rpc]), Duration::from_secs(60)).await.unwrap();
+        assert!(begin.elapsed() >= POLL, "it did not wait for a batch");
+        server.abort();
+    }
+
+    /// Goal: a load whose first node a fault of its scenario holds down begins with the next one, also if its follower is down. If all are
+    /// down the first is named.
+    #[tokio::test]
+    async fn a_load_of_a_scenario_waits_for_one_node() {
+        let (server, rpc) = node(false).await;
+        let ((_held, first), (_held_too, other)) = (closed(), closed());
+        let followers = vec![("other".to_owned(), other.clone())];
+        let loaded = LoadOptions { followers, ..options(vec![first.clone(), rpc]) };
+        one(&loaded, Duration::ZERO).await.unwrap();
+        assert!(all(&loaded, Duration::ZERO).await.is_err());
+        let error = one(&options(vec![first.clone(), other]), Duration::ZERO).await.unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("{} was not ready within 0 s (--wait): ", first.url())),
+            "{error}"
+        );
+        server.abort();
+    }
+}
