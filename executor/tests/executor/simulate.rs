@@ -7,9 +7,9 @@ use alloy_consensus::{Transaction as _, TxEip1559};
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, address};
 use proptest::prelude::*;
 use slipstream_executor::{
-    AccountOverride, BatchEnv, BlockOverrides, CALL_GAS_MAX, CallRequest, ExecuteError, Interrupt,
-    MemoryState, Overrides, Rejection, SimulateError, Simulation, SimulationRules, StateReader,
-    StorageOverride, Transaction, execute,
+    AccountOverride, BatchEnv, BlockOverrides, CALL_GAS_MAX, CallRequest, ExecuteError, Interrupt, Overrides,
+    Rejection, SimulateError, Simulation, SimulationRules, StateReader, StorageOverride, Transaction,
+    execute,
 };
 use slipstream_types::{BatchNumber, ChainConfig, Log};
 

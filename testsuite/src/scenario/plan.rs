@@ -331,7 +331,7 @@ mod tests {
             _ => None,
         };
         let told: Vec<_> = events.iter().filter_map(told).collect();
-        let whom = [0, 4, 5].map(|place| Who::Node(Place(place)));
+        let whom = [4, 5, 0].map(|place| Who::Node(Place(place)));
         for (told, who) in told.iter().zip(whom) {
             assert_eq!(*told, (PeerLie::ForgedHeads, 3, who, Some(15_000)));
         }

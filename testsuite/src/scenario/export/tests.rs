@@ -116,7 +116,7 @@ fn phases_become_loads() {
     let [flat, peaks, search] = &blueprint.jobs[..] else { panic!("three loads") };
     assert_eq!(
         (flat.name.as_str(), &flat.submit[..], &flat.followers[..]),
-        ("load-flat", &[0, 1, 2][..], &[2, 3][..])
+        ("load-flat", &[0, 1, 2][..], &[3, 2][..])
     );
     assert_eq!((&peaks.submit[..], peaks.followers.is_empty()), (&[3, 1][..], true));
     let of = |job: &Job, flag: &str| {

@@ -224,7 +224,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet operate",
         "runs a node in a container",
-        "testsuite/src/operate/tests.rs",
+        "testsuite/src/operate/tests/node.rs",
         "a_node_is_what_its_orders_make_of_it",
     ),
     tested(

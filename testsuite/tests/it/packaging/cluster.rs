@@ -26,8 +26,9 @@ fn nodes_are_dialled_and_called_by_the_names_of_pods() {
     }
     let path = |name: &str| packaging("helm/values").join(name).display().to_string();
     let (fullnodes, archive) = (path("fullnodes.yaml"), path("archive.yaml"));
-    let text = rendered("validators.yaml", &["--values", &fullnodes, "--values", &archive]).unwrap();
-    let documents = documents(&text);
+    let genesis = ["--set", "existingGenesisConfigMap=chain-genesis"];
+    let values = ["--values", &*fullnodes, "--values", &*archive];
+    let documents = documents(&rendered("validators.yaml", &[&values[..], &genesis[..]].concat()).unwrap());
     let pods = pods(&documents);
     assert_eq!(pods.len(), 8, "{pods:?}");
     let headless: BTreeSet<&str> = of_kind(&documents, "Service")

@@ -5,6 +5,7 @@ mod installed;
 mod scenarios;
 
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -38,15 +39,13 @@ fn printed(command: &mut Command) -> String {
     text
 }
 
-/// The chart's output for a file of values.
-fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
+/// The chart's output for a release of that name, or what Helm says.
+fn chart(release: &str, arguments: impl IntoIterator<Item = OsString>) -> Result<String, String> {
     let output = Command::new(tools().join("helm"))
         // One that was not built for a release knows an old version alone.
-        .args(["template", "chain", "--kube-version", "1.34.0"])
+        .args(["template", release, "--kube-version", "1.34.0"])
         .arg(packaging("helm/slipstream"))
-        .arg("--values")
-        .arg(packaging("helm/values").join(values))
-        .args(more)
+        .args(arguments)
         .output()
         .unwrap();
     let (text, error) =
@@ -54,17 +53,17 @@ fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text) } else { Err(error) }
 }
 
+/// The chart's output for a file of values.
+fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
+    let values = ["--values".into(), packaging("helm/values").join(values).into()];
+    chart("chain", values.into_iter().chain(more.iter().map(OsString::from)))
+}
+
 /// The chart's output for values that `slipnet up --target kubernetes` wrote.
 fn rendered_target(dir: &Path) -> String {
-    printed(
-        Command::new(tools().join("helm"))
-            .args(["template", "devnet", "--kube-version", "1.34.0"])
-            .arg(packaging("helm/slipstream"))
-            .arg("--values")
-            .arg(dir.join("values.yaml"))
-            .arg("--set-file")
-            .arg(format!("genesis={}", dir.join("genesis.json").display())),
-    )
+    let genesis = format!("genesis={}", dir.join("genesis.json").display());
+    let values = dir.join("values.yaml");
+    chart("devnet", ["--values".into(), values.into(), "--set-file".into(), genesis.into()]).unwrap()
 }
 
 /// A devnet of two validators and a fullnode in these regions, whose files go to a directory.
