@@ -33,3 +33,4 @@ mod modes;
 mod packaging;
 mod repair;
 mod unprotected;
+mod without_history;

@@ -1,0 +1,108 @@
+//! What a node of the preset `light` answers: it has the state and the headers, and keeps no transactions.
+
+use std::collections::BTreeMap;
+
+use alloy_consensus::TxEip1559;
+use alloy_primitives::{Address, TxKind, U256, address};
+use futures::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use slipnet::{
+    accounts::Account,
+    devnet::{DevnetOptions, NodeOptions},
+    rpc::{Rpc, RpcError, quantity},
+    signer::{Signed, seal},
+};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{client_async, tungstenite::Message};
+
+use crate::common::{deadline, fullnode, pair, receipt, until};
+
+const RECEIVER: Address = address!("00000000000000000000000000000000000bee77");
+/// "Pruned history unavailable".
+const GONE: i64 = 4444;
+
+/// Seven wei for the receiver.
+fn transfer(sender: &Account, nonce: u64) -> Signed {
+    let transaction = TxEip1559 {
+        chain_id: 7_357,
+        nonce,
+        gas_limit: 21_000,
+        max_fee_per_gas: 1_000_000_000,
+        to: TxKind::Call(RECEIVER),
+        value: U256::from(7),
+        ..TxEip1559::default()
+    };
+    seal(&sender.key, transaction)
+}
+
+/// Whether the node says that it does not have this history; what it says otherwise.
+async fn gone(rpc: &Rpc, method: &str, params: Value) -> Result<(), String> {
+    let error = match rpc.call::<Value>(method, params).await {
+        Ok(answer) => return Err(format!("{method}: {answer}")),
+        Err(error) => error,
+    };
+    let is_gone = error.downcast_ref::<RpcError>().is_some_and(|error| error.code == GONE);
+    if is_gone { Ok(()) } else { Err(format!("{error:#}")) }
+}
+
+/// The answer to a request over WebSocket.
+async fn by_socket(rpc: &Rpc, request: Value) -> Value {
+    let host = rpc.url().trim_start_matches("http://");
+    let stream = TcpStream::connect(host).await.unwrap();
+    let (mut socket, _) = client_async(format!("ws://{host}/ws"), stream).await.unwrap();
+    socket.send(Message::text(request.to_string())).await.unwrap();
+    let answer = socket.next().await.unwrap().unwrap();
+    serde_json::from_str(answer.to_text().unwrap()).unwrap()
+}
+
+/// Goal: a light node passes a transfer on. Once that is executed, the node says that it cannot know of it, and never that there is
+/// none. It refuses at once to wait for receipts and logs. It answers for states, headers and batches without transactions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_light_node_denies_no_transaction() {
+    let light = NodeOptions { overrides: vec!["preset=light".to_owned()], ..NodeOptions::default() };
+    let nodes = BTreeMap::from([("fullnode-0".to_owned(), light)]);
+    let options =
+        DevnetOptions { accounts: 2, batch_interval_ms: Some(100), nodes, ..DevnetOptions::default() };
+    let mut devnet = pair(options).await;
+    let (validator, light) = (devnet.proposer().rpc().clone(), fullnode(&devnet).rpc().clone());
+    let sender = devnet.accounts()[0].address;
+    let [sent, refused] = [0, 1].map(|nonce| transfer(&devnet.accounts()[0], nonce));
+
+    let hash: Value = light.call("eth_sendRawTransaction", json!([sent.raw])).await.unwrap();
+    assert_eq!(hash, json!(sent.hash));
+    let receipt = receipt(&validator, &hash).await;
+    assert_eq!(receipt["status"], "0x1", "{receipt}");
+    let number = receipt["blockNumber"].clone();
+    let behind = quantity(&number).unwrap() + 1;
+    devnet.node_mut(1).wait_head(behind, deadline()).await.unwrap();
+
+    let look = async || gone(&light, "eth_getTransactionReceipt", json!([hash])).await;
+    until("the pool has dropped what is executed", look).await;
+    for (method, params) in [
+        ("eth_getTransactionByHash", json!([hash])),
+        ("eth_getBlockByNumber", json!([number, false])),
+        ("eth_getBlockByNumber", json!([number, true])),
+        ("eth_getBlockReceipts", json!([number])),
+        ("eth_getLogs", json!([{ "fromBlock": number, "toBlock": number }])),
+        ("eth_newFilter", json!([{}])),
+        ("eth_sendRawTransactionSync", json!([refused.raw])),
+    ] {
+        gone(&light, method, params).await.unwrap();
+    }
+    let count: Value = light.call("eth_getTransactionCount", json!([sender, "pending"])).await.unwrap();
+    assert_eq!(count, "0x1", "it took the transaction that it refused");
+    let subscribe = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["logs", {}] });
+    let answer = by_socket(&light, subscribe).await;
+    assert_eq!(answer["error"]["code"], GONE, "{answer}");
+
+    let balance: Value = light.call("eth_getBalance", json!([RECEIVER, "latest"])).await.unwrap();
+    assert_eq!(balance, "0x7");
+    assert!(light.head().await.unwrap() >= behind);
+    // Nobody else sends: all later batches are empty, and the validator has those that the light node has.
+    let block: Value = light.call("eth_getBlockByNumber", json!(["latest", true])).await.unwrap();
+    let same = validator.call("eth_getBlockByNumber", json!([block["number"], true])).await.unwrap();
+    assert_eq!((&block["transactions"], &block), (&json!([]), &same));
+    let header: Value = light.call("eth_getHeaderByNumber", json!([block["number"]])).await.unwrap();
+    assert_eq!(header["hash"], block["hash"], "{header}");
+    devnet.stop().await.unwrap();
+}
