@@ -59,8 +59,8 @@ pub struct SyncConfig {
     /// the status, with why.
     pub mode: Mode,
     /// Whether a node that applies deltas also keeps bodies, receipts and the hints that a validator signed, so that it answers for
-    /// them by JSON-RPC and serves them. Without it only mode `replay` is sure to have all of them: other nodes, validators too, catch
-    /// up by deltas at times, and say of a transaction that they do not find that they cannot know (error 4444).
+    /// them by JSON-RPC and serves them. Without it only mode `replay` is sure to have all of them. Other nodes, validators too, catch
+    /// up by deltas at times: they answer for an unknown transaction with error 4444, because they may have taken its batch as a change.
     pub history: bool,
     /// Batches per request: bounds the work that one bad answer wastes. Requests end at multiples of it, so that peers with the
     /// same setting ask for the same ranges, and whom they ask answers all of them from its cache.
