@@ -20,6 +20,7 @@ use crate::common::{deadline, fullnode, pair, receipt, until};
 const RECEIVER: Address = address!("00000000000000000000000000000000000bee77");
 /// "Pruned history unavailable".
 const GONE: i64 = 4444;
+const TIP_WEI: u128 = 0xf4240;
 
 /// Seven wei for the receiver.
 fn transfer(sender: &Account, nonce: u64) -> Signed {
@@ -28,6 +29,7 @@ fn transfer(sender: &Account, nonce: u64) -> Signed {
         nonce,
         gas_limit: 21_000,
         max_fee_per_gas: 1_000_000_000,
+        max_priority_fee_per_gas: TIP_WEI,
         to: TxKind::Call(RECEIVER),
         value: U256::from(7),
         ..TxEip1559::default()
@@ -55,6 +57,23 @@ async fn by_socket(rpc: &Rpc, request: Value) -> Value {
     serde_json::from_str(answer.to_text().unwrap()).unwrap()
 }
 
+/// That the node has the newest state and an empty batch as a validator has them, and knows no tips of the transfer's batch.
+async fn check_kept(light: &Rpc, validator: &Rpc, number: &Value) {
+    let balance: Value = light.call("eth_getBalance", json!([RECEIVER, "latest"])).await.unwrap();
+    assert_eq!(balance, "0x7");
+    assert!(light.head().await.unwrap() > quantity(number).unwrap());
+    // Nobody else sends: all later batches are empty, and the validator has those that the light node has.
+    let block: Value = light.call("eth_getBlockByNumber", json!(["latest", true])).await.unwrap();
+    let same: Value = validator.call("eth_getBlockByNumber", json!([block["number"], true])).await.unwrap();
+    assert_eq!((&block["transactions"], &block), (&json!([]), &same));
+    let header: Value = light.call("eth_getHeaderByNumber", json!([block["number"]])).await.unwrap();
+    assert_eq!(header["hash"], block["hash"], "{header}");
+    for (rpc, tip) in [(validator, TIP_WEI), (light, 0)] {
+        let fees: Value = rpc.call("eth_feeHistory", json!(["0x1", number, [50.0]])).await.unwrap();
+        assert_eq!(fees["reward"], json!([[format!("{tip:#x}")]]), "{fees}");
+    }
+}
+
 /// Goal: a light node passes a transfer on. Once that is executed, the node says that it cannot know of it, and never that there is
 /// none. It refuses at once to wait for receipts and logs. It answers for states, headers and batches without transactions.
 #[tokio::test(flavor = "multi_thread")]
@@ -73,8 +92,7 @@ async fn a_light_node_denies_no_transaction() {
     let receipt = receipt(&validator, &hash).await;
     assert_eq!(receipt["status"], "0x1", "{receipt}");
     let number = receipt["blockNumber"].clone();
-    let behind = quantity(&number).unwrap() + 1;
-    devnet.node_mut(1).wait_head(behind, deadline()).await.unwrap();
+    devnet.node_mut(1).wait_head(quantity(&number).unwrap() + 1, deadline()).await.unwrap();
 
     let look = async || gone(&light, "eth_getTransactionReceipt", json!([hash])).await;
     until("the pool has dropped what is executed", look).await;
@@ -95,14 +113,6 @@ async fn a_light_node_denies_no_transaction() {
     let answer = by_socket(&light, subscribe).await;
     assert_eq!(answer["error"]["code"], GONE, "{answer}");
 
-    let balance: Value = light.call("eth_getBalance", json!([RECEIVER, "latest"])).await.unwrap();
-    assert_eq!(balance, "0x7");
-    assert!(light.head().await.unwrap() >= behind);
-    // Nobody else sends: all later batches are empty, and the validator has those that the light node has.
-    let block: Value = light.call("eth_getBlockByNumber", json!(["latest", true])).await.unwrap();
-    let same = validator.call("eth_getBlockByNumber", json!([block["number"], true])).await.unwrap();
-    assert_eq!((&block["transactions"], &block), (&json!([]), &same));
-    let header: Value = light.call("eth_getHeaderByNumber", json!([block["number"]])).await.unwrap();
-    assert_eq!(header["hash"], block["hash"], "{header}");
+    check_kept(&light, &validator, &number).await;
     devnet.stop().await.unwrap();
 }
