@@ -12,7 +12,7 @@ pub enum Preset {
     Fullnode,
     /// Keeps all history and all states, from the first batch on.
     Archive,
-    /// Keeps the state and little else, on a small machine.
+    /// Keeps the state and no transactions, on a small machine.
     Light,
 }
 

@@ -66,7 +66,7 @@ enum PresetArg {
     Fullnode,
     /// Keeps all history and all states
     Archive,
-    /// Keeps the state and little else, on a small machine
+    /// Keeps the state and no transactions, on a small machine
     Light,
 }
 
