@@ -19,13 +19,16 @@ use slipstream_network::{
     RequestLimits, Transport,
 };
 use slipstream_types::{Genesis, SecretKey, digest::parse_hex};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinSet};
 
 pub use self::lies::Lie;
 use self::lies::{Liar, Said};
 
 /// Messages that wait to be lied about, and lies that wait for one validator: more are dropped, as a validator that is late drops them.
 const WAITING_MAX: usize = 1_024;
+/// Lies to one validator that wait for their answers. The second of two votes must not wait for the answer to the first: over a slow link
+/// the batch would be decided before it comes, and nobody looks at it any more.
+const UNANSWERED_MAX: usize = 16;
 /// A validator's limits for a vote.
 const LIMITS: RequestLimits = RequestLimits { deadline: Duration::from_secs(2), response_bytes_max: 16 };
 
@@ -87,15 +90,15 @@ async fn talk(
 ) -> Result<()> {
     let lanes: Vec<mpsc::Sender<Arc<Vec<u8>>>> = others
         .map(|other| {
-            let (lane, mut lies) = mpsc::channel::<Arc<Vec<u8>>>(WAITING_MAX);
+            let (lane, lies) = mpsc::channel::<Arc<Vec<u8>>>(WAITING_MAX);
             let network = network.clone();
-            tokio::spawn(async move {
-                while let Some(lie) = lies.recv().await {
+            tokio::spawn(tell(lies, move |payload| {
+                let network = network.clone();
+                async move {
                     // It may be away, and refuses what is wrong.
-                    let payload = Arc::unwrap_or_clone(lie);
                     let _ = network.request(other, Protocol::CONSENSUS, payload, LIMITS).await;
                 }
-            });
+            }));
             lane
         })
         .collect();
@@ -109,6 +112,21 @@ async fn talk(
         }
     }
     Ok(())
+}
+
+/// Says lies to one validator, as [`UNANSWERED_MAX`] allows.
+async fn tell<F>(mut lies: mpsc::Receiver<Arc<Vec<u8>>>, say: impl Fn(Vec<u8>) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut unanswered = JoinSet::new();
+    while let Some(lie) = lies.recv().await {
+        if unanswered.len() >= UNANSWERED_MAX {
+            unanswered.join_next().await;
+        }
+        unanswered.spawn(say(Arc::unwrap_or_clone(lie)));
+    }
+    while unanswered.join_next().await.is_some() {}
 }
 
 /// Hears what validators say.
@@ -147,5 +165,39 @@ impl Handler for Ear {
 
     fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// Goal: what is said of one batch leaves at once, however long answers take. More than allowed waits for them.
+    #[tokio::test(start_paused = true)]
+    async fn lies_do_not_wait_for_each_others_answers() {
+        const ANSWER: Duration = Duration::from_millis(200);
+        let (lane, lies) = mpsc::channel(WAITING_MAX);
+        let (note, mut notes) = mpsc::unbounded_channel();
+        let begun = Instant::now();
+        for _ in 0..UNANSWERED_MAX + 1 {
+            lane.try_send(Arc::new(Vec::new())).unwrap();
+        }
+        drop(lane);
+        tell(lies, move |_| {
+            let note = note.clone();
+            async move {
+                note.send(begun.elapsed()).unwrap();
+                sleep(ANSWER).await;
+            }
+        })
+        .await;
+        let mut said = Vec::new();
+        while let Some(after) = notes.recv().await {
+            said.push(after);
+        }
+        assert_eq!((said.len(), said[UNANSWERED_MAX - 1]), (UNANSWERED_MAX + 1, Duration::ZERO), "{said:?}");
+        assert!(said[UNANSWERED_MAX] >= ANSWER, "{said:?}");
     }
 }
