@@ -53,8 +53,12 @@ async fn by_socket(rpc: &Rpc, request: Value) -> Value {
     let stream = TcpStream::connect(host).await.unwrap();
     let (mut socket, _) = client_async(format!("ws://{host}/ws"), stream).await.unwrap();
     socket.send(Message::text(request.to_string())).await.unwrap();
-    let answer = socket.next().await.unwrap().unwrap();
-    serde_json::from_str(answer.to_text().unwrap()).unwrap()
+    loop {
+        // The node pings, too.
+        if let Message::Text(answer) = socket.next().await.unwrap().unwrap() {
+            return serde_json::from_str(&answer).unwrap();
+        }
+    }
 }
 
 /// That the node has the newest state and an empty batch as a validator has them, and knows no tips of the transfer's batch.

@@ -14,7 +14,7 @@ use futures::{
 use tokio::{
     runtime::Handle,
     task::JoinError,
-    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
 };
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 use tokio_util::task::AbortOnDropHandle;
@@ -116,7 +116,8 @@ impl Session {
         mut writing: Pin<&mut impl Future<Output = WebSocketError>>,
     ) -> End {
         let mut news = self.subscriptions.news();
-        let mut pings = interval(PING_INTERVAL);
+        // Who has just said hello is there: a first ping at once tells nothing.
+        let mut pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut work = Work {
             calls: FuturesUnordered::new(),
