@@ -15,11 +15,11 @@ use crate::common::{PATIENCE, pair};
 
 const ACCOUNTS: u32 = 20;
 
-/// A search that ends after two and a half minutes at most, on a chain whose batches take one transaction: it carries as many per second as it makes batches.
+/// A search that ends after two and a half minutes at most, on a chain that carries ten transactions per second.
 async fn search(options: &LoadOptions) -> Saturation {
     // A dozen steps, each with its signing, its drain and its audit: half a minute where nothing else runs.
     let until = Some(Instant::now() + Duration::from_secs(150));
-    let search = SaturationOptions { rule: Rule::default(), start: 32, step: Duration::from_secs(1), until };
+    let search = SaturationOptions { rule: Rule::default(), start: 6, step: Duration::from_secs(1), until };
     load::saturate(options, search, Progress::Quiet).await.unwrap()
 }
 
@@ -31,7 +31,10 @@ async fn the_rate_that_a_chain_sustains_is_found() {
         ..NodeOptions::default()
     };
     let nodes = BTreeMap::from([("validator-0".to_owned(), validator)]);
-    let devnet = pair(DevnetOptions { accounts: ACCOUNTS, nodes, ..DevnetOptions::default() }).await;
+    // Ten batches per second, each of one transaction: the search leaves the machine to other tests.
+    let options =
+        DevnetOptions { accounts: ACCOUNTS, batch_interval_ms: Some(100), nodes, ..DevnetOptions::default() };
+    let devnet = pair(options).await;
     let options = LoadOptions::for_manifest(&devnet.manifest().await.unwrap(), ACCOUNTS as usize).unwrap();
     // On a busy machine the generators are late by themselves: such a search says nothing, and another one follows.
     let deadline = Instant::now() + 3 * PATIENCE;
