@@ -109,7 +109,7 @@ pub struct LoadOptions {
     pub duration: Duration,
     /// Who sends them; at least two.
     pub accounts: Vec<Account>,
-    /// Transactions go to all of these in turn; commits are read from the first that answers when the load begins.
+    /// Transactions go to all of these in turn; commits are read from the first that answers when the load, or a step of a search, begins.
     pub submit: Vec<Rpc>,
     /// Other nodes whose latency is measured, by name.
     pub followers: Vec<(String, Rpc)>,
@@ -210,7 +210,7 @@ pub async fn run(options: &LoadOptions, progress: Progress) -> Result<LoadSummar
     options.check()?;
     Schedule::new(options.rate, options.duration, TRANSACTIONS_MAX)?;
     let begin = Instant::now();
-    let ready = traffic::Ready::prepare(options, progress).await?;
+    let mut ready = traffic::Ready::prepare(options, progress).await?;
     let prepared = begin.elapsed();
     let mut summary = ready.run(options.rate, options.duration, progress).await?;
     summary.prepared_ms += prepared.as_millis() as u64;
@@ -254,7 +254,7 @@ pub async fn saturate(
     let seconds = search.step.as_secs().max(1);
     ensure!(search.step >= Duration::from_secs(1), "a step of a search takes at least a second");
     let rate_max = u32::try_from(TRANSACTIONS_MAX / seconds).unwrap_or(RATE_MAX).clamp(1, RATE_MAX);
-    let ready = traffic::Ready::prepare(options, progress).await?;
+    let mut ready = traffic::Ready::prepare(options, progress).await?;
     let mut steps = Vec::new();
     let mut core = Search::new(search.rule, search.start, rate_max);
     while let Some(rate) = core.poll_rate() {

@@ -66,22 +66,25 @@ impl Chain {
         Ok(Chain { rpc, facts: ChainFacts { chain_id, max_fee_wei, tip_wei } })
     }
 
-    /// The chain by the first of these nodes that answers, and that node's place. One that is down, or stands, is passed over.
+    /// The chain by the first of these nodes that answers, which comes before the others then. One that is down, or stands, is passed over.
     ///
     /// # Errors
     /// What the first one said, if none answers.
-    pub(super) async fn connect_first(nodes: &[Rpc]) -> Result<(usize, Chain)> {
+    pub(super) async fn connect_first(nodes: &mut [Rpc]) -> Result<Chain> {
         let mut failed = None;
-        for (place, rpc) in nodes.iter().enumerate() {
-            match Chain::connect(rpc.clone()).await {
-                Ok(chain) => return Ok((place, chain)),
+        for place in 0..nodes.len() {
+            match Chain::connect(nodes[place].clone()).await {
+                Ok(chain) => {
+                    nodes[..=place].rotate_right(1);
+                    return Ok(chain);
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         Err(failed.context("a load needs the API of at least one node")?)
     }
 
-    /// The API of the node that the accounts were prepared at, and whose commits count.
+    /// The API of the node whose commits count.
     pub fn rpc(&self) -> &Rpc {
         &self.rpc
     }
@@ -313,10 +316,12 @@ mod tests {
         // Nobody can listen at port 0.
         let gone = Rpc::new("http://127.0.0.1:0").unwrap();
         let (one, other) = (node().await, node().await);
-        let (place, chain) = Chain::connect_first(&[gone.clone(), one.clone(), other]).await.unwrap();
-        assert_eq!((place, chain.rpc().url(), chain.facts().chain_id), (1, one.url(), 5));
-        let error = Chain::connect_first(&[gone.clone(), gone]).await.err().unwrap();
+        let mut nodes = [gone.clone(), one.clone(), other.clone()];
+        let chain = Chain::connect_first(&mut nodes).await.unwrap();
+        assert_eq!((chain.rpc().url(), chain.facts().chain_id), (one.url(), 5));
+        assert_eq!(nodes.each_ref().map(Rpc::url), [one.url(), gone.url(), other.url()]);
+        let error = Chain::connect_first(&mut [gone.clone(), gone]).await.err().unwrap();
         assert!(format!("{error:#}").contains("127.0.0.1:0"), "{error:#}");
-        assert!(Chain::connect_first(&[]).await.is_err());
+        assert!(Chain::connect_first(&mut []).await.is_err());
     }
 }

@@ -42,21 +42,11 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Funds the accounts, and deploys and mints what the mix calls. Of the nodes that take transactions the first that answers is the one
-    /// whose commits count.
+    /// Funds the accounts, and deploys and mints what the mix calls.
     pub(super) async fn prepare(options: &LoadOptions, progress: Progress) -> Result<Ready> {
         let mut options = options.clone();
         progress.step(&format!("preparing {} accounts for {}", options.accounts.len(), options.workload));
-        let (place, chain) = Chain::connect_first(&options.submit).await?;
-        if place > 0 {
-            progress.step(&format!(
-                "{} does not answer: commits are read from {}",
-                options.submit[0].url(),
-                chain.rpc().url()
-            ));
-            let first = options.submit.remove(place);
-            options.submit.insert(0, first);
-        }
+        let chain = connect(&mut options, progress).await?;
         let LoadOptions { accounts, workload, access_lists, .. } = &options;
         chain.fund(accounts).await?;
         let targets = setup::prepare(&chain, workload, accounts, access_lists.clone()).await?;
@@ -72,13 +62,15 @@ impl Ready {
 
     /// Sends at a rate for a time, and waits until it is committed or lost.
     pub(super) async fn run(
-        &self,
+        &mut self,
         rate: Rate,
         duration: Duration,
         progress: Progress,
     ) -> Result<LoadSummary> {
-        let options = &self.options;
         let prepares = Instant::now();
+        // The node whose commits counted may be down since: a search runs many times.
+        self.chain = connect(&mut self.options, progress).await?;
+        let options = &self.options;
         let nonces = self.chain.nonces(&options.accounts).await?;
         let plan_options = self.plan_options(rate, duration, &nonces);
         let senders = options.accounts.iter().map(|account| account.address).collect();
@@ -214,6 +206,17 @@ impl Ready {
         }
         Ok(auditor)
     }
+}
+
+/// Of the nodes that take transactions the first that answers is the one whose commits count.
+async fn connect(options: &mut LoadOptions, progress: Progress) -> Result<Chain> {
+    let before = options.submit[0].url().to_owned();
+    let chain = Chain::connect_first(&mut options.submit).await?;
+    let now = chain.rpc().url();
+    if now != before {
+        progress.step(&format!("{before} does not answer: commits are read from {now}"));
+    }
+    Ok(chain)
 }
 
 /// The nodes as they are watched while the generators send.

@@ -48,8 +48,11 @@ name: lies
 description: A validator votes twice, makes outcomes up and sends garbage; then the primary is killed under load.
 duration: 45s
 topology:
-  batch_interval_ms: 100
+  # A batch is to be undecided still when the liar's second vote comes, on a busy machine too.
+  batch_interval_ms: 200
   accounts: 20
+  settings: [{ nodes: [validators], region: here }]
+  links: [{ between: [here, here], shape: { delay: 100ms } }]
 workload:
 - { name: main, at: 1s, for: 40s, rate: { constant: 20 } }
 faults:

@@ -12,7 +12,7 @@ description: A follower's clock is two minutes ahead for a while, a validator's 
 duration: 25s
 topology:
   validators: 1
-  batch_interval_ms: 100
+  batch_interval_ms: 200
   accounts: 20
   groups:
   - { name: follower }
@@ -57,7 +57,7 @@ description: A follower's small disk runs full; the follower ends, and goes on w
 duration: 30s
 topology:
   validators: 1
-  batch_interval_ms: 100
+  batch_interval_ms: 200
   accounts: 20
   groups:
   - { name: follower }

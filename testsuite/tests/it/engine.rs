@@ -24,7 +24,7 @@ description: Two fullnodes follow one validator; one is killed, one joins.
 duration: 20s
 topology:
   validators: 1
-  batch_interval_ms: 100
+  batch_interval_ms: 200
   accounts: 20
   groups:
   - { name: old }
@@ -114,7 +114,7 @@ description: Two fullnodes are worn out, one exports a snapshot, and a second va
 duration: 42s
 topology:
   validators: 1
-  batch_interval_ms: 100
+  batch_interval_ms: 200
   snapshot_interval_batches: 20
   accounts: 40
   groups:
