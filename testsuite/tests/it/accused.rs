@@ -14,13 +14,13 @@ name: liar
 description: The primary runs twice for a while, and has old data afterwards.
 duration: 45s
 topology:
-  # It is to be primary still when it has been started again, and an order of it is to be under way when it stops: the next one follows
-  # upon each.
+  # It is to be primary still when it has been started again, and an order of it is to be under way when it is killed: each takes long, and
+  # the next one follows upon it.
   batch_interval_ms: 20
   accounts: 20
-  config: { consensus.view_timeout_ms: 10000 }
+  config: { consensus.view_timeout_ms: 20000 }
   settings: [{ nodes: [validators], region: here }]
-  links: [{ between: [here, here], shape: { delay: 200ms } }]
+  links: [{ between: [here, here], shape: { delay: 400ms } }]
 faults:
 - { at: 5s, for: 12s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: { twin: { heard_by: [validator-1] } } } } }
 - { at: 25s, for: 5s, what: { lying_validator: { who: { nodes: [validator-0] }, lie: old_state } } }

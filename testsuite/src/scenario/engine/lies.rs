@@ -61,7 +61,7 @@ impl Stage<'_> {
     /// Starts a second node with a validator's key and data. Those of `heard_by` hear it alone; all others hear the first one.
     ///
     /// Both begin where the first one stood: in its view, bound by its votes. A primary's two selves order on if an order was under
-    /// way when it stopped. Otherwise the others refuse their orders: these lack the link with the last one, which a primary that
+    /// way when it was killed. Otherwise the others refuse their orders: these lack the link with the last one, which a primary that
     /// committed it has forgotten.
     pub(super) async fn begin_twin(&mut self, event: usize, place: Place, heard_by: &[Place]) -> Result<()> {
         let hearing: Vec<Place> = heard_by.iter().copied().filter(|other| *other != place).collect();
@@ -73,7 +73,8 @@ impl Stage<'_> {
         let peers = hearing.iter().map(|other| self.twin_entry(event, *other));
         let peers = peers.collect::<Result<Vec<String>>>()?;
         let index = self.index(place)?;
-        self.stop_node(place).await?;
+        // Asked to stop, a primary would commit the order under way.
+        self.node_mut(place)?.kill();
         let pairs = hearing.iter().map(|other| (place, *other)).collect();
         self.lay_over(Over { by: By::Twin(event), pairs, shape: None, ends: false })?;
         // Events have places of their own in the list of marks: a second twin of a validator has another name.
