@@ -92,7 +92,9 @@ enum CampaignChild {
     LyingValidator(LiarOptions),
 }
 
-/// Runs what this process' arguments say.
+/// Runs what this process' arguments say, on a runtime of its own: what an async function does would be compiled once more in each program
+/// that calls it.
+#[tokio::main]
 pub async fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,

@@ -174,7 +174,15 @@ fn readers_wait_for_no_lock_and_not_long_for_the_tree() {
     assert!(matches!(refused, StorageError::TreeInUse { .. }) && refused.is_retryable(), "{refused}");
     check(&state(store, 4), &ledger, &keys);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| state(store, 3));
+        let waiting = scope.spawn(|| {
+            // Where this machine stands between the next two lines, a reader has waited in vain, and asks again.
+            loop {
+                match store.provable_state(BatchNumber::new(3)) {
+                    Err(error) if error.is_retryable() => {}
+                    state => return state.unwrap(),
+                }
+            }
+        });
         *current.tree.lock() = Some(tree);
         drop(writer);
         assert_eq!(waiting.join().unwrap().header().number, BatchNumber::new(3));

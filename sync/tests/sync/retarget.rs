@@ -44,15 +44,15 @@ struct Supply {
     asked: AtomicUsize,
     /// Ends the wait of whoever asked for more than [`CHUNKS`].
     dropped: CancellationToken,
-    /// Rows sent, by snapshot.
-    rows: Mutex<BTreeMap<BatchNumber, u64>>,
+    /// Rows that were asked for, by snapshot and request: who is late answers what somebody else was asked, too.
+    rows: Mutex<BTreeMap<BatchNumber, BTreeMap<Vec<u8>, u64>>>,
     /// Proofs of ranges that were sent.
     proofs: AtomicUsize,
 }
 
 impl Supply {
     fn rows(&self, number: BatchNumber) -> u64 {
-        self.rows.lock().unwrap().get(&number).copied().unwrap_or_default()
+        self.rows.lock().unwrap().get(&number).map_or(0, |requests| requests.values().sum())
     }
 }
 
@@ -79,12 +79,13 @@ impl Handler for Server {
             {
                 self.supply.dropped.cancelled().await;
             }
-            let answer = self.server.handle(peer, payload).await?;
+            let answer = self.server.handle(peer, payload.clone()).await?;
             match (request, self.lie) {
                 (Request::Chunk { number, .. }, _) => {
                     let chunk = Blob::from_bytes(answer.clone().into_vec()).unwrap();
                     let chunk: StateChunk = chunk.open(BlobKind::StateChunk).unwrap();
-                    *self.supply.rows.lock().unwrap().entry(number).or_default() += chunk.rows.len() as u64;
+                    let mut rows = self.supply.rows.lock().unwrap();
+                    rows.entry(number).or_default().insert(payload, chunk.rows.len() as u64);
                     Ok(answer)
                 }
                 (Request::RangeProof { .. }, Some(lie)) => {

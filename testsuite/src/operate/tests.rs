@@ -141,7 +141,7 @@ async fn a_node_is_upgraded() {
     let dir = tempfile::tempdir().unwrap();
     let options = OperateOptions {
         program: Some("before".to_owned()),
-        start: Some(now_seconds() + 1),
+        start: Some(now_seconds() + 3),
         ..options(&dir, &["2s..,upgrade=current"])
     };
     for name in ["slipstream", "slipstream-before"] {
@@ -188,7 +188,8 @@ async fn an_order_whose_time_was_missed_has_failed() {
     let error = late.run_until(fake_node(), until(|| state(&dir).is_some())).await.unwrap_err().to_string();
     assert!(error.starts_with("orders failed 2 times, first: order 1000ms..,wipe failed: "), "{error}");
     assert!(dir.path().join("data/row").exists());
-    let timely = OperateOptions { start: Some(now_seconds() + 1), ..options(&dir, &["0s..,wipe"]) };
+    // Far enough that a machine that stands for seconds does not miss it.
+    let timely = OperateOptions { start: Some(now_seconds() + 5), ..options(&dir, &["0s..,wipe"]) };
     let done = until(|| !dir.path().join("data/row").exists() && state(&dir).is_some());
     timely.run_until(fake_node(), done).await.unwrap();
     let given = Taken::beside(&dir.path().join("data"), timely.start);

