@@ -6,12 +6,17 @@ import { pathToFileURL } from "node:url";
 const [module, node, waypoint, liars, address, slots] = process.argv.slice(2);
 const { LightClient } = await import(pathToFileURL(module));
 
+// "Try again": a commit that takes long has the tree.
+const BUSY = -32005;
+
 const at = (url) => async (method, params) => {
   const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
-  const response = await fetch(url, { method: "POST", headers: { "content-type": "application/json" }, body });
-  const { result, error } = await response.json();
-  if (error) throw new Error(`${method}: ${error.message}`);
-  return result;
+  const ask = async () =>
+    (await fetch(url, { method: "POST", headers: { "content-type": "application/json" }, body })).json();
+  let answer = await ask();
+  for (let again = 0; again < 20 && answer.error?.code === BUSY; again++) answer = await ask();
+  if (answer.error) throw new Error(`${method}: ${answer.error.message}`);
+  return answer.result;
 };
 
 const number = `0x${BigInt(waypoint.split(":")[0]).toString(16)}`;

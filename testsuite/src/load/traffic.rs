@@ -25,7 +25,7 @@ use super::{
 use crate::{accounts::Account, progress::Progress, rpc::Rpc};
 
 /// Without a new commit for this long, what is still missing counts as lost.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 /// Time between the last word to the generators and the first transaction.
 const LEAD: Duration = Duration::from_millis(100);
 /// What was due last has left, and its generator has said so, within this time.

@@ -18,7 +18,7 @@ use slipnet::{
 
 use crate::{
     clients::run,
-    common::{fullnode, room, skip, succeed, until},
+    common::{fullnode, room, skip, succeed, until, until_blocking},
     liar,
 };
 
@@ -126,7 +126,14 @@ impl Changed {
 
     fn verify_from(&self, anchor: &str, from: &str, api: &str, address: &str, more: &[&str]) -> Output {
         let mut command = Command::new(binary().unwrap());
-        command.args(["verify-account", anchor, from, "--api", api, address]).args(more).output().unwrap()
+        command.args(["verify-account", anchor, from, "--api", api, address]).args(more);
+        // While a commit is long on its way to the disk, it has the tree, and the node says that it is busy.
+        until_blocking("the node has its tree", || {
+            let output = command.output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let is_busy = output.status.code() == Some(75) && text.contains("-32005");
+            if is_busy { Err(text) } else { Ok(output) }
+        })
     }
 
     /// The node's word on an account, without a proof.
@@ -234,7 +241,11 @@ async fn both_light_clients_believe_the_validators_and_not_the_node() {
     let texts = slots.map(|slot| slot.to_string());
     let asked: Vec<&str> = texts.iter().flat_map(|slot| ["--slot", slot]).collect();
     let json: Vec<&str> = asked.iter().copied().chain(["--json"]).collect();
-    let recorded: Value = node.call("slipstream_getProof", json!([CONTRACT, slots, "latest"])).await.unwrap();
+    let recorded = until("the node has its tree", async || {
+        let proof = node.call::<Value>("slipstream_getProof", json!([CONTRACT, slots, "latest"])).await;
+        proof.map_err(|error| format!("{error:#}"))
+    })
+    .await;
     let recorded_at = Instant::now();
 
     // By the genesis, and by the waypoint that it leads to; as a table for people too.

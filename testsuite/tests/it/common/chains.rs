@@ -14,7 +14,7 @@ use slipnet::{
 };
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{deadline, until};
+use super::{deadline, succeed, until, until_blocking};
 
 /// Devnets of four validators, or of six nodes and more, that run at a time: each could use the whole machine.
 static ROOM: Semaphore = Semaphore::const_new(3);
@@ -91,6 +91,16 @@ pub(crate) fn read(devnet: &Devnet, arguments: &[&str]) -> Output {
         command.arg("--validator").arg(node.rpc().url());
     }
     command.args(arguments).output().unwrap()
+}
+
+/// What [`read`] prints, once a quorum answers in time.
+pub(crate) fn agreed(devnet: &Devnet, arguments: &[&str]) -> String {
+    let answer = until_blocking("a quorum answers", || {
+        let answer = read(devnet, arguments);
+        let is_late = answer.status.code() == Some(75);
+        if is_late { Err(String::from_utf8_lossy(&answer.stderr).into_owned()) } else { Ok(answer) }
+    });
+    succeed(&answer)
 }
 
 /// Whether all processes of a devnet have ended.
