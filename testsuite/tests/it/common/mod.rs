@@ -10,7 +10,7 @@ use std::{
 };
 
 pub(crate) use self::{
-    chains::{agree, fullnode, gone, load_runs, pair, ports, read, receipt, room, stands},
+    chains::{agree, agreed, fullnode, gone, load_runs, pair, ports, read, receipt, room, stands},
     tools::{INSTALLING, data, is_installed, skip, target},
 };
 
