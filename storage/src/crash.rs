@@ -191,7 +191,7 @@ struct Plan {
 pub struct Faults(Option<Arc<Plan>>);
 
 impl Faults {
-    /// No faults, as in a real node.
+    /// No faults: what every node runs with.
     pub fn none() -> Faults {
         Faults(None)
     }

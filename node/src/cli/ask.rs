@@ -80,7 +80,7 @@ pub(super) fn rpc(node: &NodeUrl, method: &str, params: &Value) -> Result<String
     }
 }
 
-/// A call that a node does not answer: some for now, as their resources are in use.
+/// A call that a node does not answer. Some it would answer later: what they need is in use.
 fn refused(node: &NodeUrl, method: &str, RpcError { code, message }: &RpcError) -> Failed {
     let exit = if BUSY_CODES.contains(code) { Exit::TryAgain } else { Exit::Failure };
     Failed::new(exit, format!("{node} refuses {method}: {} (code {code})", node.masked(message)))

@@ -3,7 +3,7 @@
 //! ```text
 //!  push (due) ──▶ Waiting ──take──▶ Sent ──accepted──▶ Accepted ──the chain passed it──▶ gone
 //!                    ▲               │                    │
-//!                    ├── refused for now, after a delay ──┘ not executed for RESEND_AFTER: sent again
+//!                    ├── not taken yet, after a delay ────┘ not executed for RESEND_AFTER: sent again
 //!                    └── refused for good: another transaction plugs the nonce, so that later ones are not held up
 //! ```
 //!

@@ -114,7 +114,7 @@ impl Bootstrap {
         }
     }
 
-    /// Uncompressed bytes of a chunk that is asked for now.
+    /// Most uncompressed bytes of the next chunk that is asked for.
     pub(super) fn chunk_bytes_max(&self) -> u32 {
         let is_early = self.early().is_some() && self.beginning.range_delta.is_none();
         if is_early { EARLY_CHUNK_BYTES } else { CHUNK_BYTES }

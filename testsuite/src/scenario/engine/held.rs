@@ -1,4 +1,4 @@
-//! [`Held`] and [`Lasting`]: what faults do to nodes for now, each for itself. Pure.
+//! [`Held`] and [`Lasting`]: what faults do to nodes at a time, each for itself. Pure.
 //!
 //! A node runs again once no fault holds it any more. Of several slow disks of one node the slowest counts, and jumps of its clock add up.
 

@@ -16,7 +16,7 @@ pub(crate) const ADDRESSES: usize = 16;
 /// The first of them, behind those of attackers: a flood from an address takes the places of whoever shares it.
 pub(crate) const ADDRESS_FIRST: usize = 8_192;
 
-/// The liars that nodes have for now, by the places of their events.
+/// The liars that nodes have at present, by the places of their events.
 pub(super) type LyingPeers = BTreeMap<usize, Given>;
 
 /// Liars that a node was given.

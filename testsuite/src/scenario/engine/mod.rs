@@ -138,14 +138,14 @@ struct Stage<'a> {
     indices: Vec<Option<usize>>,
     /// Nodes that faults hold down.
     held: Held,
-    /// What faults do to nodes for now.
+    /// What faults do to nodes at present.
     lasting: Lasting,
     links: Option<Links>,
     /// Nodes that have not answered yet.
     joins: Joins,
     /// Changes of the validators that have not come to an end.
     changes: Changes,
-    /// What lies over the links for now, in the order in which it came.
+    /// What lies over the links at present, in the order in which it came.
     over: Vec<Over>,
     /// Of those whose clock may jump, or whose disk may get slow.
     knobs: BTreeMap<Place, Knobs>,
