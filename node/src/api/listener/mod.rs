@@ -21,10 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::seats::Limits;
 pub(super) use self::seats::{ANSWER_GRACE, NoPlace, Seat, Weight, at_answer_rate};
-use self::{
-    connection::Connection,
-    seats::{Full, Seats},
-};
+use self::{connection::Connection, seats::Seats};
 use crate::{
     NodeError,
     origin::{Origin, Vouched},
@@ -124,12 +121,15 @@ impl axum::serve::Listener for Limited {
 
     async fn accept(&mut self) -> (Connection<TcpStream>, SocketAddr) {
         loop {
-            if let Some((seat, stream, address)) = self.waiting.seat_one(&self.seats) {
-                return (Connection::new(stream, seat, self.end.clone()), address);
-            }
+            let is_one_leaving = match self.waiting.seat_one(&self.seats) {
+                Ok((seat, stream, address)) => {
+                    return (Connection::new(stream, seat, self.end.clone()), address);
+                }
+                Err(is_one_leaving) => is_one_leaving,
+            };
             let patience = self.waiting.patience();
             // While seats become free those in the kernel's queue come in turn. Otherwise they are looked through for the operator's hosts.
-            let may_accept = self.waiting.0.len() < WAITING_MAX || !self.seats.is_one_leaving();
+            let may_accept = self.waiting.0.len() < WAITING_MAX || !is_one_leaving;
             tokio::select! {
                 accepted = accept(&self.listener, self.resumes), if may_accept => match accepted {
                     Ok((stream, address)) => self.arrived(stream, address),
@@ -190,8 +190,10 @@ impl<S> Waiting<S> {
         is_full
     }
 
-    /// The first that gets a seat: the operator's hosts before others.
-    fn seat_one(&mut self, seats: &Arc<Seats>) -> Option<(Seat, S, SocketAddr)> {
+    /// The first that gets a seat: the operator's hosts before others. Without one, whether somebody was on the way out when one was
+    /// asked for: who has left since has made room.
+    fn seat_one(&mut self, seats: &Arc<Seats>) -> Result<(Seat, S, SocketAddr), bool> {
+        let mut is_one_leaving = false;
         for strangers in [false, true] {
             let mut refused = Vec::new();
             for index in 0..self.0.len() {
@@ -199,18 +201,22 @@ impl<S> Waiting<S> {
                 if origin.is_stranger() != strangers || refused.contains(&origin) {
                     continue;
                 }
-                match seats.take(origin) {
+                let full = match seats.take(origin) {
                     Ok(seat) => {
                         let Newcomer { stream, address, .. } = self.0.remove(index);
-                        return Some((seat, stream, address));
+                        return Ok((seat, stream, address));
                     }
-                    Err(Full::Address) => refused.push(origin),
+                    Err(full) => full,
+                };
+                is_one_leaving |= full.is_one_leaving;
+                if !full.is_of_address {
                     // The others would hear the same, and looking takes its time.
-                    Err(Full::All) => break,
+                    break;
                 }
+                refused.push(origin);
             }
         }
-        None
+        Err(is_one_leaving)
     }
 
     /// When the first has waited long enough.
@@ -257,7 +263,7 @@ mod tests {
         }
         assert_eq!(waiting.0.len(), WAITING_MAX);
         assert_eq!(waiting.0.iter().filter(|one| one.origin == host(3)).count(), WAITING_PER_ADDRESS_MAX);
-        assert!(waiting.seat_one(&seats).is_none());
+        assert!(matches!(waiting.seat_one(&seats), Err(false)), "all work");
         waiting.push(0, address, Origin::Trusted);
         assert_eq!(waiting.0.len(), WAITING_MAX, "in the place of a stranger");
         let (own, number, _) = waiting.seat_one(&seats).unwrap();
@@ -269,5 +275,21 @@ mod tests {
         tokio::time::advance(WAIT_MAX).await;
         assert_eq!(waiting.expire(), WAITING_MAX - 2);
         assert!(waiting.0.is_empty() && waiting.patience().is_none());
+    }
+
+    /// Goal: a crowd that waits is let in one after the other, and nobody is sent away for a seat that becomes free at that moment.
+    #[tokio::test(start_paused = true)]
+    async fn a_seat_that_becomes_free_is_waited_for() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 1));
+        let seats = Seats::new(Limits { calls: 2, spare: 1, reserved: 1, per_address: 8 });
+        let silent: Vec<_> = (1..=2).map(|number| seats.take(host(number)).unwrap()).collect();
+        let mut waiting = Waiting::default();
+        waiting.push(3, address, host(3));
+        let looked = waiting.seat_one(&seats);
+        // The one that was told to go does so before anybody asks what comes next.
+        silent[0].leave();
+        assert!(matches!(looked, Err(true)));
+        tokio::time::timeout(WAIT_MAX, seats.changed()).await.unwrap();
+        assert!(matches!(waiting.seat_one(&seats), Ok((_, 3, _))));
     }
 }

@@ -129,13 +129,13 @@ pub(super) struct Seats {
     changed: Notify,
 }
 
-/// There is no seat now. Somebody may be on the way out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Full {
-    /// This address has all that it may have.
-    Address,
-    /// For anybody like it.
-    All,
+/// There is no seat now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Full {
+    /// Only for this address, which has all that it may have.
+    pub(super) is_of_address: bool,
+    /// Somebody is on the way out, so that there is a seat in a moment: [`Seats::changed`] tells.
+    pub(super) is_one_leaving: bool,
 }
 
 impl Seats {
@@ -167,7 +167,7 @@ impl Seats {
         };
         if let Some(may_go) = full {
             taken.dismiss_one(origin, |one| may_go(one, origin));
-            return Err(if is_own { Full::Address } else { Full::All });
+            return Err(Full { is_of_address: is_own, is_one_leaving: taken.leaving().next().is_some() });
         }
         let number = taken.next;
         taken.next += 1;
@@ -191,11 +191,6 @@ impl Seats {
         let seat = Seat(Arc::new(shared));
         taken.insert(seat.clone());
         Ok(seat)
-    }
-
-    /// Whether somebody is on the way out, so that there is a seat in a moment.
-    pub(super) fn is_one_leaving(&self) -> bool {
-        self.taken.lock().leaving().next().is_some()
     }
 
     /// Returns when it may be worth to ask for a seat again.
