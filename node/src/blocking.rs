@@ -219,15 +219,17 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn long_work_leaves_its_place() {
         let blocking = Blocking::with_long("test", (1, 1), Rank::Behind, Turns::new(1));
+        let (started, begun) = tokio::sync::oneshot::channel();
         let (done, wait) = mpsc::channel::<()>();
-        let burns = move |leash: &Leash| while wait.try_recv().is_err() && !leash.is_cut() {};
+        let burns = move |leash: &Leash| {
+            started.send(()).unwrap();
+            while wait.try_recv().is_err() && !leash.is_cut() {}
+        };
         let burning = tokio::spawn({
             let blocking = blocking.clone();
             async move { blocking.run_while_awaited(Origin::Trusted, None, burns).await }
         });
-        while blocking.places.free() > 0 && !burning.is_finished() {
-            tokio::task::yield_now().await;
-        }
+        begun.await.unwrap();
         blocking.run(Origin::Trusted, || ()).await.unwrap();
         done.send(()).unwrap();
         burning.await.unwrap().unwrap();
