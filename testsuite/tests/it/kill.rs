@@ -12,6 +12,8 @@ use slipnet::{
 use crate::common::agree;
 
 const KILLS: usize = 20;
+/// Kills of a node that has answered: those during a start alone show nothing of what is kept.
+const ANSWERED_MIN: usize = 5;
 /// Kill times repeat with it; `SLIPSTREAM_SEED` names another.
 const SEED: u64 = 7;
 
@@ -37,9 +39,13 @@ async fn killed_fullnodes_resume_and_end_at_the_same_state() {
     let seed = std::env::var("SLIPSTREAM_SEED").map_or(SEED, |seed| seed.parse().unwrap());
     let mut random = StdRng::seed_from_u64(seed);
     let mut heads = [0; 2];
-    for kill in 0..KILLS {
-        tokio::time::sleep(Duration::from_millis(random.random_range(20..900))).await;
-        for (fullnode, head) in fullnodes.into_iter().zip(&mut heads) {
+    let (mut kill, mut answered) = (0, [0; 2]);
+    while kill < KILLS || answered.iter().any(|answered| *answered < ANSWERED_MIN) {
+        assert!(kill < 10 * KILLS, "the fullnodes answered {answered:?} times");
+        // A machine on which they start slowly gives them more time.
+        let turns = 1 + kill as u32 / KILLS as u32;
+        tokio::time::sleep(turns * Duration::from_millis(random.random_range(20..900))).await;
+        for ((fullnode, head), answered) in fullnodes.into_iter().zip(&mut heads).zip(&mut answered) {
             let node = devnet.node_mut(fullnode);
             node.check_alive().unwrap_or_else(|error| panic!("before kill {kill} (seed {seed}): {error:#}"));
             // Some nodes are up too briefly to answer; one that does must have kept everything.
@@ -51,14 +57,16 @@ async fn killed_fullnodes_resume_and_end_at_the_same_state() {
                     node.name()
                 );
                 *head = found;
+                *answered += 1;
             }
             node.kill();
             node.start().unwrap();
         }
+        kill += 1;
     }
     let report = load.await.unwrap().unwrap();
     assert_eq!((report.committed, report.audit.figures.receipts_failed), (750, 0), "{report}");
-    println!("{KILLS} kills, seed {seed}");
+    println!("{kill} kills, {answered:?} of them of a node that answered, seed {seed}");
     let [replay, delta] = fullnodes;
     agree(&mut devnet, [0, replay, delta], report.head).await;
     devnet.stop().await.unwrap();
