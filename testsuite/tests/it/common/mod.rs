@@ -11,7 +11,7 @@ use std::{
 
 pub(crate) use self::{
     chains::{agree, agreed, fullnode, gone, load_runs, pair, ports, read, receipt, room, stands},
-    tools::{INSTALLING, data, is_installed, skip, target},
+    tools::{data, is_installed, skip, target},
 };
 
 /// Longest time for steps that take seconds: six tests share the machine, which may be slow and busy.

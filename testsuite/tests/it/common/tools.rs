@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::succeed;
 
-/// Tests run side by side and share programs below the target directory: one installation at a time.
-pub(crate) static INSTALLING: Mutex<()> = Mutex::new(());
+/// Tests run side by side and share programs below the target directory: one `./x tools` at a time.
+static INSTALLING: Mutex<()> = Mutex::new(());
 
 /// Whether a test that cannot run has failed.
 fn is_required() -> bool {
