@@ -17,8 +17,8 @@ pub struct ConsensusConfig {
     /// Transactions in one batch. A pool that holds as many is proposed from without waiting.
     pub batch_transactions_max: NonZeroUsize,
     /// How long the primary may take for one batch before this validator wants the next one in its place; twice as long after each
-    /// view without a batch, up to 32 times. A quorum that wants it ends the view. Many times what a batch takes: a view change
-    /// costs a moment without batches.
+    /// view without a batch. A quorum that wants it ends the view. A quarter of it bounds how long a batch may take. Many times
+    /// what a batch takes: a view change costs a moment without batches.
     pub view_timeout_ms: NonZeroU64,
     /// Batches after which the next validator becomes the primary, so that all have their share of fees and of the work. 0 keeps a
     /// primary for as long as it makes batches.

@@ -21,7 +21,7 @@ impl Core {
     }
 
     pub(crate) fn take_verify(&mut self, from: u16, verify: Verify) {
-        let Verify { order, before, info } = verify;
+        let Verify { order, before, info, .. } = verify;
         let number = order.order.number;
         let is_whole = info.number == number && info.epoch == self.set.epoch;
         if !self.is_open(order.order.view, number) || !is_whole || order.order.epoch != self.set.epoch {

@@ -9,8 +9,11 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// Patience doubles so often at most.
-const DOUBLINGS_MAX: u32 = 5;
+/// Doublings that a number of milliseconds holds. Patience has no other bound: whatever the machines and the links take, some view
+/// outlasts it.
+const DOUBLINGS_MAX: u32 = 32;
+/// A century, which clocks can still add to the present.
+const PATIENCE_MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
 
 impl Core {
     /// Wants another primary, and says so.
@@ -194,13 +197,18 @@ impl Core {
             || self.orders.keys().any(is_open)
     }
 
+    /// How long a primary may take for one batch at present, in milliseconds.
+    pub fn patience_ms(&self) -> u64 {
+        let factor = 1 << self.attempts.min(DOUBLINGS_MAX);
+        self.settings.view_timeout_ms.saturating_mul(factor).min(PATIENCE_MS_MAX)
+    }
+
     /// Sets and ends patience.
     pub(crate) fn watch(&mut self) {
         let expects = self.expects() && !self.is_over() && !self.is_silent();
         if expects && !self.patient {
-            let patience_ms = self.settings.view_timeout_ms << self.attempts.min(DOUBLINGS_MAX);
             self.patient = true;
-            self.effects.push_back(Effect::SetTimer(Timer::Patience, patience_ms));
+            self.effects.push_back(Effect::SetTimer(Timer::Patience, self.patience_ms()));
         } else if !expects {
             self.reset_patience();
         }

@@ -111,6 +111,9 @@ pub struct Verify {
     pub before: Digest,
     /// The ledger info after its execution.
     pub info: LedgerInfo,
+    /// How long its executor took, in milliseconds, for the primary to order what a quorum bears. Nothing is agreed on it. The driver sets
+    /// it, 0 if it does not know.
+    pub took_ms: u32,
 }
 
 /// Proof that a quorum prepared a batch in one view: no other can have been decided in it.

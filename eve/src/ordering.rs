@@ -186,7 +186,7 @@ impl Core {
         let before = number.previous()?;
         let head = (before == self.head.number).then_some(&self.head);
         let before = self.outcomes.get(&before).map(|(_, info)| info).or(head)?.digest();
-        Some(Verify { order, before, info: info.clone() })
+        Some(Verify { order, before, info: info.clone(), took_ms: 0 })
     }
 
     /// Sends the votes that it withheld while it did not know what it had signed.

@@ -6,6 +6,7 @@ use crate::{
     env::BatchEnv,
     error::ExecuteError,
     evm::Machine,
+    interrupt::Interrupt,
     outcome::{Batch, Outcome, Refusal},
     reader::StateReader,
     transaction::Transaction,
@@ -60,6 +61,50 @@ impl<I: Iterator<Item = Transaction>> Candidates for I {
     fn leave_out(&mut self) {}
 }
 
+/// Tells what a build has time for. [`Unhurried`] has time for everything.
+pub trait BuildClock {
+    /// Ends a transaction that takes longer than it may, or the whole build.
+    fn interrupt(&self) -> Interrupt;
+
+    /// Whether a further candidate may be drawn.
+    fn is_open(&self) -> bool;
+
+    /// Whether there is time for this candidate. If so, it begins now.
+    fn begin(&mut self, transaction: &Transaction) -> bool;
+
+    /// The candidate that began has ended with that gas. Returns whether that was in time.
+    fn end(&mut self, transaction: &Transaction, gas_used: u64) -> bool;
+
+    /// The candidate that began was interrupted. Returns whether the build goes on.
+    fn interrupted(&mut self, transaction: &Transaction) -> bool;
+}
+
+/// A clock that stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unhurried;
+
+impl BuildClock for Unhurried {
+    fn interrupt(&self) -> Interrupt {
+        Interrupt::never()
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, _: &Transaction) -> bool {
+        true
+    }
+
+    fn end(&mut self, _: &Transaction, _: u64) -> bool {
+        true
+    }
+
+    fn interrupted(&mut self, _: &Transaction) -> bool {
+        false
+    }
+}
+
 /// A batch that is ready to be sealed.
 #[derive(Clone, Debug)]
 pub struct Built {
@@ -84,6 +129,20 @@ pub fn build(
     candidates: &mut dyn Candidates,
     limits: &BuildLimits,
 ) -> Result<Built, ExecuteError> {
+    build_by(&mut Unhurried, state, env, candidates, limits)
+}
+
+/// As [`build`], by a clock. What it interrupts or leaves out may come again.
+///
+/// # Errors
+/// As [`build`], and [`ExecuteError::Interrupted`] if the clock ends the whole build.
+pub fn build_by(
+    clock: &mut dyn BuildClock,
+    state: &dyn StateReader,
+    env: &BatchEnv,
+    candidates: &mut dyn Candidates,
+    limits: &BuildLimits,
+) -> Result<Built, ExecuteError> {
     let mut batch = Batch::new(Machine::new(state, env)?, env);
     let gas_max = env.transaction_gas_max.min(env.gas_limit);
     let reserved = env.gas_limit.saturating_sub(limits.gas);
@@ -93,7 +152,8 @@ pub fn build(
     loop {
         let gas = batch.gas_left().saturating_sub(reserved).min(batch.gas_with_room());
         let room = Room { gas, bytes: bytes_left.saturating_sub(LENGTH_BYTES_MAX) };
-        if included.len() >= transactions_max || room.gas < limits::TRANSACTION_GAS_MIN {
+        let is_full = included.len() >= transactions_max || room.gas < limits::TRANSACTION_GAS_MIN;
+        if is_full || !clock.is_open() {
             break;
         }
         let Some(transaction) = candidates.draw(room) else { break };
@@ -104,8 +164,17 @@ pub fn build(
             candidates.leave_out();
             continue;
         }
-        match batch.push(&transaction) {
-            Ok(()) => {
+        if !clock.begin(&transaction) {
+            candidates.leave_out();
+            continue;
+        }
+        let added = batch.run(&transaction).and_then(|done| {
+            let is_in_time = clock.end(&transaction, done.gas_used());
+            if is_in_time { batch.add(done).map(|()| true) } else { Ok(false) }
+        });
+        match added {
+            Ok(false) => {}
+            Ok(true) => {
                 bytes_left -= LENGTH_BYTES_MAX + bytes;
                 included.push(transaction);
                 continue;
@@ -114,6 +183,7 @@ pub fn build(
             Err(Refusal::Rejected(reason)) => rejected.push((transaction.hash, reason.to_string())),
             // There was room, so neither can be.
             Err(Refusal::Gas { .. } | Refusal::Receipts(_)) => {}
+            Err(Refusal::Failed(ExecuteError::Interrupted)) if clock.interrupted(&transaction) => {}
             Err(Refusal::Failed(error)) => return Err(error),
         }
         candidates.leave_out();

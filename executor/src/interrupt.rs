@@ -1,27 +1,28 @@
-//! [`Interrupt`]: how a call that nobody waits for any more comes to its end.
+//! [`Interrupt`]: how an execution that nobody waits for any more comes to its end.
 
 use std::{fmt, sync::Arc};
 
-/// Is asked again and again while a call runs. Once it says yes, the call ends with
+/// Is asked again and again while a call or a batch runs. Once it says yes, the execution ends with
 /// [`ExecuteError::Interrupted`](crate::ExecuteError::Interrupted).
 ///
 /// The EVM asks it at every read of the state, at every call of another contract, and after 64 jumps or 50,000 gas. Between
-/// two jumps, at most one contract's code can run.
+/// two jumps, at most one contract's code can run, and one precompile never ends early.
 #[derive(Clone, Default)]
 pub struct Interrupt(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
 impl Interrupt {
-    /// Lets every call run to its gas limit.
+    /// Lets everything run to its gas limit.
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// Ends a call as soon as `is_due` returns true. It is asked thousands of times a second, so it must be quick.
+    /// Ends an execution as soon as `is_due` returns true. It is asked thousands of times a second, so it must be quick.
     pub fn when(is_due: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_due)))
     }
 
-    pub(crate) fn is_due(&self) -> bool {
+    /// Whether the execution is to end now.
+    pub fn is_due(&self) -> bool {
         self.0.as_ref().is_some_and(|is_due| is_due())
     }
 

@@ -6,7 +6,7 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use slipstream_storage::{StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, CodecError, Delta, Digest, Genesis, StateKey, StateValue};
 
-use crate::{evm::AnalysedCode, predict::JumpWatch};
+use crate::{evm::AnalysedCode, interrupt::Interrupt, predict::JumpWatch};
 
 /// Reads one fixed state. Two reads of a key through one reader give the same answer.
 pub trait StateReader: Send + Sync {
@@ -23,6 +23,10 @@ pub trait StateReader: Send + Sync {
     /// The jumps that execution on this state is to watch, for predictors that learn.
     fn watch(&self) -> Option<&Arc<JumpWatch>> {
         None
+    }
+    /// What ends the execution of a batch's transactions on this state before its end.
+    fn interrupt(&self) -> Interrupt {
+        Interrupt::never()
     }
     /// The digest of an earlier batch's header, or `None` if it is unknown here.
     fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError>;

@@ -145,7 +145,7 @@ impl Liar<'_> {
             for before in infos.get(&before).into_iter().flat_map(|it| it.values()) {
                 for is_wrong in [false, true] {
                     let info = ground.execute(before, &order.order, is_wrong);
-                    let verify = Verify { order: order.clone(), before: before.digest(), info };
+                    let verify = Verify { order: order.clone(), before: before.digest(), info, took_ms: 0 };
                     self.say(Message::Verify(Box::new(verify)));
                 }
             }

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Forwarder, Item, QUEUE_MAX,
     couriers::{Ended, Outlook},
-    message::{self, ANSWER_BYTES_MAX, MESSAGE_TRANSACTIONS_MAX, Packed},
+    message::{self, ANSWER_BYTES_MAX, MESSAGE_TRANSACTIONS_MAX, Outcome, Packed},
 };
-use crate::pool::Refused;
+use crate::pool::{DropReason, Refused};
 
 /// How long the first transaction of a message waits for others.
 const GATHER: Duration = Duration::from_millis(5);
@@ -192,10 +192,15 @@ impl Forwarder {
                 return Ended::Failed;
             }
         };
-        let unexecutable =
-            hashes.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Some(Refused::NotExecutable));
-        let settled = unexecutable.filter(|(hash, _)| self.verdicts.lock().is_settled_by(&peer, **hash));
-        let dropped: Vec<_> = settled.map(|(hash, _)| hash).filter(|hash| self.pool.refuse(hash)).collect();
+        let verdict = |outcome: &Outcome| match outcome {
+            Some(Refused::NotExecutable) => Some(DropReason::NotExecutable),
+            Some(Refused::TooSlow) => Some(DropReason::TooSlow),
+            _ => None,
+        };
+        let refused = hashes.iter().zip(&outcomes).filter_map(|(hash, it)| Some((hash, verdict(it)?)));
+        let settled = refused.filter(|(hash, _)| self.verdicts.lock().is_settled_by(&peer, **hash));
+        let dropped: Vec<_> =
+            settled.filter(|(hash, reason)| self.pool.refuse(hash, *reason)).map(|(hash, _)| hash).collect();
         if let Some(first) = dropped.first() {
             tracing::info!(dropped = dropped.len(), %first, "dropped transactions that the proposer could not execute");
         }

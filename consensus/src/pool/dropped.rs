@@ -9,6 +9,8 @@ use std::{
 use alloy_primitives::B256;
 use tokio::time::Instant;
 
+use super::error::Refused;
+
 /// Hashes that are kept, some 5 MiB: more than half of what a full pool holds.
 const DROPPED_MAX: usize = 65_536;
 /// How long an expired one stays away: longer than another node may still offer it before it expires there.
@@ -23,12 +25,23 @@ pub enum DropReason {
     NotExecutable,
     /// It was here for long, and no proposer executed it.
     Expired,
+    /// It alone takes longer than the validators have for a batch.
+    TooSlow,
 }
 
 impl DropReason {
+    /// The reason as others are told it.
+    pub(crate) fn refused(self) -> Refused {
+        match self {
+            DropReason::NotExecutable => Refused::NotExecutable,
+            DropReason::Expired => Refused::Expired,
+            DropReason::TooSlow => Refused::TooSlow,
+        }
+    }
+
     fn stays_away(self) -> Duration {
         match self {
-            DropReason::NotExecutable => NOT_EXECUTABLE_FOR,
+            DropReason::NotExecutable | DropReason::TooSlow => NOT_EXECUTABLE_FOR,
             DropReason::Expired => EXPIRED_FOR,
         }
     }
@@ -39,6 +52,9 @@ impl fmt::Display for DropReason {
         f.write_str(match self {
             DropReason::NotExecutable => {
                 "could not be executed by the proposer; it may be sent again in five minutes"
+            }
+            DropReason::TooSlow => {
+                "takes longer than the validators have for a batch: do less in it; it may be sent again in five minutes"
             }
             DropReason::Expired => "was here for long and was not executed; only its owner may send it again",
         })

@@ -142,8 +142,7 @@ impl PoolError {
             PoolError::Underpriced { .. } => Refused::Underpriced,
             PoolError::ReplacementUnderpriced { .. } => Refused::Replacement,
             PoolError::InFlightLimit { .. } | PoolError::AuthorityReserved { .. } => Refused::Delegated,
-            PoolError::Dropped { reason: DropReason::NotExecutable, .. } => Refused::NotExecutable,
-            PoolError::Dropped { reason: DropReason::Expired, .. } => Refused::Expired,
+            PoolError::Dropped { reason, .. } => reason.refused(),
             PoolError::Full { .. } => Refused::Full,
             PoolError::AlreadyKnown { .. } => Refused::Known,
             PoolError::GasLimit { .. } | PoolError::Invalid(_) | PoolError::FeeBelowBase { .. } => {
@@ -190,11 +189,13 @@ pub enum Refused {
     Busy = 15,
     /// It could not be written to the journal.
     Journal = 16,
+    /// It alone takes longer than the validators have for a batch.
+    TooSlow = 17,
 }
 
 impl Refused {
     /// All reasons of refusal.
-    pub const ALL: [Refused; 16] = [
+    pub const ALL: [Refused; 17] = [
         Refused::Known,
         Refused::Malformed,
         Refused::Signature,
@@ -211,6 +212,7 @@ impl Refused {
         Refused::Storage,
         Refused::Busy,
         Refused::Journal,
+        Refused::TooSlow,
     ];
 
     /// The label in metrics and logs.
@@ -232,6 +234,7 @@ impl Refused {
             Refused::Storage => "storage",
             Refused::Busy => "busy",
             Refused::Journal => "journal",
+            Refused::TooSlow => "too_slow",
         }
     }
 
@@ -265,7 +268,7 @@ mod tests {
         for (index, reason) in Refused::ALL.into_iter().enumerate() {
             assert_eq!((reason as usize, Refused::from_code(reason as u8)), (index + 1, Some(reason)));
         }
-        assert_eq!([Refused::from_code(0), Refused::from_code(17)], [None, None]);
+        assert_eq!([Refused::from_code(0), Refused::from_code(18)], [None, None]);
         let counts = RefusedCounts::default();
         counts.add(Refused::Journal, 2);
         assert_eq!(counts.all()[15], (Refused::Journal, 2));

@@ -141,23 +141,33 @@ impl Pool {
             let Some(transaction) = state.index.get(hash) else { continue };
             let (sender, nonce) = (transaction.sender, transaction.nonce());
             if state.index.account(&sender).is_some_and(|account| account.nonce == nonce) {
-                self.drop_unexecutable(&mut state, hash);
+                self.drop_for(&mut state, hash, DropReason::NotExecutable);
             }
         }
     }
 
     /// The proposer says that it could not execute this. Says whether it was here.
-    pub(crate) fn refuse(&self, hash: &B256) -> bool {
-        self.drop_unexecutable(&mut self.shared.state.lock(), hash)
+    pub(crate) fn refuse(&self, hash: &B256, reason: DropReason) -> bool {
+        self.drop_for(&mut self.shared.state.lock(), hash, reason)
     }
 
-    fn drop_unexecutable(&self, state: &mut State, hash: &B256) -> bool {
+    fn drop_for(&self, state: &mut State, hash: &B256, reason: DropReason) -> bool {
         let was_here = state.index.remove(hash).is_some();
         if was_here {
-            state.dropped.insert(*hash, DropReason::NotExecutable, Instant::now());
-            self.count_refused(Refused::NotExecutable, 1);
+            state.dropped.insert(*hash, reason, Instant::now());
+            self.count_refused(reason.refused(), 1);
         }
         was_here
+    }
+
+    /// Drops transactions that take longer than any batch may.
+    pub(crate) fn drop_too_slow(&self, hashes: &[B256]) {
+        let mut state = self.shared.state.lock();
+        for hash in hashes {
+            if self.drop_for(&mut state, hash, DropReason::TooSlow) {
+                tracing::info!(%hash, "dropped a transaction that takes longer than the validators have for a batch");
+            }
+        }
     }
 
     /// One that is here from a peer is from now on a user's, too.

@@ -1,6 +1,6 @@
 //! [`Driver`]: the actor. It turns what happens into the core's inputs; `effects` and `working` carry out what the core wants.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use slipstream_eve::{self as eve, Core, Evidence, Message, Output, Settings, SignedOrder};
 use slipstream_network::Transport;
@@ -192,7 +192,7 @@ impl Driver {
             held,
             kept,
             bodies,
-            working: Working::new(&config),
+            working: Working::new(&config, ledger.set.quorum()),
             fetches: Fetches::new(seat, lanes.seats()),
             executions: bench(),
             commits: bench(),
@@ -224,6 +224,7 @@ impl Driver {
     /// When going on would be useless or unsafe, the store above all, or work that panicked; the node should stop.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), ConsensusError> {
         let ended = self.work(&shutdown).await;
+        self.working.clear();
         // The next owner of the store must find this validator's writes.
         self.executions.finish().await;
         self.commits.finish().await;
@@ -285,7 +286,12 @@ impl Driver {
             Input::Done(done) => self.done(done?)?,
             Input::Mail(mail) => self.open(mail),
             Input::Landed(landed) => self.landed(landed?),
-            Input::Timer(Timer::Core(timer)) => self.core.handle_timer(timer),
+            Input::Timer(Timer::Core(timer)) => {
+                if timer == eve::Timer::Patience {
+                    self.working.pace.lock().ran_out();
+                }
+                self.core.handle_timer(timer);
+            }
             Input::Timer(Timer::Fetch) => self.fetches.ask_next(),
             Input::Timer(Timer::Complaint) => self.complain(),
             // Looked at before every input anyway.
@@ -329,6 +335,11 @@ impl Driver {
                 _ = answer.send(taken.map(|()| Response::Taken));
             }
             Request::Say(_, message) => {
+                if let Message::Verify(verify) = &*message {
+                    let patience = Duration::from_millis(self.core.patience_ms());
+                    let took = Duration::from_millis(verify.took_ms.into());
+                    self.working.pace.lock().heard(verify.info.number, took, patience);
+                }
                 self.core.handle_message(seat, *message);
                 _ = answer.send(Ok(Response::Taken));
             }

@@ -88,7 +88,10 @@ impl Driver {
         Ok(())
     }
 
-    fn send(&mut self, to: To, message: Message) -> Result<(), ConsensusError> {
+    fn send(&mut self, to: To, mut message: Message) -> Result<(), ConsensusError> {
+        if let Message::Verify(verify) = &mut message {
+            verify.took_ms = self.working.pace.lock().took_ms(verify.info.number);
+        }
         let request = match message {
             Message::Order(order) => match self.ordered_batch(&order) {
                 Some(ordered) => Request::Order(Box::new(Arc::unwrap_or_clone(ordered))),

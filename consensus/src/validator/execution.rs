@@ -1,11 +1,12 @@
 //! From an order to an outcome: making a batch, executing one, taking one over. Everything here blocks.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use slipstream_eve::{NoOutcome, Order, SignedOrder, Work};
 use slipstream_executor::{
-    self as executor, Ahead, Basis, BuildLimits, ExecuteError, Layer, OrderedBatch, Sealed, Transaction,
-    Trust, Way,
+    self as executor, Ahead, Basis, BuildLimits, ExecuteError, Interrupt, Layer, OrderedBatch, Sealed,
+    Transaction, Trust, Way,
 };
 use slipstream_storage::{Speculation, StorageError};
 use slipstream_types::{
@@ -18,6 +19,7 @@ use super::{
     executed::{Executed, Parts},
     ledger::{Ground, Ledger, hashes},
     message::{Ordered, OutcomeParts},
+    pace::{BuildTimer, Pace, Stop},
     times,
 };
 use crate::{
@@ -40,14 +42,25 @@ pub(super) struct Making {
     pub(super) now_ms: u64,
     /// The pool's transactions that uncommitted batches before it hold.
     pub(super) ahead: pool::Ahead,
+    /// The patience of the present view, of which making a batch may take a share.
+    pub(super) patience: Duration,
+    pub(super) pace: Arc<Mutex<Pace>>,
+    pub(super) stop: Stop,
 }
 
 /// The result of making a batch.
-pub(super) enum Built {
-    Batch(Box<Executed>),
+pub(super) struct Built {
+    pub(super) batch: BuiltBatch,
+    /// Candidates that take longer than any batch may.
+    pub(super) too_slow: Vec<B256>,
+}
+
+/// What became of a batch that was to be made.
+pub(super) enum BuiltBatch {
+    Made(Box<Executed>),
     /// The batch would be empty; these candidates could not be executed.
     Nothing(Vec<B256>),
-    /// The head moved meanwhile.
+    /// The head moved meanwhile, or nobody waits for it any more.
     Overtaken,
 }
 
@@ -56,7 +69,7 @@ pub(super) enum Built {
 pub(super) enum Failure {
     /// The order, or the outcome shown, cannot come from an honest validator.
     Refused(Box<ProposalError>),
-    /// The head moved meanwhile.
+    /// The head moved meanwhile, or nobody waits for it any more.
     Overtaken,
     /// This validator cannot go on.
     Broken(ConsensusError),
@@ -113,11 +126,27 @@ impl Ledger {
         pool: &Pool,
         making: &Making,
     ) -> Result<Built, ConsensusError> {
+        let begun = Instant::now();
+        let mut timer = BuildTimer::new(Arc::clone(&making.pace), making.stop.clone(), making.patience);
+        let batch = self.build_by(&mut timer, chain, pool, making)?;
+        if let BuiltBatch::Made(executed) = &batch {
+            making.pace.lock().executed(executed.number(), begun.elapsed(), true);
+        }
+        Ok(Built { batch, too_slow: timer.finish() })
+    }
+
+    fn build_by(
+        &self,
+        timer: &mut BuildTimer,
+        chain: &[Arc<Executed>],
+        pool: &Pool,
+        making: &Making,
+    ) -> Result<BuiltBatch, ConsensusError> {
         pool.catch_up()?;
         let Making { work: Work { view, number, .. }, parent, now_ms, .. } = *making;
         let Some(ground) = self.ground(chain, number)?.filter(|ground| !ground.parent.is_over(&self.set))
         else {
-            return Ok(Built::Overtaken);
+            return Ok(BuiltBatch::Overtaken);
         };
         let timestamp_ms = times::next(&ground.parent.header, now_ms);
         let basis = self.basis(&ground, view, timestamp_ms);
@@ -128,21 +157,23 @@ impl Ledger {
         };
         let ahead = self.read_ahead(&ground, pool, making, timestamp_ms, &limits)?;
         let mut candidates = pool.candidates_after(making.ahead.clone());
-        let (built, read) = self
-            .session
-            .build(&ahead, &basis, &mut candidates, &limits, &ground.state())
-            .map_err(|source| ConsensusError::Execute { number, source })?;
+        timer.start();
+        let built = self.session.build(timer, &ahead, &basis, &mut candidates, &limits, &ground.state());
+        let (built, read) = match built {
+            Err(ExecuteError::Interrupted) => return Ok(BuiltBatch::Overtaken),
+            built => built.map_err(|source| ConsensusError::Execute { number, source })?,
+        };
         tracing::trace!(%number, named = read.named, used = read.used, reads = read.reads, "read ahead");
         for (hash, reason) in &built.rejected {
             tracing::debug!(%number, %hash, %reason, "transaction left out");
         }
         let rejected = built.rejected.into_iter().map(|(hash, _)| hash).collect();
         if built.included.is_empty() && !making.may_be_empty {
-            return Ok(Built::Nothing(rejected));
+            return Ok(BuiltBatch::Nothing(rejected));
         }
         let outcome = self.as_the_machine_does(number, making.work.sequential, built.outcome);
         let Some(speculation) = self.speculate(&ground, &outcome.delta)? else {
-            return Ok(Built::Overtaken);
+            return Ok(BuiltBatch::Overtaken);
         };
         let mut sealed =
             executor::seal(self.session.hints(), &basis, &built.included, &outcome, speculation.root())?;
@@ -166,7 +197,7 @@ impl Ledger {
         };
         let executed = self.finish(&ground, made)?;
         self.keep(&executed.parts)?;
-        Ok(Built::Batch(Box::new(executed)))
+        Ok(BuiltBatch::Made(Box::new(executed)))
     }
 
     /// Begins to read what the best transactions of the pool name, so that proposing waits for the disk no longer than following does.
@@ -198,6 +229,7 @@ impl Ledger {
         ordered: &Ordered,
         sequential: bool,
         now_ms: u64,
+        interrupt: &Interrupt,
     ) -> Result<Executed, Failure> {
         let order = &ordered.order.order;
         let number = order.number;
@@ -213,7 +245,8 @@ impl Ledger {
         let transactions =
             self.session.decode(&body).map_err(|source| ProposalError::Transactions { number, source })?;
         let basis = self.basis(&ground, order.view, order.timestamp_ms);
-        let outcome = self.run(&ground, &basis, number, &transactions, ordered, sequential)?;
+        let way = if sequential { Way::Sequential } else { Way::Fitting };
+        let outcome = self.run(&ground, &basis, &transactions, ordered, way, interrupt)?;
         let speculation = self.speculate(&ground, &outcome.delta)?.ok_or(Failure::Overtaken)?;
         let mut sealed =
             executor::seal(self.session.hints(), &basis, &transactions, &outcome, speculation.root())
@@ -238,26 +271,28 @@ impl Ledger {
         &self,
         ground: &Ground,
         basis: &Basis<'_>,
-        number: BatchNumber,
         transactions: &[Transaction],
         ordered: &Ordered,
-        sequential: bool,
+        way: Way,
+        interrupt: &Interrupt,
     ) -> Result<executor::Outcome, Failure> {
+        let number = ordered.order.order.number;
         let Basis { timestamp_ms, proposer, .. } = *basis;
         let gas_limit = self.chain.rules_at(number, timestamp_ms).gas_limit;
         let hints = ordered.hints.as_ref();
         let batch =
             OrderedBatch::without_header(number, timestamp_ms, proposer, gas_limit, transactions, hints);
         let ahead = self.session.prepare(&batch, &ground.view, &ground.overlay, Trust::Keys)?;
-        let way = if sequential { Way::Sequential } else { Way::Fitting };
-        let executed = self.session.execute(&ahead, basis, transactions, &ground.state(), way);
+        let state = ground.state();
+        let executed = self.session.execute_until(interrupt, &ahead, basis, transactions, &state, way);
         let outcome = executed.map(|executed| executed.outcome).map_err(|source| match source {
             ExecuteError::State(_) | ExecuteError::MissingCode { .. } => {
                 Failure::Broken(ConsensusError::Execute { number, source })
             }
+            ExecuteError::Interrupted => Failure::Overtaken,
             source => ProposalError::Execute { number, source }.into(),
         })?;
-        Ok(self.as_the_machine_does(number, sequential, outcome))
+        Ok(self.as_the_machine_does(number, way == Way::Sequential, outcome))
     }
 
     /// The outcome, or what a machine makes of it that a simulator lets go wrong: as if it had executed another transaction.

@@ -12,7 +12,7 @@
 //! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything. It has the core, executed batches that are uncommitted
 //! ([`held`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so no part needs a
 //! lock. `driver` takes them in, and `effects` carries out what the core wants. `working` and `execution` make outcomes, and `fetching`
-//! gets those that others agreed on. After a start, `opening` finds the earlier state.
+//! gets those that others agreed on. `pace` bounds a batch by time. After a start, `opening` finds the earlier state.
 //!
 //! The validator makes everything durable before it says it: outcomes when it executes them, votes by [`Flush`](slipstream_eve::Flush),
 //! one after another.
@@ -31,6 +31,7 @@ mod lanes;
 mod ledger;
 mod message;
 mod opening;
+mod pace;
 mod records;
 mod reporting;
 mod said;

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use slipstream_eve::{NoOutcome, SignedOrder, Work};
 use slipstream_types::{BatchNumber, Digest};
 use tokio::time::Instant;
@@ -10,8 +11,9 @@ use super::{
     cadence::Cadence,
     driver::{Done, Driver, Timer},
     executed::Executed,
-    execution::{Built, Failure, Making},
+    execution::{Built, BuiltBatch, Failure, Making},
     kept,
+    pace::{Pace, Stop},
 };
 use crate::{config::ConsensusConfig, error::ConsensusError};
 
@@ -37,14 +39,17 @@ pub(super) struct Working {
     /// Whether the core was told that a batch is wanted.
     is_wanted: bool,
     due: Option<Due>,
-    running: Option<Work>,
+    running: Option<(Work, Stop)>,
     not_before: Instant,
+    pub(super) pace: Arc<Mutex<Pace>>,
 }
 
 impl Working {
     /// Starts counting now.
-    pub(super) fn new(config: &ConsensusConfig) -> Working {
+    pub(super) fn new(config: &ConsensusConfig, quorum: usize) -> Working {
+        let view_timeout = Duration::from_millis(config.view_timeout_ms.get());
         Working {
+            pace: Arc::new(Mutex::new(Pace::new(view_timeout, quorum))),
             transactions_max: config.batch_transactions_max.get(),
             own: Cadence::new(config),
             any: Cadence::new(config),
@@ -60,9 +65,19 @@ impl Working {
         self.due = Some(due);
     }
 
-    /// The core no longer wants it. A running execution goes on without effect.
+    /// The core no longer wants it. A running execution ends as soon as it can.
     pub(super) fn clear(&mut self) {
-        (self.due, self.running) = (None, None);
+        self.due = None;
+        if let Some((_, stop)) = self.running.take() {
+            stop.stop();
+        }
+    }
+
+    /// Execution of that work begins.
+    fn run(&mut self, work: Work) -> Stop {
+        let stop = Stop::default();
+        self.running = Some((work, stop.clone()));
+        stop
     }
 
     /// The head moved, so waiting begins anew.
@@ -72,7 +87,7 @@ impl Working {
 
     /// Whether what ended is still wanted.
     fn ended(&mut self, work: Work) -> bool {
-        self.running.take_if(|running| *running == work).is_some()
+        self.running.take_if(|(running, _)| *running == work).is_some()
     }
 }
 
@@ -137,8 +152,10 @@ impl Driver {
             may_be_empty: self.working.own.may_be_empty(now),
             now_ms: self.clock.now_ms(),
             ahead: self.held.ahead(),
+            patience: Duration::from_millis(self.core.patience_ms()),
+            pace: Arc::clone(&self.working.pace),
+            stop: self.working.run(work),
         };
-        self.working.running = Some(work);
         let (ledger, pool) = (self.ledger.clone(), self.pool.clone());
         self.executions.add("build", move || {
             let built = ledger.build(&chain, &pool, &making);
@@ -150,8 +167,9 @@ impl Driver {
     pub(super) fn built(&mut self, making: &Making, built: Built) {
         let Making { work, parent, begun, .. } = *making;
         let is_wanted = self.working.ended(work);
-        match built {
-            Built::Batch(executed) => {
+        self.pool.drop_too_slow(&built.too_slow);
+        match built.batch {
+            BuiltBatch::Made(executed) => {
                 let executed = Arc::new(*executed);
                 self.keep(&executed);
                 if is_wanted {
@@ -162,13 +180,13 @@ impl Driver {
                     self.core.handle_built(work, order, executed.parts.info.clone());
                 }
             }
-            Built::Nothing(rejected) => {
+            BuiltBatch::Nothing(rejected) => {
                 if self.held.transactions() == 0 {
                     self.pool.reject(&rejected);
                 }
                 self.build_again(is_wanted, work, parent);
             }
-            Built::Overtaken => self.build_again(is_wanted, work, parent),
+            BuiltBatch::Overtaken => self.build_again(is_wanted, work, parent),
         }
     }
 
@@ -189,10 +207,12 @@ impl Driver {
             self.working.begin(Due::Execute { work, order });
             return false;
         };
-        self.working.running = Some(work);
+        let (stop, pace) = (self.working.run(work), Arc::clone(&self.working.pace));
         let (ledger, now_ms) = (self.ledger.clone(), self.clock.now_ms());
         self.executions.add("execute", move || {
-            let executed = ledger.execute(&chain, &ordered, work.sequential, now_ms);
+            let begun = Instant::now();
+            let executed = ledger.execute(&chain, &ordered, work.sequential, now_ms, &stop.interrupt());
+            pace.lock().executed(work.number, begun.elapsed(), false);
             Done::Executed(work, order, executed.map(Box::new))
         });
         false

@@ -78,7 +78,7 @@ fn order(number: u64) -> SignedOrder {
 
 fn verify(before: &LedgerInfo, info: LedgerInfo) -> Message {
     let order = order(info.number.get());
-    Message::Verify(Box::new(Verify { order, before: before.digest(), info }))
+    Message::Verify(Box::new(Verify { order, before: before.digest(), info, took_ms: 0 }))
 }
 
 /// Goal: equal outcomes count only if they stand on what is decided.

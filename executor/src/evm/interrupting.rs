@@ -1,7 +1,8 @@
-//! The instructions that no long call gets around, JUMPDEST and those that call, made to ask an [`Interrupt`] first. A machine for the
-//! transactions of a batch has the plain ones: nobody may interrupt those.
+//! The instructions that no long execution gets around (JUMPDEST, KECCAK256 and those that call), made to ask an [`Interrupt`] first. A
+//! machine without an interrupt has the plain ones.
 
 use revm::{
+    Database,
     bytecode::opcode,
     context_interface::context::ContextError,
     database_interface::bal::EvmDatabaseError,
@@ -13,20 +14,37 @@ use revm::{
 };
 
 use super::{
-    machine::{Database, Evm},
-    observe::ObservedContext,
+    observe::{self, ObservedContext, ObservedEvm},
+    preimages,
     recorder::ReadError,
 };
 use crate::{error::ExecuteError, interrupt::Interrupt};
 
-type Ictx<'i, 'a> = InstructionContext<'i, ObservedContext<Database<'a>>, EthInterpreter>;
+type Ictx<'i, DB> = InstructionContext<'i, ObservedContext<DB>, EthInterpreter>;
+
+/// An error of a database that ends all frames at once, as a state that cannot be read does.
+pub(super) trait Interrupted {
+    fn interrupted() -> Self;
+}
+
+impl Interrupted for ReadError {
+    fn interrupted() -> Self {
+        ReadError(ExecuteError::Interrupted)
+    }
+}
+
+impl Interrupted for EvmDatabaseError<ReadError> {
+    fn interrupted() -> Self {
+        EvmDatabaseError::Database(ReadError::interrupted())
+    }
+}
 
 /// Jumps after which the interrupt is asked: looking at a clock takes as long as two or three of them.
 const JUMPS: u32 = 64;
 /// Gas after which it is asked at the next jump. Costly instructions take about a nanosecond per gas.
 const GAS: u64 = 50_000;
 
-/// The interrupt of a call, and what was done since it was asked.
+/// The interrupt of an execution, and what was done since it was asked.
 #[derive(Default, Debug)]
 pub(super) struct Pace {
     pub(super) interrupt: Interrupt,
@@ -51,43 +69,72 @@ impl Pace {
     }
 }
 
-/// Replaces the instructions in a machine for calls.
-pub(super) fn install(evm: &mut Evm<'_>) {
-    let table = evm.instruction.instruction_table_mut();
-    table[usize::from(opcode::JUMPDEST)] = Instruction::new(jumpdest);
-    table[usize::from(opcode::CALL)] = Instruction::new(call::<{ opcode::CALL }>);
-    table[usize::from(opcode::CALLCODE)] = Instruction::new(call::<{ opcode::CALLCODE }>);
-    table[usize::from(opcode::DELEGATECALL)] = Instruction::new(call::<{ opcode::DELEGATECALL }>);
-    table[usize::from(opcode::STATICCALL)] = Instruction::new(call::<{ opcode::STATICCALL }>);
-    table[usize::from(opcode::CREATE)] = Instruction::new(create::<false>);
-    table[usize::from(opcode::CREATE2)] = Instruction::new(create::<true>);
+/// Replaces the instructions of a machine that leaves no notes.
+pub(super) fn install<DB: Database<Error: Interrupted>>(evm: &mut ObservedEvm<DB>) {
+    install_as::<DB, false>(evm);
 }
 
-fn jumpdest(mut context: Ictx<'_, '_>) -> InstructionExecResult {
+/// Replaces the instructions of a machine that leaves notes, so that it still does.
+pub(super) fn install_observed<DB: Database<Error: Interrupted>>(evm: &mut ObservedEvm<DB>) {
+    install_as::<DB, true>(evm);
+    let table = evm.instruction.instruction_table_mut();
+    table[usize::from(opcode::KECCAK256)] = Instruction::new(keccak256);
+}
+
+fn install_as<DB: Database<Error: Interrupted>, const NOTES: bool>(evm: &mut ObservedEvm<DB>) {
+    let table = evm.instruction.instruction_table_mut();
+    table[usize::from(opcode::JUMPDEST)] = Instruction::new(jumpdest);
+    table[usize::from(opcode::CALL)] = Instruction::new(call::<{ opcode::CALL }, DB, NOTES>);
+    table[usize::from(opcode::CALLCODE)] = Instruction::new(call::<{ opcode::CALLCODE }, DB, NOTES>);
+    table[usize::from(opcode::DELEGATECALL)] = Instruction::new(call::<{ opcode::DELEGATECALL }, DB, false>);
+    table[usize::from(opcode::STATICCALL)] = Instruction::new(call::<{ opcode::STATICCALL }, DB, false>);
+    table[usize::from(opcode::CREATE)] = Instruction::new(create::<false, DB, NOTES>);
+    table[usize::from(opcode::CREATE2)] = Instruction::new(create::<true, DB, NOTES>);
+}
+
+fn is_due_here<DB: Database>(context: &mut Ictx<'_, DB>) -> bool {
     let gas_left = context.interpreter.gas.remaining();
-    if context.host.chain.pace.ends_at_jump(gas_left) {
+    context.host.chain.pace.ends_at_jump(gas_left)
+}
+
+fn jumpdest<DB: Database<Error: Interrupted>>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
+    if is_due_here(&mut context) {
         return end(&mut context);
     }
     control::jumpdest(context)
 }
 
-fn call<const KIND: u8>(mut context: Ictx<'_, '_>) -> InstructionExecResult {
+/// One contract's code has room for hashing that takes most of a second, without a jump.
+fn keccak256<DB: Database<Error: Interrupted>>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
+    if is_due_here(&mut context) {
+        return end(&mut context);
+    }
+    preimages::keccak256(context)
+}
+
+fn call<const KIND: u8, DB: Database<Error: Interrupted>, const NOTES: bool>(
+    mut context: Ictx<'_, DB>,
+) -> InstructionExecResult {
     if context.host.chain.pace.interrupt.is_due() {
         return end(&mut context);
     }
-    contract::call::<KIND, _, _>(context)
+    if NOTES { observe::call::<KIND, DB>(context) } else { contract::call::<KIND, _, _>(context) }
 }
 
-fn create<const IS_CREATE2: bool>(mut context: Ictx<'_, '_>) -> InstructionExecResult {
+fn create<const IS_CREATE2: bool, DB: Database<Error: Interrupted>, const NOTES: bool>(
+    mut context: Ictx<'_, DB>,
+) -> InstructionExecResult {
     if context.host.chain.pace.interrupt.is_due() {
         return end(&mut context);
     }
-    contract::create::<IS_CREATE2, _, _>(context)
+    if NOTES {
+        observe::create::<IS_CREATE2, DB>(context)
+    } else {
+        contract::create::<IS_CREATE2, _, _>(context)
+    }
 }
 
-/// Ends all frames at once, as a state that cannot be read does.
-fn end(context: &mut Ictx<'_, '_>) -> InstructionExecResult {
-    let interrupted = EvmDatabaseError::Database(ReadError(ExecuteError::Interrupted));
-    context.host.error = Err(ContextError::Db(interrupted));
+fn end<DB: Database<Error: Interrupted>>(context: &mut Ictx<'_, DB>) -> InstructionExecResult {
+    context.host.error = Err(ContextError::Db(Interrupted::interrupted()));
     Err(InstructionResult::FatalExternalError)
 }

@@ -1,7 +1,5 @@
 //! [`Machine`]: revm set up for one batch.
 
-use std::sync::Arc;
-
 use alloy_primitives::{Address, Bytes, Log as EvmLog};
 use revm::{
     Database as _, DatabaseCommit, ExecuteEvm, InspectEvm, Inspector,
@@ -31,7 +29,6 @@ use crate::{
     hot::Touched,
     interrupt::Interrupt,
     overrides::{BlockOverrides, Overrides, moved},
-    predict::JumpWatch,
     reader::StateReader,
     transaction::Transaction,
 };
@@ -183,8 +180,7 @@ impl<'a> Machine<'a> {
     fn interruptible(state: &'a dyn StateReader, env: &'a BatchEnv, interrupt: &Interrupt) -> Self {
         let mut machine = Self::silent(state, env);
         if !interrupt.is_never() {
-            machine.interrupt = interrupt.clone();
-            machine.evm.ctx.journaled_state.database.database.interrupt = interrupt.clone();
+            machine.obey(interrupt);
             interrupting::install(&mut machine.evm);
         }
         machine
@@ -204,12 +200,24 @@ impl<'a> Machine<'a> {
     }
 
     fn bare(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
-        Self::over(State::builder().with_database(Recorder::new(state, env)).build(), env, state.watch())
+        Self::over(State::builder().with_database(Recorder::new(state, env)).build(), env, state)
     }
 
-    pub(super) fn over(database: Database<'a>, env: &'a BatchEnv, watch: Option<&Arc<JumpWatch>>) -> Self {
-        let evm = observe::build(database, env, watch);
-        Self { evm, env, interrupt: Interrupt::never(), is_observed: true }
+    /// A machine for the batch's transactions, which leave notes. It ends when the state's interrupt says so.
+    pub(super) fn over(database: Database<'a>, env: &'a BatchEnv, state: &dyn StateReader) -> Self {
+        let evm = observe::build(database, env, state.watch());
+        let mut machine = Self { evm, env, interrupt: Interrupt::never(), is_observed: true };
+        let interrupt = state.interrupt();
+        if !interrupt.is_never() {
+            machine.obey(&interrupt);
+            interrupting::install_observed(&mut machine.evm);
+        }
+        machine
+    }
+
+    fn obey(&mut self, interrupt: &Interrupt) {
+        self.interrupt = interrupt.clone();
+        self.evm.ctx.journaled_state.database.database.interrupt = interrupt.clone();
     }
 }
 
@@ -257,7 +265,9 @@ impl<'a, I> Machine<'a, I> {
         let watch = self.evm.ctx.chain.watch.take();
         self.evm.ctx.chain =
             Observed { pace: Pace::new(self.interrupt.clone()), watch, ..Observed::default() };
-        let done = run(&mut self.evm, tx).map_err(|error| match error {
+        // revm leaves the error of an interrupted frame for the next transaction to find.
+        let done = run(&mut self.evm, tx).inspect_err(|_| self.evm.ctx.error = Ok(()));
+        let done = done.map_err(|error| match error {
             EVMError::Transaction(invalid) => {
                 RunError::Rejected(adapter::rejection(invalid, gas_limit, self.env.gas_limit))
             }

@@ -57,7 +57,7 @@ pub(crate) struct Observed {
     pub(super) everything: bool,
     /// The inputs that it hashed, for hints.
     pub(super) preimages: Vec<Preimage>,
-    /// When a call is to end early; transactions never are.
+    /// When the execution is to end early.
     pub(super) pace: Pace,
     /// The watcher that is told of jumps.
     pub(super) watch: Option<Arc<JumpWatch>>,
@@ -184,7 +184,7 @@ fn selfdestruct<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
     host::selfdestruct(context)
 }
 
-fn call<const KIND: u8, DB: Database>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
+pub(super) fn call<const KIND: u8, DB: Database>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
     if let [.., value, to, _] = context.interpreter.stack.data()[..]
         && !value.is_zero()
     {
@@ -209,7 +209,9 @@ fn jump<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
     control::jump(context)
 }
 
-fn create<const IS_CREATE2: bool, DB: Database>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
+pub(super) fn create<const IS_CREATE2: bool, DB: Database>(
+    mut context: Ictx<'_, DB>,
+) -> InstructionExecResult {
     if let Some(value) = top(&context) {
         spend(&mut context, value);
     }

@@ -12,12 +12,13 @@ use revm::{
 
 use super::{
     adapter,
+    interrupting::{self, Pace},
     machine::{Executed, Machine},
     observe::{self, COMMUTING_BITS_MAX, Observed, ObservedEvm},
     recorder::{ReadError, Recorder},
     versions::Versions,
 };
-use crate::{error::ExecuteError, reader::StateReader as _, transaction::Transaction};
+use crate::{error::ExecuteError, interrupt::Interrupt, reader::StateReader as _, transaction::Transaction};
 
 /// Room for what a transaction usually reads.
 const READS: usize = 32;
@@ -56,6 +57,7 @@ pub(crate) enum Verdict {
 /// One thread's EVM over the versions that all threads share.
 pub(crate) struct Speculator<'a> {
     evm: ObservedEvm<Ahead<'a>>,
+    interrupt: Interrupt,
 }
 
 /// The database of a transaction that runs ahead.
@@ -71,7 +73,12 @@ struct Ahead<'a> {
 impl<'a> Speculator<'a> {
     pub(crate) fn new(versions: &'a Versions<'a>) -> Self {
         let database = Ahead { versions, index: 0, sender: Address::ZERO, nonce: 0, reads: Vec::new() };
-        Self { evm: observe::build(database, versions.env(), None) }
+        let mut evm = observe::build(database, versions.env(), None);
+        let interrupt = versions.interrupt();
+        if !interrupt.is_never() {
+            interrupting::install_observed(&mut evm);
+        }
+        Self { evm, interrupt }
     }
 
     /// Runs the transaction at this position on the values known by now. Returns `None` if it fails there, for any reason.
@@ -79,7 +86,7 @@ impl<'a> Speculator<'a> {
         let database = &mut self.evm.ctx.journaled_state.database;
         (database.index, database.sender, database.nonce) = (index, transaction.sender, transaction.nonce());
         database.reads = Vec::with_capacity(READS);
-        self.evm.ctx.chain = Observed::default();
+        self.evm.ctx.chain = Observed { pace: Pace::new(self.interrupt.clone()), ..Observed::default() };
         let done = self.evm.transact(adapter::tx_env(transaction)).ok()?;
         let executed = Executed::new(done, std::mem::take(&mut self.evm.ctx.chain));
         let reads = std::mem::take(&mut self.evm.ctx.journaled_state.database.reads);
@@ -133,7 +140,7 @@ impl<'a> Machine<'a> {
     /// A machine for the batch's transactions over what other threads read too; makes the system calls first.
     pub(crate) fn sharing(versions: &'a Versions<'a>) -> Result<Self, ExecuteError> {
         let database = State::builder().with_database(Recorder::sharing(versions)).build();
-        Self::over(database, versions.env(), versions.watch()).with_system_calls()
+        Self::over(database, versions.env(), versions).with_system_calls()
     }
 
     /// Whether a transaction that ran ahead would do the same now that its turn has come. Each row that it read must have the

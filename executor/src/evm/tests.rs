@@ -147,7 +147,7 @@ fn transaction(random: &mut Random, nonces: &mut [u64]) -> Transaction {
 fn check(seed: u64, spec: SpecId) -> usize {
     let (state, env) = (start(), env(spec));
     let database = State::builder().with_database(Recorder::new(&state, &env)).with_bundle_update().build();
-    let mut machine = Machine::over(database, &env, None);
+    let mut machine = Machine::over(database, &env, &state);
     let (mut random, mut nonces) = (Random(seed), [0; USERS as usize]);
     for _ in 0..random.below(60) {
         let transaction = transaction(&mut random, &mut nonces);

@@ -28,7 +28,7 @@ use super::{
     machine::Executed,
     recorder::{self, ReadError},
 };
-use crate::{env::BatchEnv, predict::JumpWatch, reader::StateReader};
+use crate::{env::BatchEnv, interrupt::Interrupt, predict::JumpWatch, reader::StateReader};
 
 /// Locks of each table: enough that a few threads seldom meet.
 const SHARDS: usize = 64;
@@ -240,6 +240,10 @@ impl AccountEntry {
 impl StateReader for Versions<'_> {
     fn watch(&self) -> Option<&Arc<JumpWatch>> {
         self.state.watch()
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        self.state.interrupt()
     }
 
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {

@@ -7,7 +7,10 @@ use slipstream_storage::{StorageError, View};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
 use super::Overlay;
-use crate::{evm::AnalysedCode, hot::HotCache, predict::JumpWatch, prefetch::Warm, reader::StateReader};
+use crate::{
+    evm::AnalysedCode, hot::HotCache, interrupt::Interrupt, predict::JumpWatch, prefetch::Warm,
+    reader::StateReader,
+};
 
 /// The state behind a batch: a committed one, and what the batches since then made of it.
 #[derive(Clone, Copy)]
@@ -79,6 +82,7 @@ pub struct Stacked<'a> {
     hot: Option<&'a HotCache>,
     base: &'a dyn StateReader,
     watch: Option<Arc<JumpWatch>>,
+    interrupt: Interrupt,
 }
 
 impl<'a> Stacked<'a> {
@@ -87,12 +91,17 @@ impl<'a> Stacked<'a> {
         hot: Option<&'a HotCache>,
         base: &'a dyn StateReader,
     ) -> Stacked<'a> {
-        Stacked { overlay, hot, base, watch: None }
+        Stacked { overlay, hot, base, watch: None, interrupt: Interrupt::never() }
     }
 
     /// The same for an execution that is looked at.
     pub(crate) fn watched(self, watch: Option<Arc<JumpWatch>>) -> Stacked<'a> {
         Stacked { watch, ..self }
+    }
+
+    /// The same for an execution that ends when the interrupt says so.
+    pub(crate) fn interrupted_by(self, interrupt: Interrupt) -> Stacked<'a> {
+        Stacked { interrupt, ..self }
     }
 
     /// Counts a hit in a layer as one of the cache: the cache will have the row soon.
@@ -116,6 +125,10 @@ impl<'a> Stacked<'a> {
 impl StateReader for Stacked<'_> {
     fn watch(&self) -> Option<&Arc<JumpWatch>> {
         self.watch.as_ref()
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
     }
 
     fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {

@@ -36,12 +36,13 @@ use self::{
     stall::{Stalls, Timed},
 };
 use crate::{
-    assemble::{self, BuildLimits, Built, Candidates},
+    assemble::{self, BuildClock, BuildLimits, Built, Candidates},
     body::{self, BodyError},
     config::{ExecutorConfig, HintsMode},
     env::Basis,
     error::ExecuteError,
     hot::{HotCache, HotStats},
+    interrupt::Interrupt,
     outcome::{self, Outcome},
     overlay::{Layer, State},
     parallel::{self, ParallelStats, Workers},
@@ -201,12 +202,29 @@ impl Session {
         state: &State<'_>,
         way: Way,
     ) -> Result<Executed, ExecuteError> {
+        self.execute_until(&Interrupt::never(), ahead, basis, transactions, state, way)
+    }
+
+    /// As [`Session::execute`], unless the interrupt says that nobody waits for the outcome any more.
+    ///
+    /// # Errors
+    /// As [`Session::execute`], and [`ExecuteError::Interrupted`].
+    pub fn execute_until(
+        &self,
+        interrupt: &Interrupt,
+        ahead: &Ahead,
+        basis: &Basis<'_>,
+        transactions: &[Transaction],
+        state: &State<'_>,
+        way: Way,
+    ) -> Result<Executed, ExecuteError> {
         debug_assert_eq!(basis.parent.digest(), state.tip(), "the state is not that of the batch's parent");
         let env = basis.env(&self.chain);
         let warm = ahead.warm(state);
         let before = warm.map(Warm::stats).unwrap_or_default();
         let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
         let reader = state.reader_with(&hot.cache, &base).watched(self.foreteller.watch());
+        let reader = reader.interrupted_by(interrupt.clone());
         let (outcome, parallel) = match ahead.conflicts().filter(|_| way == Way::Fitting) {
             Some(conflicts) => parallel::execute(&reader, &env, transactions, conflicts, &self.workers)?,
             None => (outcome::execute(&reader, &env, transactions)?, ParallelStats::default()),
@@ -218,12 +236,13 @@ impl Session {
         Ok(Executed { outcome, ahead, parallel })
     }
 
-    /// Makes a batch on the state behind its parent; tells, too, what reading ahead was worth.
+    /// Makes a batch on the state behind its parent, by a clock; tells, too, what reading ahead was worth.
     ///
     /// # Errors
-    /// Those of [`build`](crate::build).
+    /// Those of [`build`](crate::build), and [`ExecuteError::Interrupted`] if the clock ends the build.
     pub fn build(
         &self,
+        clock: &mut dyn BuildClock,
         ahead: &Ahead,
         basis: &Basis<'_>,
         candidates: &mut dyn Candidates,
@@ -235,7 +254,8 @@ impl Session {
         let before = warm.map(Warm::stats).unwrap_or_default();
         let (hot, base) = (self.hot(), self.stalls.of(state.base(warm)));
         let reader = state.reader_with(&hot.cache, &base).watched(self.foreteller.watch());
-        let built = assemble::build(&reader, &basis.env(&self.chain), candidates, limits)?;
+        let reader = reader.interrupted_by(clock.interrupt());
+        let built = assemble::build_by(clock, &reader, &basis.env(&self.chain), candidates, limits)?;
         drop(hot);
         self.noted(warm, &base);
         self.foreteller.learn(&built.included, &built.outcome.touched);

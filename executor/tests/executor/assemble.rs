@@ -1,13 +1,19 @@
 //! Proposing: which candidates go into a batch, and what becomes of the others.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+};
 
 use crate::support::*;
 use alloy_consensus::TxEip1559;
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::{B256, Bytes, TxKind};
 use slipstream_executor::{
-    BatchEnv, BuildLimits, Built, ExecuteError, Outcome, Rejection, StateReader, Touched, Transaction, build,
-    execute,
+    BatchEnv, BuildClock, BuildLimits, Built, Candidates, ExecuteError, Interrupt, MemoryState, Outcome,
+    Rejection, Room, StateReader, Touched, Transaction, build, build_by, execute,
 };
 use slipstream_storage::StorageError;
 use slipstream_types::{
@@ -249,4 +255,141 @@ fn a_state_that_cannot_be_read_is_nobodys_transaction_to_blame() {
     let candidates = [transfer(1, 0, account(2), 1), invoke(1, 1, COUNTER, &[])];
     let error = build(&Damaged(state), &env, &mut candidates.iter().cloned(), &LIMITS).unwrap_err();
     assert!(matches!(error, ExecuteError::MissingCode { .. }), "{error}");
+}
+
+/// Interrupts transactions that ask for so much gas, lets one through in a row of `late`, and has no time for `none`.
+struct Hasty {
+    asked: Arc<AtomicU32>,
+    is_slow: Arc<AtomicBool>,
+    late: Vec<B256>,
+    none: Vec<B256>,
+    interrupted: Vec<B256>,
+    goes_on: bool,
+}
+
+const SLOW_GAS: u64 = 5_000_000;
+
+impl BuildClock for Hasty {
+    fn interrupt(&self) -> Interrupt {
+        let (asked, is_slow) = (self.asked.clone(), self.is_slow.clone());
+        Interrupt::when(move || is_slow.load(Relaxed) && asked.fetch_add(1, Relaxed) > 100)
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, transaction: &Transaction) -> bool {
+        self.is_slow.store(transaction.gas_limit() == SLOW_GAS, Relaxed);
+        self.asked.store(0, Relaxed);
+        !self.none.contains(&transaction.hash)
+    }
+
+    fn end(&mut self, transaction: &Transaction, gas_used: u64) -> bool {
+        assert!(gas_used >= 21_000);
+        !self.late.contains(&transaction.hash)
+    }
+
+    fn interrupted(&mut self, transaction: &Transaction) -> bool {
+        self.interrupted.push(transaction.hash);
+        self.goes_on
+    }
+}
+
+/// Goal: a transaction that is interrupted, late or without time leaves nothing in the batch but what was read for it. Its sender's later
+/// ones wait, and everybody else's go in. A batch that nobody waits for ends in the middle of a transaction, in a build and in an execution.
+#[test]
+fn what_takes_too_long_stays_out() {
+    let (state, _, env) = chain();
+    // JUMPDEST PUSH1 0 JUMP
+    let endless = |sender, nonce| {
+        let input = Bytes::from_static(&[0x5b, 0x60, 0x00, 0x56]);
+        decode(sign(
+            sender,
+            TxEip1559 { gas_limit: SLOW_GAS, to: TxKind::Create, input, ..dynamic(nonce, account(2)) },
+        ))
+    };
+    let slow = endless(1, 0);
+    let candidates = [
+        slow.clone(),
+        transfer(1, 1, account(2), 1),
+        transfer(2, 0, account(3), 1),
+        transfer(3, 0, account(3), 1),
+        transfer(4, 0, account(3), 1),
+    ];
+    let mut clock = Hasty {
+        asked: Arc::default(),
+        is_slow: Arc::default(),
+        late: vec![candidates[2].hash],
+        none: vec![candidates[3].hash],
+        interrupted: Vec::new(),
+        goes_on: true,
+    };
+    let reader = Stoppable { state: &state, interrupt: clock.interrupt() };
+    let built = build_by(&mut clock, &reader, &env, &mut Senders::new(&candidates), &LIMITS).unwrap();
+    let known = |hash: &B256| candidates.iter().position(|it| it.hash == *hash);
+    assert_eq!(clock.interrupted.iter().map(known).collect::<Vec<_>>(), [Some(0)]);
+    assert_eq!((hashes(&built.included), built.rejected), (vec![candidates[4].hash], vec![]));
+    let followed = execute(&state, &env, &built.included).unwrap();
+    assert_eq!((built.outcome.delta, built.outcome.receipts), (followed.delta, followed.receipts));
+
+    clock.goes_on = false;
+    let ended = build_by(&mut clock, &reader, &env, &mut Senders::new(&candidates), &LIMITS);
+    assert!(matches!(ended, Err(ExecuteError::Interrupted)), "{ended:?}");
+    clock.is_slow.store(true, Relaxed);
+    clock.asked.store(0, Relaxed);
+    assert!(matches!(execute(&reader, &env, &[slow]), Err(ExecuteError::Interrupted)));
+}
+
+/// A state whose executions an interrupt ends.
+struct Stoppable<'a> {
+    state: &'a MemoryState,
+    interrupt: Interrupt,
+}
+
+impl StateReader for Stoppable<'_> {
+    fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
+        self.state.account(address)
+    }
+
+    fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
+        self.state.slot(address, slot)
+    }
+
+    fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
+        self.state.code(hash)
+    }
+
+    fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
+        self.state.header_digest(number)
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+}
+
+/// Candidates in their order, where a sender's later ones stay out with the one before.
+struct Senders<'a> {
+    left: std::slice::Iter<'a, Transaction>,
+    last: Option<Address>,
+    out: Vec<Address>,
+}
+
+impl<'a> Senders<'a> {
+    fn new(candidates: &'a [Transaction]) -> Self {
+        Senders { left: candidates.iter(), last: None, out: Vec::new() }
+    }
+}
+
+impl Candidates for Senders<'_> {
+    fn draw(&mut self, _: Room) -> Option<Transaction> {
+        let next = self.left.find(|it| !self.out.contains(&it.sender))?.clone();
+        self.last = Some(next.sender);
+        Some(next)
+    }
+
+    fn leave_out(&mut self) {
+        self.out.extend(self.last);
+    }
 }

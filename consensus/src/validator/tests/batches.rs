@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use slipstream_executor::{ExecutorConfig, HintsMode, decode_body, open_hints};
+use slipstream_executor::{ExecutorConfig, HintsMode, Interrupt, decode_body, open_hints};
 use slipstream_network::MemoryHub;
 use slipstream_storage::CommitBatch;
 use slipstream_types::{BatchNumber, BlobKind};
 
 use super::{
     super::{
-        execution::{Built, Failure},
+        execution::{BuiltBatch, Failure},
         message::OutcomeParts,
     },
     batch, batch_after, build, certificate, ledger, ledger_with, made, ordered, pool,
@@ -54,7 +54,8 @@ fn every_way_to_execute_gives_the_proposers_batch() {
             }
             let proposed = made(build(&proposing, &[], &pool, NOW_MS, false));
             assert_eq!(proposed.tip.header.tx_count, 40);
-            let executed = voting.execute(&[], &ordered(&proposed), batch == 2, NOW_MS).unwrap();
+            let executed =
+                voting.execute(&[], &ordered(&proposed), batch == 2, NOW_MS, &Interrupt::never()).unwrap();
             assert_eq!(executed.parts.info, proposed.parts.info);
             let certificate = certificate(&set, &proposed);
             proposing.commit(&proposed, &certificate, &pool).unwrap();
@@ -96,7 +97,7 @@ async fn empty_batches_are_made_on_request_only() {
     let store = store(&genesis);
     let pool = pool(&genesis, &store);
     let built = build(&ledger(&genesis, &store), &[], &pool, NOW_MS, false);
-    assert!(matches!(built, Built::Nothing(rejected) if rejected.is_empty()));
+    assert!(matches!(built, BuiltBatch::Nothing(rejected) if rejected.is_empty()));
     let built = build(&ledger(&genesis, &store), &[], &pool, NOW_MS, true);
     assert_eq!(made(built).tip.header.tx_count, 0);
     assert_eq!(quiet.store.head().unwrap().header.number, BatchNumber::GENESIS);
@@ -155,13 +156,14 @@ fn batches_are_executed_ahead() {
         made_here.push(made(build(&making, &made_here, &pool, NOW_MS, false)));
         let ordered = ordered(made_here.last().unwrap());
         assert_eq!(made_here.last().unwrap().tip.header.tx_count, 3);
-        executed.push(Arc::new(voting.execute(&executed, &ordered, false, NOW_MS).unwrap()));
+        executed
+            .push(Arc::new(voting.execute(&executed, &ordered, false, NOW_MS, &Interrupt::never()).unwrap()));
         if batch == 2 {
             voting.commit(&executed[0], &certificate(&set, &executed[0]), &other).unwrap();
         }
     }
     assert!(matches!(
-        voting.execute(&executed[..2], &ordered(&made_here[3]), false, NOW_MS),
+        voting.execute(&executed[..2], &ordered(&made_here[3]), false, NOW_MS, &Interrupt::never()),
         Err(Failure::Overtaken)
     ));
     for (made, executed) in made_here.iter().zip(&executed) {

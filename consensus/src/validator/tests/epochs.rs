@@ -1,6 +1,6 @@
 //! The end of an epoch: the certificate of its last batch names the next validators, and nobody orders anything after it.
 
-use slipstream_executor::validators::add_call;
+use slipstream_executor::{Interrupt, validators::add_call};
 use slipstream_types::{Address, Epoch, Validator as Member, validators_contract};
 
 use super::*;
@@ -27,17 +27,17 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
     let next = last.parts.info.next_validators.clone().unwrap();
     assert_eq!((next.epoch, next.validators.len()), (Epoch(1), 5));
     assert_eq!(next.index_of(&validator_key(4).public()), Some(4));
-    let executed = other.execute(&[], &ordered(&last), false, NOW_MS).unwrap();
+    let executed = other.execute(&[], &ordered(&last), false, NOW_MS, &Interrupt::never()).unwrap();
     assert_eq!(executed.parts.info, last.parts.info);
     let adopted = other.adopt(&[], None, last.parts.outcome()).unwrap();
     assert_eq!(adopted.parts.info, last.parts.info);
 
     pool.add(Account::new(0).transfer(1, 7)).unwrap();
     let chain = [last];
-    assert!(matches!(build(&own, &chain, &pool, NOW_MS, true), Built::Overtaken));
+    assert!(matches!(build(&own, &chain, &pool, NOW_MS, true), BuiltBatch::Overtaken));
     own.commit(&chain[0], &certificate(&genesis.validator_set(), &chain[0]), &pool).unwrap();
     assert_eq!(own.store.next_set().unwrap(), next);
-    assert!(matches!(build(&own, &[], &pool, NOW_MS, true), Built::Overtaken));
+    assert!(matches!(build(&own, &[], &pool, NOW_MS, true), BuiltBatch::Overtaken));
 }
 
 /// Goal: four validators end their epoch together, and none goes on by itself.

@@ -7,8 +7,9 @@ mod network;
 mod pool;
 mod views;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use slipstream_eve::Work;
 use slipstream_executor::ExecutorConfig;
 use slipstream_network::MemoryHub;
@@ -18,9 +19,10 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     executed::Executed,
-    execution::{Built, Making},
+    execution::{BuiltBatch, Making},
     ledger::Ledger,
     message::Ordered,
+    pace::{Pace, Stop},
 };
 use crate::{
     ConsensusError, Driver, Pool, PoolConfig, Validator,
@@ -62,7 +64,13 @@ fn pool(genesis: &Genesis, store: &Store) -> Pool {
 }
 
 /// As the first primary makes it of what a pool has.
-fn build(ledger: &Ledger, chain: &[Arc<Executed>], pool: &Pool, now_ms: u64, may_be_empty: bool) -> Built {
+fn build(
+    ledger: &Ledger,
+    chain: &[Arc<Executed>],
+    pool: &Pool,
+    now_ms: u64,
+    may_be_empty: bool,
+) -> BuiltBatch {
     let number = chain.last().map_or(ledger.tip().unwrap().number(), |last| last.number()).next();
     let mut held = super::held::Held::new(number.before(1 + chain.len() as u64));
     chain.iter().for_each(|executed| held.push(executed.clone()));
@@ -74,15 +82,18 @@ fn build(ledger: &Ledger, chain: &[Arc<Executed>], pool: &Pool, now_ms: u64, may
         may_be_empty,
         now_ms,
         ahead: held.ahead(),
+        patience: Duration::from_secs(60),
+        pace: Arc::new(Mutex::new(Pace::new(Duration::from_secs(60), 1))),
+        stop: Stop::default(),
     };
-    ledger.build(chain, pool, &making).unwrap()
+    ledger.build(chain, pool, &making).unwrap().batch
 }
 
-fn made(built: Built) -> Arc<Executed> {
+fn made(built: BuiltBatch) -> Arc<Executed> {
     match built {
-        Built::Batch(executed) => Arc::new(*executed),
-        Built::Nothing(rejected) => panic!("nothing was made, {} rejected", rejected.len()),
-        Built::Overtaken => panic!("overtaken"),
+        BuiltBatch::Made(executed) => Arc::new(*executed),
+        BuiltBatch::Nothing(rejected) => panic!("nothing was made, {} rejected", rejected.len()),
+        BuiltBatch::Overtaken => panic!("overtaken"),
     }
 }
 

@@ -27,7 +27,7 @@ fn verify(key: &SecretKey) -> Message {
         transactions: Digest::ZERO,
     };
     let order = SignedOrder::new(order, &DOMAIN, key);
-    Message::Verify(Box::new(Verify { order, before: Digest::ZERO, info }))
+    Message::Verify(Box::new(Verify { order, before: Digest::ZERO, info, took_ms: 0 }))
 }
 
 fn liar(lie: Lie, key: &SecretKey) -> Liar {
