@@ -32,5 +32,6 @@ mod mesh;
 mod modes;
 mod packaging;
 mod repair;
+mod slow_gas;
 mod unprotected;
 mod without_history;
