@@ -187,7 +187,7 @@ mod tests {
             },
         ];
         let schedule = Schedule::new(Forks::new(forks).expect("two"));
-        let chain = ChainConfig { schedule, ..ChainConfig::default() };
+        let chain = ChainConfig { fork: Fork::Prague, schedule, ..ChainConfig::default() };
         let genesis = Genesis::default().header().expect("an empty state");
         let header = |number, timestamp_ms| BatchHeader {
             number: BatchNumber::new(number),

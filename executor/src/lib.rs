@@ -22,6 +22,7 @@
 //! * [`access`]: the reads and writes of each transaction, and the conflicts between them. [`parallel`]: the same outcome on
 //!   several threads.
 //! * [`hot`]: rows of the last batches, kept for the next. [`overlay`]: batches that are executed and not committed.
+//! * [`speed`]: gas a second of each kind of work on this machine.
 //! * [`session`]: all of these put together, for following, voting and proposing alike. [`difference`](mod@difference): where two headers part.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
@@ -65,6 +66,7 @@ pub mod seal;
 pub mod senders;
 pub mod session;
 pub mod simulate;
+pub mod speed;
 pub mod trace;
 pub mod transaction;
 pub mod validators;

@@ -58,6 +58,7 @@ pub mod schedule_file;
 mod scrub;
 mod seat;
 mod sparse;
+pub mod speed;
 pub mod status;
 pub mod tasks;
 mod turns;

@@ -34,11 +34,12 @@ pub(crate) const DATABASE: &str = "db";
 /// How long each group of tasks may take to end. Five groups stay below what service managers wait before they kill.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The order in which tasks are told to stop.
-const STOP_ORDER: [&str; 17] = [
+const STOP_ORDER: [&str; 18] = [
     "api",
     "status",
     "events",
     "resources",
+    "speed",
     "consensus",
     "announcer",
     "forwarder",

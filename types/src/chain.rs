@@ -14,9 +14,10 @@ pub enum Fork {
     /// March 2024: transient storage, MCOPY.
     Cancun,
     /// May 2025: EIP-7702, BLS precompiles, block hashes in state (EIP-2935).
-    #[default]
     Prague,
-    /// December 2025: CLZ, P-256. Its gas cap per transaction (EIP-7825) is that of every fork here.
+    /// December 2025: CLZ, P-256, and MODEXP at prices near its time (EIP-7883), of sizes up to 1 KiB (EIP-7823). Its gas cap per transaction
+    /// (EIP-7825) is that of every fork here. The fork of new chains: before it, calls of MODEXP paid as little as an eightieth of this.
+    #[default]
     Osaka,
 }
 

@@ -137,6 +137,10 @@ metrics! {
     "slipstream_execute_stalls_total" execute_stalls: IntCounter;
     /// Seconds that executing threads waited for them, since start.
     "slipstream_execute_stalled_seconds_total" execute_stalled_seconds: Counter;
+    /// Gas a second that this machine executes on one core, by kind of work, as it was measured.
+    "slipstream_execute_gas_per_second" execute_gas_per_second: IntGaugeVec ["work"];
+    /// Seconds that a batch takes here which spends the chain's gas limit on the slowest kind of work; 0 until it is measured.
+    "slipstream_execute_batch_max_seconds" execute_batch_seconds_max: Gauge;
     /// Seconds that each stage of the sync pipeline worked, since start; several jobs at once count each.
     "slipstream_sync_stage_busy_seconds_total" sync_stage_busy_seconds: CounterVec ["stage"];
     /// Bytes that each stage of the sync pipeline worked off, since start.

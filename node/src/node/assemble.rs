@@ -36,6 +36,7 @@ use crate::{
     rpc::{Batches, Feed, Keeps, LogIndex, RpcContext, TraceLimits},
     schedule_file, scrub,
     seat::{self, Seat},
+    speed::MachineSpeed,
     status::{self, Names, Places, Resources, StatusSource},
     tasks::{TaskError, Tasks},
     workers::Workers,
@@ -69,6 +70,7 @@ struct Core {
 struct Surface {
     server: Arc<SyncServer>,
     resources: Arc<Resources>,
+    speed: Arc<MachineSpeed>,
     status: Arc<StatusSource>,
     events: Arc<Ring>,
     log_index: Arc<LogIndex>,
@@ -233,6 +235,8 @@ impl Surface {
         let server = Arc::new(SyncServer::with_known(store.clone(), &config.sync, known));
         let events = Ring::new(clock.now_ms());
         let resources = Resources::new(places(config), store.clone(), &**clock);
+        let view = Duration::from_millis(config.consensus.view_timeout_ms.get());
+        let speed = MachineSpeed::new(config.data_dir.clone(), store.clone(), view);
         let status = Arc::new(StatusSource {
             role: config.role,
             address: core.address,
@@ -250,6 +254,7 @@ impl Surface {
             broadcaster: core.broadcaster.clone(),
             health: health.clone(),
             resources: resources.clone(),
+            speed: speed.clone(),
             log: operator.log.clone(),
             names,
         });
@@ -257,16 +262,17 @@ impl Surface {
         let context = context(config, core, log_index.clone(), health)?;
         let metrics = Metrics::new().map_err(|error| NodeError::Api(error.to_string()))?;
         let api = Api::new(context, Arc::new(metrics), status.clone(), operator, events.clone(), &config.api);
-        Ok(Surface { server, resources, status, events, log_index, api })
+        Ok(Surface { server, resources, speed, status, events, log_index, api })
     }
 
     fn run(self, config: &NodeConfig, tasks: &mut Tasks, store: &Store, listener: TcpListener) {
-        let Surface { resources, status, events, log_index, api, .. } = self;
+        let Surface { resources, speed, status, events, log_index, api, .. } = self;
         let told = events.clone();
         tasks.spawn("status", |shutdown| status::watch(status, told, shutdown));
         let heads = store.clone();
         tasks.spawn("events", |shutdown| tell_heads(heads, events, shutdown));
         tasks.spawn("resources", |shutdown| status::sample_resources(resources, shutdown));
+        tasks.spawn("speed", |shutdown| speed.run(shutdown));
         tasks.spawn("log index", |shutdown| until_shutdown(log_index.run(shutdown.clone()), shutdown));
         let api_config = config.api.clone();
         tasks.spawn("api", |shutdown| api::serve(listener, api_config, Arc::new(api), shutdown));

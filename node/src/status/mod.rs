@@ -48,7 +48,7 @@ pub use self::{
     progress::{Eta, Progress, Unit},
     resources::{DiskStatus, DiskUse, ProcessStatus},
 };
-use crate::health::Health;
+use crate::{health::Health, speed::SpeedStatus};
 
 /// A validator that was not heard for longer is none of the quorum: sync asks each connected one for its head twice a second.
 pub(crate) const HEARD_WITHIN_MS: u64 = 10_000;
@@ -105,6 +105,9 @@ pub struct NodeStatus {
     /// The room that the database has, and what it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskStatus>,
+    /// How fast the machine executes; none while it is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<SpeedStatus>,
     /// The batches of the snapshots that it keeps and serves, newest first.
     pub snapshots: Vec<BatchNumber>,
     /// Connected peers.

@@ -117,6 +117,12 @@ fn sample_resources(status: &NodeStatus, metrics: &Metrics) {
     metrics.process_open_files.set(gauge(open_files));
     metrics.process_open_files_max.set(status.process.open_files_max.map_or(-1, gauge));
     metrics.process_start_seconds.set(status.process.started_ms as f64 / 1e3);
+    if let Some(speed) = &status.speed {
+        for (work, gas) in speed.gas_per_second.iter() {
+            metrics.execute_gas_per_second.with_label_values(&[work.name()]).set(gauge(gas));
+        }
+        metrics.execute_batch_seconds_max.set(speed.batch_seconds_max);
+    }
     if let Some(disk) = &status.disk {
         metrics.storage_disk_free_bytes.set(gauge(disk.free_bytes));
         metrics.storage_disk_free_min_bytes.set(gauge(disk.min_bytes));

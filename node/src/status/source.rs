@@ -26,6 +26,7 @@ use crate::{
     health::{HealthSource, Teller},
     rpc::client_version,
     seat::Seat,
+    speed::MachineSpeed,
     tasks::TaskError,
 };
 
@@ -51,6 +52,7 @@ pub(crate) struct StatusSource {
     pub(crate) broadcaster: Arc<Broadcaster>,
     pub(crate) health: Arc<HealthSource>,
     pub(crate) resources: Arc<Resources>,
+    pub(crate) speed: Arc<MachineSpeed>,
     pub(crate) log: Log,
     pub(crate) names: Arc<Names>,
 }
@@ -98,6 +100,7 @@ impl StatusSource {
             pool: self.pool.status(),
             process: self.resources.process(),
             disk: self.resources.disk(),
+            speed: self.speed.status()?,
             snapshots: self.store.snapshots().iter().map(|snapshot| snapshot.number).collect(),
             peers: ConnectedPeer::all(self.transport.peer_stats(), &contacts),
             configured_peers: ConfiguredPeerStatus::all(&contacts, now),

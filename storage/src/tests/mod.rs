@@ -40,6 +40,7 @@ use slipstream_types::{
     accumulator::Accumulator,
     batch::content_digest,
     bounded::BoundedVec,
+    chain::Fork,
     delta::DeltaEntry,
     genesis::GenesisAccount,
     hints::HINTS_VERSION,
@@ -96,7 +97,7 @@ pub(super) fn genesis() -> Genesis {
     let storage = BTreeMap::from([(B256::repeat_byte(1), U256::from(5))]);
     let contract = GenesisAccount { nonce: 1, code, storage, ..GenesisAccount::default() };
     Genesis {
-        chain: ChainConfig::default(),
+        chain: ChainConfig { fork: Fork::Prague, ..ChainConfig::default() },
         timestamp_ms: 1_000,
         validators: BoundedVec::new(vec![Validator {
             public_key: key().public(),

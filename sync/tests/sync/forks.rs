@@ -7,7 +7,7 @@ use slipstream_network::MemoryHub;
 use slipstream_storage::{StorageConfig, StorageError, Store};
 use slipstream_sync::{Mode, SyncConfig, SyncError, SyncServer};
 use slipstream_types::{
-    BatchNumber, Schedule, ScheduledFork,
+    BatchNumber, ChainConfig, Schedule, ScheduledFork,
     chain::Fork,
     schedule::{Activation, Forks},
 };
@@ -25,7 +25,8 @@ fn schedule(at: Activation) -> Schedule {
 
 /// A chain whose validators have the fork, up to the batch before it, and its only server.
 fn forking(at: Activation) -> (Chain, MemoryHub) {
-    let mut chain = Chain::new(0);
+    let rules = ChainConfig { fork: Fork::Prague, ..ChainConfig::default() };
+    let mut chain = Chain::under(rules, 0, 0);
     chain.store.follow_schedule(schedule(at)).unwrap();
     (1..FIRST.get()).for_each(|number| _ = chain.extend(number));
     let hub = MemoryHub::new();

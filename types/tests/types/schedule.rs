@@ -16,11 +16,22 @@ fn room(name: &str, at: Activation, gas_limit: u64) -> ScheduledFork {
 }
 
 fn chain(forks: Vec<ScheduledFork>) -> ChainConfig {
-    ChainConfig { schedule: Schedule::new(Forks::new(forks).unwrap()), ..ChainConfig::default() }
+    let schedule = Schedule::new(Forks::new(forks).unwrap());
+    ChainConfig { fork: Fork::Prague, schedule, ..ChainConfig::default() }
 }
 
 fn osaka(at: Activation) -> ScheduledFork {
     ScheduledFork::evm("osaka", at, Fork::Osaka)
+}
+
+/// Goal: a new chain has prices at which MODEXP does not halt it. A genesis that says another fork keeps it.
+#[test]
+fn a_chain_that_says_no_fork_has_osaka() {
+    let mut file = serde_json::json!({ "chain_id": 1, "gas_limit": 21_000, "base_fee_wei": 0 });
+    let fork = |file: &serde_json::Value| serde_json::from_value::<ChainConfig>(file.clone()).unwrap().fork;
+    assert_eq!((fork(&file), ChainConfig::default().fork), (Fork::Osaka, Fork::Osaka));
+    file["fork"] = "prague".into();
+    assert_eq!(fork(&file), Fork::Prague);
 }
 
 #[test]
@@ -123,7 +134,7 @@ fn what_is_no_schedule_is_refused_by_name() {
 /// Goal: the schedule stays out of the genesis: out of its bytes and its file.
 #[test]
 fn a_schedule_changes_no_identity() {
-    let (with, without) = (chain(vec![osaka(BATCH)]), ChainConfig::default());
+    let (with, without) = (chain(vec![osaka(BATCH)]), chain(Vec::new()));
     assert_eq!(bcs::to_bytes(&with).unwrap(), bcs::to_bytes(&without).unwrap());
     let mut file = serde_json::to_value(&with).unwrap();
     file["schedule"] = serde_json::json!([]);

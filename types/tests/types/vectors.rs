@@ -9,6 +9,7 @@ use slipstream_types::{
     StateKey, StateValue, U256, Waypoint,
     batch::content_digest,
     bounded::BoundedVec,
+    chain::Fork,
     delta::DeltaEntry,
     genesis::GenesisAccount,
     limits::TRANSACTION_GAS_MAX,
@@ -24,7 +25,7 @@ fn genesis() -> Genesis {
         storage: [(B256::repeat_byte(1), U256::from(5))].into(),
     };
     Genesis {
-        chain: ChainConfig::default(),
+        chain: ChainConfig { fork: Fork::Prague, ..ChainConfig::default() },
         timestamp_ms: 1_700_000_000_000,
         validators: BoundedVec::new(validators(&keys(4)).validators.to_vec()).unwrap(),
         failures: Some(Failures { any: 1, commission: 1 }),

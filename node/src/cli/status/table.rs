@@ -11,6 +11,7 @@ use super::{
 use crate::{
     cli::rows::Rows,
     health::{Blocker, Health},
+    speed::SpeedStatus,
     status::{DiskStatus, DiskUse, EpochStatus, NodeStatus, ProcessStatus},
 };
 
@@ -47,6 +48,9 @@ pub(super) fn table(status: &NodeStatus) -> String {
     let pool = &status.pool;
     rows.add("pool", Some(format!("{} executable, {} waiting", pool.pending, pool.queued)));
     rows.add("process", Some(process(&status.process)));
+    if let Some(status) = &status.speed {
+        speed(&mut rows, status);
+    }
     rows.add("disk", status.disk.as_ref().map(disk));
     rows.add("  used", status.disk.as_ref().and_then(|disk| disk.used.as_ref()).map(disk_use));
     rows.add("snapshots", Some(snapshots(status)));
@@ -137,6 +141,15 @@ fn process(process: &ProcessStatus) -> String {
         bytes(process.memory_bytes as f64),
         duration(process.cpu_seconds),
     )
+}
+
+/// What the machine executes in a second, the slowest first, and whether the chain may ask for more.
+fn speed(rows: &mut Rows, status: &SpeedStatus) {
+    let mut all: Vec<_> = status.gas_per_second.iter().collect();
+    all.sort_by_key(|(_, gas)| *gas);
+    let all: Vec<_> = all.iter().map(|(work, gas)| format!("{} {}", work.name(), gas / 1_000_000)).collect();
+    rows.add("Mgas/s", Some(all.join(", ")));
+    rows.add("", status.problem().map(|problem| format!("TOO SLOW: {problem}")));
 }
 
 /// The room on the database's file system, and where it ends.

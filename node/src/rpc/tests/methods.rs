@@ -208,13 +208,14 @@ async fn the_configuration_has_present_and_planned_forks() {
     assert_eq!(current["forkId"], "0x00000000");
     assert_eq!(current["blobSchedule"]["max"], 0);
     assert_eq!(current["precompiles"]["BLS12_G1ADD"], json!(Address::with_last_byte(11)));
-    assert_eq!(current["precompiles"].as_object().unwrap().len(), 17, "{config}");
+    assert_eq!(current["precompiles"].as_object().unwrap().len(), 18, "{config}");
     assert_eq!(current["systemContracts"], json!({}), "the chain has none of them");
     assert_eq!((&config["next"], &config["last"]), (&Value::Null, &Value::Null));
 
     let under = |forks: Vec<ScheduledFork>| {
         let schedule = Schedule::new(BoundedVec::new(forks).unwrap());
-        Fixture(methods(context_under(ChainConfig { schedule, ..chain() }), Lanes::new()))
+        let chain = ChainConfig { fork: Fork::Prague, schedule, ..chain() };
+        Fixture(methods(context_under(chain), Lanes::new()))
     };
     let osaka = ScheduledFork::evm("osaka", Activation::TimeMs(1_800_000_000_001), Fork::Osaka);
     let id = json!(Bytes::copy_from_slice(&RulesId::GENESIS.after(&osaka).0[..4]));

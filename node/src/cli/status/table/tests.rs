@@ -163,6 +163,21 @@ SHARED KEY   more than one node uses the key ab
     assert_eq!(part(&text, "peers", "no such line"), expected);
 }
 
+/// Goal: an operator sees which work takes longest here, and that the chain may ask for more of it.
+#[test]
+fn table_says_how_fast_the_machine_is() {
+    let speed = json!({
+        "gas_per_second": { "plain": 700_000_000, "modexp": 30_000_000 }, "slowest": "modexp", "gas_limit": 300_000_000,
+        "batch_seconds_max": 10.0, "view_seconds": 2.0,
+    });
+    let text = shown(json!({ "speed": speed }));
+    let expected = "Mgas/s       modexp 30, plain 700
+             TOO SLOW: a batch of 300000000 gas, all of it modexp, takes 10.0 s here, and a view lasts 2.0 s: lower `gas_limit` \
+        by a fork, raise `consensus.view_timeout_ms` of all validators, or take a faster machine
+";
+    assert_eq!(part(&text, "Mgas/s", "disk"), expected);
+}
+
 /// Goal: the node's use of its machine is in one place.
 #[test]
 fn table_says_what_the_node_takes() {

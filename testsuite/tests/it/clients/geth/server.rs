@@ -65,9 +65,11 @@ impl Geth {
 fn rules() -> Value {
     let mut config = json!({
         "chainId": 7357, "terminalTotalDifficulty": 0, "shanghaiTime": 0, "cancunTime": 0, "pragueTime": 0,
+        "osakaTime": 0,
         "blobSchedule": {
             "cancun": { "target": 3, "max": 6, "baseFeeUpdateFraction": 3_338_477 },
             "prague": { "target": 6, "max": 9, "baseFeeUpdateFraction": 5_007_716 },
+            "osaka": { "target": 6, "max": 9, "baseFeeUpdateFraction": 5_007_716 },
         },
     });
     for fork in [

@@ -1,0 +1,207 @@
+//! [`MachineSpeed`]: gas a second of each kind of work on this machine, and whether that is enough for the chain. It is measured at the first
+//! start, and again at a start where program, CPU or the chain's fork are others; a [file](crate::kept_file) of the data directory keeps it.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use slipstream_executor::speed::{Speeds, Work, measure};
+use slipstream_storage::{StorageError, Store};
+use slipstream_types::{Rules, chain::Fork};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    kept_file::{Form, Kept},
+    rpc::client_version,
+    tasks::TaskError,
+};
+
+const FORM: Form = Form {
+    name: "speed.json",
+    damaged_name: "speed.damaged",
+    version: 1,
+    // It takes 500 bytes.
+    bytes_max: 64 << 10,
+    loss: "the speed of this machine cannot be read, and is measured anew",
+};
+/// The part of a view in which one node may execute a batch: the primary does it first, and then the others.
+const VIEW_SHARE: f64 = 0.5;
+
+/// What the machine can do, and what the chain may ask of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SpeedStatus {
+    /// Gas a second of each kind of work, on one core.
+    pub gas_per_second: Speeds,
+    /// The kind whose gas takes longest.
+    pub slowest: Work,
+    /// Most gas of a batch, by the chain's rules.
+    pub gas_limit: u64,
+    /// Seconds that a batch takes which spends all of its gas on that kind.
+    pub batch_seconds_max: f64,
+    /// Seconds of a view, `consensus.view_timeout_ms`. A batch that takes more than half of them may cost its primary the view.
+    pub view_seconds: f64,
+}
+
+impl SpeedStatus {
+    fn of(gas_per_second: Speeds, rules: &Rules, view: Duration) -> Option<SpeedStatus> {
+        let (slowest, speed) = gas_per_second.slowest()?;
+        Some(SpeedStatus {
+            slowest,
+            gas_limit: rules.gas_limit,
+            // The file may say anything.
+            batch_seconds_max: rules.gas_limit as f64 / speed.max(1) as f64,
+            view_seconds: view.as_secs_f64(),
+            gas_per_second,
+        })
+    }
+
+    /// What the chain asks and the machine cannot do.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let SpeedStatus { slowest, gas_limit, batch_seconds_max, view_seconds, .. } = self;
+        (*batch_seconds_max > VIEW_SHARE * view_seconds).then(|| {
+            format!(
+                "a batch of {gas_limit} gas, all of it {}, takes {batch_seconds_max:.1} s here, and a view lasts {view_seconds:.1} s: lower \
+                 `gas_limit` by a fork, raise `consensus.view_timeout_ms` of all validators, or take a faster machine",
+                slowest.name()
+            )
+        })
+    }
+}
+
+/// What a measurement depends on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Conditions {
+    program: String,
+    cpu: String,
+    fork: Fork,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    version: u32,
+    conditions: Conditions,
+    gas_per_second: Speeds,
+}
+
+/// The speed of the machine that a node runs on; none until it is known.
+pub(crate) struct MachineSpeed {
+    data_dir: PathBuf,
+    store: Store,
+    view: Duration,
+    speeds: RwLock<Option<Speeds>>,
+}
+
+impl MachineSpeed {
+    /// Of the node with this data directory, whose lock is held.
+    pub(crate) fn new(data_dir: PathBuf, store: Store, view: Duration) -> Arc<MachineSpeed> {
+        Arc::new(MachineSpeed { data_dir, store, view, speeds: RwLock::default() })
+    }
+
+    /// Held against the rules of the batch after the head.
+    pub(crate) fn status(&self) -> Result<Option<SpeedStatus>, StorageError> {
+        let Some(speeds) = self.speeds.read().clone() else { return Ok(None) };
+        Ok(SpeedStatus::of(speeds, &self.store.next_rules()?, self.view))
+    }
+
+    /// Finds it out beside the node's start, and waits for the node's end.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
+        let found = tokio::task::spawn_blocking(move || self.find_out(&cpu_model())).await?;
+        if let Err(error) = found {
+            tracing::warn!(%error, "the speed of this machine stays unknown");
+        }
+        shutdown.cancelled().await;
+        Ok(())
+    }
+
+    fn find_out(&self, cpu: &str) -> Result<(), TaskError> {
+        let rules = self.store.next_rules()?;
+        let conditions = Conditions { program: client_version(), cpu: cpu.to_owned(), fork: rules.fork };
+        let kept: Kept<Option<Saved>> =
+            FORM.read(&self.data_dir, |text| serde_json::from_slice(text).map(Some));
+        let file = FORM.establish(&self.data_dir, &kept)?;
+        let before = kept.content.filter(|saved| saved.conditions == conditions);
+        let speeds = match before {
+            Some(saved) => saved.gas_per_second,
+            None => {
+                let begun = Instant::now();
+                let gas_per_second = measure(rules.fork, || begun.elapsed())?;
+                let measured_in_ms = begun.elapsed().as_millis() as u64;
+                tracing::info!(speed = ?gas_per_second, measured_in_ms, "gas a second that this machine executes");
+                let saved = Saved { version: FORM.version, conditions, gas_per_second };
+                if let Err(error) = file.write(|| serde_json::to_string_pretty(&saved)) {
+                    tracing::warn!(file = %file.path().display(), %error, "the next start measures the machine again");
+                }
+                saved.gas_per_second
+            }
+        };
+        *self.speeds.write() = Some(speeds);
+        if let Some(problem) = self.status()?.and_then(|status| status.problem()) {
+            tracing::warn!(problem, "the chain may ask more than this machine can do");
+        }
+        Ok(())
+    }
+}
+
+/// What the system calls the CPU; its architecture where it has no name.
+fn cpu_model() -> String {
+    // The file holds some KiB for each core, and names the model of each.
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or(std::env::consts::ARCH, |(_, model)| model).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::ChainConfig;
+
+    use super::*;
+
+    /// Goal: the machine is measured once, and again on another CPU; a file that cannot be read costs one more measurement.
+    #[test]
+    fn a_measurement_is_kept_with_what_it_depends_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FORM.name);
+        let store = crate::rpc::tests::context().store;
+        let find_out = |cpu| {
+            let speed = MachineSpeed::new(dir.path().to_owned(), store.clone(), Duration::from_secs(2));
+            assert_eq!(speed.status().unwrap(), None);
+            speed.find_out(cpu).unwrap();
+            speed.status().unwrap().unwrap().gas_per_second
+        };
+        let first = find_out("one");
+        assert_eq!(first.iter().count(), Work::ALL.len());
+        assert_eq!(find_out("one"), first);
+        // What is kept is what is told: another number shows whether the file was used.
+        let mut saved: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        saved["gas_per_second"]["plain"] = 7.into();
+        let change = || std::fs::write(&path, saved.to_string()).unwrap();
+        change();
+        assert_eq!(find_out("one").of(Work::Plain), Some(7));
+        assert_ne!(find_out("two").of(Work::Plain), Some(7));
+        change();
+        assert_eq!(find_out("one").of(Work::Plain), Some(7), "the file is the last machine's again");
+        std::fs::write(&path, "damaged").unwrap();
+        assert_ne!(find_out("one").of(Work::Plain), Some(7));
+        assert!(dir.path().join(FORM.damaged_name).exists());
+    }
+
+    #[test]
+    fn more_than_half_a_view_is_a_problem() {
+        let speeds: Speeds = [(Work::Plain, 1_000_000_000), (Work::Modexp, 10_000_000)].into_iter().collect();
+        let rules = ChainConfig { gas_limit: 30_000_000, ..ChainConfig::default() }.first_rules();
+        let under = |view| SpeedStatus::of(speeds.clone(), &rules, Duration::from_secs(view)).unwrap();
+        let text = under(5).problem().unwrap();
+        assert!(
+            text.starts_with(
+                "a batch of 30000000 gas, all of it modexp, takes 3.0 s here, and a view lasts 5.0 s:"
+            ),
+            "{text}"
+        );
+        assert_eq!(under(6).problem(), None);
+        assert_eq!(SpeedStatus::of(Speeds::default(), &rules, Duration::from_secs(1)), None);
+    }
+}
