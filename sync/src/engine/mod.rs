@@ -75,7 +75,7 @@ use crate::{
 /// How often a node at the head asks peers for theirs, should a broadcast be lost.
 const SUMMARY_AGE: Duration = Duration::from_millis(500);
 /// How long a peer that proved itself wrong is kept out.
-const BAN: Duration = Duration::from_secs(3_600);
+pub(crate) const BAN: Duration = Duration::from_secs(3_600);
 
 /// The following side of sync. See the module.
 #[derive(Debug)]
